@@ -1,0 +1,20 @@
+package lb
+
+// Update is a batch of changes from a source. It is taken as one: what it
+// brings is programmed together.
+type Update struct {
+	Services map[ServiceName]*Service // nil value: the Service is gone
+	Slices   map[SliceName]*Slice     // nil value: the slice is gone
+	Node     *Node                    // nil: as before
+
+	// Problems is everything wrong with the input now, not only what this
+	// update brought.
+	Problems []Problem
+	// Hold names the Services of which some object is bad and was never
+	// good since this process started: what the kernel has of them stays.
+	// Like Problems, it is the complete set.
+	Hold map[ServiceName]bool
+	// Partial is set while some input cannot be read at all, so that
+	// objects may exist that the source has never seen.
+	Partial bool
+}

@@ -1,0 +1,93 @@
+// Package plan turns what should be true (frontends and their backends, of
+// package lb) into the exact content of the BPF maps, and the difference of two
+// states into an ordered list of operations of which every prefix is safe: no
+// frontend ever names a table, and no table a backend, that is not there.
+//
+// It is pure and deterministic, standard library only.
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Table is a run of the slots map: slots[Offset : Offset+Size], each slot a
+// backend ID. The zero Table is empty.
+type Table struct {
+	Offset uint32
+	Size   uint32 // in slots
+}
+
+// String returns "offset+size", or "-" for an empty table.
+func (t Table) String() string {
+	if t.Size == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d+%d", t.Offset, t.Size)
+}
+
+// View is a class of clients' way from a frontend to backends.
+type View struct {
+	Table   Table
+	NoLocal bool // the table is empty only because the traffic policy is Local
+}
+
+// Frontend is the value of the frontends map.
+type Frontend struct {
+	Service  uint32 // ID of the Service port, key of the services map
+	Kind     lb.FrontendKind
+	Internal View
+	External View
+}
+
+// Service is the value of the services map: the name of a Service port.
+type Service struct {
+	lb.ServiceName
+	Port     string // name of the port, "" where it has none
+	Protocol lb.Protocol
+}
+
+// String returns "namespace/name:port/TCP", without the colon where the port
+// has no name.
+func (s Service) String() string {
+	if s.Port == "" {
+		return s.ServiceName.String() + "/" + s.Protocol.String()
+	}
+	return s.ServiceName.String() + ":" + s.Port + "/" + s.Protocol.String()
+}
+
+// AddressKind says what the datapath knows of an address, port aside.
+type AddressKind uint8
+
+// The kinds of addresses, bits of a set.
+const (
+	// NodeAddress is an address of this node: NodePorts answer on it.
+	NodeAddress AddressKind = 1 << iota
+	// LoopbackAddress is 127.0.0.1 or ::1: NodePorts answer on it to
+	// clients in the node's own network namespace.
+	LoopbackAddress
+	// ServiceAddress is a ClusterIP: ports that no Service serves are
+	// refused.
+	ServiceAddress
+)
+
+// Content is what the maps hold, apart from what the datapath itself writes.
+// IDs start at 1; 0 is never a backend or a Service.
+type Content struct {
+	Frontends map[lb.AddrPort]Frontend
+	Tables    map[Table][]uint32 // backend IDs, slot by slot
+	Backends  map[uint32]lb.AddrPort
+	Services  map[uint32]Service
+	Addresses map[netip.Addr]AddressKind
+}
+
+// Sizes counts entries, map by map: what is needed, or what there is room for.
+type Sizes struct {
+	Frontends uint32
+	Slots     uint32
+	Backends  uint32
+	Services  uint32
+	Addresses uint32
+}

@@ -1,0 +1,108 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Op is one write to one map. Doing an Op twice is the same as doing it once.
+type Op interface {
+	// String is the operation as one line of text.
+	String() string
+}
+
+// The operations. Put creates or replaces, Delete and Clear remove. Clear ops
+// touch what nothing has referred to for a grace period.
+type (
+	// PutBackend writes a backend under an ID that no table names yet.
+	PutBackend struct {
+		ID      uint32
+		Backend lb.AddrPort
+	}
+	// PutTable writes a run of slots that no frontend names yet.
+	PutTable struct {
+		Table    Table
+		Backends []uint32
+	}
+	// PutService writes the name of a Service port.
+	PutService struct {
+		ID      uint32
+		Service Service
+	}
+	// PutFrontend makes clients of an address reach its tables.
+	PutFrontend struct {
+		Key   lb.AddrPort
+		Value Frontend
+	}
+	// PutAddress says what kinds of address an address is.
+	PutAddress struct {
+		Addr netip.Addr
+		Kind AddressKind
+	}
+	// DeleteFrontend ends a frontend.
+	DeleteFrontend struct{ Key lb.AddrPort }
+	// DeleteAddress forgets an address.
+	DeleteAddress struct{ Addr netip.Addr }
+	// Grace waits until no running program can still hold what the
+	// operations before it unlinked.
+	Grace struct{}
+	// ClearBackend empties a backend ID that no table names any more.
+	ClearBackend struct{ ID uint32 }
+	// ClearService empties a Service ID that no frontend names any more.
+	ClearService struct{ ID uint32 }
+)
+
+func (o PutBackend) String() string { return fmt.Sprintf("put backend %d %s", o.ID, o.Backend) }
+func (o PutTable) String() string {
+	return fmt.Sprintf("put table %s backends %s", o.Table, joinIDs(o.Backends))
+}
+func (o PutService) String() string { return fmt.Sprintf("put service %d %s", o.ID, o.Service) }
+func (o PutFrontend) String() string {
+	return fmt.Sprintf("put frontend %s %s", o.Key, o.Value)
+}
+func (o PutAddress) String() string     { return fmt.Sprintf("put address %s %s", o.Addr, o.Kind) }
+func (o DeleteFrontend) String() string { return fmt.Sprintf("delete frontend %s", o.Key) }
+func (o DeleteAddress) String() string  { return fmt.Sprintf("delete address %s", o.Addr) }
+func (o Grace) String() string          { return "grace" }
+func (o ClearBackend) String() string   { return fmt.Sprintf("clear backend %d", o.ID) }
+func (o ClearService) String() string   { return fmt.Sprintf("clear service %d", o.ID) }
+
+// String returns the value as it stands in dumps.
+func (f Frontend) String() string {
+	return fmt.Sprintf("kind %s service %d internal %s external %s", f.Kind, f.Service, f.Internal, f.External)
+}
+
+// String returns the table, "none" without endpoints, or "no-local" where only
+// the Local traffic policy leaves none.
+func (v View) String() string {
+	switch {
+	case v.Table.Size > 0:
+		return v.Table.String()
+	case v.NoLocal:
+		return "no-local"
+	default:
+		return "none"
+	}
+}
+
+// String returns the kinds, joined by commas.
+func (k AddressKind) String() string {
+	var names []string
+	for _, e := range []struct {
+		bit  AddressKind
+		name string
+	}{{NodeAddress, "node"}, {LoopbackAddress, "loopback"}, {ServiceAddress, "service"}} {
+		if k&e.bit != 0 {
+			names = append(names, e.name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// joinIDs returns IDs separated by spaces.
+func joinIDs(ids []uint32) string {
+	return strings.Trim(fmt.Sprint(ids), "[]")
+}

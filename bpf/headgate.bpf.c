@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The entry points, and nothing else. */
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "sock.h"
+
+SEC("cgroup/connect4")
+int connect4(struct bpf_sock_addr *ctx)
+{
+	struct addr_port to = sock_addr4(ctx);
+	enum verdict v = connect_backend(ctx, &to);
+
+	if (v == VERDICT_CONTINUE)
+		set_sock_addr4(ctx, &to);
+	return sock_verdict(v);
+}
+
+SEC("cgroup/connect6")
+int connect6(struct bpf_sock_addr *ctx)
+{
+	struct addr_port to = sock_addr6(ctx);
+	enum verdict v = connect_backend(ctx, &to);
+
+	if (v == VERDICT_CONTINUE)
+		set_sock_addr6(ctx, &to);
+	return sock_verdict(v);
+}
+
+SEC("cgroup/sendmsg4")
+int sendmsg4(struct bpf_sock_addr *ctx)
+{
+	struct addr_port to = sock_addr4(ctx);
+	enum verdict v = send_to_backend(ctx, &to);
+
+	if (v == VERDICT_CONTINUE)
+		set_sock_addr4(ctx, &to);
+	return sock_verdict(v);
+}
+
+SEC("cgroup/sendmsg6")
+int sendmsg6(struct bpf_sock_addr *ctx)
+{
+	struct addr_port to = sock_addr6(ctx);
+	enum verdict v = send_to_backend(ctx, &to);
+
+	if (v == VERDICT_CONTINUE)
+		set_sock_addr6(ctx, &to);
+	return sock_verdict(v);
+}
+
+SEC("cgroup/recvmsg4")
+int recvmsg4(struct bpf_sock_addr *ctx)
+{
+	struct addr_port from = sock_addr4(ctx);
+
+	if (show_frontend(ctx, &from) == VERDICT_CONTINUE) {
+		count(recvmsg);
+		set_sock_addr4(ctx, &from);
+	}
+	return SOCK_PROCEED;
+}
+
+SEC("cgroup/recvmsg6")
+int recvmsg6(struct bpf_sock_addr *ctx)
+{
+	struct addr_port from = sock_addr6(ctx);
+
+	if (show_frontend(ctx, &from) == VERDICT_CONTINUE) {
+		count(recvmsg);
+		set_sock_addr6(ctx, &from);
+	}
+	return SOCK_PROCEED;
+}
+
+SEC("cgroup/getpeername4")
+int getpeername4(struct bpf_sock_addr *ctx)
+{
+	struct addr_port peer = sock_addr4(ctx);
+
+	if (show_frontend(ctx, &peer) == VERDICT_CONTINUE) {
+		count(getpeername);
+		set_sock_addr4(ctx, &peer);
+	}
+	return SOCK_PROCEED;
+}
+
+SEC("cgroup/getpeername6")
+int getpeername6(struct bpf_sock_addr *ctx)
+{
+	struct addr_port peer = sock_addr6(ctx);
+
+	if (show_frontend(ctx, &peer) == VERDICT_CONTINUE) {
+		count(getpeername);
+		set_sock_addr6(ctx, &peer);
+	}
+	return SOCK_PROCEED;
+}
+
+SEC("cgroup/sock_release")
+int sock_release(struct bpf_sock *sk)
+{
+	forget_promise(bpf_get_socket_cookie(sk));
+	return SOCK_PROCEED;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

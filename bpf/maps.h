@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The maps. Sizes are set by the agent before load; what stands here is the
+ * least that loads.
+ */
+#pragma once
+
+#include "types.h"
+
+/* Addresses that clients use. A NodePort's address is 0.0.0.0 or ::. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct addr_port);
+	__type(value, struct frontend);
+} frontends SEC(".maps");
+
+/* Runs of backend IDs, which frontends point at. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slot_chunk);
+} slots SEC(".maps");
+
+/* Where traffic goes, by backend ID. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct backend);
+} backends SEC(".maps");
+
+/* Names of Service ports, by Service ID. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct service);
+} services SEC(".maps");
+
+/* Addresses that mean something whatever the port. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct ip_addr);
+	__type(value, struct address);
+} addresses SEC(".maps");
+
+/*
+ * The first promise of each socket, at its cookie modulo the size. Cookies
+ * count up, so that neighbours seldom collide; whoever finds the slot taken
+ * keeps its promise in stored_promises.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct promise_slot);
+} promises SEC(".maps");
+
+/* Lives and dies with the socket, so it needs no size. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct stored_promises);
+} stored_promises SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counters);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct about);
+} about SEC(".maps");

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What a socket was promised: it asked for a frontend and talks to a backend.
+ * Needed to show the frontend as its peer, and to stay with the backend.
+ *
+ * Every hook that comes here runs under the lock of its socket, so a promise
+ * has one writer; only the claim of a slot is a race, between sockets.
+ */
+#pragma once
+
+#include "addr.h"
+#include "verdict.h"
+
+static __always_inline struct promise_slot *promise_slot_of(__u64 cookie)
+{
+	__u32 i = (__u32)cookie & promises_mask;
+
+	return bpf_map_lookup_elem(&promises, &i);
+}
+
+/* The slot of the socket, if it is its own. */
+static __always_inline struct promise *slot_promise(__u64 cookie)
+{
+	struct promise_slot *slot = promise_slot_of(cookie);
+
+	return slot && slot->owner == cookie ? &slot->promise : NULL;
+}
+
+static __always_inline bool promises_frontend(const struct promise *p,
+					      const struct addr_port *frontend)
+{
+	return same_addr_port(&p->frontend, frontend);
+}
+
+static __always_inline bool promises_backend(const struct promise *p,
+					     const struct addr_port *backend)
+{
+	return same_addr_port(&p->backend, backend);
+}
+
+/* The promise of a socket about a frontend, or NULL. */
+static __always_inline struct promise *
+promise_about_frontend(struct bpf_sock_addr *ctx, __u64 cookie,
+		       const struct addr_port *frontend)
+{
+	struct promise *p = slot_promise(cookie);
+	struct stored_promises *stored;
+
+	if (p && promises_frontend(p, frontend))
+		return p;
+	stored = bpf_sk_storage_get(&stored_promises, ctx->sk, NULL, 0);
+	if (!stored)
+		return NULL;
+	for (int i = 0; i < STORED_PROMISES; i++)
+		if (promises_frontend(&stored->promise[i], frontend))
+			return &stored->promise[i];
+	return NULL;
+}
+
+/* The promise of a socket that a backend keeps, or NULL. */
+static __always_inline struct promise *
+promise_about_backend(struct bpf_sock_addr *ctx, const struct addr_port *backend)
+{
+	struct promise *p = slot_promise(bpf_get_socket_cookie(ctx));
+	struct stored_promises *stored;
+
+	if (p && promises_backend(p, backend))
+		return p;
+	stored = bpf_sk_storage_get(&stored_promises, ctx->sk, NULL, 0);
+	if (!stored)
+		return NULL;
+	for (int i = 0; i < STORED_PROMISES; i++)
+		if (promises_backend(&stored->promise[i], backend))
+			return &stored->promise[i];
+	return NULL;
+}
+
+/* Keeps a promise with the socket itself: slower, but never full. */
+static __always_inline void store_promise(struct bpf_sock_addr *ctx,
+					  const struct promise *p)
+{
+	struct stored_promises *stored =
+		bpf_sk_storage_get(&stored_promises, ctx->sk, NULL,
+				   BPF_SK_STORAGE_GET_F_CREATE);
+	__u32 i;
+
+	if (!stored) {
+		count(promise_lost);
+		return;
+	}
+	i = stored->next % STORED_PROMISES;
+	if (stored->promise[i].backend_id)
+		count(promise_replaced);
+	else
+		count(promise_stored);
+	stored->promise[i] = *p;
+	stored->next = i + 1;
+}
+
+/* Claims the slot of a socket; false if another socket has it. */
+static __always_inline bool claim_slot(struct promise_slot *slot, __u64 cookie)
+{
+	return slot->owner == cookie ||
+	       (!slot->owner &&
+		__sync_val_compare_and_swap(&slot->owner, 0, cookie) == 0);
+}
+
+/* Keeps the only promise of a socket, in place of what it had. */
+static __always_inline void keep_promise(struct bpf_sock_addr *ctx,
+					 const struct promise *p)
+{
+	__u64 cookie = bpf_get_socket_cookie(ctx);
+	struct promise_slot *slot = promise_slot_of(cookie);
+
+	if (slot && claim_slot(slot, cookie))
+		slot->promise = *p;
+	else
+		store_promise(ctx, p);
+}
+
+/*
+ * Keeps one more promise of a socket: the earlier ones stay, since answers to
+ * what it sent before may still come.
+ */
+static __always_inline void keep_another_promise(struct bpf_sock_addr *ctx,
+						 __u64 cookie,
+						 const struct promise *p)
+{
+	struct promise_slot *slot = promise_slot_of(cookie);
+
+	if (slot && slot->owner != cookie && claim_slot(slot, cookie))
+		slot->promise = *p;
+	else
+		store_promise(ctx, p);
+}
+
+/* The socket is gone, and its promise with it. */
+static __always_inline void forget_promise(__u64 cookie)
+{
+	struct promise_slot *slot = promise_slot_of(cookie);
+
+	if (slot && slot->owner == cookie)
+		slot->owner = 0;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Which backend does a client get? Written once, called from every hook: an
+ * algorithm is a choice of index into the table.
+ */
+#pragma once
+
+#include "verdict.h"
+
+/* A backend, by ID and by address. */
+struct choice {
+	__u32 id;
+	struct backend *backend;
+};
+
+/* The backend ID in a slot, 0 if there is none. */
+static __always_inline __u32 slot_at(__u32 slot)
+{
+	__u32 chunk_index = slot / SLOTS_PER_CHUNK;
+	struct slot_chunk *chunk = bpf_map_lookup_elem(&slots, &chunk_index);
+
+	return chunk ? chunk->backend[slot % SLOTS_PER_CHUNK] : 0;
+}
+
+/* Fills in the backend of c->id; false if there is none. */
+static __always_inline bool find_backend(struct choice *c)
+{
+	c->backend = bpf_map_lookup_elem(&backends, &c->id);
+	return c->id && c->backend && c->backend->to.port;
+}
+
+/* Uniform over 0 … size - 1 without a division. */
+static __always_inline __u32 random_index(__u32 size)
+{
+	return (__u64)bpf_get_prandom_u32() * size >> 32;
+}
+
+/* Chooses a backend for a client on this node. */
+static __always_inline enum verdict select_internal(const struct frontend *f,
+						    struct choice *c)
+{
+	struct table t = f->internal;
+
+	if (!t.size)
+		return refuse(f->flags & FRONTEND_INTERNAL_NO_LOCAL ?
+				      DROP_NO_LOCAL_ENDPOINT :
+				      DROP_NO_ENDPOINT,
+			      f->service);
+	c->id = slot_at(t.offset + random_index(t.size));
+	if (!find_backend(c))
+		return refuse(DROP_NO_BACKEND, f->service);
+	return VERDICT_CONTINUE;
+}
+
+struct table_search {
+	__u32 offset;
+	__u32 wanted;
+	bool found;
+};
+
+static long search_slot(__u32 i, void *data)
+{
+	struct table_search *s = data;
+
+	s->found = slot_at(s->offset + i) == s->wanted;
+	return s->found;
+}
+
+/* Does a table name a backend? Looks at every slot: not for the hot path. */
+static __always_inline bool table_has(struct table t, __u32 backend_id)
+{
+	struct table_search s = { .offset = t.offset, .wanted = backend_id };
+
+	bpf_loop(t.size, search_slot, &s, 0);
+	return s.found;
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Balancing where sockets are told where to go: once for a connection, once
+ * for an unconnected datagram. Addresses come and go as the hooks' families
+ * have them; everything between is written once.
+ */
+#pragma once
+
+#include <linux/in.h>
+
+#include "config.h"
+#include "frontend.h"
+#include "promise.h"
+#include "select.h"
+
+#define ECONNREFUSED 111
+
+/* What a hook returns to the kernel. */
+#define SOCK_REFUSE 0
+#define SOCK_PROCEED 1
+
+static __always_inline struct addr_port sock_addr4(struct bpf_sock_addr *ctx)
+{
+	return (struct addr_port){
+		.addr = from_ip4(ctx->user_ip4),
+		.port = (__be16)ctx->user_port,
+		.protocol = ctx->protocol,
+	};
+}
+
+static __always_inline struct addr_port sock_addr6(struct bpf_sock_addr *ctx)
+{
+	return (struct addr_port){
+		.addr.word = { ctx->user_ip6[0], ctx->user_ip6[1],
+			       ctx->user_ip6[2], ctx->user_ip6[3] },
+		.port = (__be16)ctx->user_port,
+		.protocol = ctx->protocol,
+	};
+}
+
+static __always_inline void set_sock_addr4(struct bpf_sock_addr *ctx,
+					   const struct addr_port *a)
+{
+	ctx->user_ip4 = a->addr.word[3];
+	ctx->user_port = a->port;
+}
+
+static __always_inline void set_sock_addr6(struct bpf_sock_addr *ctx,
+					   const struct addr_port *a)
+{
+	ctx->user_ip6[0] = a->addr.word[0];
+	ctx->user_ip6[1] = a->addr.word[1];
+	ctx->user_ip6[2] = a->addr.word[2];
+	ctx->user_ip6[3] = a->addr.word[3];
+	ctx->user_port = a->port;
+}
+
+static __always_inline bool is_balanced(const struct addr_port *a)
+{
+	return a->protocol == IPPROTO_TCP || a->protocol == IPPROTO_UDP;
+}
+
+static __always_inline bool lives_in_node(struct bpf_sock_addr *ctx)
+{
+	return bpf_get_netns_cookie(ctx) == node_netns_cookie;
+}
+
+static __always_inline struct promise make_promise(const struct addr_port *frontend,
+						   const struct frontend *f,
+						   const struct choice *c)
+{
+	return (struct promise){
+		.frontend = *frontend,
+		.backend = c->backend->to,
+		.backend_id = c->id,
+		.table = f->internal,
+	};
+}
+
+/* connect(): to becomes the address of a backend. */
+static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
+						    struct addr_port *to)
+{
+	struct frontend *frontend;
+	struct choice choice;
+	struct promise promise;
+	enum verdict v;
+
+	if (!is_balanced(to))
+		return VERDICT_PASS;
+	if ((v = find_frontend(to, lives_in_node(ctx), &frontend)) !=
+	    VERDICT_CONTINUE)
+		return v;
+	if ((v = select_internal(frontend, &choice)) != VERDICT_CONTINUE)
+		return v;
+	promise = make_promise(to, frontend, &choice);
+	keep_promise(ctx, &promise);
+	count(connect);
+	*to = promise.backend;
+	return VERDICT_CONTINUE;
+}
+
+/*
+ * Does what the socket was promised still hold? Only a table that changed
+ * needs a search.
+ */
+static __always_inline bool still_holds(struct promise *p, struct table now)
+{
+	if (p->table.offset == now.offset && p->table.size == now.size)
+		return true;
+	if (!table_has(now, p->backend_id))
+		return false;
+	p->table = now;
+	return true;
+}
+
+/*
+ * sendmsg() of an unconnected socket: to becomes the address of the backend
+ * that the socket had for this frontend before, as long as the Service has it.
+ */
+static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
+						    struct addr_port *to)
+{
+	__u64 cookie = bpf_get_socket_cookie(ctx);
+	struct frontend *frontend;
+	struct choice choice;
+	struct promise made, *p;
+	enum verdict v;
+
+	if (!is_balanced(to))
+		return VERDICT_PASS;
+	if ((v = find_frontend(to, lives_in_node(ctx), &frontend)) !=
+	    VERDICT_CONTINUE)
+		return v;
+	p = promise_about_frontend(ctx, cookie, to);
+	if (p && still_holds(p, frontend->internal)) {
+		count(sendmsg);
+		*to = p->backend;
+		return VERDICT_CONTINUE;
+	}
+	if ((v = select_internal(frontend, &choice)) != VERDICT_CONTINUE)
+		return v;
+	made = make_promise(to, frontend, &choice);
+	keep_another_promise(ctx, cookie, &made);
+	count(sendmsg);
+	*to = made.backend;
+	return VERDICT_CONTINUE;
+}
+
+/* A peer that is a backend is shown as the frontend the socket asked for. */
+static __always_inline enum verdict show_frontend(struct bpf_sock_addr *ctx,
+						  struct addr_port *from)
+{
+	struct promise *p;
+
+	if (!is_balanced(from))
+		return VERDICT_PASS;
+	p = promise_about_backend(ctx, from);
+	if (!p)
+		return VERDICT_PASS;
+	*from = p->frontend;
+	return VERDICT_CONTINUE;
+}
+
+/* How a hook ends: the new address is in place, or the caller hears of it. */
+static __always_inline int sock_verdict(enum verdict v)
+{
+	if (v != VERDICT_REFUSE)
+		return SOCK_PROCEED;
+	bpf_set_retval(-ECONNREFUSED);
+	return SOCK_REFUSE;
+}

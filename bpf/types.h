@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What the maps hold. The Go side gets these types from the object's BTF.
+ * Everything named __be* is in network byte order, everything else in host
+ * order. No struct has implicit padding: keys are compared byte by byte.
+ */
+#pragma once
+
+#define SLOTS_PER_CHUNK 16
+#define SERVICE_NAME_LEN 200
+#define STORED_PROMISES 4
+
+/* An IPv4 address is ::ffff:a.b.c.d. */
+struct ip_addr {
+	__be32 word[4];
+};
+
+/* What a client connects to, or where the traffic goes. */
+struct addr_port {
+	struct ip_addr addr;
+	__be16 port;
+	__u8 protocol; /* IPPROTO_TCP, … */
+	__u8 pad;
+};
+
+/* slots[offset] … slots[offset + size - 1]. */
+struct table {
+	__u32 offset;
+	__u32 size;
+};
+
+/* Array elements are padded to 8 bytes, so slots come a cache line at a time. */
+struct slot_chunk {
+	__u32 backend[SLOTS_PER_CHUNK]; /* backend IDs, 0 is none */
+};
+
+enum frontend_flag {
+	/* The table is empty only because the traffic policy is Local. */
+	FRONTEND_INTERNAL_NO_LOCAL = 1 << 0,
+	FRONTEND_EXTERNAL_NO_LOCAL = 1 << 1,
+	/* The kind of address; none of them is a ClusterIP. */
+	FRONTEND_NODE_PORT = 1 << 2,
+	FRONTEND_LOAD_BALANCER = 1 << 3,
+	FRONTEND_EXTERNAL_IP = 1 << 4,
+};
+
+struct frontend {
+	struct table internal; /* for clients on this node */
+	struct table external; /* for clients elsewhere */
+	__u32 service;	       /* index into services, never 0 */
+	enum frontend_flag flags;
+};
+
+struct backend {
+	struct addr_port to; /* port 0: no backend has this ID */
+};
+
+enum address_kind {
+	ADDRESS_NODE = 1 << 0,	   /* NodePorts answer */
+	ADDRESS_LOOPBACK = 1 << 1, /* the same, in the node's namespace */
+	ADDRESS_SERVICE = 1 << 2,  /* a ClusterIP: other ports are refused */
+};
+
+struct address {
+	enum address_kind kind; /* a set of bits */
+};
+
+/* Why a connection was refused. Counted for each Service and for the node. */
+enum drop_reason {
+	DROP_NO_ENDPOINT,	/* no usable endpoint anywhere */
+	DROP_NO_LOCAL_ENDPOINT, /* traffic policy Local, none on this node */
+	DROP_NO_SERVICE_PORT,	/* ClusterIP on which nobody serves the port */
+	DROP_NO_BACKEND,	/* a slot names no backend: a bug */
+	DROP_REASONS,
+};
+
+/* The name of a Service port, for people; and what was refused of it. */
+struct service {
+	char name[SERVICE_NAME_LEN]; /* "namespace/name:port/TCP" */
+	__u64 drops[DROP_REASONS];   /* enum drop_reason */
+};
+
+/* What a socket was told: the frontend it asked for, the backend it got. */
+struct promise {
+	struct addr_port frontend;
+	struct addr_port backend;
+	__u32 backend_id;
+	struct table table; /* the one that named the backend last */
+};
+
+/* A promise in the promises map belongs to the socket with this cookie. */
+struct promise_slot {
+	__u64 owner; /* 0: free */
+	struct promise promise;
+	__u32 pad;
+};
+
+/* The promises of a socket beyond the first, or when its slot was taken. */
+struct stored_promises {
+	__u32 next; /* the one to replace next */
+	struct promise promise[STORED_PROMISES];
+};
+
+/* What the datapath counts, on each CPU, for the whole node. */
+struct counters {
+	__u64 connect;		    /* connect() translated */
+	__u64 sendmsg;		    /* unconnected datagram translated */
+	__u64 recvmsg;		    /* source of a datagram translated back */
+	__u64 getpeername;	    /* peer shown as the frontend */
+	__u64 promise_stored;	    /* kept in socket storage */
+	__u64 promise_replaced;	    /* the oldest of a socket made room */
+	__u64 promise_lost;	    /* no memory to keep it */
+	__u64 drops[DROP_REASONS];  /* enum drop_reason */
+};
+
+/* Who made the maps, written once by the agent. */
+struct about {
+	char version[64]; /* of headgate, NUL-terminated */
+	char node[256];	  /* name of the node, NUL-terminated */
+	char cgroup[512]; /* where the programs are attached */
+	__u8 object[32];  /* SHA-256 of object, knobs and map sizes */
+};
+
+_Static_assert(sizeof(struct addr_port) == 20, "key of frontends");
+_Static_assert(sizeof(struct slot_chunk) == 64, "one cache line");
+_Static_assert(sizeof(struct frontend) == 24, "value of frontends");
+_Static_assert(sizeof(struct promise_slot) == 64, "one cache line");

@@ -1,0 +1,123 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Adopt returns a planner that goes on from what the maps hold, so that what
+// is as it should be needs no write. What nothing refers to is retired. It is
+// an error if the content contradicts itself.
+func Adopt(c Content, limits Sizes) (*Planner, error) {
+	p := New(limits)
+	if err := p.pool.adopt(c); err != nil {
+		return nil, err
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(c.Frontends), lb.AddrPort.Compare) {
+		if err := p.adoptFrontend(c, key); err != nil {
+			return nil, err
+		}
+	}
+	for a, kind := range c.Addresses {
+		if p.addresses[a] == nil {
+			p.addresses[a] = &address{}
+		}
+		p.addresses[a].written = kind
+		p.addresses[a].node = kind &^ ServiceAddress
+	}
+	for key, t := range p.pool.tables {
+		if t.uses == 0 {
+			p.pool.retiredTables[key] = t
+		}
+	}
+	for b, r := range p.pool.backends {
+		if r.uses == 0 {
+			p.pool.retiredBackends[b] = r
+		}
+	}
+	for s, r := range p.pool.services {
+		if r.uses == 0 {
+			p.pool.retiredServices[s] = r
+		}
+	}
+	return p, nil
+}
+
+// adopt fills an empty pool with backends, tables and Service names, unused.
+func (p *pool) adopt(c Content) error {
+	backendIDs, serviceIDs := map[uint32]bool{}, map[uint32]bool{}
+	for id, b := range c.Backends {
+		if other := p.backends[b]; other != nil {
+			return fmt.Errorf("backends %d and %d are both %s", other.id, id, b)
+		}
+		p.backends[b] = &backendRef{id: id}
+		backendIDs[id] = true
+	}
+	for id, s := range c.Services {
+		if other := p.services[s]; other != nil {
+			return fmt.Errorf("services %d and %d are both %s", other.id, id, s)
+		}
+		p.services[s] = &serviceRef{id: id}
+		serviceIDs[id] = true
+	}
+	p.backendIDs, p.serviceIDs = newIDPool(backendIDs), newIDPool(serviceIDs)
+	for table, ids := range c.Tables {
+		t, err := adoptTable(c, table, ids)
+		if err != nil {
+			return err
+		}
+		if other := p.tables[t.key]; other != nil {
+			return fmt.Errorf("tables %s and %s are equal", other.table, table)
+		}
+		p.tables[t.key] = t
+	}
+	var err error
+	p.regions, err = newRegions(slices.Collect(maps.Keys(c.Tables)))
+	return err
+}
+
+func adoptTable(c Content, table Table, ids []uint32) (*tableRef, error) {
+	t := &tableRef{table: table, key: contentKey(ids)}
+	for _, id := range ids {
+		b, ok := c.Backends[id]
+		if !ok {
+			return nil, fmt.Errorf("table %s names backend %d, which is not there", table, id)
+		}
+		t.backends = append(t.backends, b)
+	}
+	return t, nil
+}
+
+// adoptFrontend puts a frontend in force as the maps have it.
+func (p *Planner) adoptFrontend(c Content, key lb.AddrPort) error {
+	value := c.Frontends[key]
+	service, ok := c.Services[value.Service]
+	if !ok {
+		return fmt.Errorf("frontend %s names service %d, which is not there", key, value.Service)
+	}
+	var none []Op
+	e := &entry{owner: service.ServiceName, service: service, value: value}
+	for _, v := range []struct {
+		table Table
+		ref   **tableRef
+	}{{value.Internal.Table, &e.internal}, {value.External.Table, &e.external}} {
+		if v.table.Size == 0 {
+			continue
+		}
+		ids, ok := c.Tables[v.table]
+		if !ok {
+			return fmt.Errorf("frontend %s names table %s, which is not there", key, v.table)
+		}
+		*v.ref = p.pool.useTable(p.pool.tables[contentKey(ids)].backends, &none)
+	}
+	p.pool.useService(service, &none)
+	p.frontends[key] = e
+	p.owned[e.owner] = append(p.owned[e.owner], key)
+	if value.Kind == lb.ClusterIP {
+		p.countClusterIP(key.Addr, 1)
+	}
+	return nil
+}

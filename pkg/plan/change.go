@@ -1,0 +1,241 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// change is one Service on its way from what it has to what it should have.
+// What it takes from the pool is taken at once and given back by undo; the
+// frontends change only in finish.
+type change struct {
+	p       *Planner
+	name    lb.ServiceName
+	had     map[lb.AddrPort]bool // in force before and not wanted again
+	take    []taken
+	refused map[lb.AddrPort]lb.Frontend
+	puts    []Op // of backends, tables, names: bottom-up
+	ops     []Op
+	before  Sizes
+	added   uint32 // frontends that were not there
+}
+
+// taken is a frontend with what it uses.
+type taken struct {
+	key   lb.AddrPort
+	entry *entry
+}
+
+func (p *Planner) begin(name lb.ServiceName) *change {
+	c := &change{p: p, name: name, had: map[lb.AddrPort]bool{}, refused: map[lb.AddrPort]lb.Frontend{}, before: p.Needs()}
+	for _, key := range p.owned[name] {
+		c.had[key] = true
+	}
+	return c
+}
+
+// want takes what a frontend needs from the pool, or notes who has it.
+func (c *change) want(f lb.Frontend) {
+	e := c.p.frontends[f.AddrPort]
+	if e != nil && e.owner != c.name {
+		c.refused[f.AddrPort] = f
+		return
+	}
+	if e == nil {
+		c.added++
+	}
+	delete(c.had, f.AddrPort)
+	c.take = append(c.take, taken{f.AddrPort, c.p.newEntry(c.name, f, &c.puts)})
+}
+
+// newEntry takes from the pool what a frontend uses, and returns it.
+func (p *Planner) newEntry(owner lb.ServiceName, f lb.Frontend, puts *[]Op) *entry {
+	e := &entry{owner: owner, service: Service{owner, f.Port, f.Protocol}}
+	e.internal = p.pool.useTable(f.Internal.Backends, puts)
+	e.external = p.pool.useTable(f.External.Backends, puts)
+	e.value = Frontend{
+		Service:  p.pool.useService(e.service, puts),
+		Kind:     f.Kind,
+		Internal: e.internal.view(f.Internal),
+		External: e.external.view(f.External),
+	}
+	return e
+}
+
+// dropEntry gives back what a frontend uses.
+func (p *Planner) dropEntry(e *entry) {
+	p.pool.dropTable(e.internal)
+	p.pool.dropTable(e.external)
+	p.pool.dropService(e.service)
+}
+
+// view returns the way to a table, which is nil for none.
+func (t *tableRef) view(v lb.View) View {
+	if t == nil {
+		return View{NoLocal: v.NoLocal}
+	}
+	return View{Table: t.table}
+}
+
+// overLimit returns the problem of a change that needs more room than there
+// may be, or nil. What needs no more than before is never refused.
+func (c *change) overLimit() error {
+	needs, before, limits := c.p.Needs(), c.before, c.p.limits
+	needs.Frontends += c.added
+	for _, l := range []struct {
+		name                string
+		need, before, limit uint32
+	}{
+		{"frontends", needs.Frontends, before.Frontends, limits.Frontends},
+		{"slots", needs.Slots, before.Slots, limits.Slots},
+		{"backends", needs.Backends, before.Backends, limits.Backends},
+		{"services", needs.Services, before.Services, limits.Services},
+	} {
+		if l.limit > 0 && l.need > l.limit && l.need > l.before {
+			return lb.Problem{
+				Object: "Service " + c.name.String(),
+				Reason: fmt.Sprintf("the %s map is full: %d entries needed, limit %d", l.name, l.need, l.limit),
+				Remedy: fmt.Sprintf("raise --max-%s", l.name),
+			}
+		}
+	}
+	return nil
+}
+
+// undo gives back what was taken. It was never written, so that it need not
+// wait for a grace period; what was retired meanwhile stays so.
+func (c *change) undo() {
+	for _, t := range c.take {
+		c.p.dropEntry(t.entry)
+	}
+	c.p.pool.forget(c.puts)
+}
+
+// forget removes what the given operations were to write.
+func (p *pool) forget(puts []Op) {
+	var backends, services []uint32
+	for _, op := range puts {
+		switch o := op.(type) {
+		case PutBackend:
+			backends = append(backends, o.ID)
+			delete(p.backends, o.Backend)
+			delete(p.retiredBackends, o.Backend)
+		case PutTable:
+			key := contentKey(o.Backends)
+			p.regions.give(o.Table)
+			delete(p.tables, key)
+			delete(p.retiredTables, key)
+		case PutService:
+			services = append(services, o.ID)
+			delete(p.services, o.Service)
+			delete(p.retiredServices, o.Service)
+		}
+	}
+	p.backendIDs.give(backends...)
+	p.serviceIDs.give(services...)
+}
+
+// finish makes the change: what is new bottom-up, what ends top-down.
+func (c *change) finish() {
+	p := c.p
+	c.ops = c.puts
+	for _, t := range c.take {
+		c.place(t)
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(c.had), lb.AddrPort.Compare) {
+		c.remove(key)
+	}
+	c.waitFor(c.refused)
+	owned := make([]lb.AddrPort, 0, len(c.take))
+	for _, t := range c.take {
+		owned = append(owned, t.key)
+	}
+	p.own(c.name, owned)
+	c.passOn()
+}
+
+// place puts a frontend in force, in place of what stood there.
+func (c *change) place(t taken) {
+	p := c.p
+	old := p.frontends[t.key]
+	if old == nil || old.value != t.entry.value {
+		c.ops = append(c.ops, PutFrontend{Key: t.key, Value: t.entry.value})
+	}
+	p.frontends[t.key] = t.entry
+	if t.entry.value.Kind == lb.ClusterIP {
+		p.countClusterIP(t.key.Addr, 1)
+	}
+	if old != nil {
+		c.release(t.key, old)
+	}
+	p.writeAddress(t.key.Addr, &c.ops)
+}
+
+// release gives back what a frontend had that is no longer in force.
+func (c *change) release(key lb.AddrPort, e *entry) {
+	if e.value.Kind == lb.ClusterIP {
+		c.p.countClusterIP(key.Addr, -1)
+	}
+	c.p.dropEntry(e)
+}
+
+// remove ends a frontend.
+func (c *change) remove(key lb.AddrPort) {
+	p := c.p
+	e := p.frontends[key]
+	delete(p.frontends, key)
+	c.release(key, e)
+	p.writeAddress(key.Addr, &c.ops)
+	c.ops = append(c.ops, DeleteFrontend{Key: key})
+}
+
+// waitFor notes what the Service wants and others have, in place of what it
+// waited for before.
+func (c *change) waitFor(refused map[lb.AddrPort]lb.Frontend) {
+	p := c.p
+	for key, waiting := range p.wanting {
+		if _, still := refused[key]; !still {
+			delete(waiting, c.name)
+		}
+		if len(waiting) == 0 {
+			delete(p.wanting, key)
+		}
+	}
+	for key, f := range refused {
+		if p.wanting[key] == nil {
+			p.wanting[key] = map[lb.ServiceName]lb.Frontend{}
+		}
+		p.wanting[key][c.name] = f
+	}
+}
+
+// passOn gives frontends that became free to a Service that waits for them,
+// the first by name.
+func (c *change) passOn() {
+	p := c.p
+	for _, key := range slices.SortedFunc(maps.Keys(c.had), lb.AddrPort.Compare) {
+		waiting := slices.SortedFunc(maps.Keys(p.wanting[key]), lb.ServiceName.Compare)
+		if len(waiting) == 0 {
+			continue
+		}
+		heir := waiting[0]
+		var puts []Op
+		e := p.newEntry(heir, p.wanting[key][heir], &puts)
+		delete(p.wanting[key], heir)
+		c.ops = append(c.ops, puts...)
+		c.place(taken{key, e})
+		p.own(heir, append(p.owned[heir], key))
+	}
+}
+
+// own says which frontends a Service has.
+func (p *Planner) own(name lb.ServiceName, keys []lb.AddrPort) {
+	if len(keys) == 0 {
+		delete(p.owned, name)
+		return
+	}
+	p.owned[name] = keys
+}

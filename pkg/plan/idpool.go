@@ -1,0 +1,62 @@
+package plan
+
+import (
+	"container/heap"
+	"slices"
+)
+
+// idPool hands out IDs from 1 upwards, the lowest free one first, so that equal
+// input gives equal IDs.
+type idPool struct {
+	next uint32 // every ID from here on is free
+	free idHeap // free IDs below next
+}
+
+// newIDPool returns a pool in which the used IDs are taken.
+func newIDPool(used map[uint32]bool) *idPool {
+	p := &idPool{next: 1}
+	for id := range used {
+		p.next = max(p.next, id+1)
+	}
+	for id := uint32(1); id < p.next; id++ {
+		if !used[id] {
+			p.free = append(p.free, id) // ascending: already a heap
+		}
+	}
+	return p
+}
+
+func (p *idPool) take() uint32 {
+	if len(p.free) > 0 {
+		return heap.Pop(&p.free).(uint32)
+	}
+	p.next++
+	return p.next - 1
+}
+
+// give makes IDs free. Those at the end shrink the pool.
+func (p *idPool) give(ids ...uint32) {
+	p.free = append(p.free, ids...)
+	slices.Sort(p.free) // sorted is a heap, too
+	for n := len(p.free); n > 0 && p.free[n-1] == p.next-1; n-- {
+		p.free = p.free[:n-1]
+		p.next--
+	}
+}
+
+// size is the number of map entries that the IDs handed out so far need, with
+// the entry 0 that stands for none.
+func (p *idPool) size() uint32 { return p.next }
+
+type idHeap []uint32
+
+func (h idHeap) Len() int           { return len(h) }
+func (h idHeap) Less(i, j int) bool { return h[i] < h[j] }
+func (h idHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *idHeap) Push(x any)        { *h = append(*h, x.(uint32)) }
+func (h *idHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}

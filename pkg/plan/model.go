@@ -1,0 +1,115 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Model is the maps in memory: what a datapath does with operations, without a
+// kernel. The zero value is empty maps.
+type Model struct {
+	Frontends map[lb.AddrPort]Frontend
+	Slots     []uint32
+	Backends  map[uint32]lb.AddrPort
+	Services  map[uint32]Service
+	Addresses map[netip.Addr]AddressKind
+}
+
+// Apply does one operation.
+func (m *Model) Apply(op Op) {
+	switch o := op.(type) {
+	case PutBackend:
+		put(&m.Backends, o.ID, o.Backend)
+	case PutTable:
+		if end := int(o.Table.Offset + o.Table.Size); end > len(m.Slots) {
+			m.Slots = append(m.Slots, make([]uint32, end-len(m.Slots))...)
+		}
+		copy(m.Slots[o.Table.Offset:], o.Backends)
+	case PutService:
+		put(&m.Services, o.ID, o.Service)
+	case PutFrontend:
+		put(&m.Frontends, o.Key, o.Value)
+	case PutAddress:
+		put(&m.Addresses, o.Addr, o.Kind)
+	case DeleteFrontend:
+		delete(m.Frontends, o.Key)
+	case DeleteAddress:
+		delete(m.Addresses, o.Addr)
+	case ClearBackend:
+		delete(m.Backends, o.ID)
+	case ClearService:
+		delete(m.Services, o.ID)
+	case Grace:
+	}
+}
+
+func put[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[k] = v
+}
+
+// Content returns what the maps hold. Tables are those that frontends name.
+func (m *Model) Content() Content {
+	c := Content{
+		Frontends: maps.Clone(m.Frontends), Tables: map[Table][]uint32{},
+		Backends: maps.Clone(m.Backends), Services: maps.Clone(m.Services), Addresses: maps.Clone(m.Addresses),
+	}
+	for _, f := range m.Frontends {
+		for _, t := range []Table{f.Internal.Table, f.External.Table} {
+			if t.Size > 0 && int(t.Offset+t.Size) <= len(m.Slots) {
+				c.Tables[t] = slices.Clone(m.Slots[t.Offset : t.Offset+t.Size])
+			}
+		}
+	}
+	return c
+}
+
+// Check returns an error if something refers to what is not there.
+func (c Content) Check() error {
+	for _, key := range slices.SortedFunc(maps.Keys(c.Frontends), lb.AddrPort.Compare) {
+		f := c.Frontends[key]
+		if _, ok := c.Services[f.Service]; !ok {
+			return fmt.Errorf("frontend %s names service %d, which is not there", key, f.Service)
+		}
+		for _, t := range []Table{f.Internal.Table, f.External.Table} {
+			ids, ok := c.Tables[t]
+			if !ok && t.Size > 0 {
+				return fmt.Errorf("frontend %s names table %s, which is not there", key, t)
+			}
+			for i, id := range ids {
+				if _, ok := c.Backends[id]; !ok {
+					return fmt.Errorf("slot %d of table %s names backend %d, which is not there", i, t, id)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// String returns one line for each entry, sorted: equal content is equal text.
+func (c Content) String() string {
+	var b strings.Builder
+	for _, k := range slices.SortedFunc(maps.Keys(c.Frontends), lb.AddrPort.Compare) {
+		fmt.Fprintf(&b, "frontend %s %s\n", k, c.Frontends[k])
+	}
+	for _, t := range slices.SortedFunc(maps.Keys(c.Tables), func(a, b Table) int { return int(a.Offset) - int(b.Offset) }) {
+		fmt.Fprintf(&b, "table %s backends %s\n", t, joinIDs(c.Tables[t]))
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Backends)) {
+		fmt.Fprintf(&b, "backend %d %s\n", id, c.Backends[id])
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Services)) {
+		fmt.Fprintf(&b, "service %d %s\n", id, c.Services[id])
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(c.Addresses), netip.Addr.Compare) {
+		fmt.Fprintf(&b, "address %s %s\n", a, c.Addresses[a])
+	}
+	return b.String()
+}

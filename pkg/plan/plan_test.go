@@ -1,0 +1,383 @@
+package plan
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+func mustAddrPort(tb testing.TB, s string) lb.AddrPort {
+	tb.Helper()
+	host, proto, ok := strings.Cut(s, "/")
+	ap, err := netip.ParseAddrPort(host)
+	if err != nil || !ok {
+		tb.Fatalf("address %q: %v", s, err)
+	}
+	p := map[string]lb.Protocol{"TCP": lb.TCP, "UDP": lb.UDP}[proto]
+	return lb.AddrPort{Addr: ap.Addr(), Port: ap.Port(), Protocol: p}
+}
+
+func view(tb testing.TB, backends ...string) lb.View {
+	var v lb.View
+	for _, b := range backends {
+		v.Backends = append(v.Backends, mustAddrPort(tb, b))
+	}
+	return v
+}
+
+// clusterIP is a frontend whose clients, here and elsewhere, reach the same.
+func clusterIP(tb testing.TB, at string, backends ...string) lb.Frontend {
+	v := view(tb, backends...)
+	return lb.Frontend{AddrPort: mustAddrPort(tb, at), Internal: v, External: v}
+}
+
+var web, api = lb.ServiceName{Namespace: "default", Name: "web"}, lb.ServiceName{Namespace: "default", Name: "api"}
+
+// lab is a planner and the model that its operations are applied to, checked
+// after each one.
+type lab struct {
+	*Planner
+	model Model
+	ops   []Op
+}
+
+func (l *lab) apply(tb testing.TB, ops []Op) {
+	tb.Helper()
+	l.ops = ops
+	for i, op := range ops {
+		l.model.Apply(op)
+		if err := l.model.Content().Check(); err != nil {
+			tb.Fatalf("after %q (operation %d of %v): %v", op, i, ops, err)
+		}
+	}
+}
+
+func (l *lab) set(tb testing.TB, name lb.ServiceName, frontends ...lb.Frontend) {
+	tb.Helper()
+	ops, err := l.Set(name, frontends)
+	if err != nil {
+		tb.Fatalf("set %s: %v", name, err)
+	}
+	l.apply(tb, ops)
+}
+
+func text(ops []Op) string {
+	var b strings.Builder
+	for _, op := range ops {
+		fmt.Fprintln(&b, op)
+	}
+	return b.String()
+}
+
+func wantOps(tb testing.TB, got []Op, want string) {
+	tb.Helper()
+	if diff := cmp.Diff(strings.TrimLeft(want, "\n"), text(got)); diff != "" {
+		tb.Errorf("operations (-want +got):\n%s", diff)
+	}
+}
+
+func TestAServiceIsWrittenBottomUpAndRemovedTopDown(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:8080/TCP", "10.0.0.2:8080/TCP"))
+	wantOps(t, l.ops, `
+put backend 1 10.0.0.1:8080/TCP
+put backend 2 10.0.0.2:8080/TCP
+put table 0+2 backends 1 2
+put service 1 default/web/TCP
+put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2
+put address 10.96.0.1 service
+`)
+	l.set(t, web)
+	wantOps(t, l.ops, `
+delete address 10.96.0.1
+delete frontend 10.96.0.1:80/TCP
+`)
+	l.apply(t, l.Sweep())
+	wantOps(t, l.ops, `
+grace
+clear backend 1
+clear backend 2
+clear service 1
+`)
+	if l.Sweep() != nil {
+		t.Error("a second sweep has something to do")
+	}
+}
+
+func TestEqualBackendsShareOneTable(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	backends := []string{"10.0.0.1:8080/TCP", "10.0.0.2:8080/TCP"}
+	nodePort := clusterIP(t, "0.0.0.0:30080/TCP", backends...)
+	nodePort.Kind = lb.NodePort
+	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", backends...), nodePort)
+	l.set(t, api, clusterIP(t, "10.96.0.2:80/TCP", backends...))
+	if got := len(l.model.Content().Tables); got != 1 {
+		t.Errorf("%d tables for equal backends, want 1:\n%s", got, l.model.Content())
+	}
+}
+
+func TestOneEndpointChangeWritesOneTableAndItsFrontends(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP", "10.0.0.2:80/TCP"))
+	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP", "10.0.0.3:80/TCP"))
+	wantOps(t, l.ops, `
+put backend 3 10.0.0.3:80/TCP
+put table 2+2 backends 1 3
+put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 2+2 external 2+2
+`)
+	l.apply(t, l.Sweep())
+	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP", "10.0.0.4:80/TCP"))
+	wantOps(t, l.ops, `
+put backend 2 10.0.0.4:80/TCP
+put table 0+2 backends 1 2
+put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2
+`)
+}
+
+func TestWhatIsWantedAgainBeforeASweepKeepsItsPlace(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	full := clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP", "10.0.0.2:80/TCP")
+	l.set(t, web, full)
+	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP"))
+	l.set(t, web, full)
+	wantOps(t, l.ops, "put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2\n")
+	l.apply(t, l.Sweep())
+}
+
+func TestLocalPolicyWithoutLocalEndpointIsSaidInTheFrontend(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	f := clusterIP(t, "10.96.0.1:80/TCP")
+	f.Internal.NoLocal = true
+	l.set(t, web, f)
+	if got := l.model.Frontends[f.AddrPort].String(); got != "kind ClusterIP service 1 internal no-local external none" {
+		t.Errorf("frontend is %q", got)
+	}
+}
+
+func TestAFrontendStaysWithWhoHasItAndIsInherited(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP"))
+	l.set(t, api, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.9:80/TCP"), clusterIP(t, "10.96.0.2:80/TCP", "10.0.0.9:80/TCP"))
+	want := `Service default/api: ClusterIP "10.96.0.1:80/TCP": Service default/web has this frontend; give one of the two another address or port`
+	if c := l.Conflicts(); len(c) != 1 || c[0].Error() != want {
+		t.Errorf("conflicts %v, want %s", c, want)
+	}
+	l.set(t, web)
+	if len(l.Conflicts()) != 0 {
+		t.Errorf("conflicts remain: %v", l.Conflicts())
+	}
+	key := mustAddrPort(t, "10.96.0.1:80/TCP")
+	if s := l.model.Services[l.model.Frontends[key].Service]; s.ServiceName != api {
+		t.Errorf("frontend is of %s, want %s\n%s", s, api, l.model.Content())
+	}
+	l.set(t, api)
+	if len(l.model.Frontends) != 0 || len(l.model.Addresses) != 0 {
+		t.Errorf("left behind:\n%s", l.model.Content())
+	}
+}
+
+func TestALimitRefusesTheWholeServiceAndLeavesNoTrace(t *testing.T) {
+	l := &lab{Planner: New(Sizes{Backends: 4, Frontends: 2})}
+	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP"))
+	before := l.Needs()
+	for name, f := range map[string][]lb.Frontend{
+		"backends":  {clusterIP(t, "10.96.0.2:80/TCP", "10.0.0.2:80/TCP", "10.0.0.3:80/TCP", "10.0.0.4:80/TCP")},
+		"frontends": {clusterIP(t, "10.96.0.2:80/TCP"), clusterIP(t, "10.96.0.3:80/TCP")},
+	} {
+		ops, err := l.Set(api, f)
+		if err == nil || len(ops) > 0 || !strings.Contains(err.Error(), "Service default/api: the "+name+" map is full") ||
+			!strings.Contains(err.Error(), "raise --max-"+name) {
+			t.Errorf("limit of %s: %v, operations %v", name, err, ops)
+		}
+		if diff := cmp.Diff(before, l.Needs()); diff != "" {
+			t.Errorf("refused Service left a trace (-before +after):\n%s", diff)
+		}
+	}
+	l.set(t, api, clusterIP(t, "10.96.0.2:80/TCP", "10.0.0.2:80/TCP"))
+	l.set(t, api)
+}
+
+func TestNodeAddressesAndClusterIPsShareTheAddressesMap(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	a, lo := netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("::1")
+	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP"), clusterIP(t, "10.96.0.1:81/TCP"))
+	l.apply(t, l.SetNodeAddresses(map[netip.Addr]AddressKind{a: NodeAddress, lo: LoopbackAddress}))
+	wantOps(t, l.ops, "put address 10.96.0.1 node,service\nput address ::1 loopback\n")
+	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP"))
+	l.apply(t, l.SetNodeAddresses(map[netip.Addr]AddressKind{a: NodeAddress}))
+	wantOps(t, l.ops, "delete address ::1\n")
+	l.set(t, web)
+	wantOps(t, l.ops, "put address 10.96.0.1 node\ndelete frontend 10.96.0.1:80/TCP\n")
+}
+
+func TestAdoptionOfContradictoryContentIsRefused(t *testing.T) {
+	good := func() Content {
+		l := &lab{Planner: New(Sizes{})}
+		l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP", "10.0.0.2:80/TCP"))
+		return l.model.Content()
+	}
+	key := mustAddrPort(t, "10.96.0.1:80/TCP")
+	for name, spoil := range map[string]func(*Content){
+		"a table names a backend that is not there": func(c *Content) { delete(c.Backends, 2) },
+		"two backends are equal":                    func(c *Content) { c.Backends[3] = c.Backends[2] },
+		"two Services are equal":                    func(c *Content) { c.Services[3] = c.Services[1] },
+		"two tables overlap":                        func(c *Content) { c.Tables[Table{1, 2}] = []uint32{2, 1} },
+		"two tables are equal":                      func(c *Content) { c.Tables[Table{9, 2}] = []uint32{1, 2} },
+		"a frontend names a table that is not there": func(c *Content) {
+			f := c.Frontends[key]
+			f.External.Table = Table{40, 4}
+			c.Frontends[key] = f
+		},
+		"a frontend names a Service that is not there": func(c *Content) { delete(c.Services, 1) },
+	} {
+		c := good()
+		if _, err := Adopt(c, Sizes{}); err != nil {
+			t.Fatalf("good content is refused: %v", err)
+		}
+		spoil(&c)
+		if _, err := Adopt(c, Sizes{}); err == nil {
+			t.Errorf("adopted although %s", name)
+		}
+	}
+}
+
+// world makes random Services over few addresses, so that they collide, share
+// tables, run empty and come back.
+type world struct {
+	*rand.Rand
+	state map[lb.ServiceName][]lb.Frontend
+}
+
+func (w *world) view() lb.View {
+	var v lb.View
+	for i := range 6 {
+		if w.IntN(3) == 0 {
+			v.Backends = append(v.Backends, lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), Port: 80, Protocol: lb.TCP})
+		}
+	}
+	v.NoLocal = len(v.Backends) == 0 && w.IntN(2) == 0
+	return v
+}
+
+func (w *world) change() (lb.ServiceName, []lb.Frontend) {
+	name := lb.ServiceName{Namespace: "ns", Name: fmt.Sprint("s", w.IntN(8))}
+	var frontends []lb.Frontend
+	for i := range w.IntN(4) {
+		f := lb.Frontend{Kind: lb.FrontendKind(w.IntN(4)), Internal: w.view(), External: w.view()}
+		f.AddrPort = lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 96, 0, byte(w.IntN(10))}), Port: uint16(80 + i), Protocol: lb.TCP}
+		frontends = append(frontends, f)
+	}
+	w.state[name] = frontends
+	return name, frontends
+}
+
+// resolved is what clients see: frontends to backends, IDs and places aside.
+func resolved(c Content) map[string]string {
+	out := map[string]string{}
+	for key, f := range c.Frontends {
+		s := c.Services[f.Service].String() + " " + f.Kind.String()
+		for _, v := range []View{f.Internal, f.External} {
+			s += fmt.Sprint(" no-local=", v.NoLocal)
+			for _, id := range c.Tables[v.Table] {
+				s += " " + c.Backends[id].String()
+			}
+		}
+		out[key.String()] = s
+	}
+	return out
+}
+
+func TestEveryPrefixIsSafeAndAdoptionWritesNothing(t *testing.T) {
+	for seed := range uint64(60) {
+		w := &world{rand.New(rand.NewPCG(seed, 1)), map[lb.ServiceName][]lb.Frontend{}}
+		l := &lab{Planner: New(Sizes{Backends: 6})} // five at a time: the sixth hits the limit
+		for step := range 200 {
+			name, frontends := w.change()
+			ops, err := l.Set(name, frontends)
+			if err != nil {
+				ops, err = l.Set(name, nil)
+				w.state[name] = nil
+			}
+			if err != nil {
+				t.Fatalf("seed %d: a Service cannot end: %v", seed, err)
+			}
+			l.apply(t, ops)
+			if w.IntN(5) == 0 {
+				l.apply(t, l.Sweep())
+			}
+			if step%20 == 0 {
+				l.adoptAgain(t, w)
+			}
+		}
+		for name := range w.state {
+			l.set(t, name)
+		}
+		l.apply(t, l.Sweep())
+		if got := l.model.Content().String(); got != "" {
+			t.Errorf("seed %d: left behind:\n%s", seed, got)
+		}
+		if diff := cmp.Diff(Sizes{Backends: 1, Services: 1}, l.Needs()); diff != "" {
+			t.Errorf("seed %d: sizes of nothing (-want +got):\n%s", seed, diff)
+		}
+	}
+}
+
+// adoptAgain replaces the planner by one that adopts the model, as a restart
+// does, and expects that setting everything again writes nothing.
+func (l *lab) adoptAgain(tb testing.TB, w *world) {
+	tb.Helper()
+	l.apply(tb, l.Sweep())
+	before := resolved(l.model.Content())
+	p, err := Adopt(l.model.Content(), Sizes{Backends: 6})
+	if err != nil {
+		tb.Fatalf("adopt: %v", err)
+	}
+	if diff := cmp.Diff(l.Needs(), p.Needs(), cmpopts.IgnoreFields(Sizes{}, "Slots")); diff != "" {
+		tb.Errorf("needs after adoption (-before +after):\n%s", diff)
+	}
+	owners := p.Services()
+	for _, name := range owners {
+		ops, err := p.Set(name, w.state[name])
+		if err != nil || len(ops) > 0 {
+			tb.Fatalf("set %s as it was: %v, operations:\n%s", name, err, text(ops))
+		}
+	}
+	for name, frontends := range w.state { // those that wait for others' frontends
+		if ops, err := p.Set(name, frontends); err != nil || len(ops) > 0 {
+			tb.Fatalf("set %s as it was: %v, operations:\n%s", name, err, text(ops))
+		}
+	}
+	if p.Retired() > 0 {
+		tb.Fatalf("%d retired after adoption of swept content", p.Retired())
+	}
+	l.Planner = p
+	if diff := cmp.Diff(before, resolved(l.model.Content())); diff != "" {
+		tb.Fatalf("adoption changed something:\n%s", diff)
+	}
+}
+
+func TestTheSameInputGivesTheSameBytes(t *testing.T) {
+	run := func() string {
+		w := &world{rand.New(rand.NewPCG(7, 7)), map[lb.ServiceName][]lb.Frontend{}}
+		l := &lab{Planner: New(Sizes{})}
+		var all []Op
+		for range 100 {
+			name, frontends := w.change()
+			l.set(t, name, frontends...)
+			all = append(all, l.ops...)
+			l.apply(t, l.Sweep())
+			all = append(all, l.ops...)
+		}
+		return text(all) + l.model.Content().String()
+	}
+	if diff := cmp.Diff(run(), run()); diff != "" {
+		t.Errorf("two runs differ:\n%s", diff)
+	}
+}

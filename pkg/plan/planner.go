@@ -1,0 +1,197 @@
+package plan
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Planner knows what the maps hold and what they should hold. Each change of a
+// Service costs what that Service has, however many others there are.
+//
+// Operations must be applied in the order in which the planner returned them,
+// each at least once. A Planner is not safe for concurrent use.
+type Planner struct {
+	limits    Sizes
+	pool      *pool
+	frontends map[lb.AddrPort]*entry
+	owned     map[lb.ServiceName][]lb.AddrPort               // what each Service has in force
+	wanting   map[lb.AddrPort]map[lb.ServiceName]lb.Frontend // refused: another Service has it
+	addresses map[netip.Addr]*address
+}
+
+// entry is a frontend in force.
+type entry struct {
+	owner    lb.ServiceName
+	value    Frontend
+	service  Service
+	internal *tableRef
+	external *tableRef
+}
+
+// address is an address in force, with what asks for it.
+type address struct {
+	node       AddressKind // NodeAddress, LoopbackAddress or nothing
+	clusterIPs int         // frontends that make it a ServiceAddress
+	written    AddressKind
+}
+
+// New returns a planner of empty maps, which refuses what would need more
+// entries than limits; a limit of 0 is none.
+func New(limits Sizes) *Planner {
+	return &Planner{
+		limits:    limits,
+		pool:      newPool(),
+		frontends: map[lb.AddrPort]*entry{},
+		owned:     map[lb.ServiceName][]lb.AddrPort{},
+		wanting:   map[lb.AddrPort]map[lb.ServiceName]lb.Frontend{},
+		addresses: map[netip.Addr]*address{},
+	}
+}
+
+// Services returns the Services that have frontends in force, sorted.
+func (p *Planner) Services() []lb.ServiceName {
+	return slices.SortedFunc(maps.Keys(p.owned), lb.ServiceName.Compare)
+}
+
+// Needs returns the sizes that hold everything planned so far.
+func (p *Planner) Needs() Sizes {
+	return Sizes{
+		Frontends: uint32(len(p.frontends)),
+		Slots:     p.pool.regions.end,
+		Backends:  p.pool.backendIDs.size(),
+		Services:  p.pool.serviceIDs.size(),
+		Addresses: uint32(len(p.addresses)),
+	}
+}
+
+// Set makes the frontends of a Service what is given; none ends the Service.
+// A frontend that another Service has stays with that one, and comes to this
+// one when it is free: Conflicts says so until then. Where a limit leaves no
+// room, nothing of the Service changes and the error is an lb.Problem.
+func (p *Planner) Set(name lb.ServiceName, frontends []lb.Frontend) ([]Op, error) {
+	c := p.begin(name)
+	for _, f := range frontends {
+		c.want(f)
+	}
+	if err := c.overLimit(); err != nil {
+		c.undo()
+		return nil, err
+	}
+	c.finish()
+	return c.ops, nil
+}
+
+// Conflicts returns a problem for each frontend that a Service wants and
+// another has.
+func (p *Planner) Conflicts() []lb.Problem {
+	var problems []lb.Problem
+	for _, key := range slices.SortedFunc(maps.Keys(p.wanting), lb.AddrPort.Compare) {
+		for _, name := range slices.SortedFunc(maps.Keys(p.wanting[key]), lb.ServiceName.Compare) {
+			problems = append(problems, lb.Problem{
+				Object: "Service " + name.String(),
+				Field:  p.wanting[key][name].Kind.String(),
+				Value:  key.String(),
+				Reason: "Service " + p.frontends[key].owner.String() + " has this frontend",
+				Remedy: "give one of the two another address or port",
+			})
+		}
+	}
+	return problems
+}
+
+// SetNodeAddresses says which addresses are the node's own.
+func (p *Planner) SetNodeAddresses(node map[netip.Addr]AddressKind) []Op {
+	var ops []Op
+	for a, k := range node {
+		if p.addresses[a] == nil {
+			p.addresses[a] = &address{}
+		}
+		p.addresses[a].node = k
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(p.addresses), netip.Addr.Compare) {
+		if node[a] == 0 {
+			p.addresses[a].node = 0
+		}
+		p.writeAddress(a, &ops)
+	}
+	return ops
+}
+
+// countClusterIP adds n frontends that make an address a ClusterIP.
+func (p *Planner) countClusterIP(a netip.Addr, n int) {
+	if p.addresses[a] == nil {
+		p.addresses[a] = &address{}
+	}
+	p.addresses[a].clusterIPs += n
+}
+
+// writeAddress appends what brings an address up to date.
+func (p *Planner) writeAddress(a netip.Addr, ops *[]Op) {
+	e := p.addresses[a]
+	if e == nil {
+		return
+	}
+	kind := e.node
+	if e.clusterIPs > 0 {
+		kind |= ServiceAddress
+	}
+	switch {
+	case kind == 0:
+		delete(p.addresses, a)
+		if e.written != 0 {
+			*ops = append(*ops, DeleteAddress{Addr: a})
+		}
+	case kind != e.written:
+		*ops = append(*ops, PutAddress{Addr: a, Kind: kind})
+		e.written = kind
+	}
+}
+
+// Retired says how many backends, tables and Service names wait for a sweep.
+func (p *Planner) Retired() int {
+	return len(p.pool.retiredBackends) + len(p.pool.retiredTables) + len(p.pool.retiredServices)
+}
+
+// Sweep ends what nothing names any more: after a grace period it is cleared,
+// and its IDs and slots are free for others.
+func (p *Planner) Sweep() []Op {
+	if p.Retired() == 0 {
+		return nil
+	}
+	return append([]Op{Grace{}}, p.pool.sweep()...)
+}
+
+// sweep forgets everything retired and returns what clears it.
+func (p *pool) sweep() []Op {
+	var backends, services []uint32
+	for key, t := range p.retiredTables {
+		p.regions.give(t.table)
+		delete(p.tables, key)
+	}
+	for b, r := range p.retiredBackends {
+		backends = append(backends, r.id)
+		delete(p.backends, b)
+	}
+	for s, r := range p.retiredServices {
+		services = append(services, r.id)
+		delete(p.services, s)
+	}
+	clear(p.retiredTables)
+	clear(p.retiredBackends)
+	clear(p.retiredServices)
+	slices.Sort(backends)
+	slices.Sort(services)
+	p.backendIDs.give(backends...)
+	p.serviceIDs.give(services...)
+	ops := make([]Op, 0, len(backends)+len(services))
+	for _, id := range backends {
+		ops = append(ops, ClearBackend{ID: id})
+	}
+	for _, id := range services {
+		ops = append(ops, ClearService{ID: id})
+	}
+	return ops
+}

@@ -1,0 +1,137 @@
+package plan
+
+import (
+	"encoding/binary"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// pool holds the shared things (backends, tables, names of Service ports) with
+// how often each is used. What nobody uses any more is retired: it keeps its
+// ID until a sweep, since a running program may still hold it, and whoever
+// wants it again before that simply has it back.
+type pool struct {
+	backendIDs *idPool
+	backends   map[lb.AddrPort]*backendRef
+	regions    *regions
+	tables     map[string]*tableRef // by content
+	serviceIDs *idPool
+	services   map[Service]*serviceRef
+
+	retiredBackends map[lb.AddrPort]*backendRef
+	retiredTables   map[string]*tableRef
+	retiredServices map[Service]*serviceRef
+}
+
+type backendRef struct {
+	id   uint32
+	uses int // tables that name it
+}
+
+type tableRef struct {
+	table    Table
+	key      string // its content
+	backends []lb.AddrPort
+	uses     int // views that name it
+}
+
+type serviceRef struct {
+	id   uint32
+	uses int // frontends that name it
+}
+
+// newPool returns an empty pool.
+func newPool() *pool {
+	return &pool{
+		backendIDs: newIDPool(nil), backends: map[lb.AddrPort]*backendRef{},
+		regions: &regions{}, tables: map[string]*tableRef{},
+		serviceIDs: newIDPool(nil), services: map[Service]*serviceRef{},
+		retiredBackends: map[lb.AddrPort]*backendRef{},
+		retiredTables:   map[string]*tableRef{},
+		retiredServices: map[Service]*serviceRef{},
+	}
+}
+
+// useTable returns the table that holds just these backends, nil for none, and
+// appends to ops what has to be written first.
+func (p *pool) useTable(backends []lb.AddrPort, ops *[]Op) *tableRef {
+	if len(backends) == 0 {
+		return nil
+	}
+	ids := make([]uint32, len(backends))
+	for i, b := range backends {
+		ids[i] = p.useBackend(b, ops)
+	}
+	key := contentKey(ids)
+	t := p.tables[key]
+	if t == nil {
+		t = &tableRef{table: p.regions.take(uint32(len(ids))), key: key, backends: backends}
+		p.tables[key] = t
+		*ops = append(*ops, PutTable{Table: t.table, Backends: ids})
+	} else if t.uses > 0 {
+		p.dropBackends(backends) // the table holds them already
+	}
+	delete(p.retiredTables, key)
+	t.uses++
+	return t
+}
+
+// dropTable ends one use of a table; nil is allowed.
+func (p *pool) dropTable(t *tableRef) {
+	if t == nil {
+		return
+	}
+	if t.uses--; t.uses == 0 {
+		p.retiredTables[t.key] = t
+		p.dropBackends(t.backends)
+	}
+}
+
+func (p *pool) useBackend(b lb.AddrPort, ops *[]Op) uint32 {
+	r := p.backends[b]
+	if r == nil {
+		r = &backendRef{id: p.backendIDs.take()}
+		p.backends[b] = r
+		*ops = append(*ops, PutBackend{ID: r.id, Backend: b})
+	}
+	delete(p.retiredBackends, b)
+	r.uses++
+	return r.id
+}
+
+func (p *pool) dropBackends(backends []lb.AddrPort) {
+	for _, b := range backends {
+		r := p.backends[b]
+		if r.uses--; r.uses == 0 {
+			p.retiredBackends[b] = r
+		}
+	}
+}
+
+func (p *pool) useService(s Service, ops *[]Op) uint32 {
+	r := p.services[s]
+	if r == nil {
+		r = &serviceRef{id: p.serviceIDs.take()}
+		p.services[s] = r
+		*ops = append(*ops, PutService{ID: r.id, Service: s})
+	}
+	delete(p.retiredServices, s)
+	r.uses++
+	return r.id
+}
+
+func (p *pool) dropService(s Service) {
+	r := p.services[s]
+	if r.uses--; r.uses == 0 {
+		p.retiredServices[s] = r
+	}
+}
+
+// contentKey is equal for equal runs of IDs only.
+func contentKey(ids []uint32) string {
+	b := make([]byte, 0, 4*len(ids))
+	for _, id := range ids {
+		b = binary.LittleEndian.AppendUint32(b, id)
+	}
+	return string(b)
+}

@@ -1,0 +1,66 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// regions hands out runs of slots, first fit, and joins what comes back.
+type regions struct {
+	free []Table // by offset; no two touch, none reaches end
+	end  uint32  // every slot from here on is free
+}
+
+// newRegions returns regions in which the used tables are taken. It is an
+// error if two of them overlap.
+func newRegions(used []Table) (*regions, error) {
+	used = slices.Clone(used)
+	slices.SortFunc(used, func(a, b Table) int { return cmp.Compare(a.Offset, b.Offset) })
+	r := &regions{}
+	for _, t := range used {
+		if t.Offset < r.end {
+			return nil, fmt.Errorf("table %s overlaps the one before it, which ends at slot %d", t, r.end)
+		}
+		if gap := t.Offset - r.end; gap > 0 {
+			r.free = append(r.free, Table{Offset: r.end, Size: gap})
+		}
+		r.end = t.Offset + t.Size
+	}
+	return r, nil
+}
+
+func (r *regions) take(size uint32) Table {
+	for i, f := range r.free {
+		if f.Size < size {
+			continue
+		}
+		if f.Size == size {
+			r.free = slices.Delete(r.free, i, i+1)
+		} else {
+			r.free[i] = Table{Offset: f.Offset + size, Size: f.Size - size}
+		}
+		return Table{Offset: f.Offset, Size: size}
+	}
+	t := Table{Offset: r.end, Size: size}
+	r.end += size
+	return t
+}
+
+func (r *regions) give(t Table) {
+	i, _ := slices.BinarySearchFunc(r.free, t, func(a, b Table) int { return cmp.Compare(a.Offset, b.Offset) })
+	if i < len(r.free) && t.Offset+t.Size == r.free[i].Offset {
+		t.Size += r.free[i].Size
+		r.free = slices.Delete(r.free, i, i+1)
+	}
+	if i > 0 && r.free[i-1].Offset+r.free[i-1].Size == t.Offset {
+		i--
+		t = Table{Offset: r.free[i].Offset, Size: r.free[i].Size + t.Size}
+		r.free = slices.Delete(r.free, i, i+1)
+	}
+	if t.Offset+t.Size == r.end {
+		r.end = t.Offset
+		return
+	}
+	r.free = slices.Insert(r.free, i, t)
+}

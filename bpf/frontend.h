@@ -5,6 +5,14 @@
 #include "addr.h"
 #include "verdict.h"
 
+/* The frontend at just this address, or NULL. */
+static __always_inline struct frontend *frontend_at(const struct addr_port *at)
+{
+	__u32 *id = bpf_map_lookup_elem(&frontend_ids, at);
+
+	return id ? bpf_map_lookup_elem(&frontends, id) : NULL;
+}
+
 /*
  * Finds the frontend at an address. Most of what a node connects to is no
  * Service: two look-ups say so. in_node says whether the client lives in the
@@ -18,7 +26,7 @@ static __always_inline enum verdict find_frontend(const struct addr_port *to,
 	struct address *address;
 	__u32 kind;
 
-	*frontend = bpf_map_lookup_elem(&frontends, to);
+	*frontend = frontend_at(to);
 	if (*frontend)
 		return VERDICT_CONTINUE;
 	address = bpf_map_lookup_elem(&addresses, &to->addr);
@@ -27,7 +35,7 @@ static __always_inline enum verdict find_frontend(const struct addr_port *to,
 	kind = address->kind;
 	if (kind & ADDRESS_NODE || (kind & ADDRESS_LOOPBACK && in_node)) {
 		node_port.addr = unspecified(&to->addr);
-		*frontend = bpf_map_lookup_elem(&frontends, &node_port);
+		*frontend = frontend_at(&node_port);
 		if (*frontend)
 			return VERDICT_CONTINUE;
 	}

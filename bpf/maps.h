@@ -7,11 +7,24 @@
 
 #include "types.h"
 
-/* Addresses that clients use. A NodePort's address is 0.0.0.0 or ::. */
+/* Addresses that clients use: frontend IDs. A NodePort is at 0.0.0.0 or ::. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, struct addr_port);
+	__type(value, __u32);
+} frontend_ids SEC(".maps");
+
+/*
+ * What stands behind them, by frontend ID. Apart from the hash, so that a
+ * change of backends is a store, and no element that a program may be reading
+ * is ever replaced.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
 	__type(value, struct frontend);
 } frontends SEC(".maps");
 

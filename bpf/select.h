@@ -7,8 +7,9 @@
 
 #include "verdict.h"
 
-/* A backend, by ID and by address. */
+/* A slot of a table, and the backend that it names. */
 struct choice {
+	__u32 slot;
 	__u32 id;
 	struct backend *backend;
 };
@@ -22,9 +23,10 @@ static __always_inline __u32 slot_at(__u32 slot)
 	return chunk ? chunk->backend[slot % SLOTS_PER_CHUNK] : 0;
 }
 
-/* Fills in the backend of c->id; false if there is none. */
+/* Fills in the backend that c->slot names; false if there is none. */
 static __always_inline bool find_backend(struct choice *c)
 {
+	c->id = slot_at(c->slot);
 	c->backend = bpf_map_lookup_elem(&backends, &c->id);
 	return c->id && c->backend && c->backend->to.port;
 }
@@ -46,15 +48,16 @@ static __always_inline enum verdict select_internal(const struct frontend *f,
 				      DROP_NO_LOCAL_ENDPOINT :
 				      DROP_NO_ENDPOINT,
 			      f->service);
-	c->id = slot_at(t.offset + random_index(t.size));
+	c->slot = t.offset + random_index(t.size);
 	if (!find_backend(c))
 		return refuse(DROP_NO_BACKEND, f->service);
 	return VERDICT_CONTINUE;
 }
 
 struct table_search {
-	__u32 offset;
-	__u32 wanted;
+	struct table table;
+	__u32 wanted; /* backend ID */
+	__u32 slot;   /* of the table, where found */
 	bool found;
 };
 
@@ -62,15 +65,17 @@ static long search_slot(__u32 i, void *data)
 {
 	struct table_search *s = data;
 
-	s->found = slot_at(s->offset + i) == s->wanted;
+	s->slot = s->table.offset + i;
+	s->found = slot_at(s->slot) == s->wanted;
 	return s->found;
 }
 
 /* Does a table name a backend? Looks at every slot: not for the hot path. */
-static __always_inline bool table_has(struct table t, __u32 backend_id)
+static __always_inline bool table_has(struct table t, __u32 backend_id, __u32 *slot)
 {
-	struct table_search s = { .offset = t.offset, .wanted = backend_id };
+	struct table_search s = { .table = t, .wanted = backend_id };
 
 	bpf_loop(t.size, search_slot, &s, 0);
+	*slot = s.slot;
 	return s.found;
 }

@@ -66,14 +66,13 @@ static __always_inline bool lives_in_node(struct bpf_sock_addr *ctx)
 }
 
 static __always_inline struct promise make_promise(const struct addr_port *frontend,
-						   const struct frontend *f,
 						   const struct choice *c)
 {
 	return (struct promise){
 		.frontend = *frontend,
 		.backend = c->backend->to,
 		.backend_id = c->id,
-		.table = f->internal,
+		.slot = c->slot,
 	};
 }
 
@@ -93,7 +92,7 @@ static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
 		return v;
 	if ((v = select_internal(frontend, &choice)) != VERDICT_CONTINUE)
 		return v;
-	promise = make_promise(to, frontend, &choice);
+	promise = make_promise(to, &choice);
 	keep_promise(ctx, &promise);
 	count(connect);
 	*to = promise.backend;
@@ -101,16 +100,19 @@ static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
 }
 
 /*
- * Does what the socket was promised still hold? Only a table that changed
- * needs a search.
+ * Does the Service still have the backend that the socket was promised? Seldom
+ * does it take a search: the slot that named it mostly still does.
  */
-static __always_inline bool still_holds(struct promise *p, struct table now)
+static __always_inline bool still_holds(struct promise *p, struct table t)
 {
-	if (p->table.offset == now.offset && p->table.size == now.size)
-		return true;
-	if (!table_has(now, p->backend_id))
-		return false;
-	p->table = now;
+	struct choice c = { .slot = p->slot };
+
+	if (p->slot - t.offset >= t.size || slot_at(p->slot) != p->backend_id)
+		if (!table_has(t, p->backend_id, &c.slot))
+			return false;
+	if (!find_backend(&c) || !same_addr_port(&c.backend->to, &p->backend))
+		return false; /* the ID has come to another backend */
+	p->slot = c.slot;
 	return true;
 }
 
@@ -140,7 +142,7 @@ static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 	}
 	if ((v = select_internal(frontend, &choice)) != VERDICT_CONTINUE)
 		return v;
-	made = make_promise(to, frontend, &choice);
+	made = make_promise(to, &choice);
 	keep_another_promise(ctx, cookie, &made);
 	count(sendmsg);
 	*to = made.backend;

@@ -44,8 +44,9 @@ enum frontend_flag {
 	FRONTEND_EXTERNAL_IP = 1 << 4,
 };
 
+/* The tables are aligned so that the agent can change each in one store. */
 struct frontend {
-	struct table internal; /* for clients on this node */
+	struct table internal __attribute__((aligned(8))); /* for clients on this node */
 	struct table external; /* for clients elsewhere */
 	__u32 service;	       /* index into services, never 0 */
 	enum frontend_flag flags;
@@ -85,14 +86,14 @@ struct promise {
 	struct addr_port frontend;
 	struct addr_port backend;
 	__u32 backend_id;
-	struct table table; /* the one that named the backend last */
+	__u32 slot; /* the one that named the backend */
 };
 
 /* A promise in the promises map belongs to the socket with this cookie. */
 struct promise_slot {
 	__u64 owner; /* 0: free */
 	struct promise promise;
-	__u32 pad;
+	__u64 pad;
 };
 
 /* The promises of a socket beyond the first, or when its slot was taken. */
@@ -121,7 +122,7 @@ struct about {
 	__u8 object[32];  /* SHA-256 of object, knobs and map sizes */
 };
 
-_Static_assert(sizeof(struct addr_port) == 20, "key of frontends");
+_Static_assert(sizeof(struct addr_port) == 20, "key of frontend_ids");
 _Static_assert(sizeof(struct slot_chunk) == 64, "one cache line");
-_Static_assert(sizeof(struct frontend) == 24, "value of frontends");
+_Static_assert(sizeof(struct frontend) == 24, "element of frontends");
 _Static_assert(sizeof(struct promise_slot) == 64, "one cache line");

@@ -20,7 +20,7 @@ type change struct {
 	puts    []Op // of backends, tables, names: bottom-up
 	ops     []Op
 	before  Sizes
-	added   uint32 // frontends that were not there
+	newIDs  []uint32 // of frontends that were not there
 }
 
 // taken is a frontend with what it uses.
@@ -44,19 +44,24 @@ func (c *change) want(f lb.Frontend) {
 		c.refused[f.AddrPort] = f
 		return
 	}
-	if e == nil {
-		c.added++
+	var id uint32
+	if e != nil {
+		id = e.value.ID
+	} else {
+		id = c.p.pool.frontendIDs.take()
+		c.newIDs = append(c.newIDs, id)
 	}
 	delete(c.had, f.AddrPort)
-	c.take = append(c.take, taken{f.AddrPort, c.p.newEntry(c.name, f, &c.puts)})
+	c.take = append(c.take, taken{f.AddrPort, c.p.newEntry(id, c.name, f, &c.puts)})
 }
 
 // newEntry takes from the pool what a frontend uses, and returns it.
-func (p *Planner) newEntry(owner lb.ServiceName, f lb.Frontend, puts *[]Op) *entry {
+func (p *Planner) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, puts *[]Op) *entry {
 	e := &entry{owner: owner, service: Service{owner, f.Port, f.Protocol}}
 	e.internal = p.pool.useTable(f.Internal.Backends, puts)
 	e.external = p.pool.useTable(f.External.Backends, puts)
 	e.value = Frontend{
+		ID:       id,
 		Service:  p.pool.useService(e.service, puts),
 		Kind:     f.Kind,
 		Internal: e.internal.view(f.Internal),
@@ -84,7 +89,6 @@ func (t *tableRef) view(v lb.View) View {
 // may be, or nil. What needs no more than before is never refused.
 func (c *change) overLimit() error {
 	needs, before, limits := c.p.Needs(), c.before, c.p.limits
-	needs.Frontends += c.added
 	for _, l := range []struct {
 		name                string
 		need, before, limit uint32
@@ -112,6 +116,7 @@ func (c *change) undo() {
 		c.p.dropEntry(t.entry)
 	}
 	c.p.pool.forget(c.puts)
+	c.p.pool.frontendIDs.give(c.newIDs...)
 }
 
 // forget removes what the given operations were to write.
@@ -141,20 +146,25 @@ func (p *pool) forget(puts []Op) {
 // finish makes the change: what is new bottom-up, what ends top-down.
 func (c *change) finish() {
 	p := c.p
-	c.ops = c.puts
+	if p.deleted && len(c.newIDs) > 0 {
+		c.ops = append(c.ops, Grace{})
+		p.deleted = false
+	}
+	c.ops = append(c.ops, c.puts...)
 	for _, t := range c.take {
 		c.place(t)
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(c.had), lb.AddrPort.Compare) {
-		c.remove(key)
-	}
 	c.waitFor(c.refused)
+	for _, key := range slices.SortedFunc(maps.Keys(c.had), lb.AddrPort.Compare) {
+		if !c.passOn(key) {
+			c.remove(key)
+		}
+	}
 	owned := make([]lb.AddrPort, 0, len(c.take))
 	for _, t := range c.take {
 		owned = append(owned, t.key)
 	}
 	p.own(c.name, owned)
-	c.passOn()
 }
 
 // place puts a frontend in force, in place of what stood there.
@@ -190,6 +200,8 @@ func (c *change) remove(key lb.AddrPort) {
 	c.release(key, e)
 	p.writeAddress(key.Addr, &c.ops)
 	c.ops = append(c.ops, DeleteFrontend{Key: key})
+	p.pool.retiredFrontends = append(p.pool.retiredFrontends, e.value.ID)
+	p.deleted = true
 }
 
 // waitFor notes what the Service wants and others have, in place of what it
@@ -212,23 +224,21 @@ func (c *change) waitFor(refused map[lb.AddrPort]lb.Frontend) {
 	}
 }
 
-// passOn gives frontends that became free to a Service that waits for them,
-// the first by name.
-func (c *change) passOn() {
+// passOn gives a frontend that the Service no longer wants to one that waits
+// for it, the first by name; false if none does.
+func (c *change) passOn(key lb.AddrPort) bool {
 	p := c.p
-	for _, key := range slices.SortedFunc(maps.Keys(c.had), lb.AddrPort.Compare) {
-		waiting := slices.SortedFunc(maps.Keys(p.wanting[key]), lb.ServiceName.Compare)
-		if len(waiting) == 0 {
-			continue
-		}
-		heir := waiting[0]
-		var puts []Op
-		e := p.newEntry(heir, p.wanting[key][heir], &puts)
-		delete(p.wanting[key], heir)
-		c.ops = append(c.ops, puts...)
-		c.place(taken{key, e})
-		p.own(heir, append(p.owned[heir], key))
+	waiting := slices.SortedFunc(maps.Keys(p.wanting[key]), lb.ServiceName.Compare)
+	if len(waiting) == 0 {
+		return false
 	}
+	heir := waiting[0]
+	f := p.wanting[key][heir]
+	delete(p.wanting[key], heir)
+	e := p.newEntry(p.frontends[key].value.ID, heir, f, &c.ops)
+	c.place(taken{key, e})
+	p.own(heir, append(p.owned[heir], key))
+	return true
 }
 
 // own says which frontends a Service has.

@@ -34,8 +34,9 @@ type View struct {
 	NoLocal bool // the table is empty only because the traffic policy is Local
 }
 
-// Frontend is the value of the frontends map.
+// Frontend is what stands behind an address: an element of the frontends map.
 type Frontend struct {
+	ID       uint32 // index into the frontends map, the same as long as the address is there
 	Service  uint32 // ID of the Service port, key of the services map
 	Kind     lb.FrontendKind
 	Internal View
@@ -74,7 +75,7 @@ const (
 )
 
 // Content is what the maps hold, apart from what the datapath itself writes.
-// IDs start at 1; 0 is never a backend or a Service.
+// IDs start at 1; 0 is never a frontend, a backend or a Service.
 type Content struct {
 	Frontends map[lb.AddrPort]Frontend
 	Tables    map[Table][]uint32 // backend IDs, slot by slot
@@ -85,7 +86,7 @@ type Content struct {
 
 // Sizes counts entries, map by map: what is needed, or what there is room for.
 type Sizes struct {
-	Frontends uint32
+	Frontends uint32 // with the unused ID 0, like Backends and Services
 	Slots     uint32
 	Backends  uint32
 	Services  uint32

@@ -32,7 +32,8 @@ type (
 		ID      uint32
 		Service Service
 	}
-	// PutFrontend makes clients of an address reach its tables.
+	// PutFrontend makes clients of an address reach its tables. The ID is
+	// new, or the one that the address has already.
 	PutFrontend struct {
 		Key   lb.AddrPort
 		Value Frontend
@@ -72,7 +73,7 @@ func (o ClearService) String() string   { return fmt.Sprintf("clear service %d",
 
 // String returns the value as it stands in dumps.
 func (f Frontend) String() string {
-	return fmt.Sprintf("kind %s service %d internal %s external %s", f.Kind, f.Service, f.Internal, f.External)
+	return fmt.Sprintf("id %d kind %s service %d internal %s external %s", f.ID, f.Kind, f.Service, f.Internal, f.External)
 }
 
 // String returns the table, "none" without endpoints, or "no-local" where only

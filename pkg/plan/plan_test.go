@@ -91,7 +91,7 @@ put backend 1 10.0.0.1:8080/TCP
 put backend 2 10.0.0.2:8080/TCP
 put table 0+2 backends 1 2
 put service 1 default/web/TCP
-put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2
+put frontend 10.96.0.1:80/TCP id 1 kind ClusterIP service 1 internal 0+2 external 0+2
 put address 10.96.0.1 service
 `)
 	l.set(t, web)
@@ -130,14 +130,14 @@ func TestOneEndpointChangeWritesOneTableAndItsFrontends(t *testing.T) {
 	wantOps(t, l.ops, `
 put backend 3 10.0.0.3:80/TCP
 put table 2+2 backends 1 3
-put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 2+2 external 2+2
+put frontend 10.96.0.1:80/TCP id 1 kind ClusterIP service 1 internal 2+2 external 2+2
 `)
 	l.apply(t, l.Sweep())
 	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP", "10.0.0.4:80/TCP"))
 	wantOps(t, l.ops, `
 put backend 2 10.0.0.4:80/TCP
 put table 0+2 backends 1 2
-put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2
+put frontend 10.96.0.1:80/TCP id 1 kind ClusterIP service 1 internal 0+2 external 0+2
 `)
 }
 
@@ -147,7 +147,7 @@ func TestWhatIsWantedAgainBeforeASweepKeepsItsPlace(t *testing.T) {
 	l.set(t, web, full)
 	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP"))
 	l.set(t, web, full)
-	wantOps(t, l.ops, "put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2\n")
+	wantOps(t, l.ops, "put frontend 10.96.0.1:80/TCP id 1 kind ClusterIP service 1 internal 0+2 external 0+2\n")
 	l.apply(t, l.Sweep())
 }
 
@@ -156,7 +156,7 @@ func TestLocalPolicyWithoutLocalEndpointIsSaidInTheFrontend(t *testing.T) {
 	f := clusterIP(t, "10.96.0.1:80/TCP")
 	f.Internal.NoLocal = true
 	l.set(t, web, f)
-	if got := l.model.Frontends[f.AddrPort].String(); got != "kind ClusterIP service 1 internal no-local external none" {
+	if got := l.model.Frontends[f.AddrPort].String(); got != "id 1 kind ClusterIP service 1 internal no-local external none" {
 		t.Errorf("frontend is %q", got)
 	}
 }
@@ -184,7 +184,7 @@ func TestAFrontendStaysWithWhoHasItAndIsInherited(t *testing.T) {
 }
 
 func TestALimitRefusesTheWholeServiceAndLeavesNoTrace(t *testing.T) {
-	l := &lab{Planner: New(Sizes{Backends: 4, Frontends: 2})}
+	l := &lab{Planner: New(Sizes{Backends: 4, Frontends: 3})}
 	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP"))
 	before := l.Needs()
 	for name, f := range map[string][]lb.Frontend{
@@ -234,6 +234,9 @@ func TestAdoptionOfContradictoryContentIsRefused(t *testing.T) {
 			f := c.Frontends[key]
 			f.External.Table = Table{40, 4}
 			c.Frontends[key] = f
+		},
+		"two frontends have one ID": func(c *Content) {
+			c.Frontends[mustAddrPort(t, "10.96.0.9:80/TCP")] = c.Frontends[key]
 		},
 		"a frontend names a Service that is not there": func(c *Content) { delete(c.Services, 1) },
 	} {
@@ -323,7 +326,7 @@ func TestEveryPrefixIsSafeAndAdoptionWritesNothing(t *testing.T) {
 		if got := l.model.Content().String(); got != "" {
 			t.Errorf("seed %d: left behind:\n%s", seed, got)
 		}
-		if diff := cmp.Diff(Sizes{Backends: 1, Services: 1}, l.Needs()); diff != "" {
+		if diff := cmp.Diff(Sizes{Frontends: 1, Backends: 1, Services: 1}, l.Needs()); diff != "" {
 			t.Errorf("seed %d: sizes of nothing (-want +got):\n%s", seed, diff)
 		}
 	}
@@ -360,6 +363,20 @@ func (l *lab) adoptAgain(tb testing.TB, w *world) {
 	l.Planner = p
 	if diff := cmp.Diff(before, resolved(l.model.Content())); diff != "" {
 		tb.Fatalf("adoption changed something:\n%s", diff)
+	}
+}
+
+func TestANewAddressWaitsUntilNobodyReadsADeletedOne(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP"))
+	l.set(t, web)
+	l.set(t, web, clusterIP(t, "10.96.0.2:80/TCP"))
+	if _, grace := l.ops[0].(Grace); !grace {
+		t.Errorf("no grace period between a deletion and an insertion:\n%s", text(l.ops))
+	}
+	l.set(t, web, clusterIP(t, "10.96.0.2:80/TCP"), clusterIP(t, "10.96.0.3:80/TCP"))
+	if _, grace := l.ops[0].(Grace); grace {
+		t.Errorf("a second grace period for one deletion:\n%s", text(l.ops))
 	}
 }
 

@@ -20,6 +20,10 @@ type Planner struct {
 	owned     map[lb.ServiceName][]lb.AddrPort               // what each Service has in force
 	wanting   map[lb.AddrPort]map[lb.ServiceName]lb.Frontend // refused: another Service has it
 	addresses map[netip.Addr]*address
+	// deleted is set where an address has left the hash since the last
+	// grace period: the kernel gives its element to the next that comes,
+	// though a program may still read it.
+	deleted bool
 }
 
 // entry is a frontend in force.
@@ -59,7 +63,7 @@ func (p *Planner) Services() []lb.ServiceName {
 // Needs returns the sizes that hold everything planned so far.
 func (p *Planner) Needs() Sizes {
 	return Sizes{
-		Frontends: uint32(len(p.frontends)),
+		Frontends: p.pool.frontendIDs.size(),
 		Slots:     p.pool.regions.end,
 		Backends:  p.pool.backendIDs.size(),
 		Services:  p.pool.serviceIDs.size(),
@@ -150,9 +154,10 @@ func (p *Planner) writeAddress(a netip.Addr, ops *[]Op) {
 	}
 }
 
-// Retired says how many backends, tables and Service names wait for a sweep.
+// Retired says how many frontend IDs, backends, tables and Service names wait
+// for a sweep.
 func (p *Planner) Retired() int {
-	return len(p.pool.retiredBackends) + len(p.pool.retiredTables) + len(p.pool.retiredServices)
+	return len(p.pool.retiredFrontends) + len(p.pool.retiredBackends) + len(p.pool.retiredTables) + len(p.pool.retiredServices)
 }
 
 // Sweep ends what nothing names any more: after a grace period it is cleared,
@@ -161,6 +166,7 @@ func (p *Planner) Sweep() []Op {
 	if p.Retired() == 0 {
 		return nil
 	}
+	p.deleted = false
 	return append([]Op{Grace{}}, p.pool.sweep()...)
 }
 
@@ -184,6 +190,8 @@ func (p *pool) sweep() []Op {
 	clear(p.retiredServices)
 	slices.Sort(backends)
 	slices.Sort(services)
+	p.frontendIDs.give(p.retiredFrontends...)
+	p.retiredFrontends = nil
 	p.backendIDs.give(backends...)
 	p.serviceIDs.give(services...)
 	ops := make([]Op, 0, len(backends)+len(services))

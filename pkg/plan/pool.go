@@ -6,21 +6,23 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// pool holds the shared things (backends, tables, names of Service ports) with
+// pool holds frontend IDs and the shared things (backends, tables, names of Service ports) with
 // how often each is used. What nobody uses any more is retired: it keeps its
 // ID until a sweep, since a running program may still hold it, and whoever
 // wants it again before that simply has it back.
 type pool struct {
-	backendIDs *idPool
-	backends   map[lb.AddrPort]*backendRef
-	regions    *regions
-	tables     map[string]*tableRef // by content
-	serviceIDs *idPool
-	services   map[Service]*serviceRef
+	frontendIDs *idPool
+	backendIDs  *idPool
+	backends    map[lb.AddrPort]*backendRef
+	regions     *regions
+	tables      map[string]*tableRef // by content
+	serviceIDs  *idPool
+	services    map[Service]*serviceRef
 
-	retiredBackends map[lb.AddrPort]*backendRef
-	retiredTables   map[string]*tableRef
-	retiredServices map[Service]*serviceRef
+	retiredFrontends []uint32
+	retiredBackends  map[lb.AddrPort]*backendRef
+	retiredTables    map[string]*tableRef
+	retiredServices  map[Service]*serviceRef
 }
 
 type backendRef struct {
@@ -43,7 +45,8 @@ type serviceRef struct {
 // newPool returns an empty pool.
 func newPool() *pool {
 	return &pool{
-		backendIDs: newIDPool(nil), backends: map[lb.AddrPort]*backendRef{},
+		frontendIDs: newIDPool(nil),
+		backendIDs:  newIDPool(nil), backends: map[lb.AddrPort]*backendRef{},
 		regions: &regions{}, tables: map[string]*tableRef{},
 		serviceIDs: newIDPool(nil), services: map[Service]*serviceRef{},
 		retiredBackends: map[lb.AddrPort]*backendRef{},

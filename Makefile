@@ -1,0 +1,134 @@
+# Bare `make` says what there is. Nothing here needs clang but generate and lint.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# sudo forgets where Go is installed. Go's own stamping would need git to trust
+# the checkout of whoever called sudo; the version comes from -X instead.
+export PATH := $(PATH):/usr/local/go/bin
+export GOFLAGS := $(strip $(filter-out -buildvcs=%,$(GOFLAGS)) -buildvcs=false)
+
+GO  := go
+GIT := git -c safe.directory='*'
+
+VERSION ?= $(shell $(GIT) describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+# C is compiled by bpf2go, see pkg/datapath/gen.go. The multiarch folder holds
+# asm/types.h, which clang does not look for when the target is bpf.
+CLANG_MAJOR := 19
+CLANG_MINOR := 1
+export BPF2GO_CC     := clang-$(CLANG_MAJOR)
+export BPF2GO_STRIP  := llvm-strip-$(CLANG_MAJOR)
+export BPF2GO_CFLAGS := -O2 -g -Wall -Werror -mcpu=v3 -idirafter /usr/include/$(shell uname -m)-linux-gnu
+
+# Linters are a module of their own: the product does not depend on them.
+TOOL         := $(GO) tool -modfile=tests/tools/go.mod
+CLANG_FORMAT := clang-format-$(CLANG_MAJOR)
+C_FILES      := $(wildcard bpf/*.c bpf/*.h)
+
+# Debian packages. Tests run the committed objects and need no compiler.
+TEST_PACKAGES  := ca-certificates
+BUILD_PACKAGES := $(TEST_PACKAGES) clang-$(CLANG_MAJOR) llvm-$(CLANG_MAJOR) \
+	$(CLANG_FORMAT) libbpf-dev linux-libc-dev libc6-dev make git
+
+# With -v and -p 1 the results come one by one, as they happen; what is left out
+# is only the noise of passing subtests.
+QUIETER := grep --line-buffered -vE '^(=== |PASS$$|[[:space:]]+--- PASS)'
+
+IMAGE ?= headgate:$(VERSION)
+
+define need-root
+	@[[ $$(id -u) == 0 ]] || { echo "make $@ needs root for BPF and network namespaces: sudo make $@$(1)" >&2; exit 1; }
+endef
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/headgate
+	@echo "build bin/headgate $(VERSION)"
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/headgate ./cmd/headgate
+	@[[ -z $${SUDO_UID:-} ]] || chown -R "$$SUDO_UID:$$SUDO_GID" bin
+
+.PHONY: demo
+demo: ## Balance real traffic on this machine, in namespaces, and show it (root)
+	$(call need-root)
+	@$(MAKE) --no-print-directory build
+	@bin/headgate demo
+
+.PHONY: test
+test: ## Install what tests need and run all of them (root)
+	$(call need-root, (or without root: make test-unit))
+	@tests/tools/install $(TEST_PACKAGES)
+	@echo "build the packages"
+	@$(GO) build ./...
+	@echo "run the tests"
+	@HEADGATE_REQUIRE_PRIVILEGED=1 $(GO) test -v -p 1 -count=1 -timeout 15m ./... | $(QUIETER)
+
+.PHONY: test-unit
+test-unit: ## Run the tests that need no root
+	@$(GO) test ./...
+
+.PHONY: test-race
+test-race: ## Run the same under the race detector (needs a C compiler)
+	@CC=$(BPF2GO_CC) CGO_ENABLED=1 $(GO) test -race ./pkg/...
+
+.PHONY: bench
+bench: ## Measure, beside no program and an empty program (root)
+	$(call need-root)
+	@$(GO) run ./tests/bench $(BENCH_ARGS)
+
+.PHONY: deps
+deps: ## Install what generate and lint need (Debian 12, root)
+	$(call need-root)
+	@tests/tools/install $(BUILD_PACKAGES)
+
+.PHONY: check-clang
+check-clang:
+	@version=$$($(BPF2GO_CC) --version 2>/dev/null | grep -oE '[0-9]+\.[0-9]+\.[0-9]+' | head -n 1 || true); \
+	[[ $$version == $(CLANG_MAJOR).$(CLANG_MINOR).* ]] || { \
+		echo "$(BPF2GO_CC): found version $${version:-none}, need $(CLANG_MAJOR).$(CLANG_MINOR), another one writes other objects: sudo make deps" >&2; exit 1; }
+
+.PHONY: generate
+generate: check-clang ## Compile bpf/ and write the Go code that loads it
+	@echo "generate pkg/datapath"
+	@$(GO) generate ./pkg/datapath
+
+.PHONY: generate-check
+generate-check: generate ## Fail if what is committed is not what generate writes
+	@stale=$$($(GIT) status --porcelain -- pkg/datapath); \
+	[[ -z $$stale ]] || { $(GIT) --no-pager diff --stat -- pkg/datapath; \
+		echo "pkg/datapath is not what is committed, run make generate and commit:" >&2; echo "$$stale" >&2; exit 1; }
+
+.PHONY: fences
+fences: ## Check who imports what, and how long files are
+	@$(GO) test -count=1 ./tests/fences
+
+.PHONY: lint
+lint: fences ## Run every linter
+	@echo "gofmt"; unformatted=$$(gofmt -l .); [[ -z $$unformatted ]] || { echo "not formatted, run make fmt: $$unformatted" >&2; exit 1; }
+	@echo "go mod tidy"; $(GO) mod tidy -diff
+	@echo "go vet"; $(GO) vet ./...
+	@echo "staticcheck (the first run builds it)"; $(TOOL) staticcheck ./...
+	@echo "golangci-lint (the first run builds it)"; $(TOOL) golangci-lint run
+	@echo "clang-format"; $(if $(C_FILES),$(CLANG_FORMAT) --dry-run -Werror $(C_FILES),true)
+
+.PHONY: fmt
+fmt: ## Format Go and C
+	@$(TOOL) golangci-lint fmt
+	@$(if $(C_FILES),$(CLANG_FORMAT) -i $(C_FILES),true)
+
+.PHONY: cross
+cross: ## Check that the other architecture builds
+	@for arch in amd64 arm64; do echo "build for $$arch"; \
+		CGO_ENABLED=0 GOARCH=$$arch $(GO) build -o /dev/null ./cmd/headgate; done
+
+.PHONY: image
+image: ## Build the container image
+	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
+
+.PHONY: clean
+clean: ## Remove build results
+	@rm -rf bin

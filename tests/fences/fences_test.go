@@ -1,0 +1,193 @@
+// Package fences holds the tests that keep the repository in the shape that
+// ARCHITECTURE.md describes: who may import what, and how long a file may be.
+package fences
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// root is the repository, seen from this package.
+const root = "../.."
+
+// module prefixes the import path of every package of the product.
+const module = "github.com/headgate/headgate/"
+
+// A fence keeps a dependency in one place.
+type fence struct {
+	imports string   // import path, or the start of one up to a slash
+	within  []string // the only folders that may import it directly
+	reason  string
+}
+
+// fences are about the product: test files may import what they need, and the
+// programs under tests/ too.
+var fences = []fence{
+	{"k8s.io", []string{"pkg/source"}, "everything else speaks pkg/lb, so that file mode and API mode are the same"},
+	{"sigs.k8s.io", []string{"pkg/source"}, "everything else speaks pkg/lb, so that file mode and API mode are the same"},
+	{"github.com/cilium/ebpf", []string{"pkg/datapath"}, "maps and programs have one owner, and byte order one file"},
+	{"github.com/vishvananda/netlink", []string{"pkg/netdev", "pkg/traffic"}, "devices have one owner; pkg/traffic builds topologies"},
+	{"go.uber.org/zap", []string{"pkg/agent", "pkg/reconciler", "pkg/cli", "cmd"}, "libraries return what happened, the loop that decides logs it once"},
+	{module + "pkg/datapath", []string{"pkg/agent", "pkg/cli"}, "the reconciler declares the interface it uses, the agent connects the two"},
+	{module + "pkg/source", []string{"pkg/source", "pkg/agent", "pkg/cli"}, "the parts meet in pkg/lb and in the agent"},
+	{module + "pkg/agent", []string{"pkg/cli", "cmd"}, "the agent knows the others, none of them knows the agent"},
+	{module + "pkg/cli", []string{"cmd"}, "the command line is the outermost layer"},
+}
+
+// pure packages, and those below them, need nothing but the standard library
+// and each other, all the way down.
+var pure = []string{"pkg/lb", "pkg/maglev", "pkg/plan"}
+
+// pkg is what `go list -json` says of a package.
+type pkg struct {
+	ImportPath string
+	Standard   bool
+	Imports    []string // direct, without those of test files
+	Deps       []string // transitive, likewise
+}
+
+func TestEveryDependencyStaysWhereItBelongs(t *testing.T) {
+	for _, breach := range climbed(fences, mustList(t)) {
+		t.Error(breach)
+	}
+}
+
+func TestPurePackagesNeedOnlyTheStandardLibrary(t *testing.T) {
+	for _, breach := range impure(pure, mustList(t)) {
+		t.Error(breach)
+	}
+}
+
+func TestAFenceReportsWhoClimbedIt(t *testing.T) {
+	fences := []fence{{"k8s.io", []string{"pkg/source"}, "of a reason"}}
+	for _, tc := range []struct {
+		name string
+		pkg  pkg
+		want []string
+	}{
+		{"the folder itself is inside", pkg{ImportPath: module + "pkg/source", Imports: []string{"k8s.io/api/core/v1"}}, nil},
+		{"a folder below is inside", pkg{ImportPath: module + "pkg/source/kube", Imports: []string{"k8s.io/api/core/v1"}}, nil},
+		{"a folder that only starts alike is outside", pkg{ImportPath: module + "pkg/sources", Imports: []string{"k8s.io/api/core/v1"}},
+			[]string{"pkg/sources imports k8s.io/api/core/v1, which belongs to pkg/source: of a reason"}},
+		{"the dependency itself is outside", pkg{ImportPath: module + "pkg/lb", Imports: []string{"k8s.io"}},
+			[]string{"pkg/lb imports k8s.io, which belongs to pkg/source: of a reason"}},
+		{"a dependency that only starts alike is free", pkg{ImportPath: module + "pkg/lb", Imports: []string{"k8s.io2/api"}}, nil},
+		{"programs under tests are free", pkg{ImportPath: module + "tests/bench", Imports: []string{"k8s.io/api"}}, nil},
+		{"other people's packages are free", pkg{ImportPath: "example.org/x", Imports: []string{"k8s.io/api"}}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, climbed(fences, []pkg{tc.pkg})); diff != "" {
+				t.Errorf("climbed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAPurePackageReportsWhatItDrags(t *testing.T) {
+	std := pkg{ImportPath: "fmt", Standard: true}
+	zap := pkg{ImportPath: "go.uber.org/zap"}
+	lb := pkg{ImportPath: module + "pkg/lb/sub"}
+	for _, tc := range []struct {
+		name string
+		deps []string
+		want []string
+	}{
+		{"the standard library is free", []string{"fmt"}, nil},
+		{"pure packages are free", []string{module + "pkg/lb/sub"}, nil},
+		{"another package of ours is not", []string{module + "pkg/agent"}, []string{"pkg/plan needs " + module + "pkg/agent, it may need only the standard library"}},
+		{"a module is not", []string{"fmt", "go.uber.org/zap"}, []string{"pkg/plan needs go.uber.org/zap, it may need only the standard library"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			plan := pkg{ImportPath: module + "pkg/plan", Deps: tc.deps}
+			if diff := cmp.Diff(tc.want, impure([]string{"pkg/lb", "pkg/plan"}, []pkg{std, zap, lb, plan})); diff != "" {
+				t.Errorf("impure (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// climbed is a line for every direct import across a fence.
+func climbed(fences []fence, pkgs []pkg) []string {
+	var breaches []string
+	for _, p := range pkgs {
+		folder, ours := strings.CutPrefix(p.ImportPath, module)
+		if !ours || inside(folder, "tests") {
+			continue
+		}
+		for _, imported := range p.Imports {
+			for _, f := range fences {
+				if inside(imported, f.imports) && !insideAny(folder, f.within) {
+					breaches = append(breaches, fmt.Sprintf("%s imports %s, which belongs to %s: %s",
+						folder, imported, strings.Join(f.within, ", "), f.reason))
+				}
+			}
+		}
+	}
+	return breaches
+}
+
+// impure is a line for everything that a pure package needs and may not.
+func impure(pure []string, pkgs []pkg) []string {
+	free := make(map[string]bool)
+	for _, p := range pkgs {
+		folder, ours := strings.CutPrefix(p.ImportPath, module)
+		free[p.ImportPath] = p.Standard || ours && insideAny(folder, pure)
+	}
+	var breaches []string
+	for _, p := range pkgs {
+		folder, ours := strings.CutPrefix(p.ImportPath, module)
+		if !ours || !insideAny(folder, pure) {
+			continue
+		}
+		for _, dep := range p.Deps {
+			if !free[dep] {
+				breaches = append(breaches, fmt.Sprintf("%s needs %s, it may need only the standard library", folder, dep))
+			}
+		}
+	}
+	return breaches
+}
+
+// inside says whether path is folder or below it.
+func inside(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, folder+"/")
+}
+
+func insideAny(path string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(f string) bool { return inside(path, f) })
+}
+
+// mustList is every package of the product and everything it depends on.
+func mustList(tb testing.TB) []pkg {
+	tb.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Imports,Deps", "./...")
+	cmd.Dir = root
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		tb.Fatalf("list packages: %s\n%s", err, stderr.String())
+	}
+	var pkgs []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			tb.Fatalf("decode the list of packages: %s", err)
+		}
+		pkgs = append(pkgs, p)
+	}
+	if !slices.ContainsFunc(pkgs, func(p pkg) bool { return p.ImportPath == module+"pkg/lb" }) {
+		tb.Fatalf("list packages: %d of them, without %spkg/lb", len(pkgs), module)
+	}
+	return pkgs
+}

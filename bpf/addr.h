@@ -31,5 +31,6 @@ static __always_inline struct ip_addr from_ip4(__be32 ip4)
 /* 0.0.0.0 or ::, of the family of a. NodePorts stand under it. */
 static __always_inline struct ip_addr unspecified(const struct ip_addr *a)
 {
-	return (struct ip_addr){ .word = { 0, 0, is_ip4(a) ? a->word[2] : 0, 0 } };
+	return (struct ip_addr){ .word = { 0, 0, is_ip4(a) ? a->word[2] : 0,
+					   0 } };
 }

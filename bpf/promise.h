@@ -59,7 +59,8 @@ promise_about_frontend(struct bpf_sock_addr *ctx, __u64 cookie,
 
 /* The promise of a socket that a backend keeps, or NULL. */
 static __always_inline struct promise *
-promise_about_backend(struct bpf_sock_addr *ctx, const struct addr_port *backend)
+promise_about_backend(struct bpf_sock_addr *ctx,
+		      const struct addr_port *backend)
 {
 	struct promise *p = slot_promise(bpf_get_socket_cookie(ctx));
 	struct stored_promises *stored;
@@ -79,9 +80,8 @@ promise_about_backend(struct bpf_sock_addr *ctx, const struct addr_port *backend
 static __always_inline void store_promise(struct bpf_sock_addr *ctx,
 					  const struct promise *p)
 {
-	struct stored_promises *stored =
-		bpf_sk_storage_get(&stored_promises, ctx->sk, NULL,
-				   BPF_SK_STORAGE_GET_F_CREATE);
+	struct stored_promises *stored = bpf_sk_storage_get(
+		&stored_promises, ctx->sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	__u32 i;
 
 	if (!stored) {

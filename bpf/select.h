@@ -71,7 +71,8 @@ static long search_slot(__u32 i, void *data)
 }
 
 /* Does a table name a backend? Looks at every slot: not for the hot path. */
-static __always_inline bool table_has(struct table t, __u32 backend_id, __u32 *slot)
+static __always_inline bool table_has(struct table t, __u32 backend_id,
+				      __u32 *slot)
 {
 	struct table_search s = { .table = t, .wanted = backend_id };
 

@@ -65,8 +65,8 @@ static __always_inline bool lives_in_node(struct bpf_sock_addr *ctx)
 	return bpf_get_netns_cookie(ctx) == node_netns_cookie;
 }
 
-static __always_inline struct promise make_promise(const struct addr_port *frontend,
-						   const struct choice *c)
+static __always_inline struct promise
+make_promise(const struct addr_port *frontend, const struct choice *c)
 {
 	return (struct promise){
 		.frontend = *frontend,

@@ -46,9 +46,10 @@ enum frontend_flag {
 
 /* The tables are aligned so that the agent can change each in one store. */
 struct frontend {
-	struct table internal __attribute__((aligned(8))); /* for clients on this node */
-	struct table external; /* for clients elsewhere */
-	__u32 service;	       /* index into services, never 0 */
+	struct table internal
+		__attribute__((aligned(8))); /* for clients on this node */
+	struct table external;		     /* for clients elsewhere */
+	__u32 service;			     /* index into services, never 0 */
 	enum frontend_flag flags;
 };
 
@@ -104,14 +105,14 @@ struct stored_promises {
 
 /* What the datapath counts, on each CPU, for the whole node. */
 struct counters {
-	__u64 connect;		    /* connect() translated */
-	__u64 sendmsg;		    /* unconnected datagram translated */
-	__u64 recvmsg;		    /* source of a datagram translated back */
-	__u64 getpeername;	    /* peer shown as the frontend */
-	__u64 promise_stored;	    /* kept in socket storage */
-	__u64 promise_replaced;	    /* the oldest of a socket made room */
-	__u64 promise_lost;	    /* no memory to keep it */
-	__u64 drops[DROP_REASONS];  /* enum drop_reason */
+	__u64 connect;		   /* connect() translated */
+	__u64 sendmsg;		   /* unconnected datagram translated */
+	__u64 recvmsg;		   /* source of a datagram translated back */
+	__u64 getpeername;	   /* peer shown as the frontend */
+	__u64 promise_stored;	   /* kept in socket storage */
+	__u64 promise_replaced;	   /* the oldest of a socket made room */
+	__u64 promise_lost;	   /* no memory to keep it */
+	__u64 drops[DROP_REASONS]; /* enum drop_reason */
 };
 
 /* Who made the maps, written once by the agent. */

@@ -18,11 +18,11 @@ static __always_inline struct counters *cpu_counters(void)
 }
 
 /* Adds one to a field of struct counters. Never decides what happens. */
-#define count(field)                                      \
-	do {                                              \
+#define count(field)                                       \
+	do {                                               \
 		struct counters *counted = cpu_counters(); \
-		if (counted)                              \
-			counted->field++;                 \
+		if (counted)                               \
+			counted->field++;                  \
 	} while (0)
 
 /*

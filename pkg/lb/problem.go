@@ -1,6 +1,9 @@
 package lb
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+)
 
 // Problem is something in the input that cannot be done as it stands. It names
 // the object, the field, the value and what to do about it; nothing else is
@@ -36,11 +39,20 @@ func (p Problem) Error() string {
 	return b.String()
 }
 
-// quote puts a value in quotes, cut where it is long.
+// quote puts a value in quotes, cut where it is long, on one line and without
+// what a terminal would obey: the value may be anybody's.
 func quote(s string) string {
-	const most = 80
+	const most = 80 // bytes
 	if len(s) > most {
-		s = s[:most] + "…"
+		s = strings.ToValidUTF8(s[:most], "") + "…" // the cut may be in a character
 	}
-	return `"` + strings.ReplaceAll(s, "\n", " ") + `"`
+	return `"` + strings.Map(spaceForControl, s) + `"`
+}
+
+// spaceForControl returns a space in place of a control character.
+func spaceForControl(r rune) rune {
+	if unicode.IsControl(r) {
+		return ' '
+	}
+	return r
 }

@@ -1,0 +1,43 @@
+package lb
+
+import "slices"
+
+// The comparisons below are written out because they run on every change, and
+// reflection takes well over ten times as long. A test sets every field in turn and
+// fails where one of them is left out.
+
+// equal says whether two Services are the same in every field.
+func (s *Service) equal(o *Service) bool {
+	return s.ServiceName == o.ServiceName &&
+		s.InternalPolicy == o.InternalPolicy &&
+		s.ExternalPolicy == o.ExternalPolicy &&
+		slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
+		slices.Equal(s.ExternalIPs, o.ExternalIPs) &&
+		slices.Equal(s.LoadBalancerIPs, o.LoadBalancerIPs) &&
+		slices.Equal(s.Ports, o.Ports)
+}
+
+// equal says whether two slices are the same in every field.
+func (s *Slice) equal(o *Slice) bool {
+	return s.SliceName == o.SliceName &&
+		s.Service == o.Service &&
+		slices.Equal(s.Ports, o.Ports) &&
+		slices.EqualFunc(s.Endpoints, o.Endpoints, Endpoint.equal)
+}
+
+// equal says whether two endpoints are the same in every field.
+func (e Endpoint) equal(o Endpoint) bool {
+	return e.Addr == o.Addr &&
+		e.Ready == o.Ready &&
+		e.Serving == o.Serving &&
+		e.Terminating == o.Terminating &&
+		e.Node == o.Node &&
+		slices.Equal(e.ZoneHints, o.ZoneHints) &&
+		slices.Equal(e.NodeHints, o.NodeHints)
+}
+
+// service returns the name of the Service that the slice belongs to, and
+// whether it belongs to one.
+func (s *Slice) service() (ServiceName, bool) {
+	return ServiceName{Namespace: s.Namespace, Name: s.Service}, s.Service != ""
+}

@@ -1,0 +1,71 @@
+package lb
+
+import (
+	"net/netip"
+	"reflect"
+	"testing"
+)
+
+// A field that equal forgets is a change that never reaches the kernel. Every
+// field of every type is changed in turn, those added later too.
+func TestEqualSeesEveryField(t *testing.T) {
+	t.Run("Service", func(t *testing.T) { checkFields(t, (*Service).equal) })
+	t.Run("Slice", func(t *testing.T) { checkFields(t, (*Slice).equal) })
+	t.Run("Endpoint", func(t *testing.T) {
+		checkFields(t, func(a, b *Endpoint) bool { return a.equal(*b) })
+	})
+	t.Run("ServicePort", func(t *testing.T) {
+		checkFields(t, func(a, b *ServicePort) bool {
+			return (&Service{Ports: []ServicePort{*a}}).equal(&Service{Ports: []ServicePort{*b}})
+		})
+	})
+	t.Run("SlicePort", func(t *testing.T) {
+		checkFields(t, func(a, b *SlicePort) bool {
+			return (&Slice{Ports: []SlicePort{*a}}).equal(&Slice{Ports: []SlicePort{*b}})
+		})
+	})
+	t.Run("endpoints of a Slice", func(t *testing.T) {
+		a := &Slice{Endpoints: []Endpoint{{Ready: true}}}
+		if a.equal(&Slice{Endpoints: []Endpoint{{Ready: false}}}) || !a.equal(&Slice{Endpoints: []Endpoint{{Ready: true}}}) {
+			t.Error("endpoints are not compared")
+		}
+	})
+}
+
+// checkFields compares the zero T with ones that differ in one field each.
+func checkFields[T any](t *testing.T, equal func(a, b *T) bool) {
+	if !equal(new(T), new(T)) {
+		t.Error("two zero values differ")
+	}
+	for i := range reflect.TypeFor[T]().NumField() {
+		var changed T
+		v := reflect.ValueOf(&changed).Elem()
+		mustSet(t, v.Field(i))
+		if equal(new(T), &changed) || equal(&changed, new(T)) {
+			t.Errorf("field %s is not compared", v.Type().Field(i).Name)
+		}
+	}
+}
+
+// mustSet gives a field some value that is not its zero value.
+func mustSet(tb testing.TB, v reflect.Value) {
+	tb.Helper()
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Uint8, reflect.Uint16:
+		v.SetUint(1)
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[netip.Addr]() {
+			v.Set(reflect.ValueOf(netip.IPv4Unspecified()))
+			return
+		}
+		mustSet(tb, v.Field(0))
+	default:
+		tb.Fatalf("a field of kind %s: teach mustSet", v.Kind())
+	}
+}

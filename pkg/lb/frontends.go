@@ -1,0 +1,72 @@
+package lb
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Frontends returns the addresses that clients use to reach a Service, and for
+// each of them the backends usable from node. from is the slices of the Service
+// and of no other.
+//
+// Every Service port has a frontend at each ClusterIP, external IP and
+// load-balancer IP and, where it has a NodePort, at the unspecified address of
+// each family. The families of a Service are those of its ClusterIPs; addresses
+// of another family are not served, as in kube-proxy. Endpoints stand behind
+// frontends of their own family only.
+//
+// Clients of a ClusterIP are under the internal traffic policy, wherever they
+// are. Of the other kinds, clients elsewhere are under the external traffic
+// policy, and clients on this node reach every endpoint, whatever the policies
+// say: for them the node is a short circuit, not an entry, as in kube-proxy.
+//
+// The result is sorted by address, port and protocol. An address that the
+// Service has twice is there once, as the first of its kinds (ClusterIP,
+// NodePort, load-balancer IP, external IP). Views of one Service port and
+// family with equal backends share memory; do not modify it.
+func Frontends(svc *Service, from []*Slice, node Node) []Frontend {
+	var all []Frontend
+	for _, port := range svc.Ports {
+		for _, ip := range svc.ClusterIPs {
+			s := selectEndpoints(merge(from, port, ip), svc, port, node)
+			all = appendFrontends(all, svc, port, ip, s)
+		}
+	}
+	// Stable: of an address that is there twice, the first one found stays.
+	slices.SortStableFunc(all, func(a, b Frontend) int { return a.AddrPort.Compare(b.AddrPort) })
+	return slices.CompactFunc(all, func(a, b Frontend) bool { return a.AddrPort == b.AddrPort })
+}
+
+// appendFrontends appends the frontends of one Service port in the family of
+// one ClusterIP.
+func appendFrontends(to []Frontend, svc *Service, port ServicePort, clusterIP netip.Addr, s selection) []Frontend {
+	add := func(kind FrontendKind, addr netip.Addr, number uint16, internal, external View) {
+		if !sameFamily(addr, clusterIP) {
+			return
+		}
+		at := AddrPort{Addr: addr, Port: number, Protocol: port.Protocol}
+		to = append(to, Frontend{AddrPort: at, Kind: kind, Port: port.Name, Internal: internal, External: external})
+	}
+	internal := s.view(svc.InternalPolicy)
+	add(ClusterIP, clusterIP, port.Port, internal, internal)
+
+	here, elsewhere := s.view(PolicyCluster), s.view(svc.ExternalPolicy)
+	if port.NodePort != 0 {
+		add(NodePort, unspecified(clusterIP), port.NodePort, here, elsewhere)
+	}
+	for _, ip := range svc.LoadBalancerIPs {
+		add(LoadBalancerIP, ip, port.Port, here, elsewhere)
+	}
+	for _, ip := range svc.ExternalIPs {
+		add(ExternalIP, ip, port.Port, here, elsewhere)
+	}
+	return to
+}
+
+// unspecified returns the unspecified address of the family of addr.
+func unspecified(addr netip.Addr) netip.Addr {
+	if addr.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}

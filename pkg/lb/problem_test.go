@@ -1,0 +1,39 @@
+package lb
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestProblemIsOneLine(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		in   Problem
+		want string
+	}{
+		{"everything known", Problem{"web.yaml", "Service default/web", "spec.ports[0].port", "99999", "not a port", "use 1 to 65535"},
+			`web.yaml: Service default/web: spec.ports[0].port "99999": not a port; use 1 to 65535`},
+		{"a field that is missing has no value", Problem{Object: "Service default/web", Field: "spec.ports", Reason: "missing"},
+			"Service default/web: spec.ports: missing"},
+		{"a file that cannot be read", Problem{File: "web.yaml", Reason: "not YAML", Remedy: "correct it"}, "web.yaml: not YAML; correct it"},
+		{"a value of several lines", Problem{Field: "f", Value: "a\r\n\tb", Reason: "bad"}, `f "a   b": bad`},
+		{"a value that talks to the terminal", Problem{Field: "f", Value: "a\x1b[31mb\x00", Reason: "bad"}, `f "a [31mb ": bad`},
+	} {
+		t.Run(tc.name, func(t *testing.T) { mustDiff(t, tc.want, tc.in.Error()) })
+	}
+}
+
+func TestQuoteCutsLongValues(t *testing.T) {
+	mustDiff(t, `"`+strings.Repeat("x", 80)+`"`, quote(strings.Repeat("x", 80)))
+	mustDiff(t, `"`+strings.Repeat("x", 80)+`…"`, quote(strings.Repeat("x", 81)))
+}
+
+// é is two bytes, so that one of these two is cut in the middle of one.
+func TestQuoteCutsBetweenCharacters(t *testing.T) {
+	for _, s := range []string{strings.Repeat("é", 50), "x" + strings.Repeat("é", 50)} {
+		if got := quote(s); !utf8.ValidString(got) || strings.ContainsRune(got, utf8.RuneError) {
+			t.Errorf("quote(%q) = %q, cut in a character", s, got)
+		}
+	}
+}

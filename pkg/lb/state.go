@@ -1,0 +1,143 @@
+package lb
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// State is everything known of Services, their endpoints and this node. Taking
+// a change, or asking after a Service, costs as much as that change or Service
+// is large, however many others there are.
+//
+// A State is not safe for concurrent use. It keeps the objects that it is given
+// and never writes to them; nor may the giver once it has given them.
+type State struct {
+	node      Node
+	services  map[ServiceName]*Service
+	slices    map[SliceName]*Slice
+	byService map[ServiceName][]*Slice // sorted by name, never an empty list
+}
+
+// NewState returns a State that knows nothing.
+func NewState() *State {
+	return &State{
+		services:  map[ServiceName]*Service{},
+		slices:    map[SliceName]*Slice{},
+		byService: map[ServiceName][]*Slice{},
+	}
+}
+
+// Apply takes the objects and the node of an update, and returns the sorted
+// names of the Services whose Frontends or Known may have changed by it. An
+// object that equals the one known, and the removal of an unknown one, change
+// nothing. A slice that moves from one Service to another changes both. A
+// slice that names no Service belongs to none.
+//
+// Problems, Hold and Partial are for others: Apply ignores them.
+func (st *State) Apply(u Update) []ServiceName {
+	dirty := map[ServiceName]bool{}
+	for name, svc := range u.Services {
+		if st.putService(name, svc) {
+			dirty[name] = true
+		}
+	}
+	for name, slice := range u.Slices {
+		st.putSlice(name, slice, dirty)
+	}
+	if u.Node != nil && *u.Node != st.node {
+		st.node = *u.Node
+		for name := range st.services {
+			dirty[name] = true
+		}
+	}
+	return sortedNames(dirty)
+}
+
+// putService stores, replaces or (nil) removes a Service, and says whether that
+// changed anything.
+func (st *State) putService(name ServiceName, svc *Service) bool {
+	old, known := st.services[name]
+	switch {
+	case svc == nil:
+		delete(st.services, name)
+		return known
+	case known && old.equal(svc):
+		return false
+	default:
+		st.services[name] = svc
+		return true
+	}
+}
+
+// putSlice stores, replaces or (nil) removes a slice, and marks as dirty the
+// Services that it leaves, joins or changes.
+func (st *State) putSlice(name SliceName, slice *Slice, dirty map[ServiceName]bool) {
+	old, known := st.slices[name]
+	if known && slice != nil && old.equal(slice) {
+		return
+	}
+	if known {
+		st.detach(old, dirty)
+		delete(st.slices, name)
+	}
+	if slice == nil {
+		return
+	}
+	if svc, ok := slice.service(); ok {
+		st.slices[name] = slice
+		st.attach(svc, slice)
+		dirty[svc] = true
+	}
+}
+
+// attach puts a slice among those of a Service, in order of names.
+func (st *State) attach(svc ServiceName, slice *Slice) {
+	list := st.byService[svc]
+	i, _ := slices.BinarySearchFunc(list, slice.Name, compareName)
+	st.byService[svc] = slices.Insert(list, i, slice)
+}
+
+// detach takes a slice from those of its Service, which becomes dirty.
+func (st *State) detach(slice *Slice, dirty map[ServiceName]bool) {
+	svc, _ := slice.service()
+	list := st.byService[svc]
+	i, _ := slices.BinarySearchFunc(list, slice.Name, compareName)
+	if list = slices.Delete(list, i, i+1); len(list) > 0 {
+		st.byService[svc] = list
+	} else {
+		delete(st.byService, svc)
+	}
+	dirty[svc] = true
+}
+
+// Frontends returns the frontends of a Service as of now, as the function
+// Frontends does, or nil where the Service is not known.
+func (st *State) Frontends(name ServiceName) []Frontend {
+	svc, known := st.services[name]
+	if !known {
+		return nil
+	}
+	return Frontends(svc, st.byService[name], st.node)
+}
+
+// Known says whether a Service itself is known, and whether at least one of its
+// slices is. Either comes without the other while a source is still reading.
+func (st *State) Known(name ServiceName) (service, slices bool) {
+	_, service = st.services[name]
+	return service, len(st.byService[name]) > 0
+}
+
+// Services returns the sorted names of all known Services.
+func (st *State) Services() []ServiceName { return sortedNames(st.services) }
+
+// Node returns this node as last told, the zero Node before that.
+func (st *State) Node() Node { return st.node }
+
+// compareName orders the slices of one Service, which are all in its namespace.
+func compareName(s *Slice, name string) int { return cmp.Compare(s.Name, name) }
+
+// sortedNames returns the keys of a map in order, nil where there are none.
+func sortedNames[V any](of map[ServiceName]V) []ServiceName {
+	return slices.SortedFunc(maps.Keys(of), ServiceName.Compare)
+}

@@ -115,12 +115,13 @@ struct counters {
 	__u64 drops[DROP_REASONS]; /* enum drop_reason */
 };
 
-/* Who made the maps, written once by the agent. */
+/* Who made the maps. The agent writes it, people read it. */
 struct about {
 	char version[64]; /* of headgate, NUL-terminated */
 	char node[256];	  /* name of the node, NUL-terminated */
 	char cgroup[512]; /* where the programs are attached */
-	__u8 object[32];  /* SHA-256 of object, knobs and map sizes */
+	__u8 object[32];  /* SHA-256 of the object and its knobs */
+	__u64 writes;	  /* by the agent to the maps, since they were made */
 };
 
 _Static_assert(sizeof(struct addr_port) == 20, "key of frontend_ids");

@@ -19,6 +19,7 @@ type headgateAbout struct {
 	Node    [256]int8
 	Cgroup  [512]int8
 	Object  [32]uint8
+	Writes  uint64
 }
 
 type headgateAddrPort struct {

@@ -1,0 +1,97 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// Apply does operations in order. It returns how many it has done: all of them
+// if the error is nil, otherwise those before the one that failed. Reserve must
+// have made room before.
+func (d *Datapath) Apply(ops []plan.Op) (int, error) {
+	for i, op := range ops {
+		if err := d.maps.apply(op); err != nil {
+			return i, fmt.Errorf("%s: %w", op, err)
+		}
+	}
+	return len(ops), nil
+}
+
+// Writes returns how many operations have written to the maps since they were
+// made, whichever process did them.
+func (d *Datapath) Writes() uint64 { return d.maps.about.at(0).Writes }
+
+func (s *mapSet) apply(op plan.Op) error {
+	if _, ok := op.(plan.Grace); ok {
+		return waitGrace()
+	}
+	s.about.at(0).Writes++
+	switch o := op.(type) {
+	case plan.PutBackend:
+		*s.backends.at(o.ID) = headgateBackend{To: encodeAddrPort(o.Backend)}
+	case plan.ClearBackend:
+		*s.backends.at(o.ID) = headgateBackend{}
+	case plan.PutTable:
+		s.putSlots(o.Table.Offset, o.Backends)
+	case plan.PutService:
+		s.putService(o.ID, o.Service.String())
+	case plan.ClearService:
+		*s.services.at(o.ID) = headgateService{}
+	case plan.PutFrontend:
+		return s.putFrontend(o)
+	case plan.DeleteFrontend:
+		return ignoreMissing(s.byName["frontend_ids"].Delete(encodeAddrPort(o.Key)))
+	case plan.PutAddress:
+		return s.byName["addresses"].Put(encodeAddr(o.Addr), encodeAddress(o.Kind))
+	case plan.DeleteAddress:
+		return ignoreMissing(s.byName["addresses"].Delete(encodeAddr(o.Addr)))
+	default:
+		return errors.New("no such operation")
+	}
+	return nil
+}
+
+// ignoreMissing makes a deletion that was done before a success.
+func ignoreMissing(err error) error {
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (s *mapSet) putSlots(offset uint32, backends []uint32) {
+	for i, id := range backends {
+		slot := offset + uint32(i)
+		s.slots.at(slot / slotsPerChunk).Backend[slot%slotsPerChunk] = id
+	}
+}
+
+func (s *mapSet) putService(id uint32, name string) {
+	var service headgateService
+	encodeString(service.Name[:], name)
+	*s.services.at(id) = service
+}
+
+// putFrontend writes what stands behind an address, then the address if it is
+// new. Of a frontend in use each table changes in one store.
+func (s *mapSet) putFrontend(o plan.PutFrontend) error {
+	f := encodeFrontend(o.Value)
+	at := s.frontends.at(o.Value.ID)
+	at.Service, at.Flags = f.Service, f.Flags
+	storeTable(&at.Internal, f.Internal)
+	storeTable(&at.External, f.External)
+	key := encodeAddrPort(o.Key)
+	var id uint32
+	err := s.byName["frontend_ids"].Lookup(key, &id)
+	if err == nil && id == o.Value.ID {
+		return nil
+	}
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	return s.byName["frontend_ids"].Put(key, o.Value.ID)
+}

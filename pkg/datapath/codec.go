@@ -1,0 +1,156 @@
+package datapath
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// This file is the only one that knows byte order: addresses and ports are in
+// network order in the maps, everything else as the machine has it.
+
+func encodeAddr(a netip.Addr) headgateIpAddr {
+	var out headgateIpAddr
+	b := a.As16()
+	for i := range out.Word {
+		out.Word[i] = binary.NativeEndian.Uint32(b[4*i:])
+	}
+	return out
+}
+
+func decodeAddr(a headgateIpAddr) netip.Addr {
+	var b [16]byte
+	for i, w := range a.Word {
+		binary.NativeEndian.PutUint32(b[4*i:], w)
+	}
+	return netip.AddrFrom16(b).Unmap()
+}
+
+func swapPort(p uint16) uint16 {
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], p)
+	return binary.NativeEndian.Uint16(b[:])
+}
+
+func encodeAddrPort(a lb.AddrPort) headgateAddrPort {
+	return headgateAddrPort{Addr: encodeAddr(a.Addr), Port: swapPort(a.Port), Protocol: uint8(a.Protocol)}
+}
+
+func decodeAddrPort(a headgateAddrPort) lb.AddrPort {
+	return lb.AddrPort{Addr: decodeAddr(a.Addr), Port: swapPort(a.Port), Protocol: lb.Protocol(a.Protocol)}
+}
+
+// kindFlags is the kinds of frontends as flags; a ClusterIP has none.
+var kindFlags = map[lb.FrontendKind]headgateFrontendFlag{
+	lb.NodePort:       headgateFrontendFlagFRONTEND_NODE_PORT,
+	lb.LoadBalancerIP: headgateFrontendFlagFRONTEND_LOAD_BALANCER,
+	lb.ExternalIP:     headgateFrontendFlagFRONTEND_EXTERNAL_IP,
+}
+
+func encodeTable(t plan.Table) headgateTable { return headgateTable{Offset: t.Offset, Size: t.Size} }
+
+func encodeFrontend(f plan.Frontend) headgateFrontend {
+	flags := kindFlags[f.Kind]
+	if f.Internal.NoLocal {
+		flags |= headgateFrontendFlagFRONTEND_INTERNAL_NO_LOCAL
+	}
+	if f.External.NoLocal {
+		flags |= headgateFrontendFlagFRONTEND_EXTERNAL_NO_LOCAL
+	}
+	return headgateFrontend{
+		Internal: encodeTable(f.Internal.Table), External: encodeTable(f.External.Table),
+		Service: f.Service, Flags: flags,
+	}
+}
+
+func decodeFrontend(id uint32, f headgateFrontend) plan.Frontend {
+	view := func(t headgateTable, noLocal headgateFrontendFlag) plan.View {
+		return plan.View{Table: plan.Table{Offset: t.Offset, Size: t.Size}, NoLocal: f.Flags&noLocal != 0}
+	}
+	out := plan.Frontend{
+		ID:       id,
+		Service:  f.Service,
+		Internal: view(f.Internal, headgateFrontendFlagFRONTEND_INTERNAL_NO_LOCAL),
+		External: view(f.External, headgateFrontendFlagFRONTEND_EXTERNAL_NO_LOCAL),
+	}
+	for kind, flag := range kindFlags {
+		if f.Flags&flag != 0 {
+			out.Kind = kind
+		}
+	}
+	return out
+}
+
+// kindBits is the kinds of addresses as the datapath knows them.
+var kindBits = map[plan.AddressKind]headgateAddressKind{
+	plan.NodeAddress:     headgateAddressKindADDRESS_NODE,
+	plan.LoopbackAddress: headgateAddressKindADDRESS_LOOPBACK,
+	plan.ServiceAddress:  headgateAddressKindADDRESS_SERVICE,
+}
+
+func encodeAddress(k plan.AddressKind) headgateAddress {
+	var out headgateAddress
+	for kind, bit := range kindBits {
+		if k&kind != 0 {
+			out.Kind |= bit
+		}
+	}
+	return out
+}
+
+func decodeAddress(a headgateAddress) plan.AddressKind {
+	var out plan.AddressKind
+	for kind, bit := range kindBits {
+		if a.Kind&bit != 0 {
+			out |= kind
+		}
+	}
+	return out
+}
+
+func encodeString(dst []int8, s string) {
+	clear(dst)
+	for i := 0; i < len(s) && i < len(dst)-1; i++ {
+		dst[i] = int8(s[i])
+	}
+}
+
+func decodeString(src []int8) string {
+	var b strings.Builder
+	for _, c := range src {
+		if c == 0 {
+			break
+		}
+		b.WriteByte(byte(c))
+	}
+	return b.String()
+}
+
+// parseService reads the name of a Service port as plan.Service prints it.
+func parseService(s string) (plan.Service, error) {
+	rest, protocol, ok := cutLast(s, "/")
+	namespace, rest, ok2 := strings.Cut(rest, "/")
+	name, port, _ := strings.Cut(rest, ":")
+	out := plan.Service{ServiceName: lb.ServiceName{Namespace: namespace, Name: name}, Port: port}
+	for _, p := range []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP} {
+		if p.String() == protocol {
+			out.Protocol = p
+		}
+	}
+	if !ok || !ok2 || out.Protocol == 0 {
+		return plan.Service{}, fmt.Errorf("%q is no name of a Service port", s)
+	}
+	return out, nil
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}

@@ -1,0 +1,94 @@
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// content reads what the maps hold.
+func (s *mapSet) content() (plan.Content, error) {
+	c := plan.Content{
+		Frontends: map[lb.AddrPort]plan.Frontend{},
+		Tables:    map[plan.Table][]uint32{},
+		Backends:  map[uint32]lb.AddrPort{},
+		Services:  map[uint32]plan.Service{},
+		Addresses: map[netip.Addr]plan.AddressKind{},
+	}
+	for id := uint32(1); id < s.backends.len; id++ {
+		if b := s.backends.at(id); b.To.Port != 0 {
+			c.Backends[id] = decodeAddrPort(b.To)
+		}
+	}
+	if err := s.readServices(c.Services); err != nil {
+		return c, err
+	}
+	if err := s.readFrontends(c.Frontends); err != nil {
+		return c, err
+	}
+	for key := range c.Frontends {
+		if err := s.readTables(c, key); err != nil {
+			return c, err
+		}
+	}
+	return c, s.readAddresses(c.Addresses)
+}
+
+func (s *mapSet) readServices(out map[uint32]plan.Service) error {
+	for id := uint32(1); id < s.services.len; id++ {
+		name := decodeString(s.services.at(id).Name[:])
+		if name == "" {
+			continue
+		}
+		service, err := parseService(name)
+		if err != nil {
+			return fmt.Errorf("service %d: %w", id, err)
+		}
+		out[id] = service
+	}
+	return nil
+}
+
+func (s *mapSet) readFrontends(out map[lb.AddrPort]plan.Frontend) error {
+	var key headgateAddrPort
+	var id uint32
+	entries := s.byName["frontend_ids"].Iterate()
+	for entries.Next(&key, &id) {
+		if id >= s.frontends.len {
+			return fmt.Errorf("frontend %s has ID %d, there is room for %d", decodeAddrPort(key), id, s.frontends.len)
+		}
+		out[decodeAddrPort(key)] = decodeFrontend(id, *s.frontends.at(id))
+	}
+	return entries.Err()
+}
+
+// readTables reads the tables that a frontend names.
+func (s *mapSet) readTables(c plan.Content, key lb.AddrPort) error {
+	for _, t := range []plan.Table{c.Frontends[key].Internal.Table, c.Frontends[key].External.Table} {
+		if t.Size == 0 || c.Tables[t] != nil {
+			continue
+		}
+		if end := uint64(t.Offset) + uint64(t.Size); end > uint64(s.slots.len)*uint64(slotsPerChunk) {
+			return fmt.Errorf("frontend %s names table %s, which ends behind the last slot", key, t)
+		}
+		ids := make([]uint32, t.Size)
+		for i := range ids {
+			slot := t.Offset + uint32(i)
+			ids[i] = s.slots.at(slot / slotsPerChunk).Backend[slot%slotsPerChunk]
+		}
+		c.Tables[t] = ids
+	}
+	return nil
+}
+
+func (s *mapSet) readAddresses(out map[netip.Addr]plan.AddressKind) error {
+	var key headgateIpAddr
+	var value headgateAddress
+	entries := s.byName["addresses"].Iterate()
+	for entries.Next(&key, &value) {
+		out[decodeAddr(key)] = decodeAddress(value)
+	}
+	return entries.Err()
+}

@@ -1,0 +1,178 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+)
+
+// conversion takes what a map holds into a map of the same name that may be
+// laid out otherwise: fields go by their names, new ones are zero.
+type conversion struct {
+	key, value []move
+	identical  bool // keys and values stay as they are
+	perCPU     bool
+	oldKey     int // sizes in bytes
+	oldValue   int
+	newKey     int
+	newValue   int
+}
+
+// move is a run of bytes that a field has in two layouts.
+type move struct{ from, to, size int }
+
+// newConversion compares a map with the specification of its successor. It is
+// an error if nothing can be taken along.
+func newConversion(old *ebpf.Map, spec *ebpf.MapSpec) (*conversion, error) {
+	if old == nil || old.Type() != spec.Type {
+		return nil, errors.New("no such map")
+	}
+	h, err := old.Handle()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	types, err := h.Spec(nil)
+	if err != nil {
+		return nil, err
+	}
+	c := &conversion{
+		oldKey: int(old.KeySize()), oldValue: int(old.ValueSize()),
+		newKey: int(spec.KeySize), newValue: int(spec.ValueSize),
+		perCPU: spec.Type == ebpf.PerCPUArray,
+	}
+	var sameKey, sameValue bool
+	if c.key, sameKey, err = compareLayouts(types, spec.Key, c.oldKey); err != nil {
+		return nil, err
+	}
+	if c.value, sameValue, err = compareLayouts(types, spec.Value, c.oldValue); err != nil {
+		return nil, err
+	}
+	c.identical = sameKey && sameValue && old.Flags() == spec.Flags
+	if spec.Type == ebpf.SkStorage && !c.identical {
+		return nil, errors.New("socket storage cannot be copied")
+	}
+	return c, nil
+}
+
+// compareLayouts finds the type of the same name among those of an older
+// object, and how its fields become those of the new one.
+func compareLayouts(old *btf.Spec, now btf.Type, oldSize int) ([]move, bool, error) {
+	was := now
+	if s, ok := now.(*btf.Struct); ok {
+		var found *btf.Struct
+		if err := old.TypeByName(s.Name, &found); err != nil {
+			return nil, false, fmt.Errorf("struct %s: %w", s.Name, err)
+		}
+		was = found
+	}
+	if sizeOf(was) != oldSize {
+		return nil, false, fmt.Errorf("type %v has %d bytes, the map has %d", was, sizeOf(was), oldSize)
+	}
+	moves := moveType(nil, was, now, 0, 0)
+	same := sizeOf(was) == sizeOf(now)
+	for _, m := range moves {
+		same = same && m.from == m.to
+	}
+	return moves, same && covered(moves) == covered(moveType(nil, now, now, 0, 0)), nil
+}
+
+// covered is how many bytes the moves carry.
+func covered(moves []move) (n int) {
+	for _, m := range moves {
+		n += m.size
+	}
+	return n
+}
+
+// moveType appends how a value of one type, at an offset, becomes one of
+// another type.
+func moveType(moves []move, was, now btf.Type, from, to int) []move {
+	was, now = btf.UnderlyingType(was), btf.UnderlyingType(now)
+	switch now := now.(type) {
+	case *btf.Struct:
+		old, ok := was.(*btf.Struct)
+		if !ok {
+			return moves
+		}
+		for _, m := range now.Members {
+			for _, o := range old.Members {
+				if o.Name == m.Name {
+					moves = moveType(moves, o.Type, m.Type, from+int(o.Offset.Bytes()), to+int(m.Offset.Bytes()))
+				}
+			}
+		}
+		return moves
+	case *btf.Array:
+		old, ok := was.(*btf.Array)
+		if !ok {
+			return moves
+		}
+		for i := range int(min(old.Nelems, now.Nelems)) {
+			moves = moveType(moves, old.Type, now.Type, from+i*sizeOf(old.Type), to+i*sizeOf(now.Type))
+		}
+		return moves
+	default:
+		return appendMove(moves, move{from, to, min(sizeOf(was), sizeOf(now))})
+	}
+}
+
+// appendMove appends a move, joined with the last one where it goes on there.
+func appendMove(moves []move, m move) []move {
+	if n := len(moves); n > 0 {
+		last := &moves[n-1]
+		if last.from+last.size == m.from && last.to+last.size == m.to {
+			last.size += m.size
+			return moves
+		}
+	}
+	return append(moves, m)
+}
+
+// apply returns a value of the new layout, of size bytes.
+func apply(moves []move, old []byte, size int) []byte {
+	out := make([]byte, size)
+	for _, m := range moves {
+		copy(out[m.to:m.to+m.size], old[m.from:m.from+m.size])
+	}
+	return out
+}
+
+// copy fills a map from its predecessor. Entries that the predecessor's
+// programs change meanwhile may come along in either state.
+func (c *conversion) copy(to, from *ebpf.Map) error {
+	if c.perCPU {
+		return c.copyPerCPU(to, from)
+	}
+	key, value := make([]byte, c.oldKey), make([]byte, c.oldValue)
+	zero := make([]byte, c.newValue)
+	isArray := from.Type() == ebpf.Array
+	entries := from.Iterate()
+	for n := uint32(0); entries.Next(&key, &value); n++ {
+		if isArray && n >= to.MaxEntries() {
+			break
+		}
+		v := apply(c.value, value, c.newValue)
+		if isArray && string(v) == string(zero) {
+			continue
+		}
+		if err := to.Put(apply(c.key, key, c.newKey), v); err != nil {
+			return err
+		}
+	}
+	return entries.Err()
+}
+
+func (c *conversion) copyPerCPU(to, from *ebpf.Map) error {
+	var key uint32
+	var values [][]byte
+	if err := from.Lookup(&key, &values); err != nil {
+		return err
+	}
+	for i := range values {
+		values[i] = apply(c.value, values[i], c.newValue)
+	}
+	return to.Put(&key, values)
+}

@@ -1,0 +1,259 @@
+// Package datapath is the border to the kernel, and the only one that knows
+// BPF: it loads the object, fills the maps, attaches and pins the programs,
+// goes on from what an earlier process has pinned, and replaces maps that must
+// grow and objects that were built otherwise while traffic goes on.
+//
+// Below the directory Config.Root, in a BPF file system, stand
+//
+//	maps/NAME   the maps in use
+//	links/NAME  the programs, attached to a cgroup
+//	next/NAME   the maps of a replacement on its way, or of one that died
+package datapath
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// DefaultRoot is where maps and links are pinned unless told otherwise.
+const DefaultRoot = "/sys/fs/bpf/headgate"
+
+// Config says what to load and where to put it.
+type Config struct {
+	Root    string // directory in a BPF file system, made if missing
+	Cgroup  string // cgroup2 directory whose sockets are balanced
+	Node    string // name of the node, for people
+	Version string // of headgate, for people
+	// Object is the compiled object; nil is the one built in.
+	Object []byte
+	// Sizes is the room that new maps have at least; they grow on demand.
+	Sizes plan.Sizes
+	// Promises is how many sockets keep their promise in the fast map: a
+	// power of two. The others keep it in socket storage.
+	Promises uint32
+}
+
+// DefaultSizes is the room that maps start with.
+var DefaultSizes = plan.Sizes{Frontends: 1024, Slots: 16384, Backends: 4096, Services: 1024, Addresses: 1024}
+
+// DefaultPromises is the size of the promises map: 4 MiB.
+const DefaultPromises = 1 << 16
+
+// Datapath is the kernel's side of Headgate. It is not safe for concurrent use.
+type Datapath struct {
+	cfg      Config
+	locks    []*os.File
+	promises *ebpf.MapSpec // how this process lays out the promises map
+	maps     *mapSet
+	programs *programSet // nil once attached
+	// old are the maps of programs that are in force until Attach.
+	old []*mapSet
+}
+
+// Open takes the node for this process. If what is pinned is as it should be,
+// it is adopted. Otherwise the object is loaded beside it with all that the
+// pinned maps hold, and comes into force with Attach; until then whatever was
+// in force works on.
+//
+// It returns ErrBusy if another agent has the node, and otherwise an error that
+// says what the machine lacks.
+func Open(cfg Config) (*Datapath, error) {
+	if cfg.Object == nil {
+		cfg.Object = _HeadgateBytes
+	}
+	if cfg.Promises == 0 || cfg.Promises&(cfg.Promises-1) != 0 {
+		return nil, fmt.Errorf("%d promises: not a power of two", cfg.Promises)
+	}
+	d := &Datapath{cfg: cfg}
+	if err := d.open(); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Datapath) open() error {
+	if err := d.take(); err != nil {
+		return err
+	}
+	object, err := newObject(d.cfg)
+	if err != nil {
+		return err
+	}
+	d.promises = object.spec.Maps["promises"]
+	pinned, err := openMaps(d.path("maps"), object)
+	if err != nil {
+		return err
+	}
+	if pinned.matches(object) && linksUse(d.path("links"), d.cfg.Cgroup, pinned) {
+		d.maps = pinned
+		return d.tidy()
+	}
+	d.old = []*mapSet{pinned, d.openUnfinished()}
+	return d.load(object, atLeast(pinned.sizes(), d.cfg.Sizes), pinned)
+}
+
+// load replaces the maps and programs of this process, with what from holds.
+func (d *Datapath) load(o *object, sizes plan.Sizes, from *mapSet) error {
+	maps, programs, err := load(o, sizes, from)
+	if err != nil {
+		return err
+	}
+	d.programs.Close()
+	d.maps, d.programs = maps, programs
+	return d.takeAllPromises()
+}
+
+func (d *Datapath) takeAllPromises() error {
+	for _, from := range d.old {
+		if err := d.takePromises(from); err != nil {
+			return fmt.Errorf("take along promises: %w", err)
+		}
+	}
+	return nil
+}
+
+// take makes the directory and locks it, and the cgroup, until Close.
+func (d *Datapath) take() error {
+	if err := checkMachine(d.cfg); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.cfg.Root, 0o700); err != nil {
+		return fmt.Errorf("make %s: %w", d.cfg.Root, err)
+	}
+	for _, dir := range []string{d.cfg.Root, d.cfg.Cgroup} {
+		f, err := lockPatiently(dir)
+		if err != nil {
+			return err
+		}
+		d.locks = append(d.locks, f)
+	}
+	return nil
+}
+
+// tidy brings what people read up to date and removes what a process left that
+// died during a replacement.
+func (d *Datapath) tidy() error {
+	d.maps.about.describe(d.cfg)
+	return os.RemoveAll(d.path("next"))
+}
+
+// Attach puts the programs in force, each in one step in place of the one that
+// was, and pins them and the maps. It does nothing where they are already.
+func (d *Datapath) Attach() error {
+	if d.programs == nil {
+		return nil
+	}
+	if err := d.maps.pin(d.path("next")); err != nil {
+		return err
+	}
+	if err := d.programs.attach(d.path("links"), d.cfg.Cgroup); err != nil {
+		return err
+	}
+	if err := d.takeAllPromises(); err != nil { // made until a moment ago
+		return err
+	}
+	if err := swapDirs(d.path("next"), d.path("maps")); err != nil {
+		return err
+	}
+	d.programs.Close()
+	d.programs = nil
+	d.forgetOld()
+	return d.tidy()
+}
+
+// Reserve makes room for at least the given sizes. Where a map is too small,
+// a larger one takes its place while traffic goes on.
+func (d *Datapath) Reserve(need plan.Sizes) error {
+	have := d.maps.sizes()
+	want := grown(have, need)
+	if want == have {
+		return nil
+	}
+	return d.replace(want, d.maps)
+}
+
+// Reset replaces the maps by empty ones, for when what they hold makes no
+// sense. Programs in force keep the former maps until Attach.
+func (d *Datapath) Reset() error {
+	return d.replace(d.cfg.Sizes, nil)
+}
+
+// replace loads the object again, with other sizes and what from holds. What
+// was in force is replaced at once, unless it should be empty.
+func (d *Datapath) replace(sizes plan.Sizes, from *mapSet) error {
+	object, err := newObject(d.cfg)
+	if err != nil {
+		return err
+	}
+	inForce, old := d.programs == nil, d.old
+	d.old = append(d.old, d.maps)
+	if err := d.load(object, sizes, from); err != nil {
+		d.old = old
+		return fmt.Errorf("replace the maps by others of %+v: %w", sizes, err)
+	}
+	if inForce && from != nil {
+		return d.Attach()
+	}
+	return nil
+}
+
+// forgetOld lets go of maps that no program in force works on.
+func (d *Datapath) forgetOld() {
+	for _, m := range d.old {
+		m.Close()
+	}
+	d.old = nil
+}
+
+// Content returns what the maps hold.
+func (d *Datapath) Content() (plan.Content, error) { return d.maps.content() }
+
+// Close lets go of the node. Pinned programs go on working without it.
+func (d *Datapath) Close() {
+	d.programs.Close()
+	d.maps.Close()
+	d.forgetOld()
+	for _, f := range d.locks {
+		f.Close()
+	}
+}
+
+func (d *Datapath) path(name string) string { return filepath.Join(d.cfg.Root, name) }
+
+// grown returns sizes that hold need: as they are where that is enough,
+// otherwise the next power of two.
+func grown(have, need plan.Sizes) plan.Sizes {
+	each := func(have, need uint32) uint32 {
+		if need <= have {
+			return have
+		}
+		size := uint32(1)
+		for size < need {
+			size <<= 1
+		}
+		return size
+	}
+	return plan.Sizes{
+		Frontends: each(have.Frontends, need.Frontends),
+		Slots:     each(have.Slots, need.Slots),
+		Backends:  each(have.Backends, need.Backends),
+		Services:  each(have.Services, need.Services),
+		Addresses: each(have.Addresses, need.Addresses),
+	}
+}
+
+func atLeast(a, b plan.Sizes) plan.Sizes {
+	return plan.Sizes{
+		Frontends: max(a.Frontends, b.Frontends),
+		Slots:     max(a.Slots, b.Slots),
+		Backends:  max(a.Backends, b.Backends),
+		Services:  max(a.Services, b.Services),
+		Addresses: max(a.Addresses, b.Addresses),
+	}
+}

@@ -1,0 +1,212 @@
+package datapath_test
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+	"github.com/headgate/headgate/tests/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+func config(tb testing.TB) datapath.Config {
+	tb.Helper()
+	return datapath.Config{
+		Root: testenv.BPFRoot(tb), Cgroup: testenv.Cgroup(tb), Node: "node-a", Version: "test",
+		Sizes: plan.Sizes{Frontends: 4, Slots: 32, Backends: 8, Services: 4, Addresses: 4}, Promises: 1024,
+	}
+}
+
+func mustOpen(tb testing.TB, cfg datapath.Config) *datapath.Datapath {
+	tb.Helper()
+	d, err := datapath.Open(cfg)
+	if err != nil {
+		tb.Fatalf("open: %v", err)
+	}
+	tb.Cleanup(d.Close)
+	return d
+}
+
+func addrPort(a byte, port uint16) lb.AddrPort {
+	return lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 0, 0, a}), Port: port, Protocol: lb.TCP}
+}
+
+var v6 = lb.AddrPort{Addr: netip.MustParseAddr("fd00::1"), Port: 53, Protocol: lb.UDP}
+
+// someOps fills every map, with both families and all flags.
+func someOps() []plan.Op {
+	return []plan.Op{
+		plan.PutBackend{ID: 1, Backend: addrPort(1, 8080)},
+		plan.PutBackend{ID: 2, Backend: v6},
+		plan.PutTable{Table: plan.Table{Offset: 15, Size: 3}, Backends: []uint32{1, 2, 1}},
+		plan.PutService{ID: 1, Service: plan.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: "web"}, Port: "http", Protocol: lb.TCP}},
+		plan.PutFrontend{Key: addrPort(9, 80), Value: plan.Frontend{ID: 1, Service: 1, Internal: plan.View{Table: plan.Table{Offset: 15, Size: 3}}, External: plan.View{NoLocal: true}}},
+		plan.PutFrontend{Key: v6, Value: plan.Frontend{ID: 2, Service: 1, Kind: lb.ExternalIP}},
+		plan.PutFrontend{Key: lb.AddrPort{Addr: netip.IPv4Unspecified(), Port: 30080, Protocol: lb.TCP}, Value: plan.Frontend{ID: 3, Service: 1, Kind: lb.NodePort}},
+		plan.PutAddress{Addr: netip.MustParseAddr("::1"), Kind: plan.LoopbackAddress},
+		plan.PutAddress{Addr: netip.MustParseAddr("10.0.0.9"), Kind: plan.ServiceAddress | plan.NodeAddress},
+	}
+}
+
+func mustApply(tb testing.TB, d *datapath.Datapath, ops ...plan.Op) {
+	tb.Helper()
+	if n, err := d.Apply(ops); err != nil || n != len(ops) {
+		tb.Fatalf("applied %d of %d: %v", n, len(ops), err)
+	}
+}
+
+func wantContent(tb testing.TB, d *datapath.Datapath, ops ...plan.Op) {
+	tb.Helper()
+	var m plan.Model
+	for _, op := range ops {
+		m.Apply(op)
+	}
+	got, err := d.Content()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if diff := cmp.Diff(m.Content().String(), got.String()); diff != "" {
+		tb.Errorf("content (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheMapsHoldWhatTheModelHolds(t *testing.T) {
+	d := mustOpen(t, config(t))
+	ops := someOps()
+	mustApply(t, d, ops...)
+	wantContent(t, d, ops...)
+	if d.Writes() != uint64(len(ops)) {
+		t.Errorf("%d writes are counted, want %d", d.Writes(), len(ops))
+	}
+	more := []plan.Op{
+		plan.DeleteAddress{Addr: netip.MustParseAddr("::1")}, plan.DeleteFrontend{Key: v6}, plan.DeleteFrontend{Key: v6},
+		plan.Grace{}, plan.ClearBackend{ID: 2}, plan.ClearService{ID: 1},
+		plan.PutFrontend{Key: addrPort(9, 80), Value: plan.Frontend{ID: 1, Service: 1}},
+		plan.DeleteFrontend{Key: lb.AddrPort{Addr: netip.IPv4Unspecified(), Port: 30080, Protocol: lb.TCP}},
+	}
+	mustApply(t, d, more...)
+	wantContent(t, d, append(ops, more...)...)
+}
+
+func TestWhatIsPinnedIsAdopted(t *testing.T) {
+	cfg := config(t)
+	d := mustOpen(t, cfg)
+	mustApply(t, d, someOps()...)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	before := mustInspect(t, cfg).Object
+	d.Close()
+
+	d = mustOpen(t, cfg)
+	wantContent(t, d, someOps()...)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	if d.Writes() != uint64(len(someOps())) {
+		t.Errorf("adoption wrote: %d writes, want %d", d.Writes(), len(someOps()))
+	}
+	if after := mustInspect(t, cfg).Object; after != before {
+		t.Errorf("object %s, want %s", after, before)
+	}
+}
+
+func mustInspect(tb testing.TB, cfg datapath.Config) datapath.Status {
+	tb.Helper()
+	i, err := datapath.Inspect(cfg.Root)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer i.Close()
+	s, err := i.Status()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, h := range s.Hooks {
+		if !h.Attached {
+			tb.Errorf("hook %s is not attached", h.Name)
+		}
+	}
+	return s
+}
+
+func TestMapsGrowWhileAttached(t *testing.T) {
+	cfg := config(t)
+	d := mustOpen(t, cfg)
+	mustApply(t, d, someOps()...)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Reserve(plan.Sizes{Frontends: 100, Slots: 1000, Backends: 300, Services: 50, Addresses: 70}); err != nil {
+		t.Fatal(err)
+	}
+	wantContent(t, d, someOps()...)
+	last := plan.PutBackend{ID: 511, Backend: addrPort(200, 80)}
+	mustApply(t, d, last)
+	wantContent(t, d, append(someOps(), last)...)
+	d.Close()
+	wantContent(t, mustOpen(t, cfg), append(someOps(), last)...)
+	mustInspect(t, cfg)
+}
+
+func TestASecondAgentIsRefused(t *testing.T) {
+	cfg := config(t)
+	mustOpen(t, cfg)
+	_, err := datapath.Open(cfg)
+	if !errors.Is(err, datapath.ErrBusy) || !strings.Contains(err.Error(), cfg.Root) {
+		t.Errorf("a second open says %v", err)
+	}
+	other := cfg
+	other.Root += "-other"
+	if _, err := datapath.Open(other); !errors.Is(err, datapath.ErrBusy) || !strings.Contains(err.Error(), cfg.Cgroup) {
+		t.Errorf("a second open for the same cgroup says %v", err)
+	}
+	if err := datapath.Cleanup(cfg.Root); !errors.Is(err, datapath.ErrBusy) {
+		t.Errorf("cleanup under an agent says %v", err)
+	}
+}
+
+func TestAnUnusableMachineIsSaidInOneLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*datapath.Config)
+		want  string
+	}{
+		"a root outside any BPF file system": {func(c *datapath.Config) { c.Root = t.TempDir() }, "mount -t bpf"},
+		"a cgroup that is none":              {func(c *datapath.Config) { c.Cgroup = t.TempDir() }, "--cgroup"},
+		"a cgroup that is missing":           {func(c *datapath.Config) { c.Cgroup += "/missing" }, "no such file"},
+		"promises that are no power of two":  {func(c *datapath.Config) { c.Promises = 1000 }, "power of two"},
+	} {
+		cfg := config(t)
+		c.spoil(&cfg)
+		_, err := datapath.Open(cfg)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestCleanupLeavesNothing(t *testing.T) {
+	cfg := config(t)
+	d := mustOpen(t, cfg)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	if err := datapath.Cleanup(cfg.Root); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(cfg.Root); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", cfg.Root, err)
+	}
+	if _, err := datapath.Inspect(cfg.Root); !errors.Is(err, datapath.ErrNotLoaded) {
+		t.Errorf("inspect says %v", err)
+	}
+}

@@ -1,0 +1,153 @@
+package datapath
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// ErrBusy says that another agent has the node.
+var ErrBusy = errors.New("another headgate agent runs on this node")
+
+// oldestKernel is the oldest kernel with everything that the object needs.
+const oldestKernel = "6.1"
+
+// CgroupRoot returns where the cgroup2 file system is mounted, which differs
+// between machines.
+func CgroupRoot() (string, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		mount, kind, ok := strings.Cut(lines.Text(), " - ")
+		fields := strings.Fields(mount)
+		if ok && strings.HasPrefix(kind, "cgroup2 ") && len(fields) > 4 {
+			return unescapeMount(fields[4]), nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return "", err
+	}
+	return "", errors.New("no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup")
+}
+
+// unescapeMount undoes the octal escapes of proc(5) mountinfo.
+func unescapeMount(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// checkMachine returns what keeps the datapath from being loaded, and what to
+// do about it.
+func checkMachine(cfg Config) error {
+	if os.Geteuid() != 0 {
+		return errors.New("not root: loading BPF programs needs CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN, run it with sudo")
+	}
+	if err := checkFileSystem(cfg.Cgroup, unix.CGROUP2_SUPER_MAGIC); err != nil {
+		return fmt.Errorf("cgroup %s: %w: name a directory in a cgroup2 file system with --cgroup", cfg.Cgroup, err)
+	}
+	return checkRoot(cfg.Root)
+}
+
+// checkRoot returns an error unless root is, or can be made, in a BPF file
+// system.
+func checkRoot(root string) error {
+	dir := filepath.Clean(root)
+	for !exists(dir) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+	}
+	if err := checkFileSystem(dir, unix.BPF_FS_MAGIC); err != nil {
+		return fmt.Errorf("%s is in no BPF file system: mount -t bpf bpf /sys/fs/bpf, or name a directory in one with --bpf-root", root)
+	}
+	return nil
+}
+
+func checkFileSystem(path string, magic int64) error {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return err
+	}
+	if s.Type != magic {
+		return errors.New("another kind of file system")
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// lockPatiently locks a directory, and gives whoever just looks whether it is
+// locked the time to let go of it.
+func lockPatiently(dir string) (*os.File, error) {
+	for range 20 {
+		f, err := lock(dir)
+		if !errors.Is(err, ErrBusy) {
+			return f, err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return lock(dir)
+}
+
+// lock opens a directory and locks it for as long as the file is open.
+func lock(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: it holds %s; stop it first", ErrBusy, dir)
+		}
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return f, nil
+}
+
+// explainLoad adds to an error from loading the object what the kernel lacks.
+func explainLoad(err error) error {
+	var uname unix.Utsname
+	if e := unix.Uname(&uname); e != nil {
+		return err
+	}
+	release := unix.ByteSliceToString(uname.Release[:])
+	var verifier *ebpf.VerifierError
+	if olderThan(release, oldestKernel) && (errors.As(err, &verifier) || errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL)) {
+		return fmt.Errorf("kernel %s is too old: %s or newer is needed", release, oldestKernel)
+	}
+	return fmt.Errorf("load the BPF object: %w", err)
+}
+
+// olderThan compares the first two numbers of kernel releases.
+func olderThan(release, than string) bool {
+	var a, b, c, d int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n != 2 {
+		return false
+	}
+	fmt.Sscanf(than, "%d.%d", &c, &d)
+	return a < c || a == c && b < d
+}
+
+// waitGrace returns when no program that runs now runs any more. Programs run
+// in RCU read sections, and the kernel does this command by waiting for an RCU
+// grace period (membarrier(2), MEMBARRIER_CMD_GLOBAL).
+func waitGrace() error {
+	const global = 1
+	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); errno != 0 {
+		return fmt.Errorf("wait for a grace period: membarrier: %w", errno)
+	}
+	return nil
+}

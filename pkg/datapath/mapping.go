@@ -1,0 +1,61 @@
+package datapath
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// mapping is an array map as memory of this process: writing it is a store,
+// and takes no system call. T is the type of its elements.
+type mapping[T any] struct {
+	mem    []byte
+	stride uintptr // bytes from one element to the next
+	len    uint32  // elements
+}
+
+// newMapping maps an array map whose values are as large as T.
+func newMapping[T any](m *ebpf.Map, writable bool) (*mapping[T], error) {
+	var element T
+	if m.ValueSize() != uint32(unsafe.Sizeof(element)) {
+		return nil, fmt.Errorf("map %s: values of %d bytes, want %d", m, m.ValueSize(), unsafe.Sizeof(element))
+	}
+	protection := unix.PROT_READ
+	if writable {
+		protection |= unix.PROT_WRITE
+	}
+	stride := (uintptr(m.ValueSize()) + 7) &^ 7
+	page := uintptr(os.Getpagesize())
+	size := (stride*uintptr(m.MaxEntries()) + page - 1) &^ (page - 1)
+	mem, err := unix.Mmap(m.FD(), 0, int(size), protection, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %s into memory: %w", m, err)
+	}
+	return &mapping[T]{mem: mem, stride: stride, len: m.MaxEntries()}, nil
+}
+
+// at returns element i, which must be below len: in the kernel's memory, which
+// programs read at the same time.
+func (m *mapping[T]) at(i uint32) *T {
+	if i >= m.len {
+		panic(fmt.Sprintf("element %d of a map of %d", i, m.len)) // a bug: Reserve comes first
+	}
+	return (*T)(unsafe.Pointer(&m.mem[uintptr(i)*m.stride]))
+}
+
+// Close ends the mapping. A nil mapping has nothing to end.
+func (m *mapping[T]) Close() {
+	if m != nil && m.mem != nil {
+		_ = unix.Munmap(m.mem) // fails only for memory that is not mapped
+		m.mem = nil
+	}
+}
+
+// storeTable replaces a table that programs may be reading, in one store.
+func storeTable(to *headgateTable, t headgateTable) {
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(to)), *(*uint64)(unsafe.Pointer(&t)))
+}

@@ -1,0 +1,158 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// mapSet is one set of maps that belong together, pinned or not. A nil mapSet
+// is one of nothing.
+type mapSet struct {
+	byName map[string]*ebpf.Map
+
+	// Set where the maps are laid out as this process knows them.
+	about     *aboutMap
+	frontends *mapping[headgateFrontend]
+	slots     *mapping[headgateSlotChunk]
+	backends  *mapping[headgateBackend]
+	services  *mapping[headgateService]
+}
+
+// slotsPerChunk is how many slots come in one array element.
+const slotsPerChunk = uint32(len(headgateSlotChunk{}.Backend))
+
+// openMaps opens the maps pinned in a directory; none is no error. Those laid
+// out otherwise than the object has them are opened, but not mapped.
+func openMaps(dir string, o *object) (*mapSet, error) {
+	s := &mapSet{byName: map[string]*ebpf.Map{}}
+	for name := range o.spec.Maps {
+		if isInternal(name) {
+			continue
+		}
+		m, err := ebpf.LoadPinnedMap(filepath.Join(dir, name), nil)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			s.Close()
+			return nil, fmt.Errorf("open pinned map %s: %w", filepath.Join(dir, name), err)
+		}
+		s.byName[name] = m
+	}
+	if len(s.byName) == 0 {
+		return nil, nil
+	}
+	if !o.laidOutAlike(s) {
+		return s, nil
+	}
+	return s, s.mapMemory(true)
+}
+
+// mapMemory maps the arrays that are written by stores.
+func (s *mapSet) mapMemory(writable bool) (err error) {
+	about, err := newMapping[headgateAbout](s.byName["about"], writable)
+	if err != nil {
+		return err
+	}
+	s.about = &aboutMap{about}
+	if s.frontends, err = newMapping[headgateFrontend](s.byName["frontends"], writable); err != nil {
+		return err
+	}
+	if s.slots, err = newMapping[headgateSlotChunk](s.byName["slots"], writable); err != nil {
+		return err
+	}
+	if s.backends, err = newMapping[headgateBackend](s.byName["backends"], writable); err != nil {
+		return err
+	}
+	s.services, err = newMapping[headgateService](s.byName["services"], writable)
+	return err
+}
+
+// Close lets go of the maps; pinned or attached ones live on.
+func (s *mapSet) Close() {
+	if s == nil {
+		return
+	}
+	if s.about != nil {
+		s.about.Close()
+	}
+	s.frontends.Close()
+	s.slots.Close()
+	s.backends.Close()
+	s.services.Close()
+	for _, m := range s.byName {
+		m.Close()
+	}
+}
+
+// matches says whether the maps were made by the same object with the same
+// knobs.
+func (s *mapSet) matches(o *object) bool {
+	return s != nil && s.about != nil && s.about.at(0).Object == o.hash
+}
+
+// sizes returns the room that the maps have.
+func (s *mapSet) sizes() plan.Sizes {
+	if s == nil {
+		return plan.Sizes{}
+	}
+	entries := func(name string) uint32 {
+		if m := s.byName[name]; m != nil {
+			return m.MaxEntries()
+		}
+		return 0
+	}
+	return plan.Sizes{
+		Frontends: min(entries("frontends"), entries("frontend_ids")),
+		Slots:     entries("slots") * slotsPerChunk,
+		Backends:  entries("backends"),
+		Services:  entries("services"),
+		Addresses: entries("addresses"),
+	}
+}
+
+// pin pins the maps in a directory, in place of what is there.
+func (s *mapSet) pin(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove %s: %w", dir, err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("make %s: %w", dir, err)
+	}
+	for name, m := range s.byName {
+		// A clone, so that the map itself keeps its pin in the other set.
+		c, err := m.Clone()
+		if err != nil {
+			return fmt.Errorf("pin map %s: %w", name, err)
+		}
+		err = c.Pin(filepath.Join(dir, name))
+		c.Close()
+		if err != nil {
+			return fmt.Errorf("pin map %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// aboutMap is the map that people read.
+type aboutMap struct{ *mapping[headgateAbout] }
+
+// describe says who uses the maps, where that is not said already.
+func (a *aboutMap) describe(cfg Config) {
+	at := a.at(0)
+	for _, f := range []struct {
+		dst []int8
+		s   string
+	}{{at.Version[:], cfg.Version}, {at.Node[:], cfg.Node}, {at.Cgroup[:], cfg.Cgroup}} {
+		if decodeString(f.dst) != f.s {
+			encodeString(f.dst, f.s)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package datapath
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// object is the compiled object with its knobs set.
+type object struct {
+	spec *ebpf.CollectionSpec
+	hash [sha256.Size]byte // of the object and the knobs
+}
+
+// newObject reads the object and sets the knobs for this machine.
+func newObject(cfg Config) (*object, error) {
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(cfg.Object))
+	if err != nil {
+		return nil, fmt.Errorf("read the BPF object: %w", err)
+	}
+	cookie, err := netnsCookie()
+	if err != nil {
+		return nil, err
+	}
+	spec.Maps["promises"].MaxEntries = cfg.Promises
+	h := sha256.New()
+	h.Write(cfg.Object)
+	for _, knob := range []struct {
+		name  string
+		value any
+	}{{"node_netns_cookie", cookie}, {"promises_mask", cfg.Promises - 1}} {
+		if err := spec.Variables[knob.name].Set(knob.value); err != nil {
+			return nil, fmt.Errorf("set knob %s: %w", knob.name, err)
+		}
+		if err := binary.Write(h, binary.LittleEndian, knob.value); err != nil {
+			return nil, fmt.Errorf("hash knob %s: %w", knob.name, err)
+		}
+	}
+	return &object{spec: spec, hash: sha256.Sum256(h.Sum(nil))}, nil
+}
+
+// netnsCookie returns the kernel's cookie of this thread's network namespace.
+func netnsCookie() (uint64, error) {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open a socket: %w", err)
+	}
+	defer unix.Close(s)
+	cookie, err := unix.GetsockoptUint64(s, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return 0, explainLoad(err)
+	}
+	return cookie, nil
+}
+
+// resize sets the sizes of maps that are yet to be made.
+func (o *object) resize(s plan.Sizes) {
+	for name, entries := range map[string]uint32{
+		"frontend_ids": s.Frontends,
+		"frontends":    s.Frontends,
+		"slots":        (s.Slots + slotsPerChunk - 1) / slotsPerChunk,
+		"backends":     s.Backends,
+		"services":     s.Services,
+		"addresses":    s.Addresses,
+	} {
+		o.spec.Maps[name].MaxEntries = entries
+	}
+}
+
+// laidOutAlike says whether every map of the set is there and has keys and
+// values just as the object has them.
+func (o *object) laidOutAlike(s *mapSet) bool {
+	for name, spec := range o.spec.Maps {
+		if isInternal(name) {
+			continue
+		}
+		c, err := newConversion(s.byName[name], spec)
+		if err != nil || !c.identical {
+			return false
+		}
+	}
+	return true
+}
+
+// isInternal says whether a map is made by the loader, not by the C code.
+func isInternal(name string) bool { return name[0] == '.' }
+
+// load makes maps of the given sizes and loads the programs, but attaches
+// nothing. Where from has maps that fit they are shared; what the others hold
+// is copied, by the names of fields where they are laid out otherwise.
+func load(o *object, sizes plan.Sizes, from *mapSet) (*mapSet, *programSet, error) {
+	o.resize(sizes)
+	shared, copies := o.inherit(from)
+	c, err := ebpf.NewCollectionWithOptions(o.spec, ebpf.CollectionOptions{MapReplacements: shared})
+	if err != nil {
+		return nil, nil, explainLoad(err)
+	}
+	s := &mapSet{byName: map[string]*ebpf.Map{}}
+	for name, m := range c.Maps {
+		if !isInternal(name) {
+			s.byName[name] = m
+			delete(c.Maps, name)
+		}
+	}
+	programs := newProgramSet(c)
+	if err := s.fill(o, from, copies); err != nil {
+		s.Close()
+		programs.Close()
+		return nil, nil, err
+	}
+	return s, programs, nil
+}
+
+// inherit says which maps of a set fit as they are, and how the others become
+// those of the object.
+func (o *object) inherit(from *mapSet) (shared map[string]*ebpf.Map, copies map[string]*conversion) {
+	shared, copies = map[string]*ebpf.Map{}, map[string]*conversion{}
+	if from == nil {
+		return shared, copies
+	}
+	for name, spec := range o.spec.Maps {
+		old := from.byName[name]
+		if isInternal(name) || old == nil || name == "about" {
+			continue
+		}
+		c, err := newConversion(old, spec)
+		switch {
+		case err != nil:
+			// Nothing to take along, such as socket storage laid out otherwise.
+		case c.identical && old.MaxEntries() == spec.MaxEntries:
+			shared[name] = old
+		case name != "promises": // these go by their sockets, see takePromises
+			copies[name] = c
+		}
+	}
+	return shared, copies
+}
+
+// fill copies what the maps of another set hold, and says whose these are.
+func (s *mapSet) fill(o *object, from *mapSet, copies map[string]*conversion) error {
+	for name, c := range copies {
+		if err := c.copy(s.byName[name], from.byName[name]); err != nil {
+			return fmt.Errorf("take along map %s: %w", name, err)
+		}
+	}
+	if err := s.mapMemory(true); err != nil {
+		return err
+	}
+	s.about.at(0).Object = o.hash
+	if from != nil && from.about != nil {
+		s.about.at(0).Writes = from.about.at(0).Writes
+	}
+	return nil
+}
+
+// sizeOf is the size of values of a BTF type, in bytes.
+func sizeOf(t btf.Type) int {
+	n, err := btf.Sizeof(t)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// The stores of tables rely on their alignment.
+var _ = [1]struct{}{}[unsafe.Offsetof(headgateFrontend{}.Internal)%8+unsafe.Offsetof(headgateFrontend{}.External)%8]

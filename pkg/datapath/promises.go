@@ -1,0 +1,74 @@
+package datapath
+
+import (
+	"path/filepath"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+)
+
+// takePromises gives the promises that sockets have by an older map to a new
+// one, unless the two are the same. The programs of both may be in force: what
+// a slot of the new one holds already stays.
+func (d *Datapath) takePromises(from *mapSet) error {
+	if from == nil || from.byName["promises"] == nil {
+		return nil
+	}
+	old, now := from.byName["promises"], d.maps.byName["promises"]
+	if sameMap(old, now) {
+		return nil
+	}
+	c, err := newConversion(old, d.promises)
+	if err != nil {
+		return nil // made by a program that kept none this one could read
+	}
+	slots, err := newMapping[headgatePromiseSlot](now, true)
+	if err != nil {
+		return err
+	}
+	defer slots.Close()
+	key, value := make([]byte, c.oldKey), make([]byte, c.oldValue)
+	entries := old.Iterate()
+	for entries.Next(&key, &value) {
+		b := apply(c.value, value, c.newValue)
+		takePromise(slots, (*headgatePromiseSlot)(unsafe.Pointer(&b[0])))
+	}
+	return entries.Err()
+}
+
+// takePromise puts a promise where its socket looks for it, if that is free.
+func takePromise(slots *mapping[headgatePromiseSlot], p *headgatePromiseSlot) {
+	if p.Owner == 0 {
+		return
+	}
+	at := slots.at(uint32(p.Owner) & (slots.len - 1))
+	if atomic.CompareAndSwapUint64(&at.Owner, 0, p.Owner) {
+		at.Promise = p.Promise
+	}
+}
+
+// openUnfinished opens the promises of a replacement that did not come to its
+// end: its process died, but some of its programs may be in force and have
+// made promises to sockets. It returns nil if there are none.
+func (d *Datapath) openUnfinished() *mapSet {
+	m, err := ebpf.LoadPinnedMap(filepath.Join(d.path("next"), "promises"), nil)
+	if err != nil {
+		return nil
+	}
+	return &mapSet{byName: map[string]*ebpf.Map{"promises": m}}
+}
+
+// sameMap says whether two file descriptors are of one map.
+func sameMap(a, b *ebpf.Map) bool {
+	id := func(m *ebpf.Map) (ebpf.MapID, bool) {
+		info, err := m.Info()
+		if err != nil {
+			return 0, false
+		}
+		return info.ID()
+	}
+	idA, okA := id(a)
+	idB, okB := id(b)
+	return okA && okB && idA == idB
+}

@@ -1,0 +1,169 @@
+// Package testenv gives privileged tests a machine of their own: the test
+// binary runs itself again in a new network namespace, with a private mount of
+// a BPF file system and in a cgroup of its own. All of it is gone when the tests
+// end.
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/datapath"
+)
+
+// Names of environment variables: the first is for people and CI, the others
+// tell the inner run what the outer has made.
+const (
+	requireVar = "HEADGATE_REQUIRE_PRIVILEGED"
+	cgroupVar  = "HEADGATE_TEST_CGROUP"
+	bpffsVar   = "HEADGATE_TEST_BPFFS"
+)
+
+// Main runs the tests of a package, in a machine of their own if this is root.
+// It belongs into TestMain, as os.Exit(testenv.Main(m)).
+func Main(m *testing.M) int {
+	if os.Geteuid() != 0 || os.Getenv(cgroupVar) != "" && os.Getenv(bpffsVar) != "" {
+		return m.Run()
+	}
+	if os.Getenv(cgroupVar) != "" {
+		return inner(m)
+	}
+	code, err := outer()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testenv:", err)
+		return 1
+	}
+	return code
+}
+
+// outer runs this binary again with the same arguments.
+func outer() (int, error) {
+	root, err := datapath.CgroupRoot()
+	if err != nil {
+		return 0, err
+	}
+	cgroup, err := os.MkdirTemp(root, "headgate-test-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(cgroup)
+	dir, err := os.Open(cgroup)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), cgroupVar+"="+cgroup)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
+		UseCgroupFD: true,
+		CgroupFD:    int(dir.Fd()),
+		Pdeathsig:   syscall.SIGKILL,
+	}
+	err = cmd.Run()
+	if err := os.Remove(cgroup); err != nil {
+		return 0, fmt.Errorf("a process or a cgroup is left behind: %w", err)
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode(), nil
+	}
+	return 0, err
+}
+
+// inner sets up what is private to this process, and runs the tests.
+func inner(m *testing.M) int {
+	if err := prepare(); err != nil {
+		fmt.Fprintln(os.Stderr, "testenv:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+func prepare() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	// Over a directory that is always there: nobody else sees the mount.
+	const bpffs = "/mnt"
+	if err := unix.Mount("bpf", bpffs, "bpf", 0, ""); err != nil {
+		return fmt.Errorf("mount a BPF file system: %w", err)
+	}
+	if err := os.Setenv(bpffsVar, bpffs); err != nil {
+		return err
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(lo)
+}
+
+// Need skips a test that needs root, and says so; where privileged tests are
+// required it fails.
+func Need(tb testing.TB) {
+	tb.Helper()
+	if os.Getenv(bpffsVar) != "" {
+		return
+	}
+	if os.Getenv(requireVar) != "" {
+		tb.Fatalf("privileged tests are required (%s), but this is not root", requireVar)
+	}
+	tb.Skip("needs root, for BPF and network namespaces")
+}
+
+// Cgroup returns the cgroup of this process, whose sockets can be balanced.
+func Cgroup(tb testing.TB) string {
+	tb.Helper()
+	Need(tb)
+	return os.Getenv(cgroupVar)
+}
+
+// BPFRoot returns a directory in a BPF file system for one test. What the test
+// pins there is out of force when it ends.
+func BPFRoot(tb testing.TB) string {
+	tb.Helper()
+	Need(tb)
+	root := filepath.Join(os.Getenv(bpffsVar), filepath.Base(tb.TempDir()))
+	tb.Cleanup(func() {
+		if err := datapath.Cleanup(root); err != nil {
+			tb.Errorf("clean up %s: %v", root, err)
+		}
+	})
+	return root
+}
+
+// AddAddress gives the loopback device an address, which servers of the test
+// can listen on, until the test ends.
+func AddAddress(tb testing.TB, address string) {
+	tb.Helper()
+	Need(tb)
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ip := net.ParseIP(address)
+	bits := 128
+	if ip.To4() != nil {
+		ip, bits = ip.To4(), 32
+	}
+	a := &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(bits, bits)}, Flags: unix.IFA_F_NODAD}
+	if err := netlink.AddrReplace(lo, a); err != nil {
+		tb.Fatalf("add address %s: %v", address, err)
+	}
+	tb.Cleanup(func() {
+		if err := netlink.AddrDel(lo, a); err != nil {
+			tb.Errorf("remove address %s: %v", address, err)
+		}
+	})
+}

@@ -1,0 +1,269 @@
+// Package reconciler is the loop that makes the datapath what the sources say:
+// it gathers changes, has them planned, and applies the operations, again if
+// they fail. A change costs what it touches; nothing is ever done over for all.
+package reconciler
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// Datapath is what the reconciler needs of the kernel's side.
+type Datapath interface {
+	// Content returns what the maps hold.
+	Content() (plan.Content, error)
+	// Reset replaces the maps by empty ones, which come into force with Attach.
+	Reset() error
+	// Reserve makes room for at least the given sizes.
+	Reserve(plan.Sizes) error
+	// Apply does operations in order and returns how many it has done.
+	Apply([]plan.Op) (int, error)
+	// Attach puts the programs in force if they are not.
+	Attach() error
+}
+
+// How long things wait.
+const (
+	sweepAfter = time.Second // from the last change until what it retired is cleared
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// Reconciler keeps a datapath in line with what sources say.
+type Reconciler struct {
+	log     *zap.Logger
+	dp      Datapath
+	limits  plan.Sizes
+	state   *lb.State
+	planner *plan.Planner
+
+	mu        sync.Mutex // guards what sources hand over
+	updates   []lb.Update
+	addresses map[netip.Addr]plan.AddressKind // newest, nil if none came
+	wake      chan struct{}
+
+	// Everything below belongs to Run.
+	input      lb.Update // the newest problems, holds and partiality
+	gotUpdate  bool
+	gotAddress bool
+	ready      chan struct{}
+	adopted    map[lb.ServiceName]bool // in force since before, not set yet
+	waiting    map[lb.ServiceName]bool // changed, but held or refused
+	refused    map[lb.ServiceName]lb.Problem
+	pending    []plan.Op
+	reported   map[string]bool
+}
+
+// New returns a reconciler that goes on from what the datapath holds.
+func New(log *zap.Logger, dp Datapath, limits plan.Sizes) (*Reconciler, error) {
+	r := &Reconciler{
+		log: log, dp: dp, limits: limits, state: lb.NewState(),
+		wake: make(chan struct{}, 1), ready: make(chan struct{}),
+		adopted: map[lb.ServiceName]bool{}, waiting: map[lb.ServiceName]bool{},
+		refused: map[lb.ServiceName]lb.Problem{}, reported: map[string]bool{},
+	}
+	if err := r.adopt(); err != nil {
+		return nil, err
+	}
+	for _, name := range r.planner.Services() {
+		r.adopted[name] = true
+	}
+	return r, nil
+}
+
+// adopt makes a planner of what the maps hold, or of empty maps where that
+// contradicts itself.
+func (r *Reconciler) adopt() error {
+	content, err := r.dp.Content()
+	if err == nil {
+		r.planner, err = plan.Adopt(content, r.limits)
+	}
+	if err != nil {
+		r.log.Warn("pinned maps make no sense, starting over beside them", zap.Error(err))
+		r.planner = plan.New(r.limits)
+		return r.dp.Reset()
+	}
+	return nil
+}
+
+// Update hands over a batch of changes. It does not wait for them.
+func (r *Reconciler) Update(u lb.Update) {
+	r.mu.Lock()
+	r.updates = append(r.updates, u)
+	r.mu.Unlock()
+	r.signal()
+}
+
+// SetNodeAddresses says which addresses are the node's own.
+func (r *Reconciler) SetNodeAddresses(addresses map[netip.Addr]plan.AddressKind) {
+	r.mu.Lock()
+	r.addresses = addresses
+	r.mu.Unlock()
+	r.signal()
+}
+
+func (r *Reconciler) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // awake already
+	}
+}
+
+// Ready is closed once everything that the sources said at first is in force.
+func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
+
+// Run reconciles until the context ends.
+func (r *Reconciler) Run(ctx context.Context) {
+	sweep, retry := newTimer(), newTimer()
+	defer sweep.Stop()
+	defer retry.Stop()
+	wait := firstRetry
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.wake:
+			r.gather()
+		case <-retry.C:
+		case <-sweep.C:
+			r.pending = append(r.pending, r.planner.Sweep()...)
+			r.planWaiting()
+		}
+		if err := r.flush(); err != nil {
+			r.log.Error("apply changes, will try again", zap.Duration("after", wait), zap.Int("operations", len(r.pending)), zap.Error(err))
+			retry.Reset(wait)
+			wait = min(2*wait, lastRetry)
+			continue
+		}
+		wait = firstRetry
+		if r.planner.Retired() > 0 {
+			sweep.Reset(sweepAfter)
+		}
+	}
+}
+
+// newTimer returns a timer that is not running.
+func newTimer() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// gather plans everything that sources have handed over.
+func (r *Reconciler) gather() {
+	r.mu.Lock()
+	updates, addresses := r.updates, r.addresses
+	r.updates, r.addresses = nil, nil
+	r.mu.Unlock()
+
+	dirty := map[lb.ServiceName]bool{}
+	for _, u := range updates {
+		for _, name := range r.state.Apply(u) {
+			dirty[name] = true
+		}
+		r.input = lb.Update{Problems: u.Problems, Hold: u.Hold, Partial: u.Partial}
+		r.gotUpdate = true
+	}
+	if addresses != nil {
+		r.pending = append(r.pending, r.planner.SetNodeAddresses(addresses)...)
+		r.gotAddress = true
+	}
+	if r.gotUpdate {
+		for name := range r.adopted { // gone, unless the state knows it
+			dirty[name] = true
+		}
+	}
+	maps.Copy(r.waiting, dirty)
+	r.planWaiting()
+	r.report()
+}
+
+// planWaiting plans every Service that changed and is not held.
+func (r *Reconciler) planWaiting() {
+	for _, name := range slices.SortedFunc(maps.Keys(r.waiting), lb.ServiceName.Compare) {
+		if r.held(name) {
+			continue
+		}
+		ops, err := r.planner.Set(name, r.state.Frontends(name))
+		if problem, full := err.(lb.Problem); full {
+			r.refused[name] = problem
+			continue // and goes on waiting
+		}
+		delete(r.refused, name)
+		delete(r.waiting, name)
+		delete(r.adopted, name)
+		r.pending = append(r.pending, ops...)
+	}
+}
+
+// held says whether what is in force of a Service stays, since the input has
+// less than it should.
+func (r *Reconciler) held(name lb.ServiceName) bool {
+	if r.input.Hold[name] {
+		return true
+	}
+	service, slices := r.state.Known(name)
+	return r.input.Partial && r.adopted[name] && !(service && slices)
+}
+
+// flush brings what is planned into the kernel, once there is a whole first
+// picture.
+func (r *Reconciler) flush() error {
+	if !r.gotUpdate || !r.gotAddress {
+		return nil
+	}
+	if err := r.dp.Reserve(r.planner.Needs()); err != nil {
+		return err
+	}
+	done, err := r.dp.Apply(r.pending)
+	r.pending = r.pending[done:]
+	if err != nil {
+		return err
+	}
+	r.pending = nil
+	if err := r.dp.Attach(); err != nil {
+		return err
+	}
+	r.sayReady()
+	return nil
+}
+
+func (r *Reconciler) sayReady() {
+	select {
+	case <-r.ready:
+	default:
+		r.log.Info("ready", zap.Int("services", len(r.planner.Services())))
+		close(r.ready)
+	}
+}
+
+// report logs problems that are new, and those that are gone.
+func (r *Reconciler) report() {
+	problems := slices.Concat(r.input.Problems, r.planner.Conflicts())
+	for _, name := range slices.SortedFunc(maps.Keys(r.refused), lb.ServiceName.Compare) {
+		problems = append(problems, r.refused[name])
+	}
+	now := map[string]bool{}
+	for _, p := range problems {
+		text := p.Error()
+		if !r.reported[text] && !now[text] {
+			r.log.Warn("problem", zap.String("problem", text))
+		}
+		now[text] = true
+	}
+	for text := range r.reported {
+		if !now[text] {
+			r.log.Info("problem solved", zap.String("problem", text))
+		}
+	}
+	r.reported = now
+}

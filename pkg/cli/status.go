@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/pkg/datapath"
+)
+
+func newStatus(e *env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show what is in force, and what was counted",
+		Args:  cobra.NoArgs,
+		RunE:  e.inspect(showStatus),
+	}
+}
+
+func showStatus(i *datapath.Inspector, _ []string) (table, error) {
+	s, err := i.Status()
+	if err != nil {
+		return table{}, err
+	}
+	c, err := i.Content()
+	if err != nil {
+		return table{}, err
+	}
+	agent := "not running: what it programmed stays in force"
+	if s.Agent {
+		agent = "running"
+	}
+	rows := [][]string{
+		{"agent", agent},
+		{"version", s.Version},
+		{"node", s.Node},
+		{"cgroup", s.Cgroup},
+		{"object", s.Object},
+		{"frontends", fmt.Sprint(len(c.Frontends))},
+		{"tables", fmt.Sprint(len(c.Tables))},
+		{"backends", fmt.Sprint(len(c.Backends))},
+		{"writes", fmt.Sprint(s.Writes)},
+	}
+	for _, h := range s.Hooks {
+		state := "attached"
+		if !h.Attached {
+			state = "NOT ATTACHED"
+		}
+		rows = append(rows, []string{"hook " + h.Name, state})
+	}
+	rows = append(rows, counts("count", s.Counters)...)
+	rows = append(rows, counts("drop", s.Drops)...)
+	value := struct {
+		datapath.Status
+		Frontends int `json:"frontends"`
+		Tables    int `json:"tables"`
+		Backends  int `json:"backends"`
+	}{s, len(c.Frontends), len(c.Tables), len(c.Backends)}
+	return table{rows: rows, value: value}, nil
+}
+
+// counts returns a row for each counter, by name.
+func counts(what string, m map[string]uint64) (rows [][]string) {
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		rows = append(rows, []string{what + " " + name, fmt.Sprint(m[name])})
+	}
+	return rows
+}
+
+func newVersion(e *env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Show the version of this program",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return e.print(cmd.OutOrStdout(), table{
+				rows:  [][]string{{"headgate", e.version}, {"go", runtime.Version()}, {"platform", runtime.GOOS + "/" + runtime.GOARCH}},
+				value: map[string]string{"headgate": e.version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH},
+			})
+		},
+	}
+}

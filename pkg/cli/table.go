@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/pkg/datapath"
+)
+
+// shownTable is a table as it is shown.
+type shownTable struct {
+	Table     string   `json:"table"`
+	Slots     uint32   `json:"slots"`
+	Frontends []string `json:"frontends"` // that name it
+	Backends  []string `json:"backends"`  // slot by slot
+}
+
+func newTable(e *env) *cobra.Command {
+	cmd := &cobra.Command{Use: "table", Short: "Runs of backends that frontends share", Args: cobra.NoArgs}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "show [TABLE]",
+		Short: "Show one table, or all of them",
+		Args:  cobra.MaximumNArgs(1),
+		RunE:  e.inspect(showTables),
+	})
+	return cmd
+}
+
+func showTables(i *datapath.Inspector, args []string) (table, error) {
+	all, err := readFrontends(i)
+	if err != nil {
+		return table{}, err
+	}
+	c, err := i.Content()
+	if err != nil {
+		return table{}, err
+	}
+	out := []shownTable{}
+	t := table{header: []string{"TABLE", "FRONTENDS", "BACKENDS"}}
+	for _, key := range sortedTables(c) {
+		if len(args) == 1 && args[0] != key.String() {
+			continue
+		}
+		s := shownTable{Table: key.String(), Slots: key.Size, Frontends: []string{}, Backends: []string{}}
+		for _, f := range all {
+			if f.Internal.Table == s.Table || f.External.Table == s.Table {
+				s.Frontends = append(s.Frontends, f.Frontend)
+			}
+		}
+		for _, id := range c.Tables[key] {
+			s.Backends = append(s.Backends, c.Backends[id].String())
+		}
+		out = append(out, s)
+		t.rows = append(t.rows, tableRows(s)...)
+	}
+	if len(args) == 1 && len(out) == 0 {
+		return table{}, fmt.Errorf("no table is %q: give one as headgate frontend list shows them, such as 0+3", args[0])
+	}
+	t.value = out
+	return t, nil
+}
+
+// tableRows puts frontends and backends side by side, one a line.
+func tableRows(s shownTable) (rows [][]string) {
+	cell := func(list []string, i int) string {
+		if i < len(list) {
+			return list[i]
+		}
+		return ""
+	}
+	for i := range max(len(s.Frontends), len(s.Backends)) {
+		row := []string{"", cell(s.Frontends, i), cell(s.Backends, i)}
+		if i == 0 {
+			row[0] = s.Table
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func newMap(e *env) *cobra.Command {
+	cmd := &cobra.Command{Use: "map", Short: "The BPF maps themselves", Args: cobra.NoArgs}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "list",
+		Short: "List the maps, how full they are, and the memory they take",
+		Args:  cobra.NoArgs,
+		RunE:  e.inspect(listMaps),
+	})
+	return cmd
+}
+
+func listMaps(i *datapath.Inspector, _ []string) (table, error) {
+	maps, err := i.Maps()
+	if err != nil {
+		return table{}, err
+	}
+	t := table{header: []string{"MAP", "TYPE", "KEY", "VALUE", "ENTRIES", "MAX", "BYTES"}, value: slices.Clip(maps)}
+	for _, m := range maps {
+		t.rows = append(t.rows, strings.Fields(fmt.Sprintln(m.Name, m.Type, m.KeyBytes, m.ValueBytes, m.Entries, m.MaxEntries, m.Bytes)))
+	}
+	return t, nil
+}

@@ -3,10 +3,13 @@ module github.com/headgate/headgate
 go 1.26
 
 require (
+	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/cilium/ebpf v0.22.0
 	github.com/google/go-cmp v0.7.0
+	github.com/vishvananda/netlink v1.3.1
+	golang.org/x/sys v0.43.0
 )
 
-require golang.org/x/sys v0.43.0 // indirect
+require github.com/vishvananda/netns v0.0.5 // indirect
 
 tool github.com/cilium/ebpf/cmd/bpf2go

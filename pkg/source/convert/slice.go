@@ -1,0 +1,109 @@
+package convert
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Slice returns what matters of an EndpointSlice, or nil and no error where no
+// proxy uses it: without the label that names its Service, of a headless
+// Service, or with host names for addresses. Problems reads the error.
+func Slice(es *discoveryv1.EndpointSlice) (*lb.Slice, error) {
+	service, headless := es.Labels[discoveryv1.LabelServiceName], false
+	if _, ok := es.Labels[corev1.IsHeadlessService]; ok {
+		headless = true
+	}
+	if service == "" || headless || es.AddressType == discoveryv1.AddressTypeFQDN {
+		return nil, nil
+	}
+	out := &lb.Slice{SliceName: lb.SliceName{Namespace: es.Namespace, Name: es.Name}, Service: service}
+	f := &findings{object: "EndpointSlice " + out.SliceName.String()}
+	f.name("metadata.name", es.Name, true)
+	f.name("metadata.namespace", es.Namespace, false)
+	out.Ports = f.slicePorts(es.Ports)
+	out.Endpoints = f.endpoints(es)
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// slicePorts leaves out ports without a name or number: no Service port can
+// stand before them.
+func (f *findings) slicePorts(ports []discoveryv1.EndpointPort) []lb.SlicePort {
+	var out []lb.SlicePort
+	byName := map[string]int{}
+	for i, p := range ports {
+		if p.Name == nil || p.Port == nil || *p.Port == 0 {
+			continue
+		}
+		field := fmt.Sprintf("ports[%d]", i)
+		if first, ok := seen(byName, *p.Name, i); ok {
+			f.add(field+".name", *p.Name, fmt.Sprintf("is the name of ports[%d] too", first), "give it another name")
+		}
+		port := lb.SlicePort{Name: *p.Name, Protocol: lb.TCP, Port: f.port(field+".port", *p.Port)}
+		if p.Protocol != nil {
+			port.Protocol = f.protocol(field, *p.Protocol)
+		}
+		out = append(out, port)
+	}
+	return out
+}
+
+func (f *findings) endpoints(es *discoveryv1.EndpointSlice) []lb.Endpoint {
+	is4 := es.AddressType == discoveryv1.AddressTypeIPv4
+	if !is4 && es.AddressType != discoveryv1.AddressTypeIPv6 {
+		f.add("addressType", string(es.AddressType), "is not a type of addresses", "write IPv4 or IPv6")
+		return nil
+	}
+	var out []lb.Endpoint
+	for i := range es.Endpoints {
+		if e, ok := f.endpoint(i, is4, &es.Endpoints[i]); ok {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// endpoint returns an endpoint by its first address, the only one that proxies
+// use; ok is false where there is none. All addresses are checked, since the
+// API server refuses the slice for any of them.
+func (f *findings) endpoint(i int, is4 bool, e *discoveryv1.Endpoint) (out lb.Endpoint, ok bool) {
+	for j, value := range e.Addresses {
+		field := fmt.Sprintf("endpoints[%d].addresses[%d]", i, j)
+		addr, valid := f.unicast(field, value)
+		if valid && addr.Is4() != is4 {
+			f.add(field, value, "is not of the addressType of the slice", "move it to a slice of its own family")
+		}
+		if j == 0 {
+			out.Addr = addr
+		}
+	}
+	out.Ready = isTrue(e.Conditions.Ready, true)
+	out.Serving = isTrue(e.Conditions.Serving, true)
+	out.Terminating = isTrue(e.Conditions.Terminating, false)
+	if e.NodeName != nil {
+		out.Node = *e.NodeName
+	}
+	if e.Hints != nil {
+		for _, z := range e.Hints.ForZones {
+			out.ZoneHints = append(out.ZoneHints, z.Name)
+		}
+		for _, n := range e.Hints.ForNodes {
+			out.NodeHints = append(out.NodeHints, n.Name)
+		}
+	}
+	return out, len(e.Addresses) > 0
+}
+
+// isTrue returns a condition, or what it means where nothing is said.
+func isTrue(b *bool, unsaid bool) bool {
+	if b == nil {
+		return unsaid
+	}
+	return *b
+}

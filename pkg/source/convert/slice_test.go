@@ -1,0 +1,145 @@
+package convert
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// slice returns a plain good EndpointSlice, as altered.
+func slice(alter ...func(*discoveryv1.EndpointSlice)) *discoveryv1.EndpointSlice {
+	es := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-x1",
+			Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080))}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.244.1.1"}}},
+	}
+	for _, a := range alter {
+		a(es)
+	}
+	return es
+}
+
+func TestSliceKeepsWhatMattersWithDefaultsResolved(t *testing.T) {
+	got, err := Slice(slice(func(es *discoveryv1.EndpointSlice) {
+		es.Ports = []discoveryv1.EndpointPort{
+			{Name: new("http"), Port: new(int32(8080))},
+			{Name: new("dns"), Port: new(int32(5353)), Protocol: new(corev1.ProtocolUDP)},
+			{Name: nil, Port: new(int32(1))},
+			{Name: new("all")},
+			{Name: new("zero"), Port: new(int32(0))},
+		}
+		es.Endpoints = []discoveryv1.Endpoint{
+			{Addresses: []string{"10.244.1.1", "10.244.1.9"}},
+			{Addresses: []string{"10.244.1.2"}, NodeName: new("node-a"), Zone: new("zone-a"),
+				Conditions: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false), Terminating: new(true)},
+				Hints: &discoveryv1.EndpointHints{
+					ForZones: []discoveryv1.ForZone{{Name: "zone-a"}, {Name: "zone-b"}},
+					ForNodes: []discoveryv1.ForNode{{Name: "node-a"}}}},
+			{},
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &lb.Slice{
+		SliceName: lb.SliceName{Namespace: "default", Name: "web-x1"},
+		Service:   "web",
+		Ports:     []lb.SlicePort{{Name: "http", Protocol: lb.TCP, Port: 8080}, {Name: "dns", Protocol: lb.UDP, Port: 5353}},
+		Endpoints: []lb.Endpoint{
+			{Addr: netip.MustParseAddr("10.244.1.1"), Ready: true, Serving: true},
+			{Addr: netip.MustParseAddr("10.244.1.2"), Terminating: true, Node: "node-a",
+				ZoneHints: []string{"zone-a", "zone-b"}, NodeHints: []string{"node-a"}},
+		},
+	}
+	if diff := cmp.Diff(want, got, compareAddrs); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSlicesThatNoProxyUsesAreNothing(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		alter func(*discoveryv1.EndpointSlice)
+	}{
+		{"without the label that names the Service", func(es *discoveryv1.EndpointSlice) { es.Labels = nil }},
+		{"of a headless Service", func(es *discoveryv1.EndpointSlice) { es.Labels[corev1.IsHeadlessService] = "" }},
+		{"of host names", func(es *discoveryv1.EndpointSlice) {
+			es.AddressType, es.Endpoints[0].Addresses[0] = discoveryv1.AddressTypeFQDN, "web.example"
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got, err := Slice(slice(tc.alter)); got != nil || err != nil {
+				t.Errorf("got %v, %v, want nothing", got, err)
+			}
+		})
+	}
+}
+
+func address(a ...string) func(*discoveryv1.EndpointSlice) {
+	return func(es *discoveryv1.EndpointSlice) { es.Endpoints[0].Addresses = a }
+}
+
+func TestSlicesThatTheAPIWouldRefuseAreRefused(t *testing.T) {
+	const unicast = "; write a unicast address that other nodes can reach"
+	for _, tc := range []struct {
+		name  string
+		alter func(*discoveryv1.EndpointSlice)
+		want  string
+	}{
+		{"address that is none", address("pod-1"), `endpoints[0].addresses[0] "pod-1": is not an IP address; write an IPv4 or IPv6 address, such as "192.0.2.1" or "2001:db8::1"`},
+		{"second address that is none", address("10.0.0.1", "x"), `endpoints[0].addresses[1] "x": is not an IP address; write an IPv4 or IPv6 address, such as "192.0.2.1" or "2001:db8::1"`},
+		{"address of the other family", address("fd00::1"), `endpoints[0].addresses[0] "fd00::1": is not of the addressType of the slice; move it to a slice of its own family`},
+		{"unspecified", address("0.0.0.0"), `endpoints[0].addresses[0] "0.0.0.0": is the unspecified address` + unicast},
+		{"loopback", address("127.0.0.53"), `endpoints[0].addresses[0] "127.0.0.53": is a loopback address` + unicast},
+		{"link-local", address("169.254.169.254"), `endpoints[0].addresses[0] "169.254.169.254": is a link-local address` + unicast},
+		{"multicast", address("224.0.0.251"), `endpoints[0].addresses[0] "224.0.0.251": is a multicast address` + unicast},
+		{"port out of range", func(es *discoveryv1.EndpointSlice) { es.Ports[0].Port = new(int32(70000)) }, `ports[0].port "70000": is out of range; give it a port from 1 to 65535`},
+		{"unknown protocol", func(es *discoveryv1.EndpointSlice) { es.Ports[0].Protocol = new(corev1.Protocol("ICMP")) }, `ports[0].protocol "ICMP": is not a protocol of Services; write TCP, UDP or SCTP`},
+		{"same port name twice", func(es *discoveryv1.EndpointSlice) { es.Ports = append(es.Ports, es.Ports[0]) }, `ports[1].name "http": is the name of ports[0] too; give it another name`},
+		{"unknown address type", func(es *discoveryv1.EndpointSlice) { es.AddressType = "ipv4" }, `addressType "ipv4": is not a type of addresses; write IPv4 or IPv6`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := Slice(slice(tc.alter))
+			wantProblems(t, got == nil, err, "EndpointSlice default/web-x1: "+tc.want)
+		})
+	}
+}
+
+func TestIPv6SlicesTakeIPv6(t *testing.T) {
+	got, err := Slice(slice(address("fd00:244::1"), func(es *discoveryv1.EndpointSlice) { es.AddressType = discoveryv1.AddressTypeIPv6 }))
+	if err != nil || got.Endpoints[0].Addr != netip.MustParseAddr("fd00:244::1") {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestNodeHasAZoneWhereItIsLabelled(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}
+	for _, zone := range []string{"", "zone-a"} {
+		if zone != "" {
+			n.Labels = map[string]string{"topology.kubernetes.io/zone": zone}
+		}
+		got, err := Node(n)
+		if diff := cmp.Diff(&lb.Node{Name: "node-a", Zone: zone}, got); diff != "" || err != nil {
+			t.Error(diff, err)
+		}
+	}
+}
+
+func TestProblemsReadsAnyError(t *testing.T) {
+	if got := Problems(nil); got != nil {
+		t.Errorf("got %v for no error", got)
+	}
+	got := Problems(errors.Join(lb.Problem{Reason: "a"}, errors.New("b")))
+	if diff := cmp.Diff([]lb.Problem{{Reason: "a"}, {Reason: "b"}}, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,332 @@
+package manifest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// running is a source at work on real files.
+type running struct {
+	*world
+	dir     string
+	updates chan lb.Update
+	check   func(*world) // after every update, for what must never be seen
+}
+
+// mustRun starts a source on a directory and takes its first update. Unless
+// altered, only events tell it of changes: the poll never comes.
+func mustRun(tb testing.TB, dir string, alter ...func(*Source)) *running {
+	tb.Helper()
+	s := New(dir, "node-a")
+	s.queue.poll = time.Hour
+	for _, a := range alter {
+		a(s)
+	}
+	r := &running{world: newWorld(), dir: dir, updates: make(chan lb.Update, 1000)}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx, func(u lb.Update) { r.updates <- u }) }()
+	tb.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			tb.Errorf("run: %v", err)
+		}
+	})
+	r.until(tb, "the first update", func() bool { return r.world.updates == 1 })
+	return r
+}
+
+// until takes updates until something holds.
+func (r *running) until(tb testing.TB, what string, holds func() bool) {
+	tb.Helper()
+	late := time.After(10 * time.Second)
+	for !holds() {
+		select {
+		case u := <-r.updates:
+			r.take(u)
+			if r.check != nil {
+				r.check(r.world)
+			}
+		case <-late:
+			tb.Fatalf("never came: %s; have %v, %v, %v", what, r.services, r.slices, r.said())
+		}
+	}
+}
+
+// untilPort waits for the port of a Service.
+func (r *running) untilPort(tb testing.TB, name string, port int) {
+	tb.Helper()
+	r.until(tb, fmt.Sprintf("%s on port %d", name, port), func() bool { return r.port(name) == port })
+}
+
+func (r *running) path(name string) string { return filepath.Join(r.dir, name) }
+
+// never fails when a Service is not there after some update.
+func never(tb testing.TB, name string) func(*world) {
+	return func(w *world) {
+		if w.port(name) == 0 {
+			tb.Errorf("%s was gone for a while", name)
+		}
+	}
+}
+
+// patient sees to it that, however busy the machine, the pause between two steps
+// of a test does not look like the end.
+func patient(s *Source) { s.queue.settle = time.Second }
+
+func polling(s *Source) { s.queue.poll = 10 * time.Millisecond }
+
+func TestAnEmptyDirectoryIsAnUpdateToo(t *testing.T) {
+	r := mustRun(t, t.TempDir())
+	if len(r.services) != 0 || r.node.Name != "node-a" {
+		t.Errorf("got %v", r.world)
+	}
+	mustWrite(t, r.path("a.yaml"), serviceYAML("web", 80))
+	r.untilPort(t, "web", 80)
+}
+
+func TestTheFirstUpdateHasEverything(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 100 {
+		mustWrite(t, filepath.Join(dir, fmt.Sprintf("%d.yaml", i)), serviceYAML(fmt.Sprintf("web-%d", i), 80))
+	}
+	mustWrite(t, filepath.Join(dir, "node.yml"), nodeYAML)
+	mustWrite(t, filepath.Join(dir, ".hidden.yaml"), serviceYAML("hidden", 80))
+	mustWrite(t, filepath.Join(dir, "web.yaml~"), serviceYAML("backup", 80))
+	mustWrite(t, filepath.Join(dir, "notes.txt"), "{")
+	mustDo(t, os.Mkdir(filepath.Join(dir, "sub.yaml"), 0o755))
+	r := mustRun(t, dir)
+	r.wantSaid(t)
+	if len(r.services) != 100 || r.node.Zone != "zone-a" {
+		t.Errorf("got %d services, node %v", len(r.services), r.node)
+	}
+}
+
+func TestADirectoryThatDoesNotExistIsAnError(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "nowhere")
+	err := New(dir, "node-a").Run(context.Background(), func(lb.Update) { t.Error("an update") })
+	want := "read manifests in " + dir + ": no such file or directory; create the directory or name another"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestEveryWayOfSavingIsSeen(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		save func(tb testing.TB, path, text string)
+	}{
+		{"written in place", mustWrite},
+		{"renamed over", mustReplace},
+		{"moved away, then written anew", func(tb testing.TB, path, text string) {
+			mustDo(tb, os.Rename(path, path+"~"))
+			mustWrite(tb, path, text)
+		}},
+		{"removed, then written anew a little later", func(tb testing.TB, path, text string) {
+			mustDo(tb, os.Remove(path))
+			time.Sleep(10 * time.Millisecond)
+			mustWrite(tb, path, text)
+		}},
+		{"emptied, then written bit by bit", func(tb testing.TB, path, text string) {
+			f, err := os.Create(path)
+			mustDo(tb, err)
+			for _, part := range strings.SplitAfter(text, "a") {
+				time.Sleep(3 * time.Millisecond)
+				_, err := f.WriteString(part)
+				mustDo(tb, err)
+			}
+			mustDo(tb, f.Close())
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			mustWrite(t, filepath.Join(dir, "a.yaml"), docs(serviceYAML("web", 80), serviceYAML("api", 90)))
+			r := mustRun(t, dir, patient)
+			r.check = never(t, "web")
+			for port := 81; port < 85; port++ {
+				tc.save(t, r.path("a.yaml"), docs(serviceYAML("web", port), serviceYAML("api", 90)))
+				r.untilPort(t, "web", port)
+				r.wantSaid(t)
+			}
+		})
+	}
+}
+
+func TestRemovalIsBelievedAfterAMoment(t *testing.T) {
+	dir := t.TempDir()
+	mustWrite(t, filepath.Join(dir, "a.yaml"), docs(serviceYAML("web", 80), serviceYAML("api", 90)))
+	r := mustRun(t, dir)
+	mustWrite(t, r.path("a.yaml"), serviceYAML("api", 90))
+	r.untilPort(t, "web", 0)
+	mustDo(t, os.Remove(r.path("a.yaml")))
+	r.untilPort(t, "api", 0)
+	mustWrite(t, r.path("a.yaml"), serviceYAML("api", 91))
+	r.untilPort(t, "api", 91)
+	mustWrite(t, r.path("a.yaml"), "")
+	r.untilPort(t, "api", 0)
+}
+
+func TestABrokenFileIsSaidAndMended(t *testing.T) {
+	r := mustRun(t, t.TempDir())
+	mustWrite(t, r.path("b.yaml"), serviceYAML("web", 80))
+	r.untilPort(t, "web", 80)
+	mustWrite(t, r.path("b.yaml"), "kind: [\n")
+	r.until(t, "a problem", func() bool { return len(r.problems) > 0 })
+	r.wantSaid(t, r.path("b.yaml")+":1: document 1: cannot be read: did not find expected node content; correct the syntax")
+	mustWrite(t, r.path("a.yaml"), serviceYAML("api", 90))
+	r.untilPort(t, "api", 90)
+	if r.port("web") != 80 || !r.partial {
+		t.Errorf("got %v, partial %v", r.services, r.partial)
+	}
+	mustWrite(t, r.path("b.yaml"), serviceYAML("web", 81))
+	r.untilPort(t, "web", 81)
+	r.wantSaid(t)
+}
+
+func TestFilesThatCannotBeReadAreSaid(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		spoil func(tb testing.TB, path string)
+		want  string
+	}{
+		{"a link to nowhere", func(tb testing.TB, path string) { mustDo(tb, os.Symlink("nowhere", path)) },
+			": cannot be read: no such file or directory; make it readable for the agent, or remove it"},
+		{"over the limit", func(tb testing.TB, path string) {
+			mustWrite(tb, path, "")
+			mustDo(tb, os.Truncate(path, maxFileSize+1))
+		}, ": is 67108865 bytes long, over the limit of 64 MiB; split it into several files"},
+		{"a device", func(tb testing.TB, path string) { mustDo(tb, os.Symlink("/dev/null", path)) },
+			": is not a regular file; put a file in its place or give it another ending"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "a.yaml")
+			mustWrite(t, path, serviceYAML("web", 80))
+			r := mustRun(t, dir)
+			r.check = never(t, "web")
+			tc.spoil(t, path+".new")
+			mustDo(t, os.Rename(path+".new", path))
+			r.until(t, "a problem", func() bool { return len(r.problems) > 0 })
+			r.wantSaid(t, path+tc.want)
+			if !r.partial {
+				t.Error("partial is not set")
+			}
+			mustReplace(t, path, serviceYAML("web", 81))
+			r.untilPort(t, "web", 81)
+			r.wantSaid(t)
+		})
+	}
+}
+
+// mustMount lays out a version of a ConfigMap as the kubelet does.
+func mustMount(tb testing.TB, dir, version, text string) {
+	tb.Helper()
+	real := filepath.Join(dir, ".."+version)
+	mustDo(tb, os.Mkdir(real, 0o755))
+	mustWrite(tb, filepath.Join(real, "a.yaml"), text)
+	mustDo(tb, os.Symlink(".."+version, filepath.Join(dir, "..data_tmp")))
+	mustDo(tb, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+}
+
+func TestAMountedConfigMapIsSwapped(t *testing.T) {
+	dir := t.TempDir()
+	mustMount(t, dir, "v1", serviceYAML("web", 80))
+	mustDo(t, os.Symlink("..data/a.yaml", filepath.Join(dir, "a.yaml")))
+	r := mustRun(t, dir)
+	if r.port("web") != 80 || len(r.services) != 1 {
+		t.Fatalf("got %v", r.services)
+	}
+	r.check = never(t, "web")
+	mustMount(t, dir, "v2", serviceYAML("web", 81))
+	mustDo(t, os.RemoveAll(r.path("..v1")))
+	r.untilPort(t, "web", 81)
+	r.wantSaid(t)
+}
+
+func TestADirectoryThatVanishesLeavesEverythingUntilItIsBack(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		vanish func(tb testing.TB, dir string)
+		alter  func(*Source)
+		always string // what is said all the time
+	}{
+		{"removed", func(tb testing.TB, dir string) { mustDo(tb, os.RemoveAll(dir)) }, func(*Source) {}, ""},
+		{"moved away", func(tb testing.TB, dir string) { mustDo(tb, os.Rename(dir, dir+"-away")) }, func(*Source) {}, ""},
+		{"removed, without events", func(tb testing.TB, dir string) { mustDo(tb, os.RemoveAll(dir)) }, deaf,
+			": cannot be watched, so changes take seconds: too many open files; raise fs.inotify.max_user_watches and max_user_instances"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "manifests")
+			mustDo(t, os.Mkdir(dir, 0o755))
+			mustWrite(t, filepath.Join(dir, "a.yaml"), docs(serviceYAML("web", 80), serviceYAML("api", 90)))
+			r := mustRun(t, dir, patient, tc.alter)
+			r.check = never(t, "web")
+			var always []string
+			if tc.always != "" {
+				always = append(always, dir+tc.always)
+			}
+			for port := 81; port < 84; port++ {
+				tc.vanish(t, dir)
+				gone := dir + ": cannot be read: no such file or directory; everything stays as it was; bring the directory back"
+				r.until(t, "a problem", func() bool { return len(r.problems) > len(always) })
+				r.wantSaid(t, append(always, gone)...)
+				if !r.partial || r.port("api") != 90 {
+					t.Errorf("partial is %v, services %v", r.partial, r.services)
+				}
+				mustDo(t, os.Mkdir(dir, 0o755))
+				mustWrite(t, filepath.Join(dir, "a.yaml"), docs(serviceYAML("web", port), serviceYAML("api", 90)))
+				r.untilPort(t, "web", port)
+				r.until(t, "the directory back", func() bool { return len(r.problems) == len(always) && !r.partial })
+				r.wantSaid(t, always...)
+				mustWrite(t, filepath.Join(dir, "a.yaml"), docs(serviceYAML("web", port+1000), serviceYAML("api", 90)))
+				r.untilPort(t, "web", port+1000)
+				mustDo(t, os.RemoveAll(dir+"-away"))
+			}
+		})
+	}
+}
+
+// deaf is a source for which the kernel has no events left.
+func deaf(s *Source) {
+	s.queue.poll = 10 * time.Millisecond
+	s.watcher = func() (*fsnotify.Watcher, error) { return nil, syscall.EMFILE }
+}
+
+func TestADirectoryThatIsALinkIsSwapped(t *testing.T) {
+	base := t.TempDir()
+	for _, version := range []string{"v1", "v2"} {
+		mustDo(t, os.Mkdir(filepath.Join(base, version), 0o755))
+	}
+	mustWrite(t, filepath.Join(base, "v1/a.yaml"), docs(serviceYAML("web", 80), serviceYAML("api", 90)))
+	mustWrite(t, filepath.Join(base, "v2/a.yaml"), serviceYAML("web", 81))
+	dir := filepath.Join(base, "current")
+	mustDo(t, os.Symlink("v1", dir))
+	r := mustRun(t, dir)
+	r.check = never(t, "web")
+	mustDo(t, os.Symlink("v2", dir+".new"))
+	mustDo(t, os.Rename(dir+".new", dir))
+	r.untilPort(t, "web", 81)
+	r.untilPort(t, "api", 0)
+	mustWrite(t, filepath.Join(base, "v2/a.yaml"), serviceYAML("web", 82))
+	r.untilPort(t, "web", 82)
+}
+
+func TestChangesBehindALinkAreFoundByLooking(t *testing.T) {
+	elsewhere := filepath.Join(t.TempDir(), "web.yaml")
+	mustWrite(t, elsewhere, serviceYAML("web", 80))
+	dir := t.TempDir()
+	mustDo(t, os.Symlink(elsewhere, filepath.Join(dir, "a.yaml")))
+	r := mustRun(t, dir, polling)
+	mustWrite(t, elsewhere, serviceYAML("web", 8081))
+	r.untilPort(t, "web", 8081)
+}

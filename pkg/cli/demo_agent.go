@@ -160,7 +160,7 @@ func (d *demo) stopAgent(ctx context.Context) error {
 			return "", err
 		}
 		var output bytes.Buffer
-		cmd := exec.CommandContext(ctx, d.program, "cleanup", "--bpf-root", s.bpfRoot(), "--cgroup", s.cgroup.Path)
+		cmd := exec.CommandContext(ctx, d.program, "cleanup", "--bpf-root", s.bpfRoot())
 		cmd.Stdout, cmd.Stderr = &output, &output
 		err := s.topology.Node.Start(cmd)
 		if err == nil {

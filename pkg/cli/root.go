@@ -61,7 +61,7 @@ or not an agent runs. Verbs (agent, cleanup, demo) change it.`,
 	flags.BoolVarP(&e.json, "json", "j", false, "print JSON")
 	flags.BoolVarP(&e.pretty, "pretty", "p", false, "print indented JSON")
 	root.AddCommand(
-		newAgent(e), newCleanup(e),
+		newAgent(e), newCleanup(e), newDemo(),
 		newStatus(e), newFrontend(e), newBackend(e), newTable(e), newMap(e), newVersion(e),
 	)
 	return root

@@ -13,6 +13,30 @@ static __always_inline struct frontend *frontend_at(const struct addr_port *at)
 	return id ? bpf_map_lookup_elem(&frontends, id) : NULL;
 }
 
+static __always_inline bool in_cidr(const struct ip_addr *a,
+				    const struct service_cidr *c)
+{
+	return !((a->word[0] ^ c->addr.word[0]) & c->mask.word[0]) &&
+	       !((a->word[1] ^ c->addr.word[1]) & c->mask.word[1]) &&
+	       !((a->word[2] ^ c->addr.word[2]) & c->mask.word[2]) &&
+	       !((a->word[3] ^ c->addr.word[3]) & c->mask.word[3]);
+}
+
+/* Is it an address that only Services have? The list ends at an empty one. */
+static __always_inline bool in_service_cidr(const struct ip_addr *a)
+{
+	for (__u32 i = 0; i < SERVICE_CIDRS; i++) {
+		struct service_cidr *c =
+			bpf_map_lookup_elem(&service_cidrs, &i);
+
+		if (!c || !c->mask.word[0])
+			return false;
+		if (in_cidr(a, c))
+			return true;
+	}
+	return false;
+}
+
 /*
  * Finds the frontend at an address. Most of what a node connects to is no
  * Service: two look-ups say so. in_node says whether the client lives in the
@@ -31,7 +55,8 @@ static __always_inline enum verdict find_frontend(const struct addr_port *to,
 		return VERDICT_CONTINUE;
 	address = bpf_map_lookup_elem(&addresses, &to->addr);
 	if (!address)
-		return VERDICT_PASS;
+		return in_service_cidr(&to->addr) ? refuse(DROP_NO_SERVICE, 0) :
+						    VERDICT_PASS;
 	kind = address->kind;
 	if (kind & ADDRESS_NODE || (kind & ADDRESS_LOOPBACK && in_node)) {
 		node_port.addr = unspecified(&to->addr);

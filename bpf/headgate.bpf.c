@@ -9,6 +9,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "destroy.h"
 #include "sock.h"
 
 SEC("cgroup/connect4")
@@ -108,6 +109,26 @@ int sock_release(struct bpf_sock *sk)
 {
 	forget_promise(bpf_get_socket_cookie(sk));
 	return SOCK_PROCEED;
+}
+
+SEC("iter/tcp")
+int destroy_tcp(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *sk = ctx->sk_common;
+
+	if (sk)
+		destroy_if_broken(sk, IPPROTO_TCP);
+	return 0;
+}
+
+SEC("iter/udp")
+int destroy_udp(struct bpf_iter__udp *ctx)
+{
+	struct udp_sock *sk = ctx->udp_sk;
+
+	if (sk)
+		destroy_if_broken((struct sock_common *)sk, IPPROTO_UDP);
+	return 0;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

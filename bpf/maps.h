@@ -63,6 +63,23 @@ struct {
 	__type(value, struct address);
 } addresses SEC(".maps");
 
+/* Prefixes whose addresses are refused unless a Service has them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SERVICE_CIDRS);
+	__type(key, __u32);
+	__type(value, struct service_cidr);
+} service_cidrs SEC(".maps");
+
+/* Which backend a client had last; the least recently used make room. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct affinity_key);
+	__type(value, struct affinity);
+} affinities SEC(".maps");
+
 /*
  * The first promise of each socket, at its cookie modulo the size. Cookies
  * count up, so that neighbours seldom collide; whoever finds the slot taken

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "addr.h"
+#include "config.h"
 #include "verdict.h"
 
 static __always_inline struct promise_slot *promise_slot_of(__u64 cookie)
@@ -57,6 +58,16 @@ promise_about_frontend(struct bpf_sock_addr *ctx, __u64 cookie,
 	return NULL;
 }
 
+/* Of the promises of a socket the one that a backend keeps, or NULL. */
+static __always_inline struct promise *
+find_promise(struct stored_promises *stored, const struct addr_port *backend)
+{
+	for (int i = 0; i < STORED_PROMISES; i++)
+		if (promises_backend(&stored->promise[i], backend))
+			return &stored->promise[i];
+	return NULL;
+}
+
 /* The promise of a socket that a backend keeps, or NULL. */
 static __always_inline struct promise *
 promise_about_backend(struct bpf_sock_addr *ctx,
@@ -68,12 +79,7 @@ promise_about_backend(struct bpf_sock_addr *ctx,
 	if (p && promises_backend(p, backend))
 		return p;
 	stored = bpf_sk_storage_get(&stored_promises, ctx->sk, NULL, 0);
-	if (!stored)
-		return NULL;
-	for (int i = 0; i < STORED_PROMISES; i++)
-		if (promises_backend(&stored->promise[i], backend))
-			return &stored->promise[i];
-	return NULL;
+	return stored ? find_promise(stored, backend) : NULL;
 }
 
 /* Keeps a promise with the socket itself: slower, but never full. */

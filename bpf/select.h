@@ -37,23 +37,6 @@ static __always_inline __u32 random_index(__u32 size)
 	return (__u64)bpf_get_prandom_u32() * size >> 32;
 }
 
-/* Chooses a backend for a client on this node. */
-static __always_inline enum verdict select_internal(const struct frontend *f,
-						    struct choice *c)
-{
-	struct table t = f->internal;
-
-	if (!t.size)
-		return refuse(f->flags & FRONTEND_INTERNAL_NO_LOCAL ?
-				      DROP_NO_LOCAL_ENDPOINT :
-				      DROP_NO_ENDPOINT,
-			      f->service);
-	c->slot = t.offset + random_index(t.size);
-	if (!find_backend(c))
-		return refuse(DROP_NO_BACKEND, f->service);
-	return VERDICT_CONTINUE;
-}
-
 struct table_search {
 	struct table table;
 	__u32 wanted; /* backend ID */
@@ -79,4 +62,17 @@ static __always_inline bool table_has(struct table t, __u32 backend_id,
 	bpf_loop(t.size, search_slot, &s, 0);
 	*slot = s.slot;
 	return s.found;
+}
+
+/*
+ * Does a table still name the backend that a slot named once? Mostly the slot
+ * itself still does; only where the table has changed it takes a search. Then
+ * *slot is the one that does now.
+ */
+static __always_inline bool still_names(struct table t, __u32 backend_id,
+					__u32 *slot)
+{
+	if (*slot - t.offset < t.size && slot_at(*slot) == backend_id)
+		return true;
+	return table_has(t, backend_id, slot);
 }

@@ -8,10 +8,10 @@
 
 #include <linux/in.h>
 
+#include "affinity.h"
 #include "config.h"
 #include "frontend.h"
 #include "promise.h"
-#include "select.h"
 
 #define ECONNREFUSED 111
 
@@ -60,20 +60,40 @@ static __always_inline bool is_balanced(const struct addr_port *a)
 	return a->protocol == IPPROTO_TCP || a->protocol == IPPROTO_UDP;
 }
 
-static __always_inline bool lives_in_node(struct bpf_sock_addr *ctx)
-{
-	return bpf_get_netns_cookie(ctx) == node_netns_cookie;
-}
-
 static __always_inline struct promise
-make_promise(const struct addr_port *frontend, const struct choice *c)
+make_promise(struct bpf_sock_addr *ctx, const struct addr_port *frontend,
+	     const struct choice *c)
 {
 	return (struct promise){
 		.frontend = *frontend,
 		.backend = c->backend->to,
 		.backend_id = c->id,
 		.slot = c->slot,
+		.netns = bpf_get_netns_cookie(ctx),
 	};
+}
+
+/* The frontend that a socket means by an address. */
+static __always_inline enum verdict socket_frontend(struct bpf_sock_addr *ctx,
+						    const struct addr_port *to,
+						    struct frontend **frontend)
+{
+	bool in_node = bpf_get_netns_cookie(ctx) == node_netns_cookie;
+
+	if (!is_balanced(to))
+		return VERDICT_PASS;
+	return find_frontend(to, in_node, frontend);
+}
+
+/* A backend for a socket that has none, or none that still holds. */
+static __always_inline enum verdict
+socket_backend(struct bpf_sock_addr *ctx, const struct addr_port *to,
+	       const struct frontend *frontend, struct choice *choice)
+{
+	struct ip_addr client =
+		local_client(bpf_get_netns_cookie(ctx), is_ip4(&to->addr));
+
+	return select_internal(frontend, &client, choice);
 }
 
 /* connect(): to becomes the address of a backend. */
@@ -81,36 +101,32 @@ static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
 						    struct addr_port *to)
 {
 	struct frontend *frontend;
-	struct choice choice;
 	struct promise promise;
+	struct choice choice;
 	enum verdict v;
 
-	if (!is_balanced(to))
-		return VERDICT_PASS;
-	if ((v = find_frontend(to, lives_in_node(ctx), &frontend)) !=
+	if ((v = socket_frontend(ctx, to, &frontend)) != VERDICT_CONTINUE) {
+		forget_promise(bpf_get_socket_cookie(ctx));
+		return v;
+	}
+	if ((v = socket_backend(ctx, to, frontend, &choice)) !=
 	    VERDICT_CONTINUE)
 		return v;
-	if ((v = select_internal(frontend, &choice)) != VERDICT_CONTINUE)
-		return v;
-	promise = make_promise(to, &choice);
+	promise = make_promise(ctx, to, &choice);
 	keep_promise(ctx, &promise);
 	count(connect);
 	*to = promise.backend;
 	return VERDICT_CONTINUE;
 }
 
-/*
- * Does the Service still have the backend that the socket was promised? Seldom
- * does it take a search: the slot that named it mostly still does.
- */
+/* Does the Service still have the backend that the socket was promised? */
 static __always_inline bool still_holds(struct promise *p, struct table t)
 {
 	struct choice c = { .slot = p->slot };
 
-	if (p->slot - t.offset >= t.size || slot_at(p->slot) != p->backend_id)
-		if (!table_has(t, p->backend_id, &c.slot))
-			return false;
-	if (!find_backend(&c) || !same_addr_port(&c.backend->to, &p->backend))
+	if (!still_names(t, p->backend_id, &c.slot) || !find_backend(&c))
+		return false;
+	if (!same_addr_port(&c.backend->to, &p->backend))
 		return false; /* the ID has come to another backend */
 	p->slot = c.slot;
 	return true;
@@ -125,14 +141,11 @@ static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 {
 	__u64 cookie = bpf_get_socket_cookie(ctx);
 	struct frontend *frontend;
-	struct choice choice;
 	struct promise made, *p;
+	struct choice choice;
 	enum verdict v;
 
-	if (!is_balanced(to))
-		return VERDICT_PASS;
-	if ((v = find_frontend(to, lives_in_node(ctx), &frontend)) !=
-	    VERDICT_CONTINUE)
+	if ((v = socket_frontend(ctx, to, &frontend)) != VERDICT_CONTINUE)
 		return v;
 	p = promise_about_frontend(ctx, cookie, to);
 	if (p && still_holds(p, frontend->internal)) {
@@ -140,9 +153,10 @@ static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 		*to = p->backend;
 		return VERDICT_CONTINUE;
 	}
-	if ((v = select_internal(frontend, &choice)) != VERDICT_CONTINUE)
+	if ((v = socket_backend(ctx, to, frontend, &choice)) !=
+	    VERDICT_CONTINUE)
 		return v;
-	made = make_promise(to, &choice);
+	made = make_promise(ctx, to, &choice);
 	keep_another_promise(ctx, cookie, &made);
 	count(sendmsg);
 	*to = made.backend;

@@ -9,6 +9,7 @@
 #define SLOTS_PER_CHUNK 16
 #define SERVICE_NAME_LEN 200
 #define STORED_PROMISES 4
+#define SERVICE_CIDRS 8
 
 /* An IPv4 address is ::ffff:a.b.c.d. */
 struct ip_addr {
@@ -44,13 +45,19 @@ enum frontend_flag {
 	FRONTEND_EXTERNAL_IP = 1 << 4,
 };
 
-/* The tables are aligned so that the agent can change each in one store. */
+/*
+ * What stands behind an address. The tables are aligned so that the agent can
+ * change each in one store. What connect() asks for comes first.
+ */
 struct frontend {
 	struct table internal
 		__attribute__((aligned(8))); /* for clients on this node */
-	struct table external;		     /* for clients elsewhere */
-	__u32 service;			     /* index into services, never 0 */
 	enum frontend_flag flags;
+	__u32 affinity_timeout_s; /* idle seconds; 0: no session affinity */
+	struct table external;	  /* for clients elsewhere */
+	struct table known;	  /* every backend that the Service still has */
+	__u32 service;		  /* index into services, never 0 */
+	__u32 pad;
 };
 
 struct backend {
@@ -67,11 +74,34 @@ struct address {
 	enum address_kind kind; /* a set of bits */
 };
 
+/* Addresses that belong to Services, whether or not one has them now. */
+struct service_cidr {
+	struct ip_addr addr;
+	struct ip_addr mask; /* all zero: none */
+};
+
+/*
+ * Session affinity is for a client and a Service port, whichever of its
+ * addresses the client uses. A client on this node is known by the cookie of
+ * its network namespace, since it has no address yet when it connects.
+ */
+struct affinity_key {
+	struct ip_addr client;
+	__u32 service;
+};
+
+struct affinity {
+	__u64 last_used_ns; /* coarse clock */
+	__u32 backend_id;
+	__u32 slot; /* the one that named the backend */
+};
+
 /* Why a connection was refused. Counted for each Service and for the node. */
 enum drop_reason {
 	DROP_NO_ENDPOINT,	/* no usable endpoint anywhere */
 	DROP_NO_LOCAL_ENDPOINT, /* traffic policy Local, none on this node */
 	DROP_NO_SERVICE_PORT,	/* ClusterIP on which nobody serves the port */
+	DROP_NO_SERVICE,	/* address of a Service CIDR that nobody has */
 	DROP_NO_BACKEND,	/* a slot names no backend: a bug */
 	DROP_REASONS,
 };
@@ -87,14 +117,14 @@ struct promise {
 	struct addr_port frontend;
 	struct addr_port backend;
 	__u32 backend_id;
-	__u32 slot; /* the one that named the backend */
+	__u32 slot;   /* the one that named the backend */
+	__u64 netns;  /* cookie of the network namespace of the socket */
 };
 
 /* A promise in the promises map belongs to the socket with this cookie. */
 struct promise_slot {
 	__u64 owner; /* 0: free */
 	struct promise promise;
-	__u64 pad;
 };
 
 /* The promises of a socket beyond the first, or when its slot was taken. */
@@ -112,6 +142,8 @@ struct counters {
 	__u64 promise_stored;	   /* kept in socket storage */
 	__u64 promise_replaced;	   /* the oldest of a socket made room */
 	__u64 promise_lost;	   /* no memory to keep it */
+	__u64 affinity;		   /* chosen because the client had it before */
+	__u64 socket_destroyed;	   /* its backend had left the Service */
 	__u64 drops[DROP_REASONS]; /* enum drop_reason */
 };
 
@@ -126,5 +158,6 @@ struct about {
 
 _Static_assert(sizeof(struct addr_port) == 20, "key of frontend_ids");
 _Static_assert(sizeof(struct slot_chunk) == 64, "one cache line");
-_Static_assert(sizeof(struct frontend) == 24, "element of frontends");
+_Static_assert(sizeof(struct frontend) == 40, "element of frontends");
+_Static_assert(sizeof(struct affinity_key) == 20, "key of affinities");
 _Static_assert(sizeof(struct promise_slot) == 64, "one cache line");

@@ -3,6 +3,8 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 
@@ -41,6 +43,8 @@ func (s *mapSet) apply(op plan.Op) error {
 		s.putService(o.ID, o.Service.String())
 	case plan.ClearService:
 		*s.services.at(o.ID) = headgateService{}
+	case plan.PutServiceCIDRs:
+		s.putServiceCIDRs(o.Prefixes)
 	case plan.PutFrontend:
 		return s.putFrontend(o)
 	case plan.DeleteFrontend:
@@ -70,6 +74,23 @@ func (s *mapSet) putSlots(offset uint32, backends []uint32) {
 	}
 }
 
+// putServiceCIDRs replaces the prefixes. One that is being written looks like
+// the end of the list, so that for a moment less is refused, but nothing wrong.
+func (s *mapSet) putServiceCIDRs(prefixes []netip.Prefix) {
+	for i := range s.cidrs.len {
+		at := s.cidrs.at(i)
+		atomic.StoreUint32(&at.Mask.Word[0], 0)
+		if int(i) >= len(prefixes) {
+			*at = headgateServiceCidr{}
+			continue
+		}
+		c := encodePrefix(prefixes[i])
+		at.Addr = c.Addr
+		copy(at.Mask.Word[1:], c.Mask.Word[1:])
+		atomic.StoreUint32(&at.Mask.Word[0], c.Mask.Word[0])
+	}
+}
+
 func (s *mapSet) putService(id uint32, name string) {
 	var service headgateService
 	encodeString(service.Name[:], name)
@@ -81,9 +102,10 @@ func (s *mapSet) putService(id uint32, name string) {
 func (s *mapSet) putFrontend(o plan.PutFrontend) error {
 	f := encodeFrontend(o.Value)
 	at := s.frontends.at(o.Value.ID)
-	at.Service, at.Flags = f.Service, f.Flags
+	at.Service, at.Flags, at.AffinityTimeoutS = f.Service, f.Flags, f.AffinityTimeoutS
 	storeTable(&at.Internal, f.Internal)
 	storeTable(&at.External, f.External)
+	storeTable(&at.Known, f.Known)
 	key := encodeAddrPort(o.Key)
 	var id uint32
 	err := s.byName["frontend_ids"].Lookup(key, &id)

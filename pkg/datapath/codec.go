@@ -3,6 +3,7 @@ package datapath
 import (
 	"encoding/binary"
 	"fmt"
+	mathbits "math/bits"
 	"net/netip"
 	"strings"
 
@@ -22,12 +23,15 @@ func encodeAddr(a netip.Addr) headgateIpAddr {
 	return out
 }
 
-func decodeAddr(a headgateIpAddr) netip.Addr {
+func decodeAddr(a headgateIpAddr) netip.Addr { return netip.AddrFrom16(rawBytes(a)).Unmap() }
+
+// rawBytes returns an address as it goes over the wire.
+func rawBytes(a headgateIpAddr) [16]byte {
 	var b [16]byte
 	for i, w := range a.Word {
 		binary.NativeEndian.PutUint32(b[4*i:], w)
 	}
-	return netip.AddrFrom16(b).Unmap()
+	return b
 }
 
 func swapPort(p uint16) uint16 {
@@ -44,6 +48,37 @@ func decodeAddrPort(a headgateAddrPort) lb.AddrPort {
 	return lb.AddrPort{Addr: decodeAddr(a.Addr), Port: swapPort(a.Port), Protocol: lb.Protocol(a.Protocol)}
 }
 
+// encodePrefix returns a prefix as address and mask; an IPv4 prefix is one of
+// IPv4-mapped addresses.
+func encodePrefix(p netip.Prefix) headgateServiceCidr {
+	bits := p.Bits()
+	if p.Addr().Is4() {
+		bits += 96
+	}
+	var mask [16]byte
+	for i := range bits {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return headgateServiceCidr{Addr: encodeAddr(p.Addr()), Mask: encodeAddr(netip.AddrFrom16(mask))}
+}
+
+// decodePrefix returns the prefix of an address and mask, false for none.
+func decodePrefix(c headgateServiceCidr) (netip.Prefix, bool) {
+	mask := rawBytes(c.Mask)
+	bits := 0
+	for _, b := range mask {
+		bits += mathbits.OnesCount8(b)
+	}
+	addr := decodeAddr(c.Addr)
+	if bits == 0 {
+		return netip.Prefix{}, false
+	}
+	if addr.Is4() {
+		bits -= 96
+	}
+	return netip.PrefixFrom(addr, bits), true
+}
+
 // kindFlags is the kinds of frontends as flags; a ClusterIP has none.
 var kindFlags = map[lb.FrontendKind]headgateFrontendFlag{
 	lb.NodePort:       headgateFrontendFlagFRONTEND_NODE_PORT,
@@ -52,6 +87,8 @@ var kindFlags = map[lb.FrontendKind]headgateFrontendFlag{
 }
 
 func encodeTable(t plan.Table) headgateTable { return headgateTable{Offset: t.Offset, Size: t.Size} }
+
+func decodeTable(t headgateTable) plan.Table { return plan.Table{Offset: t.Offset, Size: t.Size} }
 
 func encodeFrontend(f plan.Frontend) headgateFrontend {
 	flags := kindFlags[f.Kind]
@@ -62,20 +99,23 @@ func encodeFrontend(f plan.Frontend) headgateFrontend {
 		flags |= headgateFrontendFlagFRONTEND_EXTERNAL_NO_LOCAL
 	}
 	return headgateFrontend{
-		Internal: encodeTable(f.Internal.Table), External: encodeTable(f.External.Table),
-		Service: f.Service, Flags: flags,
+		Internal: encodeTable(f.Internal.Table), External: encodeTable(f.External.Table), Known: encodeTable(f.Known),
+		Service: f.Service, Flags: flags, AffinityTimeoutS: f.AffinityTimeout,
 	}
 }
 
 func decodeFrontend(id uint32, f headgateFrontend) plan.Frontend {
 	view := func(t headgateTable, noLocal headgateFrontendFlag) plan.View {
-		return plan.View{Table: plan.Table{Offset: t.Offset, Size: t.Size}, NoLocal: f.Flags&noLocal != 0}
+		return plan.View{Table: decodeTable(t), NoLocal: f.Flags&noLocal != 0}
 	}
 	out := plan.Frontend{
 		ID:       id,
 		Service:  f.Service,
 		Internal: view(f.Internal, headgateFrontendFlagFRONTEND_INTERNAL_NO_LOCAL),
 		External: view(f.External, headgateFrontendFlagFRONTEND_EXTERNAL_NO_LOCAL),
+		Known:    decodeTable(f.Known),
+
+		AffinityTimeout: f.AffinityTimeoutS,
 	}
 	for kind, flag := range kindFlags {
 		if f.Flags&flag != 0 {

@@ -33,6 +33,11 @@ func (s *mapSet) content() (plan.Content, error) {
 			return c, err
 		}
 	}
+	for i := range s.cidrs.len {
+		if p, ok := decodePrefix(*s.cidrs.at(i)); ok {
+			c.ServiceCIDRs = append(c.ServiceCIDRs, p)
+		}
+	}
 	return c, s.readAddresses(c.Addresses)
 }
 
@@ -66,7 +71,8 @@ func (s *mapSet) readFrontends(out map[lb.AddrPort]plan.Frontend) error {
 
 // readTables reads the tables that a frontend names.
 func (s *mapSet) readTables(c plan.Content, key lb.AddrPort) error {
-	for _, t := range []plan.Table{c.Frontends[key].Internal.Table, c.Frontends[key].External.Table} {
+	f := c.Frontends[key]
+	for _, t := range []plan.Table{f.Internal.Table, f.External.Table, f.Known} {
 		if t.Size == 0 || c.Tables[t] != nil {
 			continue
 		}

@@ -36,13 +36,19 @@ type Config struct {
 	// Promises is how many sockets keep their promise in the fast map: a
 	// power of two. The others keep it in socket storage.
 	Promises uint32
+	// Affinities is how many clients of Services with session affinity are
+	// remembered; the least recently used make room.
+	Affinities uint32
 }
 
 // DefaultSizes is the room that maps start with.
 var DefaultSizes = plan.Sizes{Frontends: 1024, Slots: 16384, Backends: 4096, Services: 1024, Addresses: 1024}
 
-// DefaultPromises is the size of the promises map: 4 MiB.
-const DefaultPromises = 1 << 16
+// Sizes of the maps that do not grow: 4 MiB of promises, 8 MiB of affinities.
+const (
+	DefaultPromises   = 1 << 16
+	DefaultAffinities = 1 << 16
+)
 
 // Datapath is the kernel's side of Headgate. It is not safe for concurrent use.
 type Datapath struct {
@@ -68,6 +74,9 @@ func Open(cfg Config) (*Datapath, error) {
 	}
 	if cfg.Promises == 0 || cfg.Promises&(cfg.Promises-1) != 0 {
 		return nil, fmt.Errorf("%d promises: not a power of two", cfg.Promises)
+	}
+	if cfg.Affinities == 0 {
+		cfg.Affinities = DefaultAffinities
 	}
 	d := &Datapath{cfg: cfg}
 	if err := d.open(); err != nil {

@@ -43,6 +43,19 @@ const (
 	headgateAddressKindADDRESS_SERVICE  headgateAddressKind = 4
 )
 
+type headgateAffinity struct {
+	_          structs.HostLayout
+	LastUsedNs uint64
+	BackendId  uint32
+	Slot       uint32
+}
+
+type headgateAffinityKey struct {
+	_       structs.HostLayout
+	Client  headgateIpAddr
+	Service uint32
+}
+
 type headgateBackend struct {
 	_  structs.HostLayout
 	To headgateAddrPort
@@ -57,7 +70,9 @@ type headgateCounters struct {
 	PromiseStored   uint64
 	PromiseReplaced uint64
 	PromiseLost     uint64
-	Drops           [4]uint64
+	Affinity        uint64
+	SocketDestroyed uint64
+	Drops           [5]uint64
 }
 
 type headgateDropReason uint32
@@ -66,16 +81,20 @@ const (
 	headgateDropReasonDROP_NO_ENDPOINT       headgateDropReason = 0
 	headgateDropReasonDROP_NO_LOCAL_ENDPOINT headgateDropReason = 1
 	headgateDropReasonDROP_NO_SERVICE_PORT   headgateDropReason = 2
-	headgateDropReasonDROP_NO_BACKEND        headgateDropReason = 3
-	headgateDropReasonDROP_REASONS           headgateDropReason = 4
+	headgateDropReasonDROP_NO_SERVICE        headgateDropReason = 3
+	headgateDropReasonDROP_NO_BACKEND        headgateDropReason = 4
+	headgateDropReasonDROP_REASONS           headgateDropReason = 5
 )
 
 type headgateFrontend struct {
-	_        structs.HostLayout
-	Internal headgateTable
-	External headgateTable
-	Service  uint32
-	Flags    headgateFrontendFlag
+	_                structs.HostLayout
+	Internal         headgateTable
+	Flags            headgateFrontendFlag
+	AffinityTimeoutS uint32
+	External         headgateTable
+	Known            headgateTable
+	Service          uint32
+	Pad              uint32
 }
 
 type headgateFrontendFlag uint32
@@ -99,19 +118,25 @@ type headgatePromise struct {
 	Backend   headgateAddrPort
 	BackendId uint32
 	Slot      uint32
+	Netns     uint64
 }
 
 type headgatePromiseSlot struct {
 	_       structs.HostLayout
 	Owner   uint64
 	Promise headgatePromise
-	Pad     uint64
 }
 
 type headgateService struct {
 	_     structs.HostLayout
 	Name  [200]int8
-	Drops [4]uint64
+	Drops [5]uint64
+}
+
+type headgateServiceCidr struct {
+	_    structs.HostLayout
+	Addr headgateIpAddr
+	Mask headgateIpAddr
 }
 
 type headgateSlotChunk struct {
@@ -122,6 +147,7 @@ type headgateSlotChunk struct {
 type headgateStoredPromises struct {
 	_       structs.HostLayout
 	Next    uint32
+	_       [4]byte
 	Promise [4]headgatePromise
 }
 
@@ -137,16 +163,20 @@ type headgateTable struct {
 const (
 	headgateMapAbout           = "about"
 	headgateMapAddresses       = "addresses"
+	headgateMapAffinities      = "affinities"
 	headgateMapBackends        = "backends"
 	headgateMapCounters        = "counters"
 	headgateMapFrontendIds     = "frontend_ids"
 	headgateMapFrontends       = "frontends"
 	headgateMapPromises        = "promises"
+	headgateMapServiceCidrs    = "service_cidrs"
 	headgateMapServices        = "services"
 	headgateMapSlots           = "slots"
 	headgateMapStoredPromises  = "stored_promises"
 	headgateProgConnect4       = "connect4"
 	headgateProgConnect6       = "connect6"
+	headgateProgDestroyTcp     = "destroy_tcp"
+	headgateProgDestroyUdp     = "destroy_udp"
 	headgateProgGetpeername4   = "getpeername4"
 	headgateProgGetpeername6   = "getpeername6"
 	headgateProgRecvmsg4       = "recvmsg4"
@@ -202,6 +232,8 @@ type headgateSpecs struct {
 type headgateProgramSpecs struct {
 	Connect4     *ebpf.ProgramSpec `ebpf:"connect4"`
 	Connect6     *ebpf.ProgramSpec `ebpf:"connect6"`
+	DestroyTcp   *ebpf.ProgramSpec `ebpf:"destroy_tcp"`
+	DestroyUdp   *ebpf.ProgramSpec `ebpf:"destroy_udp"`
 	Getpeername4 *ebpf.ProgramSpec `ebpf:"getpeername4"`
 	Getpeername6 *ebpf.ProgramSpec `ebpf:"getpeername6"`
 	Recvmsg4     *ebpf.ProgramSpec `ebpf:"recvmsg4"`
@@ -217,11 +249,13 @@ type headgateProgramSpecs struct {
 type headgateMapSpecs struct {
 	About          *ebpf.MapSpec `ebpf:"about"`
 	Addresses      *ebpf.MapSpec `ebpf:"addresses"`
+	Affinities     *ebpf.MapSpec `ebpf:"affinities"`
 	Backends       *ebpf.MapSpec `ebpf:"backends"`
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	FrontendIds    *ebpf.MapSpec `ebpf:"frontend_ids"`
 	Frontends      *ebpf.MapSpec `ebpf:"frontends"`
 	Promises       *ebpf.MapSpec `ebpf:"promises"`
+	ServiceCidrs   *ebpf.MapSpec `ebpf:"service_cidrs"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	Slots          *ebpf.MapSpec `ebpf:"slots"`
 	StoredPromises *ebpf.MapSpec `ebpf:"stored_promises"`
@@ -257,11 +291,13 @@ func (o *headgateObjects) Close() error {
 type headgateMaps struct {
 	About          *ebpf.Map `ebpf:"about"`
 	Addresses      *ebpf.Map `ebpf:"addresses"`
+	Affinities     *ebpf.Map `ebpf:"affinities"`
 	Backends       *ebpf.Map `ebpf:"backends"`
 	Counters       *ebpf.Map `ebpf:"counters"`
 	FrontendIds    *ebpf.Map `ebpf:"frontend_ids"`
 	Frontends      *ebpf.Map `ebpf:"frontends"`
 	Promises       *ebpf.Map `ebpf:"promises"`
+	ServiceCidrs   *ebpf.Map `ebpf:"service_cidrs"`
 	Services       *ebpf.Map `ebpf:"services"`
 	Slots          *ebpf.Map `ebpf:"slots"`
 	StoredPromises *ebpf.Map `ebpf:"stored_promises"`
@@ -271,11 +307,13 @@ func (m *headgateMaps) Close() error {
 	return _HeadgateClose(
 		m.About,
 		m.Addresses,
+		m.Affinities,
 		m.Backends,
 		m.Counters,
 		m.FrontendIds,
 		m.Frontends,
 		m.Promises,
+		m.ServiceCidrs,
 		m.Services,
 		m.Slots,
 		m.StoredPromises,
@@ -296,6 +334,8 @@ type headgateVariables struct {
 type headgatePrograms struct {
 	Connect4     *ebpf.Program `ebpf:"connect4"`
 	Connect6     *ebpf.Program `ebpf:"connect6"`
+	DestroyTcp   *ebpf.Program `ebpf:"destroy_tcp"`
+	DestroyUdp   *ebpf.Program `ebpf:"destroy_udp"`
 	Getpeername4 *ebpf.Program `ebpf:"getpeername4"`
 	Getpeername6 *ebpf.Program `ebpf:"getpeername6"`
 	Recvmsg4     *ebpf.Program `ebpf:"recvmsg4"`
@@ -309,6 +349,8 @@ func (p *headgatePrograms) Close() error {
 	return _HeadgateClose(
 		p.Connect4,
 		p.Connect6,
+		p.DestroyTcp,
+		p.DestroyUdp,
 		p.Getpeername4,
 		p.Getpeername6,
 		p.Recvmsg4,

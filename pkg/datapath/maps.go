@@ -23,6 +23,7 @@ type mapSet struct {
 	slots     *mapping[headgateSlotChunk]
 	backends  *mapping[headgateBackend]
 	services  *mapping[headgateService]
+	cidrs     *mapping[headgateServiceCidr]
 }
 
 // slotsPerChunk is how many slots come in one array element.
@@ -71,7 +72,10 @@ func (s *mapSet) mapMemory(writable bool) (err error) {
 	if s.backends, err = newMapping[headgateBackend](s.byName["backends"], writable); err != nil {
 		return err
 	}
-	s.services, err = newMapping[headgateService](s.byName["services"], writable)
+	if s.services, err = newMapping[headgateService](s.byName["services"], writable); err != nil {
+		return err
+	}
+	s.cidrs, err = newMapping[headgateServiceCidr](s.byName["service_cidrs"], writable)
 	return err
 }
 
@@ -87,6 +91,7 @@ func (s *mapSet) Close() {
 	s.slots.Close()
 	s.backends.Close()
 	s.services.Close()
+	s.cidrs.Close()
 	for _, m := range s.byName {
 		m.Close()
 	}

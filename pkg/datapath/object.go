@@ -31,14 +31,17 @@ func newObject(cfg Config) (*object, error) {
 		return nil, err
 	}
 	spec.Maps["promises"].MaxEntries = cfg.Promises
+	spec.Maps["affinities"].MaxEntries = cfg.Affinities
 	h := sha256.New()
 	h.Write(cfg.Object)
 	for _, knob := range []struct {
 		name  string
 		value any
-	}{{"node_netns_cookie", cookie}, {"promises_mask", cfg.Promises - 1}} {
-		if err := spec.Variables[knob.name].Set(knob.value); err != nil {
-			return nil, fmt.Errorf("set knob %s: %w", knob.name, err)
+	}{{"node_netns_cookie", cookie}, {"promises_mask", cfg.Promises - 1}, {"", cfg.Affinities}} {
+		if v := spec.Variables[knob.name]; v != nil {
+			if err := v.Set(knob.value); err != nil {
+				return nil, fmt.Errorf("set knob %s: %w", knob.name, err)
+			}
 		}
 		if err := binary.Write(h, binary.LittleEndian, knob.value); err != nil {
 			return nil, fmt.Errorf("hash knob %s: %w", knob.name, err)

@@ -80,7 +80,7 @@ func attachOne(pin, cgroup string, attach ebpf.AttachType, program *ebpf.Program
 	defer l.Close()
 	// Pinned beside and moved over: at no time is neither link there.
 	next := pin + "_next" // a BPF file system takes no dots
-	_ = os.Remove(next) // of a process that died here
+	_ = os.Remove(next)   // of a process that died here
 	if err := l.Pin(next); err != nil {
 		return err
 	}

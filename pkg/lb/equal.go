@@ -11,6 +11,7 @@ func (s *Service) equal(o *Service) bool {
 	return s.ServiceName == o.ServiceName &&
 		s.InternalPolicy == o.InternalPolicy &&
 		s.ExternalPolicy == o.ExternalPolicy &&
+		s.AffinityTimeout == o.AffinityTimeout &&
 		slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
 		slices.Equal(s.ExternalIPs, o.ExternalIPs) &&
 		slices.Equal(s.LoadBalancerIPs, o.LoadBalancerIPs) &&

@@ -53,7 +53,7 @@ func mustSet(tb testing.TB, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Bool:
 		v.SetBool(true)
-	case reflect.Uint8, reflect.Uint16:
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
 		v.SetUint(1)
 	case reflect.String:
 		v.SetString("x")

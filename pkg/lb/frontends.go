@@ -28,7 +28,9 @@ func Frontends(svc *Service, from []*Slice, node Node) []Frontend {
 	var all []Frontend
 	for _, port := range svc.Ports {
 		for _, ip := range svc.ClusterIPs {
-			s := selectEndpoints(merge(from, port, ip), svc, port, node)
+			candidates := merge(from, port, ip)
+			s := selectEndpoints(candidates, svc, port, node)
+			s.known = keptBackends(candidates, port.Protocol)
 			all = appendFrontends(all, svc, port, ip, s)
 		}
 	}
@@ -45,7 +47,10 @@ func appendFrontends(to []Frontend, svc *Service, port ServicePort, clusterIP ne
 			return
 		}
 		at := AddrPort{Addr: addr, Port: number, Protocol: port.Protocol}
-		to = append(to, Frontend{AddrPort: at, Kind: kind, Port: port.Name, Internal: internal, External: external})
+		to = append(to, Frontend{
+			AddrPort: at, Kind: kind, Port: port.Name, Internal: internal, External: external,
+			Known: s.known, AffinityTimeout: svc.AffinityTimeout,
+		})
 	}
 	internal := s.view(svc.InternalPolicy)
 	add(ClusterIP, clusterIP, port.Port, internal, internal)
@@ -61,6 +66,19 @@ func appendFrontends(to []Frontend, svc *Service, port ServicePort, clusterIP ne
 		add(ExternalIP, ip, port.Port, here, elsewhere)
 	}
 	return to
+}
+
+// keptBackends returns the backends that established flows may keep: every endpoint
+// that is there for connections, which end by themselves, and those that serve
+// for datagrams, whose sender learns nothing otherwise.
+func keptBackends(candidates []candidate, p Protocol) []AddrPort {
+	out := make([]AddrPort, 0, len(candidates))
+	for _, c := range candidates {
+		if p != UDP || c.endpoint.Serving {
+			out = append(out, c.backend)
+		}
+	}
+	return out
 }
 
 // unspecified returns the unspecified address of the family of addr.

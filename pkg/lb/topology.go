@@ -16,6 +16,8 @@ type selection struct {
 	// it clients are refused; with it, and nothing local, clients under
 	// policy Local meet a node that is not for them.
 	hasAny bool
+	// known is every backend that established flows may keep.
+	known []AddrPort
 }
 
 // selectEndpoints says which endpoints of a Service port clients reach from

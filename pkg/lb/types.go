@@ -69,6 +69,7 @@ type Service struct {
 	LoadBalancerIPs []netip.Addr // ingress addresses with ipMode VIP
 	InternalPolicy  TrafficPolicy
 	ExternalPolicy  TrafficPolicy
+	AffinityTimeout uint32 // seconds that a client stays with its backend; 0: no session affinity
 	Ports           []ServicePort
 }
 
@@ -182,6 +183,11 @@ type Frontend struct {
 	Port     string // name of the Service port
 	Internal View   // for clients on this node
 	External View   // for clients elsewhere
+	// Known is every backend that the Service still has, whether or not it
+	// takes new connections: those of sockets are left alone. Sorted, without
+	// duplicates.
+	Known           []AddrPort
+	AffinityTimeout uint32 // seconds, 0: no session affinity
 }
 
 // View is the set of backends that a class of clients reaches.

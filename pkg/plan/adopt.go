@@ -13,6 +13,7 @@ import (
 // an error if the content contradicts itself.
 func Adopt(c Content, limits Sizes) (*Planner, error) {
 	p := New(limits)
+	p.cidrs = c.ServiceCIDRs
 	if err := p.pool.adopt(c); err != nil {
 		return nil, err
 	}
@@ -110,7 +111,7 @@ func (p *Planner) adoptFrontend(c Content, key lb.AddrPort) error {
 	for _, v := range []struct {
 		table Table
 		ref   **tableRef
-	}{{value.Internal.Table, &e.internal}, {value.External.Table, &e.external}} {
+	}{{value.Internal.Table, &e.internal}, {value.External.Table, &e.external}, {value.Known, &e.known}} {
 		if v.table.Size == 0 {
 			continue
 		}

@@ -60,12 +60,16 @@ func (p *Planner) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, puts 
 	e := &entry{owner: owner, service: Service{owner, f.Port, f.Protocol}}
 	e.internal = p.pool.useTable(f.Internal.Backends, puts)
 	e.external = p.pool.useTable(f.External.Backends, puts)
+	e.known = p.pool.useTable(f.Known, puts)
 	e.value = Frontend{
 		ID:       id,
 		Service:  p.pool.useService(e.service, puts),
 		Kind:     f.Kind,
 		Internal: e.internal.view(f.Internal),
 		External: e.external.view(f.External),
+		Known:    e.known.view(lb.View{}).Table,
+
+		AffinityTimeout: f.AffinityTimeout,
 	}
 	return e
 }
@@ -74,6 +78,7 @@ func (p *Planner) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, puts 
 func (p *Planner) dropEntry(e *entry) {
 	p.pool.dropTable(e.internal)
 	p.pool.dropTable(e.external)
+	p.pool.dropTable(e.known)
 	p.pool.dropService(e.service)
 }
 
@@ -175,6 +180,9 @@ func (c *change) place(t taken) {
 		c.ops = append(c.ops, PutFrontend{Key: t.key, Value: t.entry.value})
 	}
 	p.frontends[t.key] = t.entry
+	if old != nil && old.known != t.entry.known {
+		p.lose(t.key, old.known, t.entry.known)
+	}
 	if t.entry.value.Kind == lb.ClusterIP {
 		p.countClusterIP(t.key.Addr, 1)
 	}
@@ -192,11 +200,30 @@ func (c *change) release(key lb.AddrPort, e *entry) {
 	c.p.dropEntry(e)
 }
 
+// lose notes the backends that a frontend had and has no more.
+func (p *Planner) lose(key lb.AddrPort, had, has *tableRef) {
+	if had == nil {
+		return
+	}
+	stays := map[lb.AddrPort]bool{}
+	if has != nil {
+		for _, b := range has.backends {
+			stays[b] = true
+		}
+	}
+	for _, b := range had.backends {
+		if !stays[b] {
+			p.losses = append(p.losses, Loss{Frontend: key, Backend: b})
+		}
+	}
+}
+
 // remove ends a frontend.
 func (c *change) remove(key lb.AddrPort) {
 	p := c.p
 	e := p.frontends[key]
 	delete(p.frontends, key)
+	p.lose(key, e.known, nil)
 	c.release(key, e)
 	p.writeAddress(key.Addr, &c.ops)
 	c.ops = append(c.ops, DeleteFrontend{Key: key})

@@ -41,6 +41,14 @@ type Frontend struct {
 	Kind     lb.FrontendKind
 	Internal View
 	External View
+	Known    Table // every backend that the Service still has, see lb.Frontend
+	// AffinityTimeout is in seconds, 0 without session affinity.
+	AffinityTimeout uint32
+}
+
+// tables returns every table that the frontend names, empty ones too.
+func (f Frontend) tables() [3]Table {
+	return [3]Table{f.Internal.Table, f.External.Table, f.Known}
 }
 
 // Service is the value of the services map: the name of a Service port.
@@ -82,6 +90,8 @@ type Content struct {
 	Backends  map[uint32]lb.AddrPort
 	Services  map[uint32]Service
 	Addresses map[netip.Addr]AddressKind
+	// ServiceCIDRs are the prefixes of which every address is a Service's.
+	ServiceCIDRs []netip.Prefix
 }
 
 // Sizes counts entries, map by map: what is needed, or what there is room for.

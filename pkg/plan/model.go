@@ -18,6 +18,8 @@ type Model struct {
 	Backends  map[uint32]lb.AddrPort
 	Services  map[uint32]Service
 	Addresses map[netip.Addr]AddressKind
+
+	ServiceCIDRs []netip.Prefix
 }
 
 // Apply does one operation.
@@ -36,6 +38,8 @@ func (m *Model) Apply(op Op) {
 		put(&m.Frontends, o.Key, o.Value)
 	case PutAddress:
 		put(&m.Addresses, o.Addr, o.Kind)
+	case PutServiceCIDRs:
+		m.ServiceCIDRs = o.Prefixes
 	case DeleteFrontend:
 		delete(m.Frontends, o.Key)
 	case DeleteAddress:
@@ -60,9 +64,10 @@ func (m *Model) Content() Content {
 	c := Content{
 		Frontends: maps.Clone(m.Frontends), Tables: map[Table][]uint32{},
 		Backends: maps.Clone(m.Backends), Services: maps.Clone(m.Services), Addresses: maps.Clone(m.Addresses),
+		ServiceCIDRs: slices.Clone(m.ServiceCIDRs),
 	}
 	for _, f := range m.Frontends {
-		for _, t := range []Table{f.Internal.Table, f.External.Table} {
+		for _, t := range f.tables() {
 			if t.Size > 0 && int(t.Offset+t.Size) <= len(m.Slots) {
 				c.Tables[t] = slices.Clone(m.Slots[t.Offset : t.Offset+t.Size])
 			}
@@ -78,7 +83,7 @@ func (c Content) Check() error {
 		if _, ok := c.Services[f.Service]; !ok {
 			return fmt.Errorf("frontend %s names service %d, which is not there", key, f.Service)
 		}
-		for _, t := range []Table{f.Internal.Table, f.External.Table} {
+		for _, t := range f.tables() {
 			ids, ok := c.Tables[t]
 			if !ok && t.Size > 0 {
 				return fmt.Errorf("frontend %s names table %s, which is not there", key, t)
@@ -110,6 +115,9 @@ func (c Content) String() string {
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(c.Addresses), netip.Addr.Compare) {
 		fmt.Fprintf(&b, "address %s %s\n", a, c.Addresses[a])
+	}
+	for _, p := range c.ServiceCIDRs {
+		fmt.Fprintf(&b, "service-cidr %s\n", p)
 	}
 	return b.String()
 }

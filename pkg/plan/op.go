@@ -43,6 +43,9 @@ type (
 		Addr netip.Addr
 		Kind AddressKind
 	}
+	// PutServiceCIDRs replaces the prefixes of which every address is a
+	// Service's, so that one which no Service has is refused.
+	PutServiceCIDRs struct{ Prefixes []netip.Prefix }
 	// DeleteFrontend ends a frontend.
 	DeleteFrontend struct{ Key lb.AddrPort }
 	// DeleteAddress forgets an address.
@@ -64,16 +67,27 @@ func (o PutService) String() string { return fmt.Sprintf("put service %d %s", o.
 func (o PutFrontend) String() string {
 	return fmt.Sprintf("put frontend %s %s", o.Key, o.Value)
 }
-func (o PutAddress) String() string     { return fmt.Sprintf("put address %s %s", o.Addr, o.Kind) }
+func (o PutAddress) String() string { return fmt.Sprintf("put address %s %s", o.Addr, o.Kind) }
+func (o PutServiceCIDRs) String() string {
+	return "put service cidrs " + strings.Trim(fmt.Sprint(o.Prefixes), "[]")
+}
 func (o DeleteFrontend) String() string { return fmt.Sprintf("delete frontend %s", o.Key) }
 func (o DeleteAddress) String() string  { return fmt.Sprintf("delete address %s", o.Addr) }
 func (o Grace) String() string          { return "grace" }
 func (o ClearBackend) String() string   { return fmt.Sprintf("clear backend %d", o.ID) }
 func (o ClearService) String() string   { return fmt.Sprintf("clear service %d", o.ID) }
 
-// String returns the value as it stands in dumps.
+// String returns the value as it stands in dumps. What is as usual (every known
+// backend takes connections, no session affinity) is left out.
 func (f Frontend) String() string {
-	return fmt.Sprintf("id %d kind %s service %d internal %s external %s", f.ID, f.Kind, f.Service, f.Internal, f.External)
+	s := fmt.Sprintf("id %d kind %s service %d internal %s external %s", f.ID, f.Kind, f.Service, f.Internal, f.External)
+	if f.Known != f.Internal.Table {
+		s += " known " + f.Known.String()
+	}
+	if f.AffinityTimeout > 0 {
+		s += fmt.Sprintf(" affinity %ds", f.AffinityTimeout)
+	}
+	return s
 }
 
 // String returns the table, "none" without endpoints, or "no-local" where only

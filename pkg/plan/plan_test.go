@@ -35,7 +35,7 @@ func view(tb testing.TB, backends ...string) lb.View {
 // clusterIP is a frontend whose clients, here and elsewhere, reach the same.
 func clusterIP(tb testing.TB, at string, backends ...string) lb.Frontend {
 	v := view(tb, backends...)
-	return lb.Frontend{AddrPort: mustAddrPort(tb, at), Internal: v, External: v}
+	return lb.Frontend{AddrPort: mustAddrPort(tb, at), Internal: v, External: v, Known: v.Backends}
 }
 
 var web, api = lb.ServiceName{Namespace: "default", Name: "web"}, lb.ServiceName{Namespace: "default", Name: "api"}
@@ -273,7 +273,7 @@ func (w *world) change() (lb.ServiceName, []lb.Frontend) {
 	name := lb.ServiceName{Namespace: "ns", Name: fmt.Sprint("s", w.IntN(8))}
 	var frontends []lb.Frontend
 	for i := range w.IntN(4) {
-		f := lb.Frontend{Kind: lb.FrontendKind(w.IntN(4)), Internal: w.view(), External: w.view()}
+		f := lb.Frontend{Kind: lb.FrontendKind(w.IntN(4)), Internal: w.view(), External: w.view(), Known: w.view().Backends, AffinityTimeout: uint32(w.IntN(2))}
 		f.AddrPort = lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 96, 0, byte(w.IntN(10))}), Port: uint16(80 + i), Protocol: lb.TCP}
 		frontends = append(frontends, f)
 	}
@@ -286,7 +286,8 @@ func resolved(c Content) map[string]string {
 	out := map[string]string{}
 	for key, f := range c.Frontends {
 		s := c.Services[f.Service].String() + " " + f.Kind.String()
-		for _, v := range []View{f.Internal, f.External} {
+		s += fmt.Sprint(" affinity=", f.AffinityTimeout)
+		for _, v := range []View{f.Internal, f.External, {Table: f.Known}} {
 			s += fmt.Sprint(" no-local=", v.NoLocal)
 			for _, id := range c.Tables[v.Table] {
 				s += " " + c.Backends[id].String()
@@ -377,6 +378,56 @@ func TestANewAddressWaitsUntilNobodyReadsADeletedOne(t *testing.T) {
 	l.set(t, web, clusterIP(t, "10.96.0.2:80/TCP"), clusterIP(t, "10.96.0.3:80/TCP"))
 	if _, grace := l.ops[0].(Grace); grace {
 		t.Errorf("a second grace period for one deletion:\n%s", text(l.ops))
+	}
+}
+
+func TestABackendIsLostWhenNoFrontendOfItsServiceKnowsIt(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	at, a, b := "10.96.0.1:80/TCP", "10.0.0.1:80/TCP", "10.0.0.2:80/TCP"
+	l.set(t, web, clusterIP(t, at, a, b))
+	draining := clusterIP(t, at, a)
+	draining.Known = view(t, a, b).Backends
+	l.set(t, web, draining)
+	if lost := l.TakeLosses(); len(lost) > 0 {
+		t.Errorf("lost while draining: %v", lost)
+	}
+	wantOps(t, l.ops, `
+put table 2+1 backends 1
+put frontend 10.96.0.1:80/TCP id 1 kind ClusterIP service 1 internal 2+1 external 2+1 known 0+2
+`)
+	l.set(t, web, clusterIP(t, at, a))
+	want := []Loss{{mustAddrPort(t, at), mustAddrPort(t, b)}}
+	if diff := cmp.Diff(want, l.TakeLosses(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Errorf("losses (-want +got):\n%s", diff)
+	}
+	l.set(t, web)
+	if lost := l.TakeLosses(); len(lost) != 1 || lost[0].Backend != mustAddrPort(t, a) {
+		t.Errorf("losses of a deleted Service: %v", lost)
+	}
+}
+
+func TestServiceCIDRsAreWrittenOnceAndInOrder(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	a, b := netip.MustParsePrefix("10.96.0.7/16"), netip.MustParsePrefix("fd00:96::/112")
+	ops, err := l.SetServiceCIDRs([]netip.Prefix{b, a, a})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOps(t, ops, "put service cidrs 10.96.0.0/16 fd00:96::/112\n")
+	l.apply(t, ops)
+	p, err := Adopt(l.model.Content(), Sizes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ops, err := p.SetServiceCIDRs([]netip.Prefix{a, b}); err != nil || len(ops) > 0 {
+		t.Errorf("the same prefixes again: %v, %v", ops, err)
+	}
+	var many []netip.Prefix
+	for i := range MaxServiceCIDRs + 1 {
+		many = append(many, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i)}), 16))
+	}
+	if ops, err := p.SetServiceCIDRs(many); err == nil || len(ops) > 0 {
+		t.Errorf("too many prefixes: %v, %v", ops, err)
 	}
 }
 

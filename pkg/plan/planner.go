@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -24,6 +26,8 @@ type Planner struct {
 	// grace period: the kernel gives its element to the next that comes,
 	// though a program may still read it.
 	deleted bool
+	losses  []Loss
+	cidrs   []netip.Prefix
 }
 
 // entry is a frontend in force.
@@ -33,6 +37,14 @@ type entry struct {
 	service  Service
 	internal *tableRef
 	external *tableRef
+	known    *tableRef
+}
+
+// Loss is a backend that a frontend no longer knows: whoever talks to it by
+// that frontend waits in vain.
+type Loss struct {
+	Frontend lb.AddrPort
+	Backend  lb.AddrPort
 }
 
 // address is an address in force, with what asks for it.
@@ -124,6 +136,34 @@ func (p *Planner) SetNodeAddresses(node map[netip.Addr]AddressKind) []Op {
 	return ops
 }
 
+// MaxServiceCIDRs is how many prefixes the datapath compares an address with.
+const MaxServiceCIDRs = 8
+
+// SetServiceCIDRs says which prefixes belong to Services: their addresses are
+// refused as long as no Service has them. More than MaxServiceCIDRs are an
+// error, and change nothing.
+func (p *Planner) SetServiceCIDRs(prefixes []netip.Prefix) ([]Op, error) {
+	prefixes = slices.Clone(prefixes)
+	for i := range prefixes {
+		prefixes[i] = prefixes[i].Masked()
+	}
+	slices.SortFunc(prefixes, func(a, b netip.Prefix) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })
+	prefixes = slices.Compact(prefixes)
+	if len(prefixes) > MaxServiceCIDRs {
+		return nil, lb.Problem{
+			Object: "ServiceCIDRs",
+			Value:  fmt.Sprint(prefixes),
+			Reason: fmt.Sprintf("%d prefixes, of which the datapath knows %d at most", len(prefixes), MaxServiceCIDRs),
+			Remedy: "join neighbouring prefixes",
+		}
+	}
+	if slices.Equal(prefixes, p.cidrs) {
+		return nil, nil
+	}
+	p.cidrs = prefixes
+	return []Op{PutServiceCIDRs{Prefixes: prefixes}}, nil
+}
+
 // countClusterIP adds n frontends that make an address a ClusterIP.
 func (p *Planner) countClusterIP(a netip.Addr, n int) {
 	if p.addresses[a] == nil {
@@ -152,6 +192,13 @@ func (p *Planner) writeAddress(a netip.Addr, ops *[]Op) {
 		*ops = append(*ops, PutAddress{Addr: a, Kind: kind})
 		e.written = kind
 	}
+}
+
+// TakeLosses returns what was lost by what was planned since the last call.
+func (p *Planner) TakeLosses() []Loss {
+	out := p.losses
+	p.losses = nil
+	return out
 }
 
 // Retired says how many frontend IDs, backends, tables and Service names wait

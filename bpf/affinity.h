@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Session affinity ClientIP: a client that comes again before the timeout gets
+ * the backend it had, as long as the Service has it. Every new connection
+ * starts the timeout anew.
+ */
+#pragma once
+
+#include "select.h"
+
+#define NSEC_PER_SEC 1000000000ULL
+
+/*
+ * A client on this node, as an address that no network has: it is its
+ * namespace. The family is part of it, since the backends of both differ.
+ */
+static __always_inline struct ip_addr local_client(__u64 netns_cookie, bool ip4)
+{
+	return (struct ip_addr){
+		.word = { 0xffffffff, ip4 ? 4 : 6, netns_cookie >> 32,
+			  netns_cookie },
+	};
+}
+
+/* The backend that the client had, if that still holds. */
+static __always_inline bool recall_backend(const struct frontend *f,
+					   const struct affinity_key *key,
+					   struct table t, struct choice *c)
+{
+	struct affinity *a = bpf_map_lookup_elem(&affinities, key);
+	__u64 now = bpf_ktime_get_coarse_ns();
+
+	if (!a || now - a->last_used_ns > f->affinity_timeout_s * NSEC_PER_SEC)
+		return false;
+	c->slot = a->slot;
+	if (!still_names(t, a->backend_id, &c->slot) || !find_backend(c))
+		return false;
+	a->slot = c->slot;
+	a->last_used_ns = now;
+	return true;
+}
+
+static __always_inline void remember_backend(const struct affinity_key *key,
+					     const struct choice *c)
+{
+	struct affinity a = {
+		.last_used_ns = bpf_ktime_get_coarse_ns(),
+		.backend_id = c->id,
+		.slot = c->slot,
+	};
+
+	bpf_map_update_elem(&affinities, key, &a, BPF_ANY);
+}
+
+/* Chooses a backend from a table, which is not empty. */
+static __always_inline enum verdict select_from(const struct frontend *f,
+						struct table t,
+						const struct ip_addr *client,
+						struct choice *c)
+{
+	struct affinity_key key = { .service = f->service };
+
+	if (f->affinity_timeout_s) {
+		key.client = *client;
+		if (recall_backend(f, &key, t, c)) {
+			count(affinity);
+			return VERDICT_CONTINUE;
+		}
+	}
+	c->slot = t.offset + random_index(t.size);
+	if (!find_backend(c))
+		return refuse(DROP_NO_BACKEND, f->service);
+	if (f->affinity_timeout_s)
+		remember_backend(&key, c);
+	return VERDICT_CONTINUE;
+}
+
+/* Chooses a backend for a client on this node. */
+static __always_inline enum verdict
+select_internal(const struct frontend *f, const struct ip_addr *client,
+		struct choice *c)
+{
+	struct table t = f->internal;
+
+	if (!t.size)
+		return refuse(f->flags & FRONTEND_INTERNAL_NO_LOCAL ?
+				      DROP_NO_LOCAL_ENDPOINT :
+				      DROP_NO_ENDPOINT,
+			      f->service);
+	return select_from(f, t, client, c);
+}

@@ -1,0 +1,196 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// ErrNoDestroy says that the kernel cannot destroy sockets from BPF.
+var ErrNoDestroy = errors.New("this kernel cannot destroy sockets from BPF (requires >= 6.5): clients of a deleted backend learn of it by their own time-outs")
+
+// DestroySockets tells the sockets that were promised one of the lost backends:
+// their next system call fails with ECONNABORTED. It looks at every network
+// namespace in which there may be one. It returns ErrNoDestroy where the kernel
+// cannot.
+func (d *Datapath) DestroySockets(losses []plan.Loss) error {
+	namespaces, all, err := d.promised(losses)
+	if err != nil || len(namespaces) == 0 && !all {
+		return err
+	}
+	iterators, err := d.iterators()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, it := range iterators {
+			it.Close()
+		}
+	}()
+	return inNamespaces(func(cookie uint64) error {
+		if !all && !namespaces[cookie] {
+			return nil
+		}
+		return runIterators(iterators)
+	})
+}
+
+// promised returns the cookies of the network namespaces with sockets that were
+// promised a lost backend, or that they may be in any.
+func (d *Datapath) promised(losses []plan.Loss) (namespaces map[uint64]bool, all bool, err error) {
+	lost := map[headgateAddrPort]bool{}
+	for _, l := range losses {
+		lost[encodeAddrPort(l.Backend)] = true
+	}
+	slots, err := newMapping[headgatePromiseSlot](d.maps.byName["promises"], false)
+	if err != nil {
+		return nil, false, err
+	}
+	defer slots.Close()
+	namespaces = map[uint64]bool{}
+	for i := range slots.len {
+		if s := slots.at(i); s.Owner != 0 && lost[s.Promise.Backend] {
+			namespaces[s.Promise.Netns] = true
+		}
+	}
+	stored, err := d.storedPromises()
+	return namespaces, stored > 0, err
+}
+
+// storedPromises is how many promises were ever kept in socket storage, which
+// cannot be looked through from here.
+func (d *Datapath) storedPromises() (n uint64, err error) {
+	var zero uint32
+	var perCPU []headgateCounters
+	if err := d.maps.byName["counters"].Lookup(&zero, &perCPU); err != nil {
+		return 0, fmt.Errorf("read the counters: %w", err)
+	}
+	for _, c := range perCPU {
+		n += c.PromiseStored
+	}
+	return n, nil
+}
+
+// iterators loads the programs that destroy sockets, on the maps in force.
+func (d *Datapath) iterators() ([]*link.Iter, error) {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, ErrNoDestroy
+	}
+	var destroy *btf.Func
+	if kernel.TypeByName("bpf_sock_destroy", &destroy) != nil {
+		return nil, ErrNoDestroy
+	}
+	o, err := newObject(d.cfg)
+	if err != nil {
+		return nil, err
+	}
+	o.resize(d.maps.sizes())
+	for name, p := range o.spec.Programs {
+		if p.Type != ebpf.Tracing {
+			delete(o.spec.Programs, name)
+		}
+	}
+	c, err := ebpf.NewCollectionWithOptions(o.spec, ebpf.CollectionOptions{MapReplacements: d.maps.byName})
+	if err != nil {
+		return nil, fmt.Errorf("load the programs that destroy sockets: %w", err)
+	}
+	defer c.Close()
+	var out []*link.Iter
+	for name, p := range c.Programs {
+		it, err := link.AttachIter(link.IterOptions{Program: p})
+		if err != nil {
+			return out, fmt.Errorf("attach %s: %w", name, err)
+		}
+		out = append(out, it)
+	}
+	return out, nil
+}
+
+// runIterators goes through the sockets of the thread's network namespace.
+func runIterators(iterators []*link.Iter) error {
+	for _, it := range iterators {
+		r, err := it.Open()
+		if err != nil {
+			return fmt.Errorf("open a socket iterator: %w", err)
+		}
+		_, err = io.Copy(io.Discard, r)
+		r.Close()
+		if err != nil {
+			return fmt.Errorf("go through the sockets: %w", err)
+		}
+	}
+	return nil
+}
+
+// inNamespaces calls do in every network namespace that a process or a mount
+// keeps, with its cookie.
+func inNamespaces(do func(cookie uint64) error) error {
+	files, err := namespaceFiles()
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread ends with this goroutine, since nobody
+		// else may get one that is in another namespace.
+		runtime.LockOSThread()
+		var errs []error
+		for _, file := range files {
+			errs = append(errs, enter(file, do))
+		}
+		done <- errors.Join(errs...)
+	}()
+	return <-done
+}
+
+// enter moves the thread into a network namespace and calls do. A namespace
+// that is gone by now is no error.
+func enter(file string, do func(cookie uint64) error) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter network namespace %s: %w", file, err)
+	}
+	cookie, err := netnsCookie()
+	if err != nil {
+		return err
+	}
+	return do(cookie)
+}
+
+// namespaceFiles returns one file for every network namespace that can be
+// found: those of processes, and those that ip netns and container runtimes
+// mount.
+func namespaceFiles() ([]string, error) {
+	seen := map[uint64]bool{}
+	var out []string
+	for _, pattern := range []string{"/proc/[0-9]*/ns/net", "/run/netns/*", "/var/run/docker/netns/*"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			var s unix.Stat_t
+			if unix.Stat(file, &s) != nil || seen[s.Ino] {
+				continue
+			}
+			seen[s.Ino] = true
+			out = append(out, file)
+		}
+	}
+	return out, nil
+}

@@ -21,7 +21,7 @@ func Service(svc *corev1.Service) (*lb.Service, error) {
 		return nil, nil
 	}
 	out := &lb.Service{ServiceName: lb.ServiceName{Namespace: svc.Namespace, Name: svc.Name}}
-	f := &findings{object: "Service " + out.ServiceName.String()}
+	f := &findings{object: "Service " + out.String()}
 	f.name("metadata.name", svc.Name, false)
 	f.name("metadata.namespace", svc.Namespace, false)
 	f.serviceType(svc.Spec.Type)

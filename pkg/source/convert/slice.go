@@ -21,7 +21,7 @@ func Slice(es *discoveryv1.EndpointSlice) (*lb.Slice, error) {
 		return nil, nil
 	}
 	out := &lb.Slice{SliceName: lb.SliceName{Namespace: es.Namespace, Name: es.Name}, Service: service}
-	f := &findings{object: "EndpointSlice " + out.SliceName.String()}
+	f := &findings{object: "EndpointSlice " + out.String()}
 	f.name("metadata.name", es.Name, true)
 	f.name("metadata.namespace", es.Namespace, false)
 	out.Ports = f.slicePorts(es.Ports)

@@ -74,6 +74,8 @@ func TestWhatHasNoEffectIsSaidButDoesNotReject(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
 		{"a field that does not exist", serviceYAML("web", 80) + "    nodeprot: 30080\n",
 			`dir/a.yaml:1: Service default/web: spec.ports[0].nodeprot: is not a known field, and has no effect; correct its spelling or remove it`},
+		{"a field that does not exist, below a comment", "# licence\n\n---\n# web\n" + serviceYAML("web", 80) + "    nodeprot: 30080\n",
+			`dir/a.yaml:5: Service default/web: spec.ports[0].nodeprot: is not a known field, and has no effect; correct its spelling or remove it`},
 		{"a key that is there twice in YAML", serviceYAML("web", 79) + "    port: 80\n",
 			`dir/a.yaml:8: document 1: key "port" already set in map, the last one counts; remove one of them`},
 		{"a key that is there twice in JSON", `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},

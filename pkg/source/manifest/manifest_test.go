@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/headgate/headgate/pkg/lb"
 )
-
-var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
 // serviceYAML returns a good Service as YAML, on 7 lines.
 func serviceYAML(name string, port int) string {

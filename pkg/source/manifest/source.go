@@ -82,8 +82,10 @@ func (s *Source) follow(ctx context.Context, update func(lb.Update)) {
 			return
 		case ev := <-s.watch.events:
 			s.note(ev, time.Now())
-		case <-s.watch.errors: // events were lost
-			s.lookAt = time.Now()
+		case err := <-s.watch.errors:
+			if err != nil { // whatever it is, events may be lost
+				s.lookAt = time.Now()
+			}
 		case <-timer.C:
 		}
 		now := time.Now()

@@ -107,9 +107,9 @@ func (s *state) next() (u lb.Update, ok bool) {
 		u.Node = &lb.Node{Name: s.node}
 	}
 	s.account(&u)
-	news := len(u.Services) > 0 || len(u.Slices) > 0 || u.Node != nil ||
+	// The first update always has the Node, and so is never left out.
+	ok = len(u.Services) > 0 || len(u.Slices) > 0 || u.Node != nil ||
 		!slices.Equal(u.Problems, s.problems) || !maps.Equal(u.Hold, s.hold) || u.Partial != s.partial
-	ok = news || !s.started
 	s.started, s.problems, s.hold, s.partial = true, u.Problems, u.Hold, u.Partial
 	u.Problems, u.Hold = slices.Clone(u.Problems), maps.Clone(u.Hold)
 	return u, ok

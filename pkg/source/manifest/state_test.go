@@ -79,6 +79,11 @@ func TestOfTwoFilesTheFirstCounts(t *testing.T) {
 	if f.port("web") != 81 {
 		t.Errorf("got %d", f.port("web"))
 	}
+	f.save("b.yaml", serviceYAML("web", 83))
+	if f.port("web") != 81 {
+		t.Errorf("the second file saved last: got %d", f.port("web"))
+	}
+	f.save("b.yaml", serviceYAML("web", 82))
 	f.save("a.yaml", serviceYAML("web", 0))
 	if f.port("web") != 81 {
 		t.Errorf("a bad version in the first file: got %d, want its last good one", f.port("web"))

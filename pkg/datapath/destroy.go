@@ -17,12 +17,14 @@ import (
 )
 
 // ErrNoDestroy says that the kernel cannot destroy sockets from BPF.
-var ErrNoDestroy = errors.New("this kernel cannot destroy sockets from BPF (requires >= 6.5): clients of a deleted backend learn of it by their own time-outs")
+var ErrNoDestroy = fmt.Errorf("this kernel cannot destroy sockets from BPF (requires >= 6.5), clients of a deleted backend learn of it by their own time-outs: %w", errors.ErrUnsupported)
 
 // DestroySockets tells the sockets that were promised one of the lost backends:
-// their next system call fails with ECONNABORTED. It looks at every network
+// what they wait for fails with ECONNABORTED, and a datagram socket is no longer
+// connected. It looks at every network
 // namespace in which there may be one. It returns ErrNoDestroy where the kernel
 // cannot.
+
 func (d *Datapath) DestroySockets(losses []plan.Loss) error {
 	namespaces, all, err := d.promised(losses)
 	if err != nil || len(namespaces) == 0 && !all {
@@ -140,18 +142,31 @@ func inNamespaces(do func(cookie uint64) error) error {
 	if err != nil {
 		return err
 	}
-	done := make(chan error, 1)
-	go func() {
-		// Never unlocked: the thread ends with this goroutine, since nobody
-		// else may get one that is in another namespace.
-		runtime.LockOSThread()
-		var errs []error
+	var errs []error
+	onLostThread(func() {
 		for _, file := range files {
 			errs = append(errs, enter(file, do))
 		}
-		done <- errors.Join(errs...)
+	})
+	return errors.Join(errs...)
+}
+
+// onLostThread calls f on a thread that ends with it, so that f may leave it in
+// another namespace. It is never the main thread: that one cannot end, and the
+// files of this process below /proc are its.
+func onLostThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			onLostThread(f) // on another thread, as long as this one is locked
+			runtime.UnlockOSThread()
+			return
+		}
+		f()
 	}()
-	return <-done
+	<-done
 }
 
 // enter moves the thread into a network namespace and calls do. A namespace

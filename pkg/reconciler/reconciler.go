@@ -5,6 +5,7 @@ package reconciler
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -29,6 +30,8 @@ type Datapath interface {
 	Apply([]plan.Op) (int, error)
 	// Attach puts the programs in force if they are not.
 	Attach() error
+	// DestroySockets tells sockets that talk to lost backends.
+	DestroySockets([]plan.Loss) error
 }
 
 // How long things wait.
@@ -61,6 +64,8 @@ type Reconciler struct {
 	refused    map[lb.ServiceName]lb.Problem
 	pending    []plan.Op
 	reported   map[string]bool
+
+	cannotDestroy bool
 }
 
 // New returns a reconciler that goes on from what the datapath holds.
@@ -234,7 +239,21 @@ func (r *Reconciler) flush() error {
 		return err
 	}
 	r.sayReady()
+	r.destroySockets()
 	return nil
+}
+
+// destroySockets tells clients of backends that are gone. It comes after the
+// maps are right, so that who connects again reaches another backend.
+func (r *Reconciler) destroySockets() {
+	losses := r.planner.TakeLosses()
+	if len(losses) == 0 || r.cannotDestroy {
+		return
+	}
+	if err := r.dp.DestroySockets(losses); err != nil {
+		r.cannotDestroy = errors.Is(err, errors.ErrUnsupported)
+		r.log.Warn("tell sockets of lost backends", zap.Error(err))
+	}
 }
 
 func (r *Reconciler) sayReady() {

@@ -1,0 +1,163 @@
+package datapath_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+	"github.com/headgate/headgate/tests/testenv"
+)
+
+// echo serves TCP and UDP at an address of the loopback device.
+func echo(tb testing.TB, at lb.AddrPort) {
+	tb.Helper()
+	testenv.AddAddress(tb, at.Addr.String())
+	address := netip.AddrPortFrom(at.Addr, at.Port).String()
+	if at.Protocol == lb.UDP {
+		c, err := net.ListenPacket("udp", address)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() { c.Close() })
+		go func() {
+			b := make([]byte, 100)
+			for {
+				n, from, err := c.ReadFrom(b)
+				if err != nil {
+					return
+				}
+				_, _ = c.WriteTo(b[:n], from)
+			}
+		}()
+		return
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); c.Close() }()
+		}
+	}()
+}
+
+// mustDial connects, and sees that something answers.
+func mustDial(tb testing.TB, at lb.AddrPort) net.Conn {
+	tb.Helper()
+	network := map[lb.Protocol]string{lb.TCP: "tcp", lb.UDP: "udp"}[at.Protocol]
+	c, err := net.Dial(network, netip.AddrPortFrom(at.Addr, at.Port).String())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { c.Close() })
+	if err := exchange(c); err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+func exchange(c net.Conn) error {
+	if _, err := c.Write([]byte("x")); err != nil {
+		return err
+	}
+	if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	_, err := c.Read(make([]byte, 1))
+	return err
+}
+
+// servicePort writes a frontend with one backend of which new connections, and
+// established ones, know as given.
+func servicePort(id uint32, at, backend lb.AddrPort, takesNew, known bool) []plan.Op {
+	f := plan.Frontend{ID: id, Service: id}
+	table := plan.Table{Offset: id, Size: 1}
+	if takesNew {
+		f.Internal = plan.View{Table: table}
+	}
+	if known {
+		f.Known = table
+	}
+	return []plan.Op{
+		plan.PutBackend{ID: id, Backend: backend},
+		plan.PutTable{Table: table, Backends: []uint32{id}},
+		plan.PutService{ID: id, Service: plan.Service{ServiceName: lb.ServiceName{Namespace: "ns", Name: "s"}, Protocol: at.Protocol}},
+		plan.PutFrontend{Key: at, Value: f},
+	}
+}
+
+func TestSocketsOfALostBackendAreToldAndOthersLeftAlone(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		promises uint32
+		protocol lb.Protocol
+		vip      string
+		backend  string
+	}{
+		{"TCP, IPv4", 1024, lb.TCP, "10.96.0.1", "10.0.0.1"},
+		{"TCP, IPv6", 1024, lb.TCP, "fd00:96::1", "fd00::1"},
+		{"UDP, IPv4", 1024, lb.UDP, "10.96.0.1", "10.0.0.1"},
+		{"UDP, IPv6", 1024, lb.UDP, "fd00:96::1", "fd00::1"},
+		{"TCP, promise in socket storage", 1, lb.TCP, "10.96.0.1", "10.0.0.1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := config(t)
+			cfg.Promises = c.promises
+			d := mustOpen(t, cfg)
+			vip := lb.AddrPort{Addr: netip.MustParseAddr(c.vip), Port: 80, Protocol: c.protocol}
+			other := lb.AddrPort{Addr: vip.Addr, Port: 81, Protocol: c.protocol}
+			backend := lb.AddrPort{Addr: netip.MustParseAddr(c.backend), Port: 8080, Protocol: c.protocol}
+			echo(t, backend)
+			mustApply(t, d, servicePort(1, vip, backend, true, true)...)
+			mustApply(t, d, servicePort(2, other, backend, true, true)...)
+			if err := d.Attach(); err != nil {
+				t.Fatal(err)
+			}
+			leaving, staying := mustDial(t, vip), mustDial(t, other)
+
+			lost := []plan.Loss{{Frontend: vip, Backend: backend}}
+			mustApply(t, d, servicePort(1, vip, backend, false, true)...)
+			mustDestroy(t, d, lost)
+			if err := exchange(leaving); err != nil {
+				t.Errorf("a socket of a draining backend: %v", err)
+			}
+			mustApply(t, d, servicePort(1, vip, backend, false, false)...)
+			mustDestroy(t, d, lost)
+			want := map[lb.Protocol]error{lb.TCP: syscall.ECONNABORTED, lb.UDP: syscall.EDESTADDRREQ}[c.protocol]
+			if err := exchange(leaving); !errors.Is(err, want) {
+				t.Errorf("a socket of a lost backend says %v, want %v", err, want)
+			}
+			if err := exchange(staying); err != nil {
+				t.Errorf("a socket of the same backend by another Service: %v", err)
+			}
+			if n := mustInspect(t, cfg).Counters["socket_destroyed"]; n != 1 {
+				t.Errorf("%d sockets are counted, want 1", n)
+			}
+		})
+	}
+}
+
+func mustDestroy(tb testing.TB, d *datapath.Datapath, losses []plan.Loss) {
+	tb.Helper()
+	err := d.DestroySockets(losses)
+	if errors.Is(err, datapath.ErrNoDestroy) && os.Getenv("CI") == "" {
+		tb.Skip(err)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

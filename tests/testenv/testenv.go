@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -160,6 +161,16 @@ func AddAddress(tb testing.TB, address string) {
 	a := &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(bits, bits)}, Flags: unix.IFA_F_NODAD}
 	if err := netlink.AddrReplace(lo, a); err != nil {
 		tb.Fatalf("add address %s: %v", address, err)
+	}
+	// The kernel finishes an IPv6 address later, in a work queue: bind() goes
+	// already, and the route is still missing.
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, err = netlink.RouteGet(ip); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			tb.Fatalf("route to %s: %v", address, err)
+		}
 	}
 	tb.Cleanup(func() {
 		if err := netlink.AddrDel(lo, a); err != nil {

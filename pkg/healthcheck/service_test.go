@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,6 +123,25 @@ func TestAFailureIsReportedOnceRetriedAndHurtsNoOther(t *testing.T) {
 	n.server.SetAddresses(addresses)
 	if diff := cmp.Diff([]string{failure, failure}, n.failed); diff != "" {
 		t.Errorf("a failure after all was well is new (-want +got):\n%s", diff)
+	}
+}
+
+func TestAPortOfTheMachineThatIsTakenIsReported(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := netip.MustParseAddrPort(taken.Addr().String()).Port()
+	var failed error
+	s := NewServiceServer(ServiceConfig{
+		Healthy: func() bool { return true },
+		Report:  func(_ lb.ServiceName, err error) { failed = err },
+	})
+	defer s.Sync(nil)
+	s.Sync(map[lb.ServiceName]Service{web: {port, 1}})
+	if !errors.Is(failed, syscall.EADDRINUSE) {
+		t.Errorf("reported %v", failed)
 	}
 }
 

@@ -80,6 +80,11 @@ struct service_cidr {
 	struct ip_addr mask; /* all zero: none */
 };
 
+/* The list ends at the first that is none. */
+struct service_cidrs {
+	struct service_cidr cidr[SERVICE_CIDRS];
+};
+
 /*
  * Session affinity is for a client and a Service port, whichever of its
  * addresses the client uses. A client on this node is known by the cookie of
@@ -117,8 +122,8 @@ struct promise {
 	struct addr_port frontend;
 	struct addr_port backend;
 	__u32 backend_id;
-	__u32 slot;   /* the one that named the backend */
-	__u64 netns;  /* cookie of the network namespace of the socket */
+	__u32 slot;  /* the one that named the backend */
+	__u64 netns; /* cookie of the network namespace of the socket */
 };
 
 /* A promise in the promises map belongs to the socket with this cookie. */

@@ -155,6 +155,7 @@ func TestWhatWasToldIsTheListenersOwn(t *testing.T) {
 	}()
 	told(t, tell, set("192.0.2.1"))
 	mustAddress(t, netlink.AddrAdd, eth, "127.7.7.7/32") // nothing to tell
+	time.Sleep(100 * time.Millisecond)                   // so that it is not taken together with the next
 	mustAddress(t, netlink.AddrAdd, eth, "192.0.2.2/24")
 	select {
 	case got := <-tell:

@@ -27,7 +27,7 @@ func inForce(t *testing.T, updates ...lb.Update) *fake {
 		for _, u := range updates {
 			b.Update(u)
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 	})
 	dp.calls, dp.ops = nil, nil
 	return dp
@@ -51,7 +51,7 @@ func TestAnAgentThatStartsOnTheSameWritesNothing(t *testing.T) {
 			u.Services[name] = s
 		}
 		b.begin(u)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		want(t, "operations", 0, len(dp.ops))
 		if !b.isReady() {
 			t.Error("not ready")
@@ -77,18 +77,18 @@ func TestHeldServicesStayUntilTheyAreNotHeld(t *testing.T) {
 		u := web(2, 1, 2)
 		u.Hold = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
 		b.begin(u)
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		want(t, "while held", []string{"10.96.0.1 default/web-1", "10.96.0.2 default/web-2"}, dp.frontends())
 		want(t, "backends", 3, len(dp.Backends))
 
 		u = web(1, 7)
 		u.Hold = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
 		b.Update(u) // its slice is good again, but the Service is not
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		want(t, "backends while held", 3, len(dp.Backends))
 
 		b.Update(lb.Update{})
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		if got := dp.Model.Content().String(); !strings.Contains(got, "10.244.1.7:8080") || strings.Contains(got, "10.244.1.1:8080") {
 			t.Errorf("not held any more, but what came meanwhile is not in force:\n%s", got)
 		}
@@ -109,7 +109,7 @@ func TestOfAPartialPictureOnlyWhatIsWholeCounts(t *testing.T) {
 		}
 		u.Partial = true
 		b.begin(u)
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		want(t, "frontends", []string{"10.96.0.1 default/web-1", "10.96.0.2 default/web-2", "10.96.0.3 default/web-3"}, dp.frontends())
 		got := dp.Model.Content().String()
 		for _, backend := range []string{"10.244.1.1:", "10.244.2.9:", "10.244.3.1:"} {
@@ -118,7 +118,7 @@ func TestOfAPartialPictureOnlyWhatIsWholeCounts(t *testing.T) {
 			}
 		}
 		b.Update(lb.Update{})
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		want(t, "frontends of the whole picture", []string{"10.96.0.2 default/web-2", "10.96.0.3 default/web-3"}, dp.frontends())
 		want(t, "backends of the whole picture", 1, len(dp.Backends))
 	})
@@ -193,10 +193,10 @@ func TestAChangeCostsTheSameHoweverManyServicesThereAre(t *testing.T) {
 			for n := range others {
 				b.Update(web(byte(n+1), 1, 2))
 			}
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 			b.dp.taken()
 			b.Update(web(0, 1, 2, 3))
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 			for _, call := range b.dp.taken() {
 				_, call, _ = strings.Cut(call, " ")
 				kind, _, _ := strings.Cut(strings.TrimPrefix(call, "put "), " ")
@@ -208,6 +208,34 @@ func TestAChangeCostsTheSameHoweverManyServicesThereAre(t *testing.T) {
 	few, many := cost(1), cost(250)
 	want(t, "calls", few, many)
 	want(t, "calls", []string{"reserve", "backend", "table", "frontend", "attach", "reserve", "grace", "attach"}, few)
+}
+
+// What is not an operation costs something, too: looking at all Services for
+// the sake of one would show in memory.
+func TestAChangeTakesTheSameMemoryHoweverManyServicesThereAre(t *testing.T) {
+	cost := func(others int) float64 {
+		r, err := New(zap.NewNop(), &fake{}, plan.Sizes{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
+		for n := range others {
+			r.Update(web(byte(n+1), 1, 2))
+		}
+		changes := []lb.Update{web(0, 1, 2), web(0, 1, 2, 3)}
+		return testing.AllocsPerRun(10, func() {
+			for _, u := range changes {
+				r.Update(u)
+				r.gather()
+				if err := r.flush(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	if few, many := cost(1), cost(250); many > 2*few {
+		t.Errorf("a change makes %v allocations beside 250 Services, and %v beside one", many, few)
+	}
 }
 
 func TestProblemsAreSaidOnceAndWhenTheyAreSolved(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +26,7 @@ import (
 type fake struct {
 	plan.Model
 	began time.Time
+	mu    sync.Mutex // guards calls: simulated time orders, but does not synchronize
 	calls []string
 	ops   []string
 	fail  func(call string) error // nil for never
@@ -33,7 +36,9 @@ type fake struct {
 var _ Datapath = (*fake)(nil)
 
 func (f *fake) call(name string) error {
+	f.mu.Lock()
 	f.calls = append(f.calls, fmt.Sprintf("%v %s", time.Since(f.began), name))
+	f.mu.Unlock()
 	if f.fail != nil {
 		return f.fail(name)
 	}
@@ -58,6 +63,8 @@ func (f *fake) Apply(ops []plan.Op) (int, error) {
 
 // taken returns the calls since it was last asked.
 func (f *fake) taken() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	calls := f.calls
 	f.calls = nil
 	return calls
@@ -91,6 +98,12 @@ func inBubble(t *testing.T, dp *fake, test func(t *testing.T, b *bench)) {
 func (b *bench) begin(u lb.Update) {
 	b.SetNodeAddresses(map[netip.Addr]plan.AddressKind{netip.MustParseAddr("192.0.2.1"): plan.NodeAddress})
 	b.Update(u)
+	synctest.Wait()
+}
+
+// pass lets simulated time pass, until nothing happens at its end.
+func pass(d time.Duration) {
+	time.Sleep(d)
 	synctest.Wait()
 }
 
@@ -145,7 +158,7 @@ func want(t *testing.T, what string, want, got any) {
 func TestNothingIsDoneBeforeTheFirstPictureIsWhole(t *testing.T) {
 	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
 		b.Update(web(1, 1))
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		want(t, "without addresses", 0, len(b.dp.calls))
 		b.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
 		synctest.Wait()
@@ -164,7 +177,7 @@ func TestNothingIsDoneBeforeTheFirstPictureIsWhole(t *testing.T) {
 	})
 	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
 		b.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		want(t, "without Services", 0, len(b.dp.calls))
 	})
 }
@@ -180,7 +193,7 @@ func TestWhatFailsIsTriedAgainEverLessOften(t *testing.T) {
 			}}
 			inBubble(t, dp, func(t *testing.T, b *bench) {
 				b.begin(lb.Update{})
-				time.Sleep(2 * time.Minute)
+				pass(2 * time.Minute)
 				if b.isReady() {
 					t.Error("ready although it fails")
 				}
@@ -197,7 +210,7 @@ func TestWhatFailsIsTriedAgainEverLessOften(t *testing.T) {
 					t.Error("a change is not tried at once")
 				}
 				calls := len(dp.calls)
-				time.Sleep(time.Hour)
+				pass(time.Hour)
 				want(t, "calls after success", calls, len(dp.calls))
 			})
 		})
@@ -205,9 +218,10 @@ func TestWhatFailsIsTriedAgainEverLessOften(t *testing.T) {
 }
 
 func TestTheBackOffStartsAnewAfterSuccessAndIsNotDrivenByChanges(t *testing.T) {
-	broken := true
+	var broken atomic.Bool
+	broken.Store(true)
 	dp := &fake{fail: func(call string) error {
-		if broken && call == "reserve" {
+		if broken.Load() && call == "reserve" {
 			return errors.New("out of order")
 		}
 		return nil
@@ -218,19 +232,17 @@ func TestTheBackOffStartsAnewAfterSuccessAndIsNotDrivenByChanges(t *testing.T) {
 			b.Update(web(n, 1))
 			synctest.Wait()
 		}
-		broken = false
-		time.Sleep(firstRetry)
-		synctest.Wait()
+		broken.Store(false)
+		pass(firstRetry)
 		if !b.isReady() {
 			t.Error("50 changes have put off the next try")
 		}
-		broken = true
+		broken.Store(true)
 		b.Update(web(1, 2))
 		synctest.Wait()
-		broken = false
+		broken.Store(false)
 		dp.taken()
-		time.Sleep(firstRetry)
-		synctest.Wait()
+		pass(firstRetry)
 		want(t, "calls", []string{
 			"200ms reserve",
 			"200ms put backend 51 10.244.1.2:8080/TCP",
@@ -245,10 +257,10 @@ func TestOperationsAreDoneInOrderAndOnceHoweverOftenTheyFail(t *testing.T) {
 	plain := &fake{}
 	story := func(t *testing.T, b *bench) {
 		b.begin(web(1, 1, 2))
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		for _, u := range []lb.Update{web(2, 1, 2, 3), web(1, 2), without(2), web(1, 2, 3), web(2, 9), without(1)} {
 			b.Update(u)
-			time.Sleep(time.Hour)
+			pass(time.Hour)
 		}
 	}
 	inBubble(t, plain, story)
@@ -270,13 +282,11 @@ func TestWhatRetiresIsClearedAfterASecond(t *testing.T) {
 		b.Update(web(1, 2))
 		synctest.Wait()
 		b.dp.taken()
-		time.Sleep(sweepAfter - 1)
-		synctest.Wait()
+		pass(sweepAfter - 1)
 		want(t, "calls before", 0, len(b.dp.taken()))
-		time.Sleep(1)
-		synctest.Wait()
+		pass(1)
 		want(t, "calls", []string{"1s reserve", "1s grace", "1s clear backend 1", "1s attach"}, b.dp.taken())
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		want(t, "calls after", 0, len(b.dp.taken()))
 	})
 }
@@ -286,7 +296,7 @@ func TestChangesWithoutEndDoNotPutOffTheSweep(t *testing.T) {
 		b.begin(web(1, 1))
 		for n := range byte(200) {
 			b.Update(web(1, n+1))
-			time.Sleep(sweepAfter / 2)
+			pass(sweepAfter / 2)
 		}
 		if n := len(b.dp.Backends); n > 5 {
 			t.Errorf("%d backends are in the map, one is in use", n)

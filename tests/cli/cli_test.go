@@ -51,12 +51,13 @@ func TestTheCommandLineOnAKernel(t *testing.T) {
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("found no scripts: %v", err)
 	}
+	deadline, _ := t.Deadline()
 	for _, script := range scripts {
 		// One after another: there is one cgroup, and agents lock it.
 		name := strings.TrimSuffix(filepath.Base(script), ".txtar")
 		t.Run(name, func(t *testing.T) {
 			testscript.RunT(alone{t}, testscript.Params{
-				Files: []string{script}, UpdateScripts: *update, RequireUniqueNames: true,
+				Files: []string{script}, UpdateScripts: *update, RequireUniqueNames: true, Deadline: deadline,
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
 					"load": load, "ready": ready, "nobody": nobody,
 				},

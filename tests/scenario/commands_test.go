@@ -37,9 +37,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"dump": command(func(n *node, _ []string) (string, error) { return n.dump() }),
 	// ops prints the operations done since it was last asked.
 	"ops": command(func(n *node, _ []string) (string, error) {
-		out := strings.Join(append(n.dp.ops, ""), "\n")
-		n.dp.ops = nil
-		return out, nil
+		return strings.Join(append(n.dp.done(), ""), "\n"), nil
 	}),
 	// problems prints the problems that are reported and not solved.
 	"problems": command(func(n *node, _ []string) (string, error) {
@@ -64,8 +62,9 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 		return "", nil
 	}),
 	// crash N lets nothing work any more after N further operations.
-	"crash": command(func(n *node, args []string) (_ string, err error) {
-		n.dp.crash, err = strconv.Atoi(args[0])
+	"crash": command(func(n *node, args []string) (string, error) {
+		after, err := strconv.Atoi(args[0])
+		n.dp.crashAfter(after)
 		return "", err
 	}),
 	// save SOURCE FILE saves a file in one step, as editors do.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"sync"
 
 	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/reconciler"
@@ -31,8 +32,9 @@ var errInjected = errors.New("injected")
 // script. It notes what is done, and looks at the maps after every operation.
 type flaky struct {
 	reconciler.Datapath
+	mu     sync.Mutex // simulated time orders, but does not synchronize
 	chance *rand.Rand
-	ops    []string // done since last asked
+	ops    []string // done since done was last called
 	crash  int      // operations until nothing works any more, -1 for never
 	broken error    // how the maps contradicted themselves first
 }
@@ -47,7 +49,15 @@ func newFlaky(name string) *flaky {
 // do.
 func (f *flaky) fails() bool { return f.crash == 0 || f.chance.IntN(8) == 0 }
 
+func (f *flaky) Content() (plan.Content, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.Datapath.Content()
+}
+
 func (f *flaky) Reserve(sizes plan.Sizes) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.fails() {
 		return fmt.Errorf("reserve: %w", errInjected)
 	}
@@ -55,6 +65,8 @@ func (f *flaky) Reserve(sizes plan.Sizes) error {
 }
 
 func (f *flaky) Attach() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.fails() {
 		return fmt.Errorf("attach: %w", errInjected)
 	}
@@ -62,6 +74,8 @@ func (f *flaky) Attach() error {
 }
 
 func (f *flaky) Apply(ops []plan.Op) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for i, op := range ops {
 		if f.fails() {
 			return i, fmt.Errorf("%s: %w", op, errInjected)
@@ -78,9 +92,32 @@ func (f *flaky) Apply(ops []plan.Op) (int, error) {
 	return len(ops), nil
 }
 
+// done returns the operations done since it was last asked.
+func (f *flaky) done() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ops := f.ops
+	f.ops = nil
+	return ops
+}
+
+// crashAfter lets nothing work any more after n operations; -1 ends that.
+func (f *flaky) crashAfter(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.crash = n
+}
+
+// state says whether there was a crash, and how the maps were unsafe, if ever.
+func (f *flaky) state() (crashed bool, unsafe error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.crash >= 0, f.broken
+}
+
 // look checks that every intermediate state is safe.
 func (f *flaky) look(after plan.Op) {
-	content, err := f.Content()
+	content, err := f.Datapath.Content()
 	if err == nil {
 		err = content.Check()
 	}

@@ -58,7 +58,8 @@ func (n *node) start() error {
 	if err != nil {
 		return err
 	}
-	n.dp.Datapath, n.dp.crash = inner, -1
+	n.dp.Datapath = inner
+	n.dp.crashAfter(-1)
 	core, log := observer.New(zapcore.InfoLevel)
 	if n.reconciler, err = reconciler.New(zap.New(core), n.dp, n.limits); err != nil {
 		return err
@@ -99,10 +100,11 @@ func (n *node) stop() {
 func (n *node) sync() error {
 	time.Sleep(settled)
 	synctest.Wait()
+	crashed, unsafe := n.dp.state()
 	select {
 	case <-n.reconciler.Ready():
 	default:
-		if n.dp.crash < 0 {
+		if !crashed {
 			return errors.New("the reconciler never got ready")
 		}
 	}
@@ -111,7 +113,7 @@ func (n *node) sync() error {
 			return fmt.Errorf("%s: %s", entry.Message, text)
 		}
 	}
-	return n.dp.broken
+	return unsafe
 }
 
 // problems returns the problems that are reported and not solved, sorted.

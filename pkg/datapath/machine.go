@@ -141,7 +141,7 @@ func olderThan(release, than string) bool {
 	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n != 2 {
 		return false
 	}
-	fmt.Sscanf(than, "%d.%d", &c, &d)
+	_, _ = fmt.Sscanf(than, "%d.%d", &c, &d) // a constant of this program
 	return a < c || a == c && b < d
 }
 

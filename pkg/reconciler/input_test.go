@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,93 +149,43 @@ func TestMapsThatMakeNoSenseAreReplaced(t *testing.T) {
 	}
 }
 
-func TestAStormOfUpdatesIsDoneInFewSteps(t *testing.T) {
-	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
-		b.begin(lb.Update{})
-		hold := make(chan struct{})
-		b.dp.fail = func(call string) error {
-			if call == "reserve" {
-				<-hold // a slow kernel
-			}
-			return nil
+func TestSocketsOfLostBackendsAreToldOnceTheMapsAreRight(t *testing.T) {
+	var broken, unsupported atomic.Bool
+	dp := &fake{fail: func(call string) error {
+		if broken.Load() && call == "attach" {
+			return errors.New("out of order")
 		}
-		b.dp.taken()
-		b.Update(web(1, 1))
-		synctest.Wait()
-		var sources sync.WaitGroup
-		for n := range byte(100) {
-			sources.Go(func() {
-				for e := range byte(10) {
-					b.Update(web(n, e+1))
+		if unsupported.Load() && strings.HasPrefix(call, "lost") {
+			return fmt.Errorf("kernel: %w", errors.ErrUnsupported)
+		}
+		return nil
+	}}
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		lost := func() (n int) {
+			for _, call := range dp.taken() {
+				if strings.Contains(call, "lost") {
+					n++
 				}
-			})
-		}
-		sources.Wait()
-		b.dp.fail = nil
-		close(hold)
-		synctest.Wait()
-		reserved := 0
-		for _, call := range b.dp.taken() {
-			if strings.HasSuffix(call, "reserve") {
-				reserved++
 			}
+			return n
 		}
-		want(t, "steps", 2, reserved)
-		want(t, "frontends", 100, len(b.dp.Frontends))
+		b.begin(web(1, 1, 2, 3, 4))
+		broken.Store(true)
+		b.Update(web(1, 1, 2, 3))
+		pass(firstRetry / 2)
+		want(t, "told while changes fail", 0, lost())
+		broken.Store(false)
+		pass(firstRetry / 2)
+		want(t, "told", 1, lost())
+
+		unsupported.Store(true)
+		for _, u := range []lb.Update{web(1, 1, 2), web(1, 1)} {
+			b.Update(u)
+			pass(time.Minute)
+		}
+		want(t, "told where that is not supported", 1, lost())
+		want(t, "warnings", 1, b.log.FilterMessage("tell sockets of lost backends").Len())
 	})
-}
-
-// The first Service is changed with 1 and with 250 others beside it.
-func TestAChangeCostsTheSameHoweverManyServicesThereAre(t *testing.T) {
-	cost := func(others int) (calls []string) {
-		inBubble(t, &fake{}, func(_ *testing.T, b *bench) {
-			b.begin(web(0, 1, 2))
-			for n := range others {
-				b.Update(web(byte(n+1), 1, 2))
-			}
-			pass(time.Minute)
-			b.dp.taken()
-			b.Update(web(0, 1, 2, 3))
-			pass(time.Minute)
-			for _, call := range b.dp.taken() {
-				_, call, _ = strings.Cut(call, " ")
-				kind, _, _ := strings.Cut(strings.TrimPrefix(call, "put "), " ")
-				calls = append(calls, kind)
-			}
-		})
-		return calls
-	}
-	few, many := cost(1), cost(250)
-	want(t, "calls", few, many)
-	want(t, "calls", []string{"reserve", "backend", "table", "frontend", "attach", "reserve", "grace", "attach"}, few)
-}
-
-// What is not an operation costs something, too: looking at all Services for
-// the sake of one would show in memory.
-func TestAChangeTakesTheSameMemoryHoweverManyServicesThereAre(t *testing.T) {
-	cost := func(others int) float64 {
-		r, err := New(zap.NewNop(), &fake{}, plan.Sizes{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
-		for n := range others {
-			r.Update(web(byte(n+1), 1, 2))
-		}
-		changes := []lb.Update{web(0, 1, 2), web(0, 1, 2, 3)}
-		return testing.AllocsPerRun(10, func() {
-			for _, u := range changes {
-				r.Update(u)
-				r.gather()
-				if err := r.flush(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	if few, many := cost(1), cost(250); many > 2*few {
-		t.Errorf("a change makes %v allocations beside 250 Services, and %v beside one", many, few)
-	}
 }
 
 func TestProblemsAreSaidOnceAndWhenTheyAreSolved(t *testing.T) {

@@ -229,7 +229,7 @@ func (r *Reconciler) held(name lb.ServiceName) bool {
 		return true
 	}
 	service, slices := r.state.Known(name)
-	return r.input.Partial && r.adopted[name] && !(service && slices)
+	return r.input.Partial && r.adopted[name] && (!service || !slices)
 }
 
 // flush brings what is planned into the kernel, once there is a whole first

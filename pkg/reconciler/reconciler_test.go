@@ -50,6 +50,15 @@ func (f *fake) Reset() error                   { f.Model = plan.Model{}; return 
 func (f *fake) Reserve(plan.Sizes) error       { return f.call("reserve") }
 func (f *fake) Attach() error                  { return f.call("attach") }
 
+func (f *fake) DestroySockets(losses []plan.Loss) error {
+	for _, l := range losses {
+		if err := f.call("lost " + l.Backend.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (f *fake) Apply(ops []plan.Op) (int, error) {
 	for i, op := range ops {
 		if err := f.call(op.String()); err != nil {
@@ -249,6 +258,7 @@ func TestTheBackOffStartsAnewAfterSuccessAndIsNotDrivenByChanges(t *testing.T) {
 			"200ms put table 50+1 backends 51",
 			"200ms put frontend 10.96.0.1:80/TCP id 2 kind ClusterIP service 2 internal 50+1 external 50+1",
 			"200ms attach",
+			"200ms lost 10.244.1.1:8080/TCP",
 		}, dp.taken())
 	})
 }
@@ -274,32 +284,4 @@ func TestOperationsAreDoneInOrderAndOnceHoweverOftenTheyFail(t *testing.T) {
 	}}
 	inBubble(t, failing, story)
 	want(t, "operations", plain.ops, failing.ops)
-}
-
-func TestWhatRetiresIsClearedAfterASecond(t *testing.T) {
-	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
-		b.begin(web(1, 1))
-		b.Update(web(1, 2))
-		synctest.Wait()
-		b.dp.taken()
-		pass(sweepAfter - 1)
-		want(t, "calls before", 0, len(b.dp.taken()))
-		pass(1)
-		want(t, "calls", []string{"1s reserve", "1s grace", "1s clear backend 1", "1s attach"}, b.dp.taken())
-		pass(time.Hour)
-		want(t, "calls after", 0, len(b.dp.taken()))
-	})
-}
-
-func TestChangesWithoutEndDoNotPutOffTheSweep(t *testing.T) {
-	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
-		b.begin(web(1, 1))
-		for n := range byte(200) {
-			b.Update(web(1, n+1))
-			pass(sweepAfter / 2)
-		}
-		if n := len(b.dp.Backends); n > 5 {
-			t.Errorf("%d backends are in the map, one is in use", n)
-		}
-	})
 }

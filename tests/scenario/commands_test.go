@@ -39,6 +39,11 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"ops": command(func(n *node, _ []string) (string, error) {
 		return strings.Join(append(n.dp.done(), ""), "\n"), nil
 	}),
+	// losses prints whose sockets were told that their backend is gone, since it
+	// was last asked.
+	"losses": command(func(n *node, _ []string) (string, error) {
+		return strings.Join(append(n.dp.toldLosses(), ""), "\n"), nil
+	}),
 	// problems prints the problems that are reported and not solved.
 	"problems": command(func(n *node, _ []string) (string, error) {
 		return strings.Join(append(n.problems(), ""), "\n"), nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	"github.com/headgate/headgate/pkg/plan"
@@ -18,6 +19,9 @@ func (m *memory) Content() (plan.Content, error) { return m.Model.Content(), nil
 func (m *memory) Reset() error                   { m.Model = plan.Model{}; return nil }
 func (m *memory) Reserve(plan.Sizes) error       { return nil }
 func (m *memory) Attach() error                  { return nil }
+func (m *memory) DestroySockets([]plan.Loss) error {
+	return nil
+}
 func (m *memory) Apply(ops []plan.Op) (int, error) {
 	for _, op := range ops {
 		m.Model.Apply(op)
@@ -36,6 +40,7 @@ type flaky struct {
 	chance *rand.Rand
 	ops    []string // done since done was last called
 	crash  int      // operations until nothing works any more, -1 for never
+	losses []string // told since toldLosses was last called
 	broken error    // how the maps contradicted themselves first
 }
 
@@ -90,6 +95,25 @@ func (f *flaky) Apply(ops []plan.Op) (int, error) {
 		f.look(op)
 	}
 	return len(ops), nil
+}
+
+func (f *flaky) DestroySockets(losses []plan.Loss) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, l := range losses {
+		f.losses = append(f.losses, fmt.Sprintf("%s by %s", l.Backend, l.Frontend))
+	}
+	return f.Datapath.DestroySockets(losses)
+}
+
+// toldLosses returns the losses told since it was last asked, sorted.
+func (f *flaky) toldLosses() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	losses := f.losses
+	f.losses = nil
+	slices.Sort(losses)
+	return losses
 }
 
 // done returns the operations done since it was last asked.

@@ -26,7 +26,7 @@ const DefaultRoot = "/sys/fs/bpf/headgate"
 // Config says what to load and where to put it.
 type Config struct {
 	Root    string // directory in a BPF file system, made if missing
-	Cgroup  string // cgroup2 directory whose sockets are balanced
+	Cgroup  string // cgroup2 directory whose sockets are balanced, or one with it as unified
 	Node    string // name of the node, for people
 	Version string // of headgate, for people
 	// Object is the compiled object; nil is the one built in.
@@ -78,6 +78,7 @@ func Open(cfg Config) (*Datapath, error) {
 	if cfg.Affinities == 0 {
 		cfg.Affinities = DefaultAffinities
 	}
+	cfg.Cgroup = unified(cfg.Cgroup)
 	d := &Datapath{cfg: cfg}
 	if err := d.open(); err != nil {
 		d.Close()

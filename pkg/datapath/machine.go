@@ -56,6 +56,9 @@ func checkMachine(cfg Config) error {
 	if err := checkFileSystem(cfg.Cgroup, unix.CGROUP2_SUPER_MAGIC); err != nil {
 		return fmt.Errorf("cgroup %s: %w: name a directory in a cgroup2 file system with --cgroup", cfg.Cgroup, err)
 	}
+	if err := mountBPF(cfg.Root); err != nil {
+		return err
+	}
 	return checkRoot(cfg.Root)
 }
 

@@ -139,10 +139,7 @@ func runIterators(iterators []*link.Iter) error {
 // keeps, with its cookie.
 func inNamespaces(do func(cookie uint64) error) error {
 	files, err := namespaceFiles()
-	if err != nil {
-		return err
-	}
-	var errs []error
+	errs := []error{err}
 	onLostThread(func() {
 		for _, file := range files {
 			errs = append(errs, enter(file, do))
@@ -193,10 +190,11 @@ func enter(file string, do func(cookie uint64) error) error {
 
 // namespaceFiles returns one file for every network namespace that can be
 // found: those of processes, and those that ip netns and container runtimes
-// mount.
+// mount. Beside an error there are those that were found.
 func namespaceFiles() ([]string, error) {
 	seen := map[uint64]bool{}
 	var out []string
+	hidden := 0
 	for _, pattern := range []string{"/proc/[0-9]*/ns/net", "/run/netns/*", "/var/run/docker/netns/*"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
@@ -204,12 +202,19 @@ func namespaceFiles() ([]string, error) {
 		}
 		for _, file := range files {
 			var s unix.Stat_t
-			if unix.Stat(file, &s) != nil || seen[s.Ino] {
+			err := unix.Stat(file, &s)
+			if errors.Is(err, unix.EACCES) {
+				hidden++
+			}
+			if err != nil || seen[s.Ino] {
 				continue
 			}
 			seen[s.Ino] = true
 			out = append(out, file)
 		}
 	}
-	return out, nil
+	if can, err := capable(unix.CAP_SYS_PTRACE); err != nil || can || hidden == 0 {
+		return out, err
+	}
+	return out, fmt.Errorf("the network namespaces of %d processes cannot be seen without CAP_SYS_PTRACE", hidden)
 }

@@ -50,8 +50,8 @@ func unescapeMount(s string) string {
 // checkMachine returns what keeps the datapath from being loaded, and what to
 // do about it.
 func checkMachine(cfg Config) error {
-	if os.Geteuid() != 0 {
-		return errors.New("not root: loading BPF programs needs CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN, run it with sudo")
+	if err := checkCapabilities(); err != nil {
+		return err
 	}
 	if err := checkFileSystem(cfg.Cgroup, unix.CGROUP2_SUPER_MAGIC); err != nil {
 		return fmt.Errorf("cgroup %s: %w: name a directory in a cgroup2 file system with --cgroup", cfg.Cgroup, err)
@@ -60,6 +60,33 @@ func checkMachine(cfg Config) error {
 		return err
 	}
 	return checkRoot(cfg.Root)
+}
+
+// checkCapabilities returns an error unless this process may do all that is to
+// be done. With CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON programs can be loaded
+// and attached. But then the next agent cannot read how pinned maps are laid out,
+// and forgets what sockets were promised, and no namespace of a pod can be
+// entered. For these the kernel asks CAP_SYS_ADMIN, which contains the others
+// (capabilities(7)).
+func checkCapabilities() error {
+	can, err := capable(unix.CAP_SYS_ADMIN)
+	if err != nil {
+		return err
+	}
+	if !can {
+		return errors.New("no CAP_SYS_ADMIN, which loading and reading back BPF programs needs: run it with sudo")
+	}
+	return nil
+}
+
+// capable says whether this thread has a capability, by its number below 32.
+func capable(number uint) (bool, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return false, fmt.Errorf("read the capabilities of this process: %w", err)
+	}
+	return data[0].Effective&(1<<number) != 0, nil
 }
 
 // checkRoot returns an error unless root is, or can be made, in a BPF file

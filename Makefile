@@ -66,6 +66,12 @@ test: ## Install what tests need and run all of them (root)
 	@$(GO) build ./...
 	@echo "run the tests"
 	@HEADGATE_REQUIRE_PRIVILEGED=1 $(GO) test -v -p 1 -count=1 -timeout 15m ./... | $(QUIETER)
+	@$(MAKE) --no-print-directory test-deploy
+
+.PHONY: test-deploy
+test-deploy: ## Render deploy/ as helm and kubectl do, and read it strictly
+	@echo "test deploy/ (the first run builds helm and kustomize)"
+	@cd tests/deploy && $(GO) test -v -count=1 ./... | $(QUIETER)
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no root
@@ -109,8 +115,8 @@ fences: ## Check who imports what, and how long files are
 .PHONY: lint
 lint: fences ## Run every linter
 	@echo "gofmt"; unformatted=$$(gofmt -l .); [[ -z $$unformatted ]] || { echo "not formatted, run make fmt: $$unformatted" >&2; exit 1; }
-	@echo "go mod tidy"; $(GO) mod tidy -diff
-	@echo "go vet"; $(GO) vet ./...
+	@echo "go mod tidy"; $(GO) mod tidy -diff; cd tests/deploy && $(GO) mod tidy -diff
+	@echo "go vet"; $(GO) vet ./...; cd tests/deploy && $(GO) vet ./...
 	@echo "staticcheck (the first run builds it)"; $(TOOL) staticcheck ./...
 	@echo "golangci-lint (the first run builds it)"; $(TOOL) golangci-lint run
 	@echo "clang-format"; $(if $(C_FILES),$(CLANG_FORMAT) --dry-run -Werror $(C_FILES),true)

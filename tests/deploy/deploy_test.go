@@ -1,0 +1,217 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// asBase are the values that say what the base says; all others are defaults.
+const asBase = `apiServers: ["https://set-api-servers.invalid:6443"]`
+
+func TestTheChartMeansWhatTheBaseMeans(t *testing.T) {
+	for _, tc := range []struct{ name, values, dir string }{
+		{"with default values", asBase, base},
+		{"with few capabilities", asBase + "\nprivileged: false", root + "/deploy/overlays/least-privilege"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			want, got := plain(t, mustBuild(t, tc.dir)), plain(t, mustRender(t, tc.values))
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("kustomize and helm (-kustomize +helm):\n%s", diff)
+			}
+			if len(want) != 5 {
+				t.Errorf("%d objects, want 5", len(want))
+			}
+		})
+	}
+}
+
+// plain leaves out what the tools themselves add: labels of Helm, the hash of a
+// configuration. A configuration is compared by its values.
+func plain(tb testing.TB, all objects) objects {
+	tb.Helper()
+	out := objects{}
+	for key, o := range all {
+		meta := o.(metav1.Object)
+		meta.SetLabels(ownLabels(meta.GetLabels()))
+		switch o := o.(type) {
+		case *appsv1.DaemonSet:
+			pod := &o.Spec.Template
+			pod.Labels, pod.Annotations = ownLabels(pod.Labels), nil
+			slices.SortFunc(pod.Spec.Containers[0].VolumeMounts, func(a, b corev1.VolumeMount) int { return strings.Compare(a.Name, b.Name) })
+			for _, v := range pod.Spec.Volumes {
+				if v.ConfigMap != nil {
+					v.ConfigMap.Name, _, _ = strings.Cut(v.ConfigMap.Name, "-")
+				}
+			}
+		case *corev1.ConfigMap:
+			o.Name, _, _ = strings.Cut(o.Name, "-")
+			o.Data = map[string]string{"headgate.yaml": fmt.Sprint(mustConfig(tb, o))}
+			key = "ConfigMap/" + o.Name
+		}
+		out[key] = o
+	}
+	return out
+}
+
+func ownLabels(all map[string]string) map[string]string {
+	return map[string]string{"app.kubernetes.io/name": all["app.kubernetes.io/name"]}
+}
+
+// mustConfig returns the flags that a ConfigMap sets.
+func mustConfig(tb testing.TB, c *corev1.ConfigMap) map[string]any {
+	tb.Helper()
+	flags := map[string]any{}
+	if err := yaml.UnmarshalStrict([]byte(c.Data["headgate.yaml"]), &flags); err != nil {
+		tb.Fatal(err)
+	}
+	return flags
+}
+
+func TestTheAgentMayReadFourKindsAndWriteEvents(t *testing.T) {
+	role := mustGet[*rbacv1.ClusterRole](t, mustBuild(t, base))
+	got := map[string]string{}
+	for _, rule := range role.Rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				got[strings.Trim(group+"/"+resource, "/")] = strings.Join(rule.Verbs, " ")
+			}
+		}
+	}
+	want := map[string]string{
+		"services":                        "list watch",
+		"discovery.k8s.io/endpointslices": "list watch",
+		"nodes":                           "get list watch",
+		"networking.k8s.io/servicecidrs":  "list watch",
+		"events":                          "create patch update",
+		"events.k8s.io/events":            "create patch update",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheConfigurationOnlySetsFlagsThatTheAgentHas(t *testing.T) {
+	help := mustHelp(t)
+	if !strings.Contains(help, " --api-servers ") {
+		t.Skip("the agent of this tree cannot watch the API: it has no --api-servers")
+	}
+	names := slices.Collect(maps.Keys(mustConfig(t, mustGet[*corev1.ConfigMap](t, mustBuild(t, base)))))
+	for _, name := range append(names, mustSchemaConfig(t)...) {
+		if !strings.Contains(help, " --"+name+" ") {
+			t.Errorf("headgate agent has no flag --%s", name)
+		}
+	}
+}
+
+// mustHelp returns what the agent says of its flags. It is run, not imported:
+// this module does not follow the product's dependencies.
+func mustHelp(tb testing.TB) string {
+	tb.Helper()
+	cmd := exec.Command("go", "run", "./cmd/headgate", "agent", "--help")
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		tb.Fatalf("headgate agent --help: %v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// mustSchemaConfig returns the flags that the chart's values may set.
+func mustSchemaConfig(tb testing.TB) []string {
+	tb.Helper()
+	data, err := os.ReadFile(filepath.Join(chart, "values.schema.json"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var schema struct {
+		Properties struct {
+			Config struct{ Properties map[string]any }
+		}
+	}
+	if err := json.Unmarshal(data, &schema); err != nil {
+		tb.Fatal(err)
+	}
+	if len(schema.Properties.Config.Properties) == 0 {
+		tb.Fatal("the schema knows no flags")
+	}
+	return slices.Sorted(maps.Keys(schema.Properties.Config.Properties))
+}
+
+func TestCleanupRunsOnEveryNodeAndTouchesNothingElse(t *testing.T) {
+	agent := mustGet[*appsv1.DaemonSet](t, mustBuild(t, base)).Spec.Template.Spec
+	all := mustBuild(t, root+"/deploy/cleanup")
+	cleanup := mustGet[*appsv1.DaemonSet](t, all).Spec.Template.Spec
+	if len(all) != 1 || *cleanup.AutomountServiceAccountToken {
+		t.Error("cleanup needs no rights at the API server")
+	}
+	type where struct {
+		Selector    map[string]string
+		Tolerations []corev1.Toleration
+		Image       string
+	}
+	if diff := cmp.Diff(where{agent.NodeSelector, agent.Tolerations, agent.Containers[0].Image},
+		where{cleanup.NodeSelector, cleanup.Tolerations, cleanup.InitContainers[0].Image}); diff != "" {
+		t.Errorf("nodes and image (-agent +cleanup):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"cleanup"}, cleanup.InitContainers[0].Args); diff != "" {
+		t.Errorf("arguments (-want +got):\n%s", diff)
+	}
+}
+
+func TestAnOverlayOfOnesOwnSaysWhereTheAPIServerIs(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range mustGuide(t, dir) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := mustBuild(t, dir)
+	config, ds := mustGet[*corev1.ConfigMap](t, all), mustGet[*appsv1.DaemonSet](t, all)
+	got := []any{mustConfig(t, config)["api-servers"], ds.Spec.Template.Spec.Volumes[0].ConfigMap.Name, ds.Spec.Template.Spec.Containers[0].Image}
+	want := []any{"https://192.0.2.1:6443,https://192.0.2.2:6443", config.Name, "registry.example.org/headgate:TAG"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("addresses, configuration, image (-want +got):\n%s", diff)
+	}
+}
+
+// mustGuide returns the files of an overlay that the guide shows, as they are in
+// a directory if the base is that of this repository. The first line of each
+// says its name.
+func mustGuide(tb testing.TB, dir string) map[string]string {
+	tb.Helper()
+	guide, err := os.ReadFile(root + "/docs/install.md")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	here, err := filepath.Abs(base)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if here, err = filepath.Rel(dir, here); err != nil {
+		tb.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, block := range strings.Split(string(guide), "```yaml\n# ")[1:] {
+		text, _, _ := strings.Cut(block, "```")
+		name := text[:strings.IndexAny(text, ":\n")]
+		files[name] = strings.Replace("# "+text, "github.com/headgate/headgate/deploy/base", here, 1)
+	}
+	if files["kustomization.yaml"] == "" || len(files) != 2 {
+		tb.Fatalf("the guide has the files %v", slices.Sorted(maps.Keys(files)))
+	}
+	return files
+}

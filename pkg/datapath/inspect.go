@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -255,12 +256,29 @@ func Cleanup(root string) error {
 		return err
 	}
 	defer f.Close()
-	// Removing the last pin of a link detaches it: first what sends clients to
-	// backends, so that nobody sees a backend as its peer.
+	// First what sends clients to backends, so that nobody sees a backend as
+	// its peer.
 	for _, h := range slices.Backward(hooks) {
-		if err := os.RemoveAll(filepath.Join(root, "links", h.program)); err != nil {
+		if err := detach(filepath.Join(root, "links", h.program)); err != nil {
 			return err
 		}
 	}
 	return os.RemoveAll(root)
+}
+
+// detach takes a pinned link out of force. Removing its last pin would do so
+// too, but some time later.
+func detach(pin string) error {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open pinned link %s: %w", pin, err)
+	}
+	defer l.Close()
+	if err := l.Detach(); err != nil {
+		return fmt.Errorf("detach %s: %w", pin, err)
+	}
+	return os.Remove(pin)
 }

@@ -115,7 +115,7 @@ func (d *Datapath) load(o *object, sizes plan.Sizes, from *mapSet) error {
 	}
 	d.programs.Close()
 	d.maps, d.programs = maps, programs
-	return d.takeAllPromises()
+	return nil
 }
 
 func (d *Datapath) takeAllPromises() error {
@@ -149,6 +149,9 @@ func (d *Datapath) take() error {
 // died during a replacement.
 func (d *Datapath) tidy() error {
 	d.maps.about.describe(d.cfg)
+	for _, h := range hooks {
+		_ = os.Remove(nextPin(d.path("links"), h))
+	}
 	return os.RemoveAll(d.path("next"))
 }
 
@@ -161,10 +164,7 @@ func (d *Datapath) Attach() error {
 	if err := d.maps.pin(d.path("next")); err != nil {
 		return err
 	}
-	if err := d.programs.attach(d.path("links"), d.cfg.Cgroup); err != nil {
-		return err
-	}
-	if err := d.takeAllPromises(); err != nil { // made until a moment ago
+	if err := d.attachPrograms(); err != nil {
 		return err
 	}
 	if err := swapDirs(d.path("next"), d.path("maps")); err != nil {
@@ -174,6 +174,27 @@ func (d *Datapath) Attach() error {
 	d.programs = nil
 	d.forgetOld()
 	return d.tidy()
+}
+
+// attachPrograms takes the promises of sockets along from program to program.
+// All the while what forgets the promises of closed sockets is in force for the
+// old maps as well, so that none comes along of a socket that is gone.
+func (d *Datapath) attachPrograms() error {
+	old, err := d.programs.attachRelease(d.path("links"), d.cfg.Cgroup)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	if err := d.takeAllPromises(); err != nil {
+		return err
+	}
+	if err := d.programs.attachOthers(d.path("links"), d.cfg.Cgroup); err != nil {
+		return err
+	}
+	if err := waitGrace(); err != nil { // until no old program makes promises
+		return err
+	}
+	return d.takeAllPromises()
 }
 
 // Reserve makes room for at least the given sizes. Where a map is too small,

@@ -13,13 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// hook is a program with where it attaches.
+type hook struct {
+	program string
+	attach  ebpf.AttachType
+}
+
 // hooks are the programs with where they attach, in the order in which they
 // come into force: what shows a frontend in place of a backend comes before
 // what sends anybody to a backend.
-var hooks = []struct {
-	program string
-	attach  ebpf.AttachType
-}{
+var hooks = []hook{
 	{"sock_release", ebpf.AttachCgroupInetSockRelease},
 	{"getpeername4", ebpf.AttachCgroupInet4GetPeername},
 	{"getpeername6", ebpf.AttachCgroupInet6GetPeername},
@@ -43,49 +46,86 @@ func (p *programSet) Close() {
 	}
 }
 
-// attach puts every program in force and pins its link below dir. A link that
-// is there already changes its program in one step.
-func (p *programSet) attach(dir, cgroup string) error {
+// attachRelease puts the program in force that forgets promises, and pins its
+// link below dir. It returns the link that was there, which stays in force until
+// it is closed; nil if there was none.
+func (p *programSet) attachRelease(dir, cgroup string) (*heldLink, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make %s: %w", dir, err)
+		return nil, fmt.Errorf("make %s: %w", dir, err)
 	}
-	for _, h := range hooks {
-		program := p.c.Programs[h.program]
-		if program == nil {
-			return fmt.Errorf("the object has no program %s", h.program)
-		}
-		if err := attachOne(filepath.Join(dir, h.program), cgroup, h.attach, program); err != nil {
+	h := hooks[0]
+	old, err := link.LoadPinnedLink(filepath.Join(dir, h.program), nil)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("attach %s to %s: %w", h.program, cgroup, err)
+	}
+	held := &heldLink{old}
+	if err := p.attachNew(dir, cgroup, h); err != nil {
+		held.Close()
+		return nil, fmt.Errorf("attach %s to %s: %w", h.program, cgroup, err)
+	}
+	return held, nil
+}
+
+// heldLink is a link that has no pin any more.
+type heldLink struct{ link link.Link }
+
+// Close puts the program of the link out of force.
+func (l *heldLink) Close() {
+	if l.link != nil {
+		l.link.Close()
+	}
+}
+
+// attachOthers puts the other programs in force and pins their links below dir.
+// A link that is there already changes its program in one step.
+func (p *programSet) attachOthers(dir, cgroup string) error {
+	for _, h := range hooks[1:] {
+		if err := p.attachOne(dir, cgroup, h); err != nil {
 			return fmt.Errorf("attach %s to %s: %w", h.program, cgroup, err)
 		}
 	}
 	return nil
 }
 
-func attachOne(pin, cgroup string, attach ebpf.AttachType, program *ebpf.Program) error {
-	old, err := link.LoadPinnedLink(pin, nil)
+func (p *programSet) attachOne(dir, cgroup string, h hook) error {
+	old, err := link.LoadPinnedLink(filepath.Join(dir, h.program), nil)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return err
 	default:
 		defer old.Close()
-		if isAttachedTo(old, cgroup) {
-			return old.Update(program)
+		if isAttachedTo(old, cgroup) && p.c.Programs[h.program] != nil {
+			return old.Update(p.c.Programs[h.program])
 		}
 	}
-	l, err := link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: attach, Program: program})
+	return p.attachNew(dir, cgroup, h)
+}
+
+// attachNew attaches a program beside what there is, and pins its link in the
+// place of that.
+func (p *programSet) attachNew(dir, cgroup string, h hook) error {
+	program := p.c.Programs[h.program]
+	if program == nil {
+		return errors.New("the object has no such program")
+	}
+	l, err := link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: h.attach, Program: program})
 	if err != nil {
 		return err
 	}
 	defer l.Close()
 	// Pinned beside and moved over: at no time is neither link there.
-	next := pin + "_next" // a BPF file system takes no dots
-	_ = os.Remove(next)   // of a process that died here
+	next := nextPin(dir, h)
+	_ = os.Remove(next) // of a process that died here
 	if err := l.Pin(next); err != nil {
 		return err
 	}
-	return os.Rename(next, pin)
+	return os.Rename(next, filepath.Join(dir, h.program))
 }
+
+// nextPin is where a link is pinned that is to take the place of another. A BPF
+// file system takes no dots in names.
+func nextPin(dir string, h hook) string { return filepath.Join(dir, h.program+"_next") }
 
 // isAttachedTo says whether a link is attached to the cgroup at a path.
 func isAttachedTo(l link.Link, cgroup string) bool {

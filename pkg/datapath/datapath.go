@@ -149,8 +149,8 @@ func (d *Datapath) take() error {
 // died during a replacement.
 func (d *Datapath) tidy() error {
 	d.maps.about.describe(d.cfg)
-	for _, h := range hooks {
-		_ = os.Remove(nextPin(d.path("links"), h))
+	if err := removeStrays(d.path("links")); err != nil {
+		return err
 	}
 	return os.RemoveAll(d.path("next"))
 }
@@ -177,14 +177,13 @@ func (d *Datapath) Attach() error {
 }
 
 // attachPrograms takes the promises of sockets along from program to program.
-// All the while what forgets the promises of closed sockets is in force for the
-// old maps as well, so that none comes along of a socket that is gone.
+// All the while those that show promises, and forget the ones of closed
+// sockets, are in force for the old maps as well: no socket sees a backend, and
+// no promise comes along of a socket that is gone.
 func (d *Datapath) attachPrograms() error {
-	old, err := d.programs.attachRelease(d.path("links"), d.cfg.Cgroup)
-	if err != nil {
+	if err := d.programs.attachKeepers(d.path("links"), d.cfg.Cgroup); err != nil {
 		return err
 	}
-	defer old.Close()
 	if err := d.takeAllPromises(); err != nil {
 		return err
 	}

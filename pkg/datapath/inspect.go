@@ -263,22 +263,8 @@ func Cleanup(root string) error {
 			return err
 		}
 	}
+	if err := removeStrays(filepath.Join(root, "links")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	return os.RemoveAll(root)
-}
-
-// detach takes a pinned link out of force. Removing its last pin would do so
-// too, but some time later.
-func detach(pin string) error {
-	l, err := link.LoadPinnedLink(pin, nil)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("open pinned link %s: %w", pin, err)
-	}
-	defer l.Close()
-	if err := l.Detach(); err != nil {
-		return fmt.Errorf("detach %s: %w", pin, err)
-	}
-	return os.Remove(pin)
 }

@@ -46,40 +46,29 @@ func (p *programSet) Close() {
 	}
 }
 
-// attachRelease puts the program in force that forgets promises, and pins its
-// link below dir. It returns the link that was there, which stays in force until
-// it is closed; nil if there was none.
-func (p *programSet) attachRelease(dir, cgroup string) (*heldLink, error) {
+// keepers is how many of the hooks, from the first, only look after promises
+// that were made.
+const keepers = 5
+
+// attachKeepers puts the programs in force that look after promises, and pins
+// their links below dir. Those that were there stay in force beside them, until
+// removeStrays.
+func (p *programSet) attachKeepers(dir, cgroup string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make %s: %w", dir, err)
+		return fmt.Errorf("make %s: %w", dir, err)
 	}
-	h := hooks[0]
-	old, err := link.LoadPinnedLink(filepath.Join(dir, h.program), nil)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("attach %s to %s: %w", h.program, cgroup, err)
+	for _, h := range hooks[:keepers] {
+		if err := p.attachNew(dir, cgroup, h); err != nil {
+			return fmt.Errorf("attach %s to %s: %w", h.program, cgroup, err)
+		}
 	}
-	held := &heldLink{old}
-	if err := p.attachNew(dir, cgroup, h); err != nil {
-		held.Close()
-		return nil, fmt.Errorf("attach %s to %s: %w", h.program, cgroup, err)
-	}
-	return held, nil
-}
-
-// heldLink is a link that has no pin any more.
-type heldLink struct{ link link.Link }
-
-// Close puts the program of the link out of force.
-func (l *heldLink) Close() {
-	if l.link != nil {
-		l.link.Close()
-	}
+	return nil
 }
 
 // attachOthers puts the other programs in force and pins their links below dir.
 // A link that is there already changes its program in one step.
 func (p *programSet) attachOthers(dir, cgroup string) error {
-	for _, h := range hooks[1:] {
+	for _, h := range hooks[keepers:] {
 		if err := p.attachOne(dir, cgroup, h); err != nil {
 			return fmt.Errorf("attach %s to %s: %w", h.program, cgroup, err)
 		}
@@ -103,7 +92,7 @@ func (p *programSet) attachOne(dir, cgroup string, h hook) error {
 }
 
 // attachNew attaches a program beside what there is, and pins its link in the
-// place of that.
+// place of that, which is moved aside.
 func (p *programSet) attachNew(dir, cgroup string, h hook) error {
 	program := p.c.Programs[h.program]
 	if program == nil {
@@ -114,18 +103,70 @@ func (p *programSet) attachNew(dir, cgroup string, h hook) error {
 		return err
 	}
 	defer l.Close()
-	// Pinned beside and moved over: at no time is neither link there.
-	next := nextPin(dir, h)
+	pin, next := filepath.Join(dir, h.program), filepath.Join(dir, h.program+"_next")
 	_ = os.Remove(next) // of a process that died here
 	if err := l.Pin(next); err != nil {
 		return err
 	}
-	return os.Rename(next, filepath.Join(dir, h.program))
+	if err := moveAside(pin); err != nil {
+		return err
+	}
+	return os.Rename(next, pin)
 }
 
-// nextPin is where a link is pinned that is to take the place of another. A BPF
-// file system takes no dots in names.
-func nextPin(dir string, h hook) string { return filepath.Join(dir, h.program+"_next") }
+// moveAside gives the pin of a link a name that no other has, so that it stays
+// in force until removeStrays, even if this process dies.
+func moveAside(pin string) error {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return err
+	}
+	// A BPF file system takes no dots in names.
+	return os.Rename(pin, fmt.Sprintf("%s_%d", pin, info.ID))
+}
+
+// removeStrays puts the links out of force that are pinned below dir but belong
+// to no hook: those that were moved aside, now or by a process that died.
+func removeStrays(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if slices.ContainsFunc(hooks, func(h hook) bool { return h.program == e.Name() }) {
+			continue
+		}
+		if err := detach(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// detach takes a pinned link out of force. Removing its last pin would do so
+// too, but some time later.
+func detach(pin string) error {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open pinned link %s: %w", pin, err)
+	}
+	defer l.Close()
+	if err := l.Detach(); err != nil {
+		return fmt.Errorf("detach %s: %w", pin, err)
+	}
+	return os.Remove(pin)
+}
 
 // isAttachedTo says whether a link is attached to the cgroup at a path.
 func isAttachedTo(l link.Link, cgroup string) bool {

@@ -27,6 +27,17 @@ type load struct {
 // mustLoad begins to connect, and stops with the test at the latest.
 func mustLoad(tb testing.TB, k kind, to netip.AddrPort, backends ...*backend) *load {
 	tb.Helper()
+	return mustLoadOf(tb, time.Millisecond, k, to, backends...)
+}
+
+// mustHammer is a load as fast as it goes.
+func mustHammer(tb testing.TB, k kind, to netip.AddrPort, backends ...*backend) *load {
+	tb.Helper()
+	return mustLoadOf(tb, time.Nanosecond, k, to, backends...)
+}
+
+func mustLoadOf(tb testing.TB, pause time.Duration, k kind, to netip.AddrPort, backends ...*backend) *load {
+	tb.Helper()
 	l := &load{tb: tb, answers: map[string]int{}}
 	l.want(backends...)
 	quit, over := make(chan struct{}), make(chan struct{})
@@ -34,7 +45,7 @@ func mustLoad(tb testing.TB, k kind, to netip.AddrPort, backends ...*backend) *l
 	tb.Cleanup(l.stop)
 	go func() {
 		defer close(over)
-		pace := time.NewTicker(time.Millisecond)
+		pace := time.NewTicker(pause)
 		defer pace.Stop()
 		for {
 			select {

@@ -55,6 +55,33 @@ func TestKillingTheAgentBreaksNoConnection(t *testing.T) {
 	}
 }
 
+// Every start is a replacement, and most die on the way: the later the longer
+// they may live.
+func TestKillingTheAgentDuringAReplacementBreaksNoConnection(t *testing.T) {
+	a, web, _ := mustWeb(t)
+	a.start()
+	open, _ := dialTCP(t, inet, at(webVIP))
+	l := mustHammer(t, inet, at(webVIP), web...)
+	finished := 0
+	for i := range 40 {
+		a.kill()
+		a.promises ^= 1<<12 | 1<<13
+		a.launch()
+		select {
+		case <-a.ready:
+			finished++
+		case <-time.After(time.Duration(i) * 5 * time.Millisecond):
+		}
+	}
+	a.kill()
+	a.start()
+	l.await(100)
+	l.wantNoFailure()
+	open.wantPeer(at(webVIP), "after all that")
+	wantTidy(t, &node{tb: t, cfg: datapath.Config{Root: a.root}})
+	t.Logf("%d of 40 agents came to the end", finished)
+}
+
 func TestWhatVanishedWhileTheAgentWasDeadGoesAtItsRestart(t *testing.T) {
 	a, web, shop := mustWeb(t)
 	a.start()

@@ -51,13 +51,16 @@ type agent struct {
 	cgroup string
 	cmd    *exec.Cmd
 	log    *lockedBuffer
+	// promises is a knob, a change of which makes the next start a replacement.
+	promises int
+	ready    chan struct{} // closed when everything the agent read is in force
 }
 
 // mustAgent prepares an agent with manifests, by file name, but does not start
 // it.
 func mustAgent(tb testing.TB, manifests map[string]string) *agent {
 	tb.Helper()
-	a := &agent{tb: tb, dir: tb.TempDir(), root: testenv.BPFRoot(tb), cgroup: testenv.Cgroup(tb), log: &lockedBuffer{}}
+	a := &agent{tb: tb, dir: tb.TempDir(), root: testenv.BPFRoot(tb), cgroup: testenv.Cgroup(tb), log: &lockedBuffer{}, promises: 1 << 12}
 	var err error
 	if a.binary, err = agentBinary(); err != nil {
 		tb.Fatal(err)
@@ -96,8 +99,19 @@ func (a *agent) remove(name string) {
 // start starts the agent and waits until everything it read is in force.
 func (a *agent) start() {
 	a.tb.Helper()
-	a.cmd = exec.Command(a.binary, "agent", "--manifests", a.dir, "--node-name", "node-a",
-		"--cgroup", a.cgroup, "--bpf-root", a.root, "--promises", "4096", "--log-format", "json")
+	a.launch()
+	select {
+	case <-a.ready:
+	case <-time.After(time.Minute):
+		a.tb.Fatal("the agent is not ready after a minute")
+	}
+}
+
+// launch starts the agent.
+func (a *agent) launch() {
+	a.tb.Helper()
+	a.cmd = exec.Command(a.binary, "agent", "--manifests", a.dir, "--node-name", "node-a", "--cgroup", a.cgroup,
+		"--bpf-root", a.root, "--promises", fmt.Sprint(a.promises), "--log-format", "json")
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := a.cmd.StderrPipe()
 	if err != nil {
@@ -107,6 +121,7 @@ func (a *agent) start() {
 		a.tb.Fatal(err)
 	}
 	ready := make(chan struct{})
+	a.ready = ready
 	go func() {
 		lines := bufio.NewScanner(stderr)
 		for lines.Scan() {
@@ -116,11 +131,6 @@ func (a *agent) start() {
 			}
 		}
 	}()
-	select {
-	case <-ready:
-	case <-time.After(time.Minute):
-		a.tb.Fatal("the agent is not ready after a minute")
-	}
 }
 
 // kill ends the agent as kill -9 does.

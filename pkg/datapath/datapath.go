@@ -6,7 +6,8 @@
 // Below the directory Config.Root, in a BPF file system, stand
 //
 //	maps/NAME   the maps in use
-//	links/NAME  the programs, attached to a cgroup
+//	links/NAME  the programs, attached to a cgroup; NAME_ID while a replacement
+//	            is on its way, those that it will put out of force at its end
 //	next/NAME   the maps of a replacement on its way, or of one that died
 package datapath
 

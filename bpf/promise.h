@@ -27,10 +27,11 @@ static __always_inline struct promise *slot_promise(__u64 cookie)
 	return slot && slot->owner == cookie ? &slot->promise : NULL;
 }
 
+/* A broken promise is about no frontend, but still about its backend. */
 static __always_inline bool promises_frontend(const struct promise *p,
 					      const struct addr_port *frontend)
 {
-	return same_addr_port(&p->frontend, frontend);
+	return p->backend_id && same_addr_port(&p->frontend, frontend);
 }
 
 static __always_inline bool promises_backend(const struct promise *p,
@@ -39,7 +40,7 @@ static __always_inline bool promises_backend(const struct promise *p,
 	return same_addr_port(&p->backend, backend);
 }
 
-/* The promise of a socket about a frontend, or NULL. */
+/* The promise of a socket about a frontend, or NULL: there is one at most. */
 static __always_inline struct promise *
 promise_about_frontend(struct bpf_sock_addr *ctx, __u64 cookie,
 		       const struct addr_port *frontend)
@@ -103,6 +104,13 @@ static __always_inline void store_promise(struct bpf_sock_addr *ctx,
 	stored->next = i + 1;
 }
 
+/* Drops what was kept with the socket itself; for most there is nothing. */
+static __always_inline void forget_stored(struct bpf_sock_addr *ctx)
+{
+	if (bpf_sk_storage_get(&stored_promises, ctx->sk, NULL, 0))
+		bpf_sk_storage_delete(&stored_promises, ctx->sk);
+}
+
 /* Claims the slot of a socket; false if another socket has it. */
 static __always_inline bool claim_slot(struct promise_slot *slot, __u64 cookie)
 {
@@ -118,10 +126,12 @@ static __always_inline void keep_promise(struct bpf_sock_addr *ctx,
 	__u64 cookie = bpf_get_socket_cookie(ctx);
 	struct promise_slot *slot = promise_slot_of(cookie);
 
-	if (slot && claim_slot(slot, cookie))
+	if (slot && claim_slot(slot, cookie)) {
 		slot->promise = *p;
-	else
-		store_promise(ctx, p);
+		return;
+	}
+	forget_stored(ctx);
+	store_promise(ctx, p);
 }
 
 /*
@@ -140,6 +150,12 @@ static __always_inline void keep_another_promise(struct bpf_sock_addr *ctx,
 		store_promise(ctx, p);
 }
 
+/* The Service has lost the backend. Late answers of it may still come. */
+static __always_inline void break_promise(struct promise *p)
+{
+	p->backend_id = 0;
+}
+
 /* The socket is gone, and its promise with it. */
 static __always_inline void forget_promise(__u64 cookie)
 {
@@ -147,4 +163,14 @@ static __always_inline void forget_promise(__u64 cookie)
 
 	if (slot && slot->owner == cookie)
 		slot->owner = 0;
+}
+
+/*
+ * The socket connects elsewhere. Were it to a backend that it had been promised
+ * before, it would still be shown the frontend.
+ */
+static __always_inline void forget_promises(struct bpf_sock_addr *ctx)
+{
+	forget_promise(bpf_get_socket_cookie(ctx));
+	forget_stored(ctx);
 }

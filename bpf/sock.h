@@ -105,10 +105,11 @@ static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
 	struct choice choice;
 	enum verdict v;
 
-	if ((v = socket_frontend(ctx, to, &frontend)) != VERDICT_CONTINUE) {
-		forget_promise(bpf_get_socket_cookie(ctx));
+	v = socket_frontend(ctx, to, &frontend);
+	if (v == VERDICT_PASS)
+		forget_promises(ctx);
+	if (v != VERDICT_CONTINUE)
 		return v;
-	}
 	if ((v = socket_backend(ctx, to, frontend, &choice)) !=
 	    VERDICT_CONTINUE)
 		return v;
@@ -153,6 +154,8 @@ static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 		*to = p->backend;
 		return VERDICT_CONTINUE;
 	}
+	if (p)
+		break_promise(p);
 	if ((v = socket_backend(ctx, to, frontend, &choice)) !=
 	    VERDICT_CONTINUE)
 		return v;

@@ -6,7 +6,8 @@
 // Below the directory Config.Root, in a BPF file system, stand
 //
 //	maps/NAME   the maps in use
-//	links/NAME  the programs, attached to a cgroup
+//	links/NAME  the programs, attached to a cgroup; NAME_ID while a replacement
+//	            is on its way, those that it will put out of force at its end
 //	next/NAME   the maps of a replacement on its way, or of one that died
 package datapath
 
@@ -116,7 +117,7 @@ func (d *Datapath) load(o *object, sizes plan.Sizes, from *mapSet) error {
 	}
 	d.programs.Close()
 	d.maps, d.programs = maps, programs
-	return d.takeAllPromises()
+	return nil
 }
 
 func (d *Datapath) takeAllPromises() error {
@@ -150,6 +151,9 @@ func (d *Datapath) take() error {
 // died during a replacement.
 func (d *Datapath) tidy() error {
 	d.maps.about.describe(d.cfg)
+	if err := removeStrays(d.path("links")); err != nil {
+		return err
+	}
 	return os.RemoveAll(d.path("next"))
 }
 
@@ -162,10 +166,7 @@ func (d *Datapath) Attach() error {
 	if err := d.maps.pin(d.path("next")); err != nil {
 		return err
 	}
-	if err := d.programs.attach(d.path("links"), d.cfg.Cgroup); err != nil {
-		return err
-	}
-	if err := d.takeAllPromises(); err != nil { // made until a moment ago
+	if err := d.attachPrograms(); err != nil {
 		return err
 	}
 	if err := swapDirs(d.path("next"), d.path("maps")); err != nil {
@@ -175,6 +176,26 @@ func (d *Datapath) Attach() error {
 	d.programs = nil
 	d.forgetOld()
 	return d.tidy()
+}
+
+// attachPrograms takes the promises of sockets along from program to program.
+// All the while those that show promises, and forget the ones of closed
+// sockets, are in force for the old maps as well: no socket sees a backend, and
+// no promise comes along of a socket that is gone.
+func (d *Datapath) attachPrograms() error {
+	if err := d.programs.attachKeepers(d.path("links"), d.cfg.Cgroup); err != nil {
+		return err
+	}
+	if err := d.takeAllPromises(); err != nil {
+		return err
+	}
+	if err := d.programs.attachOthers(d.path("links"), d.cfg.Cgroup); err != nil {
+		return err
+	}
+	if err := waitGrace(); err != nil { // until no old program makes promises
+		return err
+	}
+	return d.takeAllPromises()
 }
 
 // Reserve makes room for at least the given sizes. Where a map is too small,

@@ -164,8 +164,7 @@ func TestASecondAgentIsRefused(t *testing.T) {
 	if !errors.Is(err, datapath.ErrBusy) || !strings.Contains(err.Error(), cfg.Root) {
 		t.Errorf("a second open says %v", err)
 	}
-	other := cfg
-	other.Root += "-other"
+	other := config(t)
 	if _, err := datapath.Open(other); !errors.Is(err, datapath.ErrBusy) || !strings.Contains(err.Error(), cfg.Cgroup) {
 		t.Errorf("a second open for the same cgroup says %v", err)
 	}

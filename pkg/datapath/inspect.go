@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -255,12 +256,15 @@ func Cleanup(root string) error {
 		return err
 	}
 	defer f.Close()
-	// Removing the last pin of a link detaches it: first what sends clients to
-	// backends, so that nobody sees a backend as its peer.
+	// First what sends clients to backends, so that nobody sees a backend as
+	// its peer.
 	for _, h := range slices.Backward(hooks) {
-		if err := os.RemoveAll(filepath.Join(root, "links", h.program)); err != nil {
+		if err := detach(filepath.Join(root, "links", h.program)); err != nil {
 			return err
 		}
+	}
+	if err := removeStrays(filepath.Join(root, "links")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return os.RemoveAll(root)
 }

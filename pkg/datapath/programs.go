@@ -13,13 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// hook is a program with where it attaches.
+type hook struct {
+	program string
+	attach  ebpf.AttachType
+}
+
 // hooks are the programs with where they attach, in the order in which they
 // come into force: what shows a frontend in place of a backend comes before
 // what sends anybody to a backend.
-var hooks = []struct {
-	program string
-	attach  ebpf.AttachType
-}{
+var hooks = []hook{
 	{"sock_release", ebpf.AttachCgroupInetSockRelease},
 	{"getpeername4", ebpf.AttachCgroupInet4GetPeername},
 	{"getpeername6", ebpf.AttachCgroupInet6GetPeername},
@@ -43,48 +46,126 @@ func (p *programSet) Close() {
 	}
 }
 
-// attach puts every program in force and pins its link below dir. A link that
-// is there already changes its program in one step.
-func (p *programSet) attach(dir, cgroup string) error {
+// keepers is how many of the hooks, from the first, only look after promises
+// that were made.
+const keepers = 5
+
+// attachKeepers puts the programs in force that look after promises, and pins
+// their links below dir. Those that were there stay in force beside them, until
+// removeStrays.
+func (p *programSet) attachKeepers(dir, cgroup string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make %s: %w", dir, err)
 	}
-	for _, h := range hooks {
-		program := p.c.Programs[h.program]
-		if program == nil {
-			return fmt.Errorf("the object has no program %s", h.program)
-		}
-		if err := attachOne(filepath.Join(dir, h.program), cgroup, h.attach, program); err != nil {
+	for _, h := range hooks[:keepers] {
+		if err := p.attachNew(dir, cgroup, h); err != nil {
 			return fmt.Errorf("attach %s to %s: %w", h.program, cgroup, err)
 		}
 	}
 	return nil
 }
 
-func attachOne(pin, cgroup string, attach ebpf.AttachType, program *ebpf.Program) error {
-	old, err := link.LoadPinnedLink(pin, nil)
+// attachOthers puts the other programs in force and pins their links below dir.
+// A link that is there already changes its program in one step.
+func (p *programSet) attachOthers(dir, cgroup string) error {
+	for _, h := range hooks[keepers:] {
+		if err := p.attachOne(dir, cgroup, h); err != nil {
+			return fmt.Errorf("attach %s to %s: %w", h.program, cgroup, err)
+		}
+	}
+	return nil
+}
+
+func (p *programSet) attachOne(dir, cgroup string, h hook) error {
+	old, err := link.LoadPinnedLink(filepath.Join(dir, h.program), nil)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return err
 	default:
 		defer old.Close()
-		if isAttachedTo(old, cgroup) {
-			return old.Update(program)
+		if isAttachedTo(old, cgroup) && p.c.Programs[h.program] != nil {
+			return old.Update(p.c.Programs[h.program])
 		}
 	}
-	l, err := link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: attach, Program: program})
+	return p.attachNew(dir, cgroup, h)
+}
+
+// attachNew attaches a program beside what there is, and pins its link in the
+// place of that, which is moved aside.
+func (p *programSet) attachNew(dir, cgroup string, h hook) error {
+	program := p.c.Programs[h.program]
+	if program == nil {
+		return errors.New("the object has no such program")
+	}
+	l, err := link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: h.attach, Program: program})
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	// Pinned beside and moved over: at no time is neither link there.
-	next := pin + "_next" // a BPF file system takes no dots
-	_ = os.Remove(next)   // of a process that died here
+	pin, next := filepath.Join(dir, h.program), filepath.Join(dir, h.program+"_next")
+	_ = os.Remove(next) // of a process that died here
 	if err := l.Pin(next); err != nil {
 		return err
 	}
+	if err := moveAside(pin); err != nil {
+		return err
+	}
 	return os.Rename(next, pin)
+}
+
+// moveAside gives the pin of a link a name that no other has, so that it stays
+// in force until removeStrays, even if this process dies.
+func moveAside(pin string) error {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return err
+	}
+	// A BPF file system takes no dots in names.
+	return os.Rename(pin, fmt.Sprintf("%s_%d", pin, info.ID))
+}
+
+// removeStrays puts the links out of force that are pinned below dir but belong
+// to no hook: those that were moved aside, now or by a process that died.
+func removeStrays(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if slices.ContainsFunc(hooks, func(h hook) bool { return h.program == e.Name() }) {
+			continue
+		}
+		if err := detach(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// detach takes a pinned link out of force. Removing its last pin would do so
+// too, but some time later.
+func detach(pin string) error {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open pinned link %s: %w", pin, err)
+	}
+	defer l.Close()
+	if err := l.Detach(); err != nil {
+		return fmt.Errorf("detach %s: %w", pin, err)
+	}
+	return os.Remove(pin)
 }
 
 // isAttachedTo says whether a link is attached to the cgroup at a path.

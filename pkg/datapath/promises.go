@@ -31,21 +31,40 @@ func (d *Datapath) takePromises(from *mapSet) error {
 	key, value := make([]byte, c.oldKey), make([]byte, c.oldValue)
 	entries := old.Iterate()
 	for entries.Next(&key, &value) {
-		b := apply(c.value, value, c.newValue)
-		takePromise(slots, (*headgatePromiseSlot)(unsafe.Pointer(&b[0])))
+		p := c.promise(value)
+		if !takePromise(slots, p) {
+			continue
+		}
+		// The socket may have been closed just before its promise arrived.
+		if err := old.Lookup(key, &value); err != nil {
+			return err
+		}
+		if c.promise(value).Owner != p.Owner {
+			dropPromise(slots, p.Owner)
+		}
 	}
 	return entries.Err()
 }
 
-// takePromise puts a promise where its socket looks for it, if that is free.
-func takePromise(slots *mapping[headgatePromiseSlot], p *headgatePromiseSlot) {
-	if p.Owner == 0 {
-		return
-	}
+// promise reads an element of an older promises map.
+func (c *conversion) promise(old []byte) headgatePromiseSlot {
+	b := apply(c.value, old, c.newValue)
+	return *(*headgatePromiseSlot)(unsafe.Pointer(&b[0]))
+}
+
+// takePromise puts a promise where its socket looks for it; false if that is
+// taken, or there is no promise.
+func takePromise(slots *mapping[headgatePromiseSlot], p headgatePromiseSlot) bool {
 	at := slots.at(uint32(p.Owner) & (slots.len - 1))
-	if atomic.CompareAndSwapUint64(&at.Owner, 0, p.Owner) {
-		at.Promise = p.Promise
+	if p.Owner == 0 || !atomic.CompareAndSwapUint64(&at.Owner, 0, p.Owner) {
+		return false
 	}
+	at.Promise = p.Promise
+	return true
+}
+
+func dropPromise(slots *mapping[headgatePromiseSlot], owner uint64) {
+	atomic.CompareAndSwapUint64(&slots.at(uint32(owner)&(slots.len-1)).Owner, owner, 0)
 }
 
 // openUnfinished opens the promises of a replacement that did not come to its

@@ -82,13 +82,19 @@ func outer() (int, error) {
 	return 0, err
 }
 
-// inner sets up what is private to this process, and runs the tests.
+// inner sets up what is private to this process, runs the tests, and fails if
+// they leave anything behind.
 func inner(m *testing.M) int {
 	if err := prepare(); err != nil {
 		fmt.Fprintln(os.Stderr, "testenv:", err)
 		return 1
 	}
-	return m.Run()
+	code := m.Run()
+	for _, l := range leaks() {
+		fmt.Fprintln(os.Stderr, "testenv: left behind:", l)
+		code = max(code, 1)
+	}
+	return code
 }
 
 func prepare() error {
@@ -173,7 +179,8 @@ func AddAddress(tb testing.TB, address string) {
 		}
 	}
 	tb.Cleanup(func() {
-		if err := netlink.AddrDel(lo, a); err != nil {
+		err := netlink.AddrDel(lo, a)
+		if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) { // given twice
 			tb.Errorf("remove address %s: %v", address, err)
 		}
 	})

@@ -1,0 +1,240 @@
+package netns_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/google/go-cmp/cmp"
+)
+
+// replaceOrder is the order in which programs are replaced; the first five stay
+// in force beside their successors.
+var replaceOrder = []string{
+	"sock_release", "getpeername4", "getpeername6", "recvmsg4", "recvmsg6", "sendmsg4", "sendmsg6", "connect4", "connect6",
+}
+
+const keepers = 5
+
+// generation is a set of maps and programs.
+type generation struct {
+	maps     map[string]*ebpf.Map
+	programs map[string]*ebpf.Program
+}
+
+// generation returns what is in force.
+func (n *node) generation() generation {
+	n.tb.Helper()
+	g := generation{map[string]*ebpf.Map{}, map[string]*ebpf.Program{}}
+	entries, err := os.ReadDir(n.path("maps"))
+	if err != nil {
+		n.tb.Fatal(err)
+	}
+	for _, e := range entries {
+		g.maps[e.Name()] = mustPinned(n.tb, n.path("maps", e.Name()))
+	}
+	for name, id := range n.inForce() {
+		p, err := ebpf.NewProgramFromID(id)
+		if err != nil {
+			n.tb.Fatal(err)
+		}
+		n.tb.Cleanup(func() { p.Close() })
+		g.programs[name] = p
+	}
+	return g
+}
+
+func (n *node) path(elements ...string) string {
+	return filepath.Join(append([]string{n.cfg.Root}, elements...)...)
+}
+
+// pin pins the maps of a generation, or the first few of them, in place of what
+// is in a directory.
+func (n *node) pin(g generation, dir string, most int) {
+	n.tb.Helper()
+	if err := os.RemoveAll(n.path(dir)); err != nil {
+		n.tb.Fatal(err)
+	}
+	if most == 0 {
+		return
+	}
+	if err := os.Mkdir(n.path(dir), 0o700); err != nil {
+		n.tb.Fatal(err)
+	}
+	for name, m := range g.maps {
+		if most--; most < 0 {
+			return
+		}
+		c, err := m.Clone()
+		if err != nil {
+			n.tb.Fatal(err)
+		}
+		if err := c.Pin(n.path(dir, name)); err != nil {
+			n.tb.Fatal(err)
+		}
+		c.Close()
+	}
+}
+
+// attach pins a link of a program under a name of its own.
+func (n *node) attach(hook string, p *ebpf.Program, name string) {
+	n.tb.Helper()
+	info, err := p.Info()
+	if err != nil {
+		n.tb.Fatal(err)
+	}
+	l, err := link.AttachCgroup(link.CgroupOptions{Path: n.cfg.Cgroup, Attach: attachTypes[hook], Program: p})
+	if err != nil {
+		n.tb.Fatalf("attach %s as %s: %v", info.Name, name, err)
+	}
+	defer l.Close()
+	if err := l.Pin(n.path("links", name)); err != nil {
+		n.tb.Fatal(err)
+	}
+}
+
+var attachTypes = map[string]ebpf.AttachType{
+	"sock_release": ebpf.AttachCgroupInetSockRelease,
+	"getpeername4": ebpf.AttachCgroupInet4GetPeername, "getpeername6": ebpf.AttachCgroupInet6GetPeername,
+	"recvmsg4": ebpf.AttachCGroupUDP4Recvmsg, "recvmsg6": ebpf.AttachCGroupUDP6Recvmsg,
+	"sendmsg4": ebpf.AttachCGroupUDP4Sendmsg, "sendmsg6": ebpf.AttachCGroupUDP6Sendmsg,
+	"connect4": ebpf.AttachCGroupInet4Connect, "connect6": ebpf.AttachCGroupInet6Connect,
+}
+
+// crash is a state in which a process that replaces one generation by another
+// can die.
+type crash struct {
+	name     string
+	next     int  // maps pinned in next
+	replaced int  // programs replaced
+	leftover bool // the link of one more program is attached, but not in its place
+	missing  bool // the link of one more program has been moved aside, and none is in its place
+	swapped  bool // the directories of maps have been swapped
+}
+
+// crashes are all such states.
+func crashes(maps int) []crash {
+	out := []crash{
+		{name: "before anything"},
+		{name: "with some maps pinned", next: maps / 2},
+		{name: "with all directories swapped", next: maps, replaced: len(replaceOrder), swapped: true},
+		{name: "with half of the old maps removed", next: maps / 2, replaced: len(replaceOrder), swapped: true},
+	}
+	for i := range len(replaceOrder) + 1 {
+		out = append(out, crash{name: fmt.Sprintf("with %d programs replaced", i), next: maps, replaced: i})
+	}
+	for i := range keepers {
+		out = append(out,
+			crash{name: "with a second " + replaceOrder[i], next: maps, replaced: i, leftover: true},
+			crash{name: "without " + replaceOrder[i] + " in its place", next: maps, replaced: i, leftover: true, missing: true})
+	}
+	return out
+}
+
+// make brings about the state, of a node where the new generation is in force.
+func (c crash) make(n *node, old, now generation) {
+	n.tb.Helper()
+	maps, next := old, now
+	if c.swapped {
+		maps, next = now, old
+	}
+	n.pin(maps, "maps", len(maps.maps))
+	n.pin(next, "next", c.next)
+	for i, name := range replaceOrder {
+		switch {
+		case i < c.replaced && i < keepers:
+			n.attach(name, old.programs[name], name+"_1")
+		case i < c.replaced:
+		default:
+			if err := mustLink(n.tb, n.path("links", name)).Update(old.programs[name]); err != nil {
+				n.tb.Fatal(err)
+			}
+		}
+	}
+	if !c.leftover {
+		return
+	}
+	name := replaceOrder[c.replaced]
+	n.attach(name, now.programs[name], name+"_next")
+	if c.missing {
+		if err := os.Rename(n.path("links", name), n.path("links", name+"_1")); err != nil {
+			n.tb.Fatal(err)
+		}
+	}
+}
+
+// The states are made by hand, since no process dies at just that moment when
+// it is asked to.
+func TestAReplacementThatDiedIsTakenUpByTheNextProcess(t *testing.T) {
+	const oldPromises, newPromises = 1 << 12, 1 << 13
+	for _, c := range crashes(10) {
+		for restart, promises := range map[string]uint32{"the same agent": newPromises, "the one before": oldPromises} {
+			t.Run(c.name+", then "+restart, func(t *testing.T) {
+				s, sockets := mustStage(t), &held{tb: t}
+				content, old := s.n.content().String(), s.n.generation()
+				if len(old.maps) != 10 {
+					t.Fatalf("%d maps: crashes must know", len(old.maps))
+				}
+				sockets.hold(webOf, dnsOf, 2)
+				s.n.cfg.Promises = newPromises
+				n := s.reopen()
+				if err := n.dp.Attach(); err != nil {
+					t.Fatal(err)
+				}
+				now := n.generation()
+				if c.replaced > keepers { // what makes promises had been replaced in part
+					sockets.hold(webOf, dnsOf, 2)
+				}
+				n.dp.Close()
+				c.make(n, old, now)
+				l := mustLoad(t, inet, at(webOf(inet)), s.web...)
+				sockets.wantPeers("after the crash")
+				sockets.hold(webOf, dnsOf, 2)
+				l.await(20)
+
+				n.cfg.Promises = promises
+				n = mustNodeOf(t, n.cfg)
+				sockets.wantPeers("after the restart")
+				sockets.hold(webOf, dnsOf, 2)
+				l.await(20)
+				l.wantNoFailure()
+				if diff := cmp.Diff(content, n.content().String()); diff != "" {
+					t.Errorf("content (-before +after):\n%s", diff)
+				}
+				wantTidy(t, n)
+				sockets.close()
+				if got := n.promises(); got != 0 {
+					t.Errorf("all sockets are closed, and %d promises in use", got)
+				}
+				wantUsable(t, n)
+			})
+		}
+	}
+}
+
+// wantTidy checks that nothing is pinned but maps and links, and all of these
+// are in force.
+func wantTidy(t *testing.T, n *node) {
+	t.Helper()
+	for dir, want := range map[string][]string{".": {"links", "maps"}, "links": programs} {
+		entries, err := os.ReadDir(n.path(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range entries {
+			got = append(got, e.Name())
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("pinned in %s (-want +got):\n%s", dir, diff)
+		}
+	}
+	for _, h := range n.status().Hooks {
+		if !h.Attached {
+			t.Errorf("hook %s is not attached", h.Name)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package netns_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// otherLayout is what another version of types.h has otherwise: members in
+// another order, and one that there is no more.
+var otherLayout = []struct{ now, then string }{
+	{`	struct table internal
+		__attribute__((aligned(8))); /* for clients on this node */
+	struct table external;		     /* for clients elsewhere */
+	__u32 service;			     /* index into services, never 0 */
+	enum frontend_flag flags;
+`, `	enum frontend_flag flags;
+	__u32 service;
+	struct table external __attribute__((aligned(8)));
+	struct table internal;
+`},
+	{`	struct addr_port frontend;
+	struct addr_port backend;
+	__u32 backend_id;
+	__u32 slot; /* the one that named the backend */
+`, `	__u32 slot;
+	__u32 backend_id;
+	struct addr_port backend;
+	struct addr_port frontend;
+`},
+	{"	char name[SERVICE_NAME_LEN]; ", "	__u64 of_old; char name[SERVICE_NAME_LEN]; "},
+}
+
+// buildVariant compiles bpf/ with another layout.
+func buildVariant(t *testing.T) *ebpf.CollectionSpec {
+	t.Helper()
+	clang, err := exec.LookPath("clang-19")
+	if err != nil {
+		t.Skip("needs clang-19, to build an object with another layout")
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("../../bpf")); err != nil {
+		t.Fatal(err)
+	}
+	types := filepath.Join(dir, "types.h")
+	text, err := os.ReadFile(types)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range otherLayout {
+		if strings.Count(string(text), r.now) != 1 {
+			t.Fatalf("types.h has not once:\n%s", r.now)
+		}
+		text = []byte(strings.Replace(string(text), r.now, r.then, 1))
+	}
+	if err := os.WriteFile(types, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	object := filepath.Join(dir, "variant.o")
+	out, err := exec.Command(clang, "-target", "bpfel", "-O2", "-g", "-Wall", "-Werror", "-mcpu=v3",
+		"-idirafter", "/usr/include/"+machine+"-linux-gnu", "-c", filepath.Join(dir, "headgate.bpf.c"), "-o", object).CombinedOutput()
+	if err != nil {
+		t.Fatalf("compile the variant: %v\n%s", err, out)
+	}
+	return mustSpec(t, object)
+}
+
+func mustSpec(tb testing.TB, object string) *ebpf.CollectionSpec {
+	tb.Helper()
+	spec, err := ebpf.LoadCollectionSpec(object)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return spec
+}
+
+// downgrade makes what is pinned below root what the variant would have made:
+// its maps with the same content, its programs behind the same links.
+func downgrade(t *testing.T, root string, variant *ebpf.CollectionSpec) {
+	t.Helper()
+	now := mustSpec(t, "../../pkg/datapath/headgate_bpfel.o")
+	pinned := map[string]*ebpf.Map{}
+	for name, spec := range variant.Maps {
+		if name[0] == '.' {
+			continue
+		}
+		pinned[name] = mustPinned(t, filepath.Join(root, "maps", name))
+		spec.MaxEntries = pinned[name].MaxEntries()
+	}
+	setKnobs(t, variant, pinned["promises"].MaxEntries())
+	c, err := ebpf.NewCollection(variant)
+	if err != nil {
+		t.Fatalf("load the variant: %v", err)
+	}
+	defer c.Close()
+	for name, m := range pinned {
+		if m.Type() != ebpf.SkStorage && name != "promises" {
+			recode(t, m, now.Maps[name], c.Maps[name], variant.Maps[name])
+		}
+		pin := filepath.Join(root, "maps", name)
+		if err := os.Remove(pin); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Maps[name].Pin(pin); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, p := range c.Programs {
+		l := mustLink(t, filepath.Join(root, "links", name))
+		if err := l.Update(p); err != nil {
+			t.Fatalf("put the variant in force at %s: %v", name, err)
+		}
+	}
+}
+
+func setKnobs(tb testing.TB, spec *ebpf.CollectionSpec, promises uint32) {
+	tb.Helper()
+	s := mustSocket(tb, inet, unix.SOCK_DGRAM)
+	cookie, err := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for name, value := range map[string]any{"node_netns_cookie": cookie, "promises_mask": promises - 1} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+func mustPinned(tb testing.TB, path string) *ebpf.Map {
+	tb.Helper()
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { m.Close() })
+	return m
+}
+
+func mustLink(tb testing.TB, path string) link.Link {
+	tb.Helper()
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { l.Close() })
+	return l
+}
+
+// recode copies a map into one with another layout, member by member. It knows
+// nothing of how the product does the same.
+func recode(t *testing.T, from *ebpf.Map, fromSpec *ebpf.MapSpec, to *ebpf.Map, toSpec *ebpf.MapSpec) {
+	t.Helper()
+	convert := func(b []byte, was, now btf.Type, size uint32) []byte {
+		out := make([]byte, size)
+		encode(now, decode(was, b), out)
+		return out
+	}
+	key := make([]byte, from.KeySize())
+	put := func(value any) {
+		t.Helper()
+		if err := to.Put(convert(key, fromSpec.Key, toSpec.Key, to.KeySize()), value); err != nil {
+			t.Fatalf("fill %s: %v", toSpec.Name, err)
+		}
+	}
+	entries := from.Iterate()
+	if from.Type() == ebpf.PerCPUArray {
+		var values [][]byte
+		for entries.Next(&key, &values) {
+			for i, v := range values {
+				values[i] = convert(v, fromSpec.Value, toSpec.Value, to.ValueSize())
+			}
+			put(values)
+		}
+	} else {
+		var value []byte
+		for entries.Next(&key, &value) {
+			put(convert(value, fromSpec.Value, toSpec.Value, to.ValueSize()))
+		}
+	}
+	if err := entries.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// decode reads a value by its type: structs by the names of their members,
+// arrays element by element, anything else as bytes.
+func decode(t btf.Type, b []byte) any {
+	switch t := btf.UnderlyingType(t).(type) {
+	case *btf.Struct:
+		out := map[string]any{}
+		for _, m := range t.Members {
+			out[m.Name] = decode(m.Type, b[m.Offset.Bytes():])
+		}
+		return out
+	case *btf.Array:
+		var out []any
+		for i := range int(t.Nelems) {
+			out = append(out, decode(t.Type, b[i*mustSize(t.Type):]))
+		}
+		return out
+	default:
+		return slices.Clone(b[:mustSize(t)])
+	}
+}
+
+// encode is the reverse; what the value does not have stays zero.
+func encode(t btf.Type, v any, out []byte) {
+	switch t := btf.UnderlyingType(t).(type) {
+	case *btf.Struct:
+		for _, m := range t.Members {
+			if member, ok := v.(map[string]any)[m.Name]; ok {
+				encode(m.Type, member, out[m.Offset.Bytes():])
+			}
+		}
+	case *btf.Array:
+		for i, element := range v.([]any) {
+			encode(t.Type, element, out[i*mustSize(t.Type):])
+		}
+	default:
+		copy(out[:mustSize(t)], v.([]byte))
+	}
+}
+
+func mustSize(t btf.Type) int {
+	n, err := btf.Sizeof(t)
+	if err != nil {
+		panic(fmt.Sprintf("size of %v: %v", t, err)) // no type of a map is so
+	}
+	return n
+}

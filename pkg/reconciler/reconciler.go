@@ -36,16 +36,20 @@ type Datapath interface {
 
 // How long things wait.
 const (
-	sweepAfter = time.Second // from the last change until what it retired is cleared
+	sweepAfter = time.Second      // from the last change until what it retired is cleared
+	sweepBy    = 10 * time.Second // the same from the first change, where changes never end
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
 
 // Reconciler keeps a datapath in line with what sources say.
 type Reconciler struct {
-	log     *zap.Logger
-	dp      Datapath
-	limits  plan.Sizes
+	log    *zap.Logger
+	dp     Datapath
+	limits plan.Sizes
+	// The constants, but for tests.
+	sweepAfter, sweepBy time.Duration
+
 	state   *lb.State
 	planner *plan.Planner
 
@@ -71,7 +75,7 @@ type Reconciler struct {
 // New returns a reconciler that goes on from what the datapath holds.
 func New(log *zap.Logger, dp Datapath, limits plan.Sizes) (*Reconciler, error) {
 	r := &Reconciler{
-		log: log, dp: dp, limits: limits, state: lb.NewState(),
+		log: log, dp: dp, limits: limits, state: lb.NewState(), sweepAfter: sweepAfter, sweepBy: sweepBy,
 		wake: make(chan struct{}, 1), ready: make(chan struct{}),
 		adopted: map[lb.ServiceName]bool{}, waiting: map[lb.ServiceName]bool{},
 		refused: map[lb.ServiceName]lb.Problem{}, reported: map[string]bool{},
@@ -132,6 +136,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 	defer sweep.Stop()
 	defer retry.Stop()
 	wait := firstRetry
+	var sweepDue time.Time // at the latest, zero where nothing waits for it
 	for {
 		select {
 		case <-ctx.Done():
@@ -140,6 +145,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 			r.gather()
 		case <-retry.C:
 		case <-sweep.C:
+			sweepDue = time.Time{}
 			r.pending = append(r.pending, r.planner.Sweep()...)
 			r.planWaiting()
 		}
@@ -150,9 +156,14 @@ func (r *Reconciler) Run(ctx context.Context) {
 			continue
 		}
 		wait = firstRetry
-		if r.planner.Retired() > 0 {
-			sweep.Reset(sweepAfter)
+		switch {
+		case r.planner.Retired() == 0:
+			sweepDue = time.Time{}
+			continue
+		case sweepDue.IsZero():
+			sweepDue = time.Now().Add(r.sweepBy)
 		}
+		sweep.Reset(min(r.sweepAfter, time.Until(sweepDue)))
 	}
 }
 

@@ -25,7 +25,8 @@ export BPF2GO_CFLAGS := -O2 -g -Wall -Werror -mcpu=v3 -idirafter /usr/include/$(
 # Linters are a module of their own: the product does not depend on them.
 TOOL         := $(GO) tool -modfile=tests/tools/go.mod
 CLANG_FORMAT := clang-format-$(CLANG_MAJOR)
-C_FILES      := $(wildcard bpf/*.c bpf/*.h)
+C_FILES      := $(wildcard bpf/*.c bpf/*.h bpf/bench/*.c)
+GENERATED    := pkg/datapath 'tests/bench/*_bpfel.*'
 
 # Debian packages. Tests run the committed objects and need no compiler.
 TEST_PACKAGES  := ca-certificates
@@ -101,12 +102,14 @@ check-clang:
 generate: check-clang ## Compile bpf/ and write the Go code that loads it
 	@echo "generate pkg/datapath"
 	@$(GO) generate ./pkg/datapath
+	@echo "generate tests/bench"
+	@$(GO) generate ./tests/bench
 
 .PHONY: generate-check
 generate-check: generate ## Fail if what is committed is not what generate writes
-	@stale=$$($(GIT) status --porcelain -- pkg/datapath); \
-	[[ -z $$stale ]] || { $(GIT) --no-pager diff --stat -- pkg/datapath; \
-		echo "pkg/datapath is not what is committed, run make generate and commit:" >&2; echo "$$stale" >&2; exit 1; }
+	@stale=$$($(GIT) status --porcelain -- $(GENERATED)); \
+	[[ -z $$stale ]] || { $(GIT) --no-pager diff --stat -- $(GENERATED); \
+		echo "generated code is not what is committed, run make generate and commit:" >&2; echo "$$stale" >&2; exit 1; }
 
 .PHONY: fences
 fences: ## Check who imports what, and how long files are

@@ -3,7 +3,14 @@
 #pragma once
 
 #include "addr.h"
+#include "config.h"
 #include "verdict.h"
+
+/* Is the client in the node's own network namespace? */
+static __always_inline bool lives_in_node(void *ctx)
+{
+	return bpf_get_netns_cookie(ctx) == node_netns_cookie;
+}
 
 /* The frontend at just this address, or NULL. */
 static __always_inline struct frontend *frontend_at(const struct addr_port *at)
@@ -39,12 +46,10 @@ static __always_inline bool in_service_cidr(const struct ip_addr *a)
 
 /*
  * Finds the frontend at an address. Most of what a node connects to is no
- * Service: two look-ups say so. in_node says whether the client lives in the
- * node's own network namespace.
+ * Service: two look-ups say so. The context tells where the client lives.
  */
-static __always_inline enum verdict find_frontend(const struct addr_port *to,
-						  bool in_node,
-						  struct frontend **frontend)
+static __always_inline enum verdict
+find_frontend(void *ctx, const struct addr_port *to, struct frontend **frontend)
 {
 	struct addr_port node_port = *to;
 	struct address *address;
@@ -58,7 +63,8 @@ static __always_inline enum verdict find_frontend(const struct addr_port *to,
 		return in_service_cidr(&to->addr) ? refuse(DROP_NO_SERVICE, 0) :
 						    VERDICT_PASS;
 	kind = address->kind;
-	if (kind & ADDRESS_NODE || (kind & ADDRESS_LOOPBACK && in_node)) {
+	if (kind & ADDRESS_NODE ||
+	    (kind & ADDRESS_LOOPBACK && lives_in_node(ctx))) {
 		node_port.addr = unspecified(&to->addr);
 		*frontend = frontend_at(&node_port);
 		if (*frontend)

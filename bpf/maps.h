@@ -108,6 +108,14 @@ struct {
 	__type(value, struct counters);
 } counters SEC(".maps");
 
+/* Where the random numbers of each CPU have got to, 0 before the first. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} random_state SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

@@ -10,7 +10,15 @@
 
 #include "addr.h"
 #include "config.h"
+#include "select.h"
 #include "verdict.h"
+
+/* What is to be promised. */
+struct offer {
+	const struct addr_port *frontend;
+	struct choice choice;
+	__u64 netns; /* of the socket */
+};
 
 static __always_inline struct promise_slot *promise_slot_of(__u64 cookie)
 {
@@ -83,9 +91,23 @@ promise_about_backend(struct bpf_sock_addr *ctx,
 	return stored ? find_promise(stored, backend) : NULL;
 }
 
+/*
+ * Writes a promise where it is kept. Not by way of the stack: reading at once
+ * what was written in other pieces makes the CPU wait.
+ */
+static __always_inline void write_promise(struct promise *p,
+					  const struct offer *o)
+{
+	p->frontend = *o->frontend;
+	p->backend = o->choice.backend->to;
+	p->backend_id = o->choice.id;
+	p->slot = o->choice.slot;
+	p->netns = o->netns;
+}
+
 /* Keeps a promise with the socket itself: slower, but never full. */
 static __always_inline void store_promise(struct bpf_sock_addr *ctx,
-					  const struct promise *p)
+					  const struct offer *o)
 {
 	struct stored_promises *stored = bpf_sk_storage_get(
 		&stored_promises, ctx->sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
@@ -100,7 +122,7 @@ static __always_inline void store_promise(struct bpf_sock_addr *ctx,
 		count(promise_replaced);
 	else
 		count(promise_stored);
-	stored->promise[i] = *p;
+	write_promise(&stored->promise[i], o);
 	stored->next = i + 1;
 }
 
@@ -121,17 +143,17 @@ static __always_inline bool claim_slot(struct promise_slot *slot, __u64 cookie)
 
 /* Keeps the only promise of a socket, in place of what it had. */
 static __always_inline void keep_promise(struct bpf_sock_addr *ctx,
-					 const struct promise *p)
+					 const struct offer *o)
 {
 	__u64 cookie = bpf_get_socket_cookie(ctx);
 	struct promise_slot *slot = promise_slot_of(cookie);
 
 	if (slot && claim_slot(slot, cookie)) {
-		slot->promise = *p;
+		write_promise(&slot->promise, o);
 		return;
 	}
 	forget_stored(ctx);
-	store_promise(ctx, p);
+	store_promise(ctx, o);
 }
 
 /*
@@ -140,14 +162,14 @@ static __always_inline void keep_promise(struct bpf_sock_addr *ctx,
  */
 static __always_inline void keep_another_promise(struct bpf_sock_addr *ctx,
 						 __u64 cookie,
-						 const struct promise *p)
+						 const struct offer *o)
 {
 	struct promise_slot *slot = promise_slot_of(cookie);
 
 	if (slot && slot->owner != cookie && claim_slot(slot, cookie))
-		slot->promise = *p;
+		write_promise(&slot->promise, o);
 	else
-		store_promise(ctx, p);
+		store_promise(ctx, o);
 }
 
 /* The Service has lost the backend. Late answers of it may still come. */

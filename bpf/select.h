@@ -31,10 +31,30 @@ static __always_inline bool find_backend(struct choice *c)
 	return c->id && c->backend && c->backend->to.port;
 }
 
+/*
+ * A random number: the upper half of a linear congruential generator with the
+ * constants of Knuth's MMIX, one for each CPU, which the kernel's generator
+ * starts. Asking that one each time would cost as much as a look-up in a hash:
+ * returns of calls are slow on CPUs that guard against speculation. If two
+ * tasks of a CPU get the same number, no harm is done.
+ */
+static __always_inline __u32 random_u32(void)
+{
+	__u32 zero = 0;
+	__u64 *state = bpf_map_lookup_elem(&random_state, &zero);
+
+	if (!state)
+		return bpf_get_prandom_u32();
+	if (!*state)
+		*state = (__u64)bpf_get_prandom_u32() << 32;
+	*state = *state * 6364136223846793005ULL + 1442695040888963407ULL;
+	return *state >> 32;
+}
+
 /* Uniform over 0 … size - 1 without a division. */
 static __always_inline __u32 random_index(__u32 size)
 {
-	return (__u64)bpf_get_prandom_u32() * size >> 32;
+	return (__u64)random_u32() * size >> 32;
 }
 
 struct table_search {

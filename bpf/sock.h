@@ -60,40 +60,27 @@ static __always_inline bool is_balanced(const struct addr_port *a)
 	return a->protocol == IPPROTO_TCP || a->protocol == IPPROTO_UDP;
 }
 
-static __always_inline struct promise
-make_promise(struct bpf_sock_addr *ctx, const struct addr_port *frontend,
-	     const struct choice *c)
-{
-	return (struct promise){
-		.frontend = *frontend,
-		.backend = c->backend->to,
-		.backend_id = c->id,
-		.slot = c->slot,
-		.netns = bpf_get_netns_cookie(ctx),
-	};
-}
-
 /* The frontend that a socket means by an address. */
 static __always_inline enum verdict socket_frontend(struct bpf_sock_addr *ctx,
 						    const struct addr_port *to,
 						    struct frontend **frontend)
 {
-	bool in_node = bpf_get_netns_cookie(ctx) == node_netns_cookie;
-
 	if (!is_balanced(to))
 		return VERDICT_PASS;
-	return find_frontend(to, in_node, frontend);
+	return find_frontend(ctx, to, frontend);
 }
 
 /* A backend for a socket that has none, or none that still holds. */
 static __always_inline enum verdict
 socket_backend(struct bpf_sock_addr *ctx, const struct addr_port *to,
-	       const struct frontend *frontend, struct choice *choice)
+	       const struct frontend *frontend, struct offer *offer)
 {
-	struct ip_addr client =
-		local_client(bpf_get_netns_cookie(ctx), is_ip4(&to->addr));
+	struct ip_addr client;
 
-	return select_internal(frontend, &client, choice);
+	offer->frontend = to;
+	offer->netns = bpf_get_netns_cookie(ctx);
+	client = local_client(offer->netns, is_ip4(&to->addr));
+	return select_internal(frontend, &client, &offer->choice);
 }
 
 /* connect(): to becomes the address of a backend. */
@@ -101,8 +88,7 @@ static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
 						    struct addr_port *to)
 {
 	struct frontend *frontend;
-	struct promise promise;
-	struct choice choice;
+	struct offer offer;
 	enum verdict v;
 
 	v = socket_frontend(ctx, to, &frontend);
@@ -110,13 +96,11 @@ static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
 		forget_promises(ctx);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	if ((v = socket_backend(ctx, to, frontend, &choice)) !=
-	    VERDICT_CONTINUE)
+	if ((v = socket_backend(ctx, to, frontend, &offer)) != VERDICT_CONTINUE)
 		return v;
-	promise = make_promise(ctx, to, &choice);
-	keep_promise(ctx, &promise);
+	keep_promise(ctx, &offer);
 	count(connect);
-	*to = promise.backend;
+	*to = offer.choice.backend->to;
 	return VERDICT_CONTINUE;
 }
 
@@ -142,8 +126,8 @@ static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 {
 	__u64 cookie = bpf_get_socket_cookie(ctx);
 	struct frontend *frontend;
-	struct promise made, *p;
-	struct choice choice;
+	struct promise *p;
+	struct offer offer;
 	enum verdict v;
 
 	if ((v = socket_frontend(ctx, to, &frontend)) != VERDICT_CONTINUE)
@@ -156,13 +140,11 @@ static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 	}
 	if (p)
 		break_promise(p);
-	if ((v = socket_backend(ctx, to, frontend, &choice)) !=
-	    VERDICT_CONTINUE)
+	if ((v = socket_backend(ctx, to, frontend, &offer)) != VERDICT_CONTINUE)
 		return v;
-	made = make_promise(ctx, to, &choice);
-	keep_another_promise(ctx, cookie, &made);
+	keep_another_promise(ctx, cookie, &offer);
 	count(sendmsg);
-	*to = made.backend;
+	*to = offer.choice.backend->to;
 	return VERDICT_CONTINUE;
 }
 

@@ -174,6 +174,7 @@ const (
 	headgateMapFrontendIds     = "frontend_ids"
 	headgateMapFrontends       = "frontends"
 	headgateMapPromises        = "promises"
+	headgateMapRandomState     = "random_state"
 	headgateMapServiceCidrs    = "service_cidrs"
 	headgateMapServices        = "services"
 	headgateMapSlots           = "slots"
@@ -260,6 +261,7 @@ type headgateMapSpecs struct {
 	FrontendIds    *ebpf.MapSpec `ebpf:"frontend_ids"`
 	Frontends      *ebpf.MapSpec `ebpf:"frontends"`
 	Promises       *ebpf.MapSpec `ebpf:"promises"`
+	RandomState    *ebpf.MapSpec `ebpf:"random_state"`
 	ServiceCidrs   *ebpf.MapSpec `ebpf:"service_cidrs"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	Slots          *ebpf.MapSpec `ebpf:"slots"`
@@ -302,6 +304,7 @@ type headgateMaps struct {
 	FrontendIds    *ebpf.Map `ebpf:"frontend_ids"`
 	Frontends      *ebpf.Map `ebpf:"frontends"`
 	Promises       *ebpf.Map `ebpf:"promises"`
+	RandomState    *ebpf.Map `ebpf:"random_state"`
 	ServiceCidrs   *ebpf.Map `ebpf:"service_cidrs"`
 	Services       *ebpf.Map `ebpf:"services"`
 	Slots          *ebpf.Map `ebpf:"slots"`
@@ -318,6 +321,7 @@ func (m *headgateMaps) Close() error {
 		m.FrontendIds,
 		m.Frontends,
 		m.Promises,
+		m.RandomState,
 		m.ServiceCidrs,
 		m.Services,
 		m.Slots,

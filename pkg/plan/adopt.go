@@ -115,6 +115,10 @@ func (p *Planner) adoptFrontend(c Content, key lb.AddrPort) error {
 		if v.table.Size == 0 {
 			continue
 		}
+		if e.internal != nil && v.table == value.Internal.Table {
+			*v.ref = p.pool.shareTable(e.internal)
+			continue
+		}
 		ids, ok := c.Tables[v.table]
 		if !ok {
 			return fmt.Errorf("frontend %s names table %s, which is not there", key, v.table)

@@ -59,8 +59,14 @@ func (c *change) want(f lb.Frontend) {
 func (p *Planner) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, puts *[]Op) *entry {
 	e := &entry{owner: owner, service: Service{owner, f.Port, f.Protocol}}
 	e.internal = p.pool.useTable(f.Internal.Backends, puts)
-	e.external = p.pool.useTable(f.External.Backends, puts)
-	e.known = p.pool.useTable(f.Known, puts)
+	// Mostly all three are equal: no need to look again.
+	again := func(backends []lb.AddrPort) *tableRef {
+		if slices.Equal(backends, f.Internal.Backends) {
+			return p.pool.shareTable(e.internal)
+		}
+		return p.pool.useTable(backends, puts)
+	}
+	e.external, e.known = again(f.External.Backends), again(f.Known)
 	e.value = Frontend{
 		ID:       id,
 		Service:  p.pool.useService(e.service, puts),

@@ -79,6 +79,14 @@ func (p *pool) useTable(backends []lb.AddrPort, ops *[]Op) *tableRef {
 	return t
 }
 
+// shareTable uses a table once more; nil stays nil.
+func (p *pool) shareTable(t *tableRef) *tableRef {
+	if t != nil {
+		t.uses++
+	}
+	return t
+}
+
 // dropTable ends one use of a table; nil is allowed.
 func (p *pool) dropTable(t *tableRef) {
 	if t == nil {

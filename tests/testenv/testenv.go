@@ -29,9 +29,15 @@ const (
 	bpffsVar   = "HEADGATE_TEST_BPFFS"
 )
 
+// Runner is what runs in a machine of its own: a *testing.M, or a benchmark.
+type Runner interface {
+	// Run returns the exit code of the process.
+	Run() int
+}
+
 // Main runs the tests of a package, in a machine of their own if this is root.
 // It belongs into TestMain, as os.Exit(testenv.Main(m)).
-func Main(m *testing.M) int {
+func Main(m Runner) int {
 	if os.Geteuid() != 0 || os.Getenv(cgroupVar) != "" && os.Getenv(bpffsVar) != "" {
 		return m.Run()
 	}
@@ -84,7 +90,7 @@ func outer() (int, error) {
 
 // inner sets up what is private to this process, runs the tests, and fails if
 // they leave anything behind.
-func inner(m *testing.M) int {
+func inner(m Runner) int {
 	if err := prepare(); err != nil {
 		fmt.Fprintln(os.Stderr, "testenv:", err)
 		return 1
@@ -115,6 +121,10 @@ func prepare() error {
 	}
 	return netlink.LinkSetUp(lo)
 }
+
+// Dirs returns the cgroup of this process and its BPF file system, "" outside a
+// machine of its own.
+func Dirs() (cgroup, bpffs string) { return os.Getenv(cgroupVar), os.Getenv(bpffsVar) }
 
 // Need skips a test that needs root, and says so; where privileged tests are
 // required it fails.

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/tests/testenv"
+)
+
+func TestMain(m *testing.M) {
+	// As in main: preemption signals interrupt system calls.
+	if err := os.Setenv("GODEBUG", "asyncpreemptoff=1"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(testenv.Main(m))
+}
+
+// Everything but the agent's process, which would have to be built first. The
+// figures are worth nothing.
+func TestEverySectionMeasuresSomething(t *testing.T) {
+	testenv.Need(t)
+	o := options{repo: "../..", plan: effort{rounds: 1, calls: 100, tcpCalls: 20, scales: []int{1, 20}, big: 150, changes: 3, saves: 2, starts: 1}}
+	b, err := newBench(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := b.close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}()
+	for _, s := range sections {
+		if s.name == "memory" {
+			continue
+		}
+		tables, figures := len(b.report.Tables), len(b.report.Figures)
+		if err := s.measure(b); err != nil {
+			t.Fatalf("%s: %v", s.name, err)
+		}
+		if len(b.report.Tables) == tables || len(b.report.Figures) == figures {
+			t.Errorf("%s reports nothing", s.name)
+		}
+	}
+	for key, f := range b.report.Figures {
+		if f.Low > f.Median || f.Median > f.High {
+			t.Errorf("%s: median %f is outside the quartiles %f and %f", key, f.Median, f.Low, f.High)
+		}
+	}
+	text := b.report.markdown()
+	for _, want := range []string{"## Aims", "## Method", "connect() adds over no program, TCP, IPv6", "socket storage", "recvmsg4"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report does not contain %q", want)
+		}
+	}
+	if strings.Contains(text, "not measured") {
+		t.Error("an aim has no figure")
+	}
+}
+
+func TestASummaryIsTheMedianWithQuartiles(t *testing.T) {
+	for _, tc := range []struct {
+		rounds []float64
+		want   stat
+	}{
+		{nil, stat{}},
+		{[]float64{7}, stat{7, 7, 7}},
+		{[]float64{5, 1, 3, 2, 4}, stat{3, 2, 4}},
+		{[]float64{1, 2}, stat{1.5, 1.25, 1.75}},
+	} {
+		if diff := cmp.Diff(tc.want, summary(tc.rounds)); diff != "" {
+			t.Errorf("summary of %v (-want +got):\n%s", tc.rounds, diff)
+		}
+	}
+}
+
+func TestAddressesAreCountedAcrossBytes(t *testing.T) {
+	for _, tc := range []struct {
+		first string
+		n     int
+		want  string
+	}{
+		{"10.96.0.0", 1, "10.96.0.1"},
+		{"10.96.0.255", 1, "10.96.1.0"},
+		{"10.128.0.0", 300_000, "10.132.147.224"},
+		{"fd00:96::", 65_536, "fd00:96::1:0"},
+	} {
+		if got := nth(netip.MustParseAddr(tc.first), tc.n).String(); got != tc.want {
+			t.Errorf("%s + %d is %s, want %s", tc.first, tc.n, got, tc.want)
+		}
+	}
+}
+
+func TestNumbersHaveCommas(t *testing.T) {
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
+		if got := count(n); got != want {
+			t.Errorf("%d is %s, want %s", n, got, want)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+// Command bench measures Headgate on this machine, beside no program and an
+// empty program, in one run: `make bench`. It does so in a network namespace,
+// mounts and a cgroup of its own, which are gone when it ends.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/pprof"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/headgate/headgate/tests/testenv"
+)
+
+// options are what a run is told.
+type options struct {
+	quick    bool
+	json     string
+	markdown string
+	only     string
+	against  string
+	profile  string
+	repo     string
+	args     []string // as given, for the record
+	plan     effort
+}
+
+// effort is how much is measured.
+type effort struct {
+	rounds   int   // interleaved rounds
+	calls    int   // UDP calls in a batch, of which a round has one for each case
+	tcpCalls int   // the same for TCP
+	scales   []int // Services, ascending
+	big      int   // Services in the parts about the agent
+	changes  int   // of one endpoint
+	saves    int   // of a file
+	starts   int   // cold starts and restarts
+}
+
+var (
+	fullEffort  = effort{rounds: 21, calls: 12000, tcpCalls: 1500, scales: []int{1, 1000, 10000, 30000}, big: 10000, changes: 600, saves: 60, starts: 7}
+	quickEffort = effort{rounds: 3, calls: 3000, tcpCalls: 300, scales: []int{1, 1000}, big: 1000, changes: 50, saves: 8, starts: 2}
+)
+
+func main() {
+	o, err := parse(os.Args[1:])
+	if err != nil {
+		os.Exit(2)
+	}
+	if os.Geteuid() != 0 {
+		fmt.Fprintln(os.Stderr, "bench: needs root, for BPF and network namespaces: sudo make bench")
+		os.Exit(1)
+	}
+	// The inner process inherits it: preemption signals interrupt system calls.
+	if err := os.Setenv("GODEBUG", "asyncpreemptoff=1"); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	// A Ctrl-C reaches the inner process, too: it cleans up, this one waits.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(testenv.Main(&run{ctx, o}))
+}
+
+func parse(args []string) (options, error) {
+	o := options{plan: fullEffort, args: args}
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.BoolVar(&o.quick, "quick", false, "only see whether it works: few Services, few rounds, no figures to trust")
+	f.StringVar(&o.json, "json", "", "write every figure to this file")
+	f.StringVar(&o.markdown, "markdown", "", "write the tables to this file, such as docs/performance.md")
+	f.StringVar(&o.only, "only", "", "measure only these sections, separated by commas: "+strings.Join(sectionNames(), ","))
+	f.StringVar(&o.against, "against", "", "measure nothing but this compiled object beside the one built in, as before beside after")
+	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this file")
+	rounds := f.Int("rounds", 0, "measure so many rounds instead of the usual number")
+	f.StringVar(&o.repo, "repo", ".", "the repository, to build the agent from")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if o.quick {
+		o.plan = quickEffort
+	}
+	if *rounds > 0 {
+		o.plan.rounds = *rounds
+	}
+	return o, nil
+}
+
+// run is a run of the benchmark. It implements testenv.Runner.
+type run struct {
+	ctx context.Context
+	options
+}
+
+// Run measures and returns the exit code.
+func (r *run) Run() int {
+	if err := r.measure(); err != nil {
+		if errors.Is(err, context.Canceled) {
+			err = errors.New("interrupted")
+		}
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
+// A section measures one thing and adds it to the report.
+type section struct {
+	name    string
+	measure func(*bench) error
+}
+
+// The parts about sockets come first: the others leave a large heap behind.
+var sections = []section{
+	{"connect", (*bench).connect},
+	{"lifetime", (*bench).lifetime},
+	{"datagram", (*bench).datagram},
+	{"places", (*bench).places},
+	{"programs", (*bench).programs},
+	{"change", (*bench).change},
+	{"start", (*bench).start},
+	{"memory", (*bench).memory},
+}
+
+func sectionNames() (names []string) {
+	for _, s := range sections {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+func (r *run) measure() (err error) {
+	began := time.Now()
+	stop, err := profileTo(r.profile)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	b, err := newBench(r.ctx, r.options)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	fmt.Println(b.report.Machine)
+	todo := sections
+	if r.against != "" {
+		todo, r.only = []section{{"against", (*bench).compareObjects}}, "against"
+	}
+	for _, s := range todo {
+		if r.only != "" && !strings.Contains(","+r.only+",", ","+s.name+",") {
+			continue
+		}
+		b.name, b.began = s.name, time.Now()
+		from := len(b.report.Tables)
+		if err := s.measure(b); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		b.progress("")
+		for _, t := range b.report.Tables[from:] {
+			fmt.Println(t.text())
+		}
+	}
+	b.report.finish(r.options, time.Since(began))
+	if r.only == "" {
+		fmt.Println(b.report.aims().text())
+	}
+	return b.report.write(r.options)
+}
+
+// profileTo profiles the process until the function that it returns is called.
+func profileTo(file string) (stop func(), err error) {
+	if file == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { pprof.StopCPUProfile(); _ = f.Close() }, nil
+}

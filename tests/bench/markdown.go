@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// aims compares the figures with what issue 2 asks for.
+func (r *report) aims() table {
+	t := table{
+		Title:  "Aims",
+		Header: []string{"aim", "at most", "measured", "result"},
+		Note: "Ratios are of the whole connect(), beside the same ratio without a program: connections to many hosts are slower by themselves. " +
+			"What many Services at random cost more is memory that no cache holds: the bucket and the element of the hash, the frontend, the slot and the backend, one after the other.",
+	}
+	most := fmt.Sprintf("services=%d", r.plan.scales[len(r.plan.scales)-1])
+	mostText := count(r.plan.scales[len(r.plan.scales)-1])
+	for _, f := range flavours {
+		key := "connect/" + f.key + "/"
+		r.aim(&t, "connect() adds over no program, "+f.name, key+"services=1/added", 300, "%.0f ns")
+	}
+	for _, f := range flavours {
+		key, beside := "connect/"+f.key+"/", "/times_1_service_beside_none"
+		r.aim(&t, mostText+" Services at random over 1, "+f.name, key+most+beside, 1.05, "× %.3f")
+		r.aim(&t, mostText+" Services, always the same one, over 1, "+f.name, key+"same"+beside, 1.05, "× %.3f")
+		r.aim(&t, "1,000 backends over 10, "+f.name, key+"backends=1000"+beside, 1.02, "× %.3f")
+	}
+	r.aim(&t, fmt.Sprintf("one endpoint changes among %s Services, p50", count(r.plan.big)), "change/objects/p50", 100, "%.0f µs")
+	r.aim(&t, "the same, p99", "change/objects/p99", 100, "%.0f µs")
+	r.aim(&t, fmt.Sprintf("cold start of %s Services with %d endpoints", count(r.plan.big), endpointsEach), "start/cold", 1000, "%.0f ms")
+	return t
+}
+
+// aim adds a line. A figure that was not measured is said to be so.
+func (r *report) aim(t *table, name, key string, atMost float64, format string) {
+	f, ok := r.Figures[key]
+	if !ok {
+		t.row(name, fmt.Sprintf(format, atMost), "not measured", "–")
+		return
+	}
+	result := "met"
+	if f.Median > atMost {
+		result = "missed"
+	}
+	t.row(name, fmt.Sprintf(format, atMost), fmt.Sprintf(format, f.Median), result)
+}
+
+// markdown is docs/performance.md.
+func (r *report) markdown() string {
+	var b strings.Builder
+	b.WriteString("# Performance\n\n")
+	fmt.Fprintf(&b, "Measured by `%s`, which writes this file. Nothing in it is written by hand.\n", r.Command)
+	if r.Quick {
+		b.WriteString("\n**A quick run: it shows that the benchmark works. Do not quote its figures.**\n")
+	}
+	m := r.Machine
+	b.WriteString("\n| | |\n|---|---|\n")
+	for _, l := range [][2]string{
+		{"when", m.Time + ", " + r.Took + " long"}, {"CPU", fmt.Sprintf("%s, %d cores", m.CPU, m.Cores)}, {"kernel", m.Kernel},
+		{"headgate", m.Version}, {"Go", m.Go}, {"cilium/ebpf", m.Ebpf}, {"load average before, after", m.Load + "; " + m.LoadEnd},
+	} {
+		fmt.Fprintf(&b, "| %s | %s |\n", l[0], l[1])
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.System)) {
+		fmt.Fprintf(&b, "| %s | %s |\n", key, m.System[key])
+	}
+	b.WriteString("\n## Aims\n\n")
+	aims := r.aims()
+	aims.writeMarkdown(&b)
+	fmt.Fprintf(&b, "\n%s\n", aims.Note)
+	b.WriteString(strings.ReplaceAll(method, "ROUNDS", fmt.Sprint(r.Rounds)))
+	for _, t := range r.Tables {
+		fmt.Fprintf(&b, "\n## %s\n\n", t.Title)
+		t.writeMarkdown(&b)
+		if t.Note != "" {
+			fmt.Fprintf(&b, "\n%s\n", t.Note)
+		}
+	}
+	b.WriteString(r.verdictOnPlaces())
+	return b.String()
+}
+
+func (t table) writeMarkdown(b *strings.Builder) {
+	fmt.Fprintf(b, "| %s |\n|---|%s\n", strings.Join(t.Header, " | "), strings.Repeat("---:|", len(t.Header)-1))
+	for _, row := range t.Rows {
+		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
+	}
+}
+
+// method says how the figures came about.
+const method = `
+## Method
+
+Everything runs on one machine, in a network namespace, mounts and a cgroup of its own. Each case has a cgroup below that with its programs:
+none, an empty one (it returns at once) on the same hooks, or Headgate as it ships. A case is measured in ROUNDS rounds; each round has a batch of
+every case of its table, in an order of its own, so that other load meets all of them. A figure is the median over the rounds of the
+batch's p50 or p99, "added" and "over empty" are medians of the differences of p50 within a round, and the quartiles are theirs. Ratios likewise.
+Absolute figures belong to this machine; read differences and ratios.
+
+The calls are raw system calls on a thread of its own, without preemption signals and without garbage collection during a batch. Each
+call is timed by itself; what reading the clock costs is taken off.
+
+UDP connect() is the cost of the hook alone: one socket connects again and again, nothing is sent, the kernel looks for the route and notes
+the peer. TCP connect() goes over loopback to a server in the same thread, which accepts each connection before the next; only connect() is timed, both
+ends close by a reset. All addresses, of Services and of backends, are local to the namespace by one route, so that the way without a program is the same as with one.
+"At random" means every Service once in random order, then again: with 30,000 of them no cache of the CPU holds what was used last time.
+Every Service has backends of its own.
+`
+
+// verdictOnPlaces says whether the product keeps promises in the cheapest
+// place.
+func (r *report) verdictOnPlaces() string {
+	slot, ok := r.Figures["places/slot/whole_added"]
+	if !ok {
+		return ""
+	}
+	var cheaper []string
+	for _, p := range allPlaces {
+		if p.key == "none" || p.key == "slot" {
+			continue
+		}
+		if f := r.Figures["places/"+p.key+"/whole_added"]; f.Median < slot.Median {
+			cheaper = append(cheaper, fmt.Sprintf("%s (%.0f ns instead of %.0f for the whole life)", p.name, f.Median, slot.Median))
+		}
+	}
+	if len(cheaper) == 0 {
+		return "\nOf the places that keep a promise, the array slot that Headgate uses is the cheapest.\n"
+	}
+	return "\nCheaper than the array slot that Headgate uses: " + strings.Join(cheaper, ", ") + ".\n"
+}

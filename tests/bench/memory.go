@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/headgate/headgate/pkg/datapath"
+)
+
+// memory measures what the kernel and the agent need for many Services. The
+// agent is the real one, in a process of its own.
+func (b *bench) memory() (err error) {
+	if err := b.step("build the agent"); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "headgate-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	binary := filepath.Join(dir, "headgate")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "./cmd/headgate")
+	build.Dir, build.Stderr = b.repo, os.Stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("build the agent: %w", err)
+	}
+	manifests := filepath.Join(dir, "manifests")
+	if err := os.Mkdir(manifests, 0o755); err != nil {
+		return err
+	}
+	if err := writeManifests(manifests, b.plan.big); err != nil {
+		return err
+	}
+	g, err := b.emptyNode("memory")
+	if err != nil {
+		return err
+	}
+	if err := b.step("run the agent"); err != nil {
+		return err
+	}
+	a, err := b.runAgent(binary, manifests, g)
+	if err != nil {
+		return err
+	}
+	t, err := b.memoryTable(g, a)
+	if err != nil {
+		return err
+	}
+	b.report.table(t)
+	return b.drop(g)
+}
+
+// agentFigures are of the agent's process, in bytes.
+type agentFigures struct {
+	ready        time.Duration
+	resident     float64 // when it has come to rest
+	residentPeak float64
+	binary       float64
+}
+
+// runAgent runs the agent until it has come to rest and returns its figures.
+func (b *bench) runAgent(binary, manifests string, g *group) (agentFigures, error) {
+	var f agentFigures
+	cmd := exec.Command(binary, "--bpf-root", g.root, "agent", "--manifests", manifests, "--node-name", "node-a", "--cgroup", g.path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GODEBUG=") })
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return f, err
+	}
+	from := time.Now()
+	if err := cmd.Start(); err != nil {
+		return f, err
+	}
+	defer func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	}()
+	ready := make(chan error, 1)
+	go func() {
+		lines := bufio.NewScanner(stderr)
+		said := fmt.Errorf("the agent said nothing")
+		for lines.Scan() {
+			said = fmt.Errorf("the agent ended: %s", lines.Text())
+			if strings.Contains(lines.Text(), "ready") {
+				ready <- nil
+			}
+		}
+		ready <- said
+	}()
+	select {
+	case err := <-ready:
+		if err != nil {
+			return f, err
+		}
+	case <-b.ctx.Done():
+		return f, b.ctx.Err()
+	case <-time.After(time.Minute):
+		return f, fmt.Errorf("the agent was not ready within a minute")
+	}
+	f.ready = time.Since(from)
+	if info, err := os.Stat(binary); err == nil {
+		f.binary = float64(info.Size())
+	}
+	time.Sleep(4 * time.Second) // the sweep, and the runtime gives back memory
+	f.resident, f.residentPeak = statusKiB(cmd.Process.Pid, "VmRSS"), statusKiB(cmd.Process.Pid, "VmHWM")
+	return f, nil
+}
+
+// statusKiB returns a field of /proc/PID/status in bytes, 0 if it is not there.
+func statusKiB(pid int, field string) float64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			kib, _ := strconv.ParseFloat(strings.Fields(value)[0], 64)
+			return kib * 1024
+		}
+	}
+	return 0
+}
+
+// memoryTable reads the sizes of what the agent has left pinned.
+func (b *bench) memoryTable(g *group, a agentFigures) (table, error) {
+	t := table{
+		Title:  fmt.Sprintf("Memory for %s Services, %d endpoints each", count(b.plan.big), endpointsEach),
+		Note:   "Maps by the kernel's own figure (memlock). They double when they grow, so that some room is always unused. The agent reads the Services from YAML files.",
+		Header: []string{"what", "entries", "room for", "KiB", "bytes per Service"},
+	}
+	i, err := datapath.Inspect(g.root)
+	if err != nil {
+		return t, err
+	}
+	defer i.Close()
+	infos, err := i.Maps()
+	if err != nil {
+		return t, err
+	}
+	growing := b.mapRows(&t, infos)
+	content, err := i.Content()
+	if err != nil {
+		return t, err
+	}
+	if n := len(content.Frontends); n != b.plan.big {
+		return t, fmt.Errorf("the maps hold %d frontends of %d Services", n, b.plan.big)
+	}
+	var slots float64
+	for table := range content.Tables {
+		slots += 4 * float64(table.Size)
+	}
+	for _, v := range []struct {
+		name, key string
+		bytes     float64
+	}{
+		{"all maps that grow with Services", "maps", growing},
+		{"of that slots in use by tables", "slots", slots},
+		{"agent, resident at rest", "resident", a.resident},
+		{"agent, resident at most", "resident_peak", a.residentPeak},
+	} {
+		each := v.bytes / float64(b.plan.big)
+		t.row(v.name, "", "", kib(v.bytes), fmt.Sprintf("%.0f", each))
+		b.report.value("memory/"+v.key, "B", v.bytes)
+		b.report.value("memory/"+v.key+"_per_service", "B", each)
+	}
+	b.report.value("memory/binary", "B", a.binary)
+	b.report.value("memory/agent_ready", "ms", ms(a.ready))
+	t.Note += fmt.Sprintf(" From the start of its process until it was ready it took %.0f ms.", ms(a.ready))
+	return t, nil
+}
+
+// mapRows adds a line for each map, and returns the bytes of those that grow
+// with Services.
+func (b *bench) mapRows(t *table, infos []datapath.MapInfo) (growing float64) {
+	var fixed float64
+	for _, m := range infos {
+		bytes, each := float64(m.Bytes), "fixed"
+		if slices.Contains([]string{"addresses", "backends", "frontend_ids", "frontends", "services", "slots"}, m.Name) {
+			growing += bytes
+			each = fmt.Sprintf("%.0f", bytes/float64(b.plan.big))
+		} else {
+			fixed += bytes
+		}
+		t.row("map "+m.Name, count(int(m.Entries)), count(int(m.MaxEntries)), kib(bytes), each)
+	}
+	b.report.value("memory/fixed", "B", fixed)
+	return growing
+}
+
+func kib(bytes float64) string { return fmt.Sprintf("%.0f", bytes/1024) }

@@ -153,11 +153,7 @@ func explainLoad(err error) error {
 	if e := unix.Uname(&uname); e != nil {
 		return err
 	}
-	return explainLoadOn(unix.ByteSliceToString(uname.Release[:]), err)
-}
-
-// explainLoadOn does so for a kernel of the given release.
-func explainLoadOn(release string, err error) error {
+	release := unix.ByteSliceToString(uname.Release[:])
 	var verifier *ebpf.VerifierError
 	if olderThan(release, oldestKernel) && (errors.As(err, &verifier) || errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL)) {
 		return fmt.Errorf("kernel %s is too old: %s or newer is needed", release, oldestKernel)
@@ -171,7 +167,7 @@ func olderThan(release, than string) bool {
 	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n != 2 {
 		return false
 	}
-	_, _ = fmt.Sscanf(than, "%d.%d", &c, &d) // a constant of this program
+	fmt.Sscanf(than, "%d.%d", &c, &d)
 	return a < c || a == c && b < d
 }
 

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"time"
 )
 
 // Protocol is the IP protocol number of a transport protocol (IANA).
@@ -71,6 +72,13 @@ type Service struct {
 	ExternalPolicy  TrafficPolicy
 	AffinityTimeout uint32 // seconds that a client stays with its backend; 0: no session affinity
 	Ports           []ServicePort
+
+	// SourceRanges are the prefixes that may use the LoadBalancerIPs, masked. A
+	// family of which there is none is not restricted.
+	SourceRanges []netip.Prefix
+	// HealthCheckNodePort is where a load balancer asks whether this node has
+	// endpoints of the Service; host order, 0 means nowhere.
+	HealthCheckNodePort uint16
 }
 
 // ServicePort is one port of a Service.
@@ -102,6 +110,11 @@ type Slice struct {
 	Service   string // name of the Service, in the namespace of the slice
 	Ports     []SlicePort
 	Endpoints []Endpoint
+
+	// LastChangeTrigger is when that happened, in the cluster, which led to the
+	// last change of the slice; zero where unknown. It means nothing for what
+	// the slice says: slices that differ only in it are equal.
+	LastChangeTrigger time.Time
 }
 
 // SlicePort is a port that every endpoint of a slice serves.

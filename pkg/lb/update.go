@@ -1,11 +1,17 @@
 package lb
 
+import "net/netip"
+
 // Update is a batch of changes from a source. It is taken as one: what it
 // brings is programmed together.
 type Update struct {
 	Services map[ServiceName]*Service // nil value: the Service is gone
 	Slices   map[SliceName]*Slice     // nil value: the slice is gone
 	Node     *Node                    // nil: as before
+
+	// ServiceCIDRs is all prefixes that ClusterIPs are taken from, sorted (KEP-1880).
+	// nil: as before, which at first is unknown.
+	ServiceCIDRs []netip.Prefix
 
 	// Problems is everything wrong with the input now, not only what this
 	// update brought.

@@ -30,6 +30,9 @@ func Service(svc *corev1.Service) (*lb.Service, error) {
 	out.LoadBalancerIPs = f.loadBalancerIPs(svc.Status.LoadBalancer.Ingress)
 	out.InternalPolicy, out.ExternalPolicy = f.policies(&svc.Spec)
 	out.Ports = f.servicePorts(&svc.Spec)
+	out.AffinityTimeout = f.affinityTimeout(&svc.Spec)
+	out.SourceRanges = f.sourceRanges(svc.Spec.LoadBalancerSourceRanges)
+	out.HealthCheckNodePort = f.healthCheckNodePort(&svc.Spec, out.ExternalPolicy)
 	if err := f.err(); err != nil {
 		return nil, err
 	}

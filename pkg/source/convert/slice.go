@@ -2,6 +2,9 @@ package convert
 
 import (
 	"fmt"
+	"net/netip"
+	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -26,10 +29,21 @@ func Slice(es *discoveryv1.EndpointSlice) (*lb.Slice, error) {
 	f.name("metadata.namespace", es.Namespace, false)
 	out.Ports = f.slicePorts(es.Ports)
 	out.Endpoints = f.endpoints(es)
+	out.LastChangeTrigger = lastChangeTrigger(es)
 	if err := f.err(); err != nil {
 		return nil, err
 	}
 	return out, nil
+}
+
+// lastChangeTrigger returns when that happened which the slice was last changed
+// for, as its controller says; the zero time where it does not.
+func lastChangeTrigger(es *discoveryv1.EndpointSlice) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, es.Annotations[corev1.EndpointsLastChangeTriggerTime])
+	if err != nil {
+		return time.Time{} // a measurement less, and nothing else
+	}
+	return t
 }
 
 // slicePorts leaves out ports without a name or number: no Service port can
@@ -60,7 +74,7 @@ func (f *findings) endpoints(es *discoveryv1.EndpointSlice) []lb.Endpoint {
 		f.add("addressType", string(es.AddressType), "is not a type of addresses", "write IPv4 or IPv6")
 		return nil
 	}
-	var out []lb.Endpoint
+	out := make([]lb.Endpoint, 0, len(es.Endpoints))
 	for i := range es.Endpoints {
 		if e, ok := f.endpoint(i, is4, &es.Endpoints[i]); ok {
 			out = append(out, e)
@@ -74,11 +88,7 @@ func (f *findings) endpoints(es *discoveryv1.EndpointSlice) []lb.Endpoint {
 // API server refuses the slice for any of them.
 func (f *findings) endpoint(i int, is4 bool, e *discoveryv1.Endpoint) (out lb.Endpoint, ok bool) {
 	for j, value := range e.Addresses {
-		field := fmt.Sprintf("endpoints[%d].addresses[%d]", i, j)
-		addr, valid := f.unicast(field, value)
-		if valid && addr.Is4() != is4 {
-			f.add(field, value, "is not of the addressType of the slice", "move it to a slice of its own family")
-		}
+		addr := f.endpointAddress(i, j, is4, value)
 		if j == 0 {
 			out.Addr = addr
 		}
@@ -87,18 +97,36 @@ func (f *findings) endpoint(i int, is4 bool, e *discoveryv1.Endpoint) (out lb.En
 	out.Serving = isTrue(e.Conditions.Serving, true)
 	out.Terminating = isTrue(e.Conditions.Terminating, false)
 	if e.NodeName != nil {
-		out.Node = *e.NodeName
+		out.Node = shared(*e.NodeName)
 	}
 	if e.Hints != nil {
 		for _, z := range e.Hints.ForZones {
-			out.ZoneHints = append(out.ZoneHints, z.Name)
+			out.ZoneHints = append(out.ZoneHints, shared(z.Name))
 		}
 		for _, n := range e.Hints.ForNodes {
-			out.NodeHints = append(out.NodeHints, n.Name)
+			out.NodeHints = append(out.NodeHints, shared(n.Name))
 		}
 	}
 	return out, len(e.Addresses) > 0
 }
+
+// endpointAddress parses an address of endpoint i. The name of its field is made
+// only where it is needed: there are a hundred thousand of them.
+func (f *findings) endpointAddress(i, j int, is4 bool, value string) netip.Addr {
+	addr, ok := (&findings{}).unicast("", value)
+	if ok && addr.Is4() == is4 {
+		return addr
+	}
+	field := fmt.Sprintf("endpoints[%d].addresses[%d]", i, j)
+	if _, ok = f.unicast(field, value); ok {
+		f.add(field, value, "is not of the addressType of the slice", "move it to a slice of its own family")
+	}
+	return addr
+}
+
+// shared returns a string of which there is one copy for all who have it: a
+// cluster has few nodes and zones, and names them with every endpoint.
+func shared(s string) string { return unique.Make(s).Value() }
 
 // isTrue returns a condition, or what it means where nothing is said.
 func isTrue(b *bool, unsaid bool) bool {

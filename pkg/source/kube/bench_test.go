@@ -1,0 +1,170 @@
+package kube
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/source/convert"
+)
+
+const (
+	benchServices  = 10_000
+	benchEndpoints = 10 // of each Service, in one slice
+)
+
+// busyMeta is what real objects carry around.
+func busyMeta(namespace, name string) metav1.ObjectMeta {
+	fields := &metav1.FieldsV1{}
+	fields.SetRawBytes(make([]byte, 600))
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("0b1f0000-" + name), ResourceVersion: "123456",
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager", Operation: "Update", APIVersion: "v1",
+			FieldsType: "FieldsV1", FieldsV1: fields}}}
+}
+
+func benchService(i int) *corev1.Service {
+	name := fmt.Sprintf("web-%d", i)
+	svc := service(name, 80, clusterIP(fmt.Sprintf("10.%d.%d.%d", 96+i>>16, i>>8&255, i&255)))
+	svc.ObjectMeta = busyMeta("default", name)
+	return svc
+}
+
+func benchSlice(i int) *discoveryv1.EndpointSlice {
+	name := fmt.Sprintf("web-%d", i)
+	es := endpoints(name+"-abcde", name)
+	es.ObjectMeta = busyMeta("default", name+"-abcde")
+	es.Labels = map[string]string{discoveryv1.LabelServiceName: name, discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}
+	for j := range benchEndpoints {
+		n := i*benchEndpoints + j
+		es.Endpoints = append(es.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{fmt.Sprintf("10.%d.%d.%d", 128+n>>16, n>>8&255, n&255)},
+			Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
+			NodeName:   new(fmt.Sprintf("worker-%d.example.com", n%500)),
+			Zone:       new("zone-a"),
+			Hints:      &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "zone-a"}}},
+			TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: fmt.Sprintf("web-%d-%d", i, j), UID: types.UID(name)},
+		})
+	}
+	return es
+}
+
+// encodedObjects returns the objects as they come out of the connection.
+func encodedObjects() (services, slices [][]byte) {
+	for i := range benchServices {
+		svc, _ := benchService(i).Marshal()
+		es, _ := benchSlice(i).Marshal()
+		services, slices = append(services, svc), append(slices, es)
+	}
+	return services, slices
+}
+
+func mustDecode[T interface{ Unmarshal([]byte) error }](b *testing.B, data []byte, into T) T {
+	if err := into.Unmarshal(data); err != nil {
+		b.Fatal(err)
+	}
+	return into
+}
+
+// fill puts all objects through decoding and, where there are stores, through
+// those, and returns how many objects there were.
+func fill(b *testing.B, encoded [2][][]byte, services *store[lb.Service], slices *store[lb.Slice]) int {
+	var svcs, ess []any
+	for _, data := range encoded[0] {
+		svc := mustDecode(b, data, &corev1.Service{})
+		if services != nil {
+			e, _ := services.Transformer()(svc)
+			svcs = append(svcs, e)
+		}
+	}
+	for _, data := range encoded[1] {
+		es := mustDecode(b, data, &discoveryv1.EndpointSlice{})
+		if slices != nil {
+			e, _ := slices.Transformer()(es)
+			ess = append(ess, e)
+		}
+	}
+	if services != nil {
+		_ = services.Replace(svcs, "")
+		_ = slices.Replace(ess, "")
+	}
+	return len(encoded[0]) + len(encoded[1])
+}
+
+// BenchmarkColdStart is 10,000 Services with ten endpoints each, from protobuf to
+// the first update, beside decoding alone.
+func BenchmarkColdStart(b *testing.B) {
+	services, slices := encodedObjects()
+	encoded := [2][][]byte{services, slices}
+	b.Run("decode", func(b *testing.B) {
+		b.ReportAllocs()
+		n := 0
+		for b.Loop() {
+			n += fill(b, encoded, nil, nil)
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/object")
+	})
+	b.Run("decode, convert, emit", func(b *testing.B) {
+		b.ReportAllocs()
+		n := 0
+		for b.Loop() {
+			out, svcs, ess := benchStores()
+			n += fill(b, encoded, svcs, ess)
+			if u, ok := out.next(); !ok || len(u.Services) != benchServices || len(u.Slices) != benchServices {
+				b.Fatal("no update with everything")
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/object")
+	})
+	b.Run("memory kept", func(b *testing.B) {
+		for b.Loop() {
+			before := heap()
+			out, svcs, ess := benchStores()
+			n := fill(b, encoded, svcs, ess)
+			u, _ := out.next()
+			b.ReportMetric(float64(heap()-before)/float64(n), "B/object")
+			runtime.KeepAlive([]any{u, svcs, ess})
+		}
+	})
+}
+
+func benchStores() (*batch, *store[lb.Service], *store[lb.Slice]) {
+	out := newBatch("node-a", serviceKind, sliceKind)
+	return out, newStore(services(convert.Options{}), out), newStore(endpointSlices(), out)
+}
+
+// heap returns the bytes that are alive.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// BenchmarkOneChange is one endpoint that changes among all of them, from
+// protobuf to the update.
+func BenchmarkOneChange(b *testing.B) {
+	services, slices := encodedObjects()
+	out, svcs, ess := benchStores()
+	fill(b, [2][][]byte{services, slices}, svcs, ess)
+	out.next()
+	var versions [2][]byte
+	for i := range versions {
+		es := benchSlice(0)
+		es.Endpoints[0].Conditions.Ready = new(i == 1)
+		versions[i], _ = es.Marshal()
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		_ = ess.Update(mustDecode(b, versions[i%2], &discoveryv1.EndpointSlice{}))
+		if u, ok := out.next(); !ok || len(u.Slices) != 1 {
+			b.Fatal("no update with the change")
+		}
+	}
+}

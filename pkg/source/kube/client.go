@@ -1,0 +1,115 @@
+package kube
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// dialTimeout is how long a server that says nothing is waited for before the
+// next one is asked.
+const dialTimeout = 5 * time.Second
+
+// connection is a way to the API server, whichever of them it is now.
+type connection struct {
+	config *rest.Config
+	http   *http.Client
+	scheme *runtime.Scheme
+}
+
+// connect prepares a connection; nothing is sent yet. It reports why no server
+// can be reached, and calls back when one can again.
+func connect(cfg Config, report func(error), back func()) (*connection, error) {
+	config, err := restConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	servers, err := parseServers(cfg.Servers)
+	if err != nil {
+		return nil, err
+	}
+	if len(servers) > 0 {
+		config.Host = servers[0].String()
+	}
+	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
+		return &failover{base: base, servers: orderFor(cfg.Node, servers), report: report, back: back}
+	})
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("prepare a client of the API server: %w", err)
+	}
+	return &connection{config: config, http: client, scheme: newScheme()}, nil
+}
+
+// restConfig says who we are, whom we trust and how we talk.
+func restConfig(cfg Config) (*rest.Config, error) {
+	config, err := identity(cfg.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "headgate/" + cfg.Version
+	config.QPS, config.Burst = cfg.QPS, cfg.Burst
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	if cfg.TLSServerName != "" {
+		config.ServerName = cfg.TLSServerName
+	}
+	return config, nil
+}
+
+// identity reads a kubeconfig, or the service account of the pod that we are.
+func identity(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("use the service account of this pod: %w; outside a cluster name a kubeconfig", err)
+		}
+		return config, nil
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig %s: %w", kubeconfig, err)
+	}
+	return config, nil
+}
+
+// newScheme knows the objects that are watched and no others: a client of the
+// whole API is tens of megabytes of code.
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
+	s.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
+	s.AddKnownTypes(networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{})
+	for _, gv := range []schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, networkingv1.SchemeGroupVersion} {
+		metav1.AddToGroupVersion(s, gv)
+	}
+	return s
+}
+
+// client returns a client of one group of the API. All share one connection.
+func (c *connection) client(gv schema.GroupVersion) (rest.Interface, error) {
+	config := rest.CopyConfig(c.config)
+	config.GroupVersion = &gv
+	config.APIPath = "/apis"
+	if gv.Group == "" {
+		config.APIPath = "/api"
+	}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(c.scheme).WithoutConversion()
+	client, err := rest.RESTClientForConfigAndClient(config, c.http)
+	if err != nil {
+		return nil, fmt.Errorf("prepare a client of %s: %w", gv, err)
+	}
+	return client, nil
+}

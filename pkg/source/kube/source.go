@@ -1,0 +1,159 @@
+// Package kube watches Services, EndpointSlices, this node's Node and, where the
+// API server has them, ServiceCIDRs.
+//
+// Of the objects only what a load balancer needs is kept (package convert). What
+// is wrong with an object is a Problem and touches nothing else: its last good
+// version stays in force. While the API server cannot be reached everything
+// stays as it was.
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/source/convert"
+)
+
+// Config says which API server to ask and how. Only Node must be set.
+type Config struct {
+	Node       string // name of this node
+	Kubeconfig string // path; "" for the service account of the pod we are
+	// Servers are URLs of API servers that are used in place of the one in the
+	// kubeconfig, or of the Service "kubernetes", which somebody has to balance
+	// before we can. The one that answered last is asked first; each node has
+	// its own order of them.
+	Servers []string
+	// TLSServerName is the name that the certificates of all servers must have;
+	// "" means that of the kubeconfig, or where it has none their own hosts.
+	TLSServerName string
+	QPS           float32 // requests per second, 0 means 5, below 0 no limit; watches are free
+	Burst         int     // requests at once, 0 means 10
+	Version       string  // of the program, for the server's logs
+	Convert       convert.Options
+}
+
+// Source is the Services of a cluster as one node needs them. Run may be called
+// once.
+type Source struct {
+	out      *batch
+	conn     *connection
+	watchers []*watcher
+	stores   []cache.ReflectorStore // of each watcher
+	backoff  wait.Backoff
+}
+
+// New returns a source that has not asked anything yet.
+func New(cfg Config) (*Source, error) {
+	if cfg.Node == "" {
+		return nil, errors.New("watch the API server: the name of this node is missing")
+	}
+	s := &Source{backoff: defaultBackoff(), out: newBatch(cfg.Node, serviceKind, sliceKind, nodeKind)}
+	var err error
+	pauses := newPauses()
+	if s.conn, err = connect(cfg, s.unreachable, pauses.cut); err != nil {
+		return nil, err
+	}
+	s.stores = []cache.ReflectorStore{
+		newStore(services(cfg.Convert), s.out),
+		newStore(endpointSlices(), s.out),
+		newStore(nodes(cfg.Node), s.out),
+		newStore(serviceCIDRs(), s.out),
+	}
+	for _, r := range resources(cfg.Node) {
+		w := &watcher{resource: r, codec: runtime.NewParameterCodec(s.conn.scheme), contact: &contact{},
+			refused: s.refused, pauses: pauses, pause: 5 * time.Minute}
+		if w.client, err = s.conn.client(r.gv); err != nil {
+			return nil, err
+		}
+		s.watchers = append(s.watchers, w)
+	}
+	return s, nil
+}
+
+// Run calls the function with everything there is, once that is known, and from
+// then on with every change, until the context ends; it returns nil then. Changes
+// that come while the function works are passed on together; none waits for
+// others. It calls from its own goroutine only, and what it passes is not to be
+// changed. Of ServiceCIDRs it speaks when it has heard of some.
+func (s *Source) Run(ctx context.Context, update func(lb.Update)) error {
+	// client-go logs by itself what Health says.
+	ctx = klog.NewContext(ctx, klog.Logger{})
+	var reflectors sync.WaitGroup
+	for i, w := range s.watchers {
+		reflectors.Go(func() { w.reflect(ctx, s.stores[i], s.backoff) })
+	}
+	defer s.conn.http.CloseIdleConnections()
+	defer reflectors.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.out.wake:
+		}
+		if u, ok := s.out.next(); ok {
+			update(u)
+		}
+	}
+}
+
+// Health says how it gets on with the API server. It may be called at any time
+// from anywhere.
+func (s *Source) Health() Health {
+	h := Health{Synced: s.out.synced()}
+	for i, w := range s.watchers {
+		if w.kind != serviceKind && w.kind != sliceKind {
+			continue
+		}
+		last, cause := w.contact.state()
+		if i == 0 || last.Before(h.LastContact) {
+			h.LastContact = last
+		}
+		if h.Cause == nil && cause != nil {
+			h.Cause = fmt.Errorf("watch %s: %w", w.path, cause)
+		}
+	}
+	return h
+}
+
+// unreachable notes an error of the connection for everyone who has none. Not all
+// of them reach those who sent the request.
+func (s *Source) unreachable(err error) {
+	for _, w := range s.watchers {
+		w.contact.failed(err)
+	}
+}
+
+// refused goes on without a kind of objects that can be done without.
+func (s *Source) refused(kind string, err error) {
+	if kind != nodeKind && kind != cidrKind {
+		return
+	}
+	var problems []lb.Problem
+	if apierrors.IsForbidden(err) {
+		problems = []lb.Problem{{Object: kind, Reason: "may not be read: " + message(err),
+			Remedy: "allow the agent's ServiceAccount to list and watch it"}}
+	}
+	s.out.change(func() {
+		s.out.note(subject{kind: kind}, problems, lb.ServiceName{})
+		s.out.answered(kind)
+	})
+}
+
+// message returns what the API server says, without the words around it.
+func message(err error) string {
+	if status, ok := err.(apierrors.APIStatus); ok && status.Status().Reason == metav1.StatusReasonForbidden {
+		return status.Status().Message
+	}
+	return err.Error()
+}

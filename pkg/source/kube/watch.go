@@ -1,0 +1,125 @@
+package kube
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/headgate/headgate/pkg/source/convert"
+)
+
+// resource is something to be watched: what, and which of it.
+type resource struct {
+	kind   string
+	gv     schema.GroupVersion
+	path   string
+	object runtime.Object // an example
+	list   func() runtime.Object
+	labels string
+	fields fields.Selector
+}
+
+// resources returns what a node watches, with the selectors of kube-proxy. The
+// field of Services can be selected from Kubernetes 1.31 on.
+func resources(node string) []resource {
+	return []resource{
+		{kind: serviceKind, gv: corev1.SchemeGroupVersion, path: "services",
+			object: &corev1.Service{}, list: func() runtime.Object { return &corev1.ServiceList{} },
+			labels: "!" + convert.LabelServiceProxyName,
+			fields: fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone)},
+		{kind: sliceKind, gv: discoveryv1.SchemeGroupVersion, path: "endpointslices",
+			object: &discoveryv1.EndpointSlice{}, list: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
+			labels: "!" + corev1.IsHeadlessService, fields: fields.Everything()},
+		{kind: nodeKind, gv: corev1.SchemeGroupVersion, path: "nodes",
+			object: &corev1.Node{}, list: func() runtime.Object { return &corev1.NodeList{} },
+			fields: fields.OneTermEqualSelector("metadata.name", node)},
+		{kind: cidrKind, gv: networkingv1.SchemeGroupVersion, path: "servicecidrs",
+			object: &networkingv1.ServiceCIDR{}, list: func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
+			fields: fields.Everything()},
+	}
+}
+
+// watcher lists and watches one resource.
+type watcher struct {
+	resource
+	client  rest.Interface
+	codec   runtime.ParameterCodec
+	contact *contact
+	refused func(kind string, err error) // the server answered that it will not say
+	pauses  *pauses
+	pause   time.Duration // before a resource that does not exist is asked for again
+}
+
+// request returns a request for the resource.
+func (w *watcher) request(opts metav1.ListOptions) *rest.Request {
+	opts.LabelSelector, opts.FieldSelector = w.labels, w.fields.String()
+	return w.client.Get().Resource(w.path).VersionedParams(&opts, w.codec)
+}
+
+func (w *watcher) fetch(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	list := w.list()
+	err := w.request(opts).Do(ctx).Into(list)
+	if err == nil {
+		w.contact.heard()
+		return list, nil
+	}
+	w.fail(ctx, err)
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		w.refused(w.kind, err)
+	}
+	if apierrors.IsNotFound(err) {
+		// It may come with an upgrade of the server, not before.
+		<-w.pauses.in(ctx).After(w.pause)
+	}
+	return list, err
+}
+
+func (w *watcher) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	opts.Watch = true
+	stream, err := w.request(opts).Watch(ctx)
+	if err != nil {
+		w.fail(ctx, err)
+		return nil, err
+	}
+	return w.contact.follow(stream), nil
+}
+
+// fail notes an error, unless we are ending.
+func (w *watcher) fail(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		w.contact.failed(err)
+	}
+}
+
+// reflect keeps a store up to date until the context ends.
+func (w *watcher) reflect(ctx context.Context, store cache.ReflectorStore, backoff wait.Backoff) {
+	r := cache.NewReflectorWithOptions(
+		&cache.ListWatch{ListWithContextFunc: w.fetch, WatchFuncWithContext: w.watch},
+		w.object, store, cache.ReflectorOptions{
+			Logger:  &klog.Logger{},
+			Name:    w.kind,
+			Clock:   w.pauses.in(ctx),
+			Backoff: &backoff,
+		})
+	r.RunWithContext(ctx)
+}
+
+// defaultBackoff is how long to wait before trying again. All nodes of a
+// cluster lose their server in the same moment: the jitter, up to as much again,
+// is what they do not come back in.
+func defaultBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
+}

@@ -24,18 +24,28 @@ func newMapping[T any](m *ebpf.Map, writable bool) (*mapping[T], error) {
 	if m.ValueSize() != uint32(unsafe.Sizeof(element)) {
 		return nil, fmt.Errorf("map %s: values of %d bytes, want %d", m, m.ValueSize(), unsafe.Sizeof(element))
 	}
+	mem, stride, err := mapArray(m, writable)
+	if err != nil {
+		return nil, err
+	}
+	return &mapping[T]{mem: mem, stride: stride, len: m.MaxEntries()}, nil
+}
+
+// mapArray maps an array map, whatever its values are. It returns how many
+// bytes it is from one to the next.
+func mapArray(m *ebpf.Map, writable bool) (mem []byte, stride uintptr, err error) {
 	protection := unix.PROT_READ
 	if writable {
 		protection |= unix.PROT_WRITE
 	}
-	stride := (uintptr(m.ValueSize()) + 7) &^ 7
+	stride = (uintptr(m.ValueSize()) + 7) &^ 7
 	page := uintptr(os.Getpagesize())
 	size := (stride*uintptr(m.MaxEntries()) + page - 1) &^ (page - 1)
-	mem, err := unix.Mmap(m.FD(), 0, int(size), protection, unix.MAP_SHARED)
+	mem, err = unix.Mmap(m.FD(), 0, int(size), protection, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("map %s into memory: %w", m, err)
+		return nil, 0, fmt.Errorf("map %s into memory: %w", m, err)
 	}
-	return &mapping[T]{mem: mem, stride: stride, len: m.MaxEntries()}, nil
+	return mem, stride, nil
 }
 
 // at returns element i, which must be below len: in the kernel's memory, which

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // takePromises gives the promises that sockets have by an older map to a new
@@ -28,28 +29,36 @@ func (d *Datapath) takePromises(from *mapSet) error {
 		return err
 	}
 	defer slots.Close()
-	key, value := make([]byte, c.oldKey), make([]byte, c.oldValue)
-	entries := old.Iterate()
-	for entries.Next(&key, &value) {
-		p := c.promise(value)
-		if !takePromise(slots, p) {
-			continue
-		}
-		// The socket may have been closed just before its promise arrived.
-		if err := old.Lookup(key, &value); err != nil {
-			return err
-		}
-		if c.promise(value).Owner != p.Owner {
-			dropPromise(slots, p.Owner)
-		}
+	mem, stride, err := mapArray(old, false)
+	if err != nil {
+		return err
 	}
-	return entries.Err()
+	defer unix.Munmap(mem)
+	for i := range uintptr(old.MaxEntries()) {
+		c.takePromise(slots, mem[i*stride:(i+1)*stride])
+	}
+	return nil
+}
+
+// takePromise takes along what a slot holds while its socket may be closed.
+func (c *conversion) takePromise(slots *mapping[headgatePromiseSlot], slot []byte) {
+	p := c.promise(slot)
+	if !takePromise(slots, p) {
+		return
+	}
+	// The socket may have been closed just before its promise arrived.
+	if c.promise(slot).Owner != p.Owner {
+		dropPromise(slots, p.Owner)
+	}
 }
 
 // promise reads an element of an older promises map.
-func (c *conversion) promise(old []byte) headgatePromiseSlot {
-	b := apply(c.value, old, c.newValue)
-	return *(*headgatePromiseSlot)(unsafe.Pointer(&b[0]))
+func (c *conversion) promise(old []byte) (p headgatePromiseSlot) {
+	out := unsafe.Slice((*byte)(unsafe.Pointer(&p)), unsafe.Sizeof(p))
+	for _, m := range c.value {
+		copy(out[m.to:m.to+m.size], old[m.from:])
+	}
+	return p
 }
 
 // takePromise puts a promise where its socket looks for it; false if that is

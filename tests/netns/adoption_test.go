@@ -78,7 +78,12 @@ func TestKillingTheAgentDuringAReplacementBreaksNoConnection(t *testing.T) {
 	l.await(100)
 	l.wantNoFailure()
 	open.wantPeer(at(webVIP), "after all that")
-	wantTidy(t, &node{tb: t, cfg: datapath.Config{Root: a.root}})
+	open.close()
+	n := &node{tb: t, cfg: datapath.Config{Root: a.root}}
+	wantTidy(t, n)
+	if got := n.promises(); got != 0 {
+		t.Errorf("all sockets are closed, and %d promises in use", got)
+	}
 	t.Logf("%d of 40 agents came to the end", finished)
 }
 

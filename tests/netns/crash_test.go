@@ -51,19 +51,20 @@ func (n *node) path(elements ...string) string {
 	return filepath.Join(append([]string{n.cfg.Root}, elements...)...)
 }
 
-// pin pins the maps of a generation, or the first few of them, in place of what
-// is in a directory.
-func (n *node) pin(g generation, dir string, most int) {
+// pin pins the maps of a generation, or some of them, in place of what is in a
+// directory.
+func (n *node) pin(g generation, dir string, which pinned) {
 	n.tb.Helper()
 	if err := os.RemoveAll(n.path(dir)); err != nil {
 		n.tb.Fatal(err)
 	}
-	if most == 0 {
+	if which == none {
 		return
 	}
 	if err := os.Mkdir(n.path(dir), 0o700); err != nil {
 		n.tb.Fatal(err)
 	}
+	most := len(g.maps) * int(which) / int(all)
 	for name, m := range g.maps {
 		if most--; most < 0 {
 			return
@@ -104,32 +105,41 @@ var attachTypes = map[string]ebpf.AttachType{
 	"connect4": ebpf.AttachCGroupInet4Connect, "connect6": ebpf.AttachCGroupInet6Connect,
 }
 
+// pinned says how many maps are pinned in a directory.
+type pinned int
+
+const (
+	none pinned = iota
+	half
+	all
+)
+
 // crash is a state in which a process that replaces one generation by another
 // can die.
 type crash struct {
 	name     string
-	next     int  // maps pinned in next
-	replaced int  // programs replaced
-	leftover bool // the link of one more program is attached, but not in its place
-	missing  bool // the link of one more program has been moved aside, and none is in its place
-	swapped  bool // the directories of maps have been swapped
+	next     pinned // maps in next
+	replaced int    // programs replaced
+	leftover bool   // the link of one more program is attached, but not in its place
+	missing  bool   // the link of one more program has been moved aside, and none is in its place
+	swapped  bool   // the directories of maps have been swapped
 }
 
 // crashes are all such states.
-func crashes(maps int) []crash {
+func crashes() []crash {
 	out := []crash{
 		{name: "before anything"},
-		{name: "with some maps pinned", next: maps / 2},
-		{name: "with all directories swapped", next: maps, replaced: len(replaceOrder), swapped: true},
-		{name: "with half of the old maps removed", next: maps / 2, replaced: len(replaceOrder), swapped: true},
+		{name: "with some maps pinned", next: half},
+		{name: "with all directories swapped", next: all, replaced: len(replaceOrder), swapped: true},
+		{name: "with half of the old maps removed", next: half, replaced: len(replaceOrder), swapped: true},
 	}
 	for i := range len(replaceOrder) + 1 {
-		out = append(out, crash{name: fmt.Sprintf("with %d programs replaced", i), next: maps, replaced: i})
+		out = append(out, crash{name: fmt.Sprintf("with %d programs replaced", i), next: all, replaced: i})
 	}
 	for i := range keepers {
 		out = append(out,
-			crash{name: "with a second " + replaceOrder[i], next: maps, replaced: i, leftover: true},
-			crash{name: "without " + replaceOrder[i] + " in its place", next: maps, replaced: i, leftover: true, missing: true})
+			crash{name: "with a second " + replaceOrder[i], next: all, replaced: i, leftover: true},
+			crash{name: "without " + replaceOrder[i] + " in its place", next: all, replaced: i, leftover: true, missing: true})
 	}
 	return out
 }
@@ -141,7 +151,7 @@ func (c crash) make(n *node, old, now generation) {
 	if c.swapped {
 		maps, next = now, old
 	}
-	n.pin(maps, "maps", len(maps.maps))
+	n.pin(maps, "maps", all)
 	n.pin(next, "next", c.next)
 	for i, name := range replaceOrder {
 		switch {
@@ -169,15 +179,14 @@ func (c crash) make(n *node, old, now generation) {
 // The states are made by hand, since no process dies at just that moment when
 // it is asked to.
 func TestAReplacementThatDiedIsTakenUpByTheNextProcess(t *testing.T) {
-	const oldPromises, newPromises = 1 << 12, 1 << 13
-	for _, c := range crashes(10) {
+	// So many that no two sockets of the test have the same slot in either:
+	// one of the two would lose its promise where the maps become one.
+	const oldPromises, newPromises = 1 << 16, 1 << 17
+	for _, c := range crashes() {
 		for restart, promises := range map[string]uint32{"the same agent": newPromises, "the one before": oldPromises} {
 			t.Run(c.name+", then "+restart, func(t *testing.T) {
-				s, sockets := mustStage(t), &held{tb: t}
+				s, sockets := mustStageOf(t, oldPromises), &held{tb: t}
 				content, old := s.n.content().String(), s.n.generation()
-				if len(old.maps) != 10 {
-					t.Fatalf("%d maps: crashes must know", len(old.maps))
-				}
 				sockets.hold(webOf, dnsOf, 2)
 				s.n.cfg.Promises = newPromises
 				n := s.reopen()

@@ -92,7 +92,15 @@ func dnsOf(k kind) string { return udpVIP(k, 1) }
 
 func mustStage(t *testing.T) *stage {
 	t.Helper()
-	n := mustNode(t)
+	return mustStageOf(t, 1<<12)
+}
+
+// mustStageOf is a stage whose promises map has a size.
+func mustStageOf(t *testing.T, promises uint32) *stage {
+	t.Helper()
+	cfg := config(t)
+	cfg.Promises = promises
+	n := mustNodeOf(t, cfg)
 	web := []*backend{mustServe(t, "10.244.0.1:8080/TCP"), mustServe(t, "10.244.0.2:8080/TCP")}
 	n.set("web", frontend(webOf(inet)+"/TCP", web...), frontend(webOf(inet6)+"/TCP", mustServe(t, "[fd00:244::1]:8080/TCP")))
 	n.set("dns", frontend(dnsOf(inet), udpBackend(t, inet, 1)), frontend(dnsOf(inet6), udpBackend(t, inet6, 1)))

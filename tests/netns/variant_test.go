@@ -19,21 +19,24 @@ import (
 // otherLayout is what another version of types.h has otherwise: members in
 // another order, and one that there is no more.
 var otherLayout = []struct{ now, then string }{
-	{`	struct table internal
-		__attribute__((aligned(8))); /* for clients on this node */
-	struct table external;		     /* for clients elsewhere */
-	__u32 service;			     /* index into services, never 0 */
-	enum frontend_flag flags;
-`, `	enum frontend_flag flags;
-	__u32 service;
-	struct table external __attribute__((aligned(8)));
-	struct table internal;
+	{`	__u32 affinity_timeout_s; /* idle seconds; 0: no session affinity */
+	struct table external;	  /* for clients elsewhere */
+	struct table known;	  /* every backend that the Service still has */
+	__u32 service;		  /* index into services, never 0 */
+	__u32 pad;
+`, `	__u32 service;
+	struct table known;
+	struct table external;
+	__u32 pad;
+	__u32 affinity_timeout_s;
 `},
 	{`	struct addr_port frontend;
 	struct addr_port backend;
 	__u32 backend_id;
-	__u32 slot; /* the one that named the backend */
-`, `	__u32 slot;
+	__u32 slot;  /* the one that named the backend */
+	__u64 netns; /* cookie of the network namespace of the socket */
+`, `	__u64 netns;
+	__u32 slot;
 	__u32 backend_id;
 	struct addr_port backend;
 	struct addr_port frontend;
@@ -116,9 +119,9 @@ func downgrade(t *testing.T, root string, variant *ebpf.CollectionSpec) {
 			t.Fatal(err)
 		}
 	}
-	for name, p := range c.Programs {
+	for _, name := range programs {
 		l := mustLink(t, filepath.Join(root, "links", name))
-		if err := l.Update(p); err != nil {
+		if err := l.Update(c.Programs[name]); err != nil {
 			t.Fatalf("put the variant in force at %s: %v", name, err)
 		}
 	}

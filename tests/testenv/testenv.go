@@ -178,20 +178,26 @@ func AddAddress(tb testing.TB, address string) {
 	if err := netlink.AddrReplace(lo, a); err != nil {
 		tb.Fatalf("add address %s: %v", address, err)
 	}
-	// The kernel finishes an IPv6 address later, in a work queue: bind() goes
-	// already, and the route is still missing.
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		if _, err = netlink.RouteGet(ip); err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			tb.Fatalf("route to %s: %v", address, err)
-		}
-	}
+	awaitLocal(tb, ip)
 	tb.Cleanup(func() {
 		err := netlink.AddrDel(lo, a)
 		if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) { // given twice
 			tb.Errorf("remove address %s: %v", address, err)
 		}
 	})
+}
+
+// awaitLocal returns when the kernel takes packets for an address. It finishes
+// an IPv6 address later, in a work queue: bind() goes already and there is a
+// route to the device, but not yet the one that makes the address local.
+func awaitLocal(tb testing.TB, ip net.IP) {
+	tb.Helper()
+	for range 10_000 {
+		routes, err := netlink.RouteGet(ip)
+		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	tb.Fatalf("add address %s: packets to it are not taken", ip)
 }

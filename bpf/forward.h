@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Balancing packets: what enters or leaves by a device on which others reach
+ * the node.
+ */
+#pragma once
+
+#include "config.h"
+#include "conntrack.h"
+#include "frontend.h"
+
+/* The address of the device that has the family of a. */
+static __always_inline bool device_addr(const struct __sk_buff *skb,
+					const struct ip_addr *a,
+					struct ip_addr *own)
+{
+	__u32 ifindex = skb->ifindex;
+	struct device *d = bpf_map_lookup_elem(&devices, &ifindex);
+
+	if (!d)
+		return false;
+	*own = is_ip4(a) ? d->ip4 : d->ip6;
+	return own->word[0] | own->word[1] | own->word[2] | own->word[3];
+}
+
+/*
+ * Adds both ways of a new flow and rewrites its first packet. way->to is what
+ * that becomes; its source port may change.
+ */
+static __always_inline enum verdict
+begin_flow(struct packet *pkt, struct flow *way, enum hook back_hook)
+{
+	struct flow back = {
+		.to = reversed(&pkt->tuple),
+		.last_seen_ns = way->last_seen_ns,
+	};
+
+	back.to.hook = back_hook;
+	if (!add_way_back(&way->to, back_hook, &back))
+		return refuse(DROP_SNAT_EXHAUSTED, way->service);
+	bpf_map_update_elem(&conntrack, &pkt->tuple, way, BPF_ANY);
+	count(flow_made);
+	return rewrite(pkt, &way->to) ? VERDICT_CONTINUE : VERDICT_REFUSE;
+}
+
+/* A packet for a frontend, from a client elsewhere, goes to a backend. */
+static __always_inline enum verdict to_backend(struct packet *pkt)
+{
+	struct addr_port dst = {
+		.addr = pkt->tuple.dst,
+		.port = pkt->tuple.dst_port,
+		.protocol = pkt->tuple.protocol,
+	};
+	struct frontend *frontend;
+	struct flow way = {};
+	struct choice choice;
+	enum verdict v;
+
+	if ((v = find_frontend(&dst, false, &frontend)) != VERDICT_CONTINUE)
+		return v;
+	if ((v = select_external(frontend, &pkt->tuple.src, &choice)) !=
+	    VERDICT_CONTINUE)
+		return v;
+	way.to = pkt->tuple;
+	way.to.dst = choice.backend->to.addr;
+	way.to.dst_port = choice.backend->to.port;
+	way.last_seen_ns = bpf_ktime_get_coarse_ns();
+	way.frontend = frontend->id;
+	way.service = frontend->service;
+	way.backend_id = choice.id;
+	way.slot = choice.slot;
+	way.flags = FLOW_TO_BACKEND;
+	return begin_flow(pkt, &way, HOOK_OUT);
+}
+
+/*
+ * A packet on its way out to a backend on another node gets the address of the
+ * device, so that the answer comes back here. It is one of ours if the way back
+ * of the client is known.
+ */
+static __always_inline enum verdict from_device(struct packet *pkt)
+{
+	struct tuple back = reversed(&pkt->tuple);
+	struct flow way = {};
+
+	if (!bpf_map_lookup_elem(&conntrack, &back))
+		return VERDICT_PASS;
+	way.to = pkt->tuple;
+	if (!device_addr(pkt->skb, &pkt->tuple.src, &way.to.src))
+		return VERDICT_PASS;
+	way.last_seen_ns = bpf_ktime_get_coarse_ns();
+	return begin_flow(pkt, &way, HOOK_IN);
+}
+
+/* The ports of a fragment that has none, from the first of its datagram. */
+static __always_inline bool fragment_ports(struct packet *pkt)
+{
+	struct fragment_key key = {
+		.src = pkt->tuple.src,
+		.dst = pkt->tuple.dst,
+		.id = pkt->fragment_id,
+		.protocol = pkt->l4_proto,
+		.hook = pkt->tuple.hook,
+	};
+	struct ports ports, *known;
+
+	if (!pkt->fragment) {
+		ports.src = pkt->tuple.src_port;
+		ports.dst = pkt->tuple.dst_port;
+		bpf_map_update_elem(&fragments, &key, &ports, BPF_ANY);
+		return true;
+	}
+	known = bpf_map_lookup_elem(&fragments, &key);
+	if (!known)
+		return false;
+	pkt->tuple.src_port = known->src;
+	pkt->tuple.dst_port = known->dst;
+	return true;
+}
+
+/* Fills in the ports; false if the packet has none that can be known. */
+static __always_inline bool find_ports(struct packet *pkt)
+{
+	if (!pkt->fragment && !parse_ports(pkt))
+		return false;
+	return !(pkt->fragment || pkt->more_fragments) || fragment_ports(pkt);
+}
+
+/* What becomes of a packet at a hook. */
+static __always_inline enum verdict forward(struct packet *pkt)
+{
+	struct flow *flow;
+
+	if (!has_ports(pkt->l4_proto) || !find_ports(pkt))
+		return VERDICT_PASS;
+	flow = find_flow(pkt);
+	if (flow) {
+		struct tuple to = flow->to;
+
+		count(flow_packet);
+		return rewrite(pkt, &to) ? VERDICT_CONTINUE : VERDICT_REFUSE;
+	}
+	if (pkt->tuple.hook == HOOK_IN)
+		return to_backend(pkt);
+	return from_device(pkt);
+}

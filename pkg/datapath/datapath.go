@@ -39,15 +39,21 @@ type Config struct {
 	// Affinities is how many clients of Services with session affinity are
 	// remembered; the least recently used make room.
 	Affinities uint32
+	// Flows is how many ways of flows of packets are kept, two for a client
+	// of a backend on this node and four otherwise; the least recently used
+	// make room.
+	Flows uint32
 }
 
 // DefaultSizes is the room that maps start with.
 var DefaultSizes = plan.Sizes{Frontends: 1024, Slots: 16384, Backends: 4096, Services: 1024, Addresses: 1024}
 
-// Sizes of the maps that do not grow: 4 MiB of promises, 8 MiB of affinities.
+// Sizes of the maps that do not grow: 4 MiB of promises, 8 MiB of affinities,
+// 40 MiB of flows.
 const (
 	DefaultPromises   = 1 << 16
 	DefaultAffinities = 1 << 16
+	DefaultFlows      = 1 << 18
 )
 
 // Datapath is the kernel's side of Headgate. It is not safe for concurrent use.
@@ -74,6 +80,9 @@ func Open(cfg Config) (*Datapath, error) {
 	}
 	if cfg.Promises == 0 || cfg.Promises&(cfg.Promises-1) != 0 {
 		return nil, fmt.Errorf("%d promises: not a power of two", cfg.Promises)
+	}
+	if cfg.Flows == 0 {
+		cfg.Flows = DefaultFlows
 	}
 	if cfg.Affinities == 0 {
 		cfg.Affinities = DefaultAffinities
@@ -162,6 +171,9 @@ func (d *Datapath) Attach() error {
 		return err
 	}
 	if err := d.programs.attach(d.path("links"), d.cfg.Cgroup); err != nil {
+		return err
+	}
+	if err := d.programs.pinForDevices(d.path("next"), d.path("links")); err != nil {
 		return err
 	}
 	if err := d.takeAllPromises(); err != nil { // made until a moment ago

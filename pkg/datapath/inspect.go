@@ -131,6 +131,7 @@ func (i *Inspector) readCounters(s *Status) error {
 		for name, n := range map[string]uint64{
 			"connect": c.Connect, "sendmsg": c.Sendmsg, "recvmsg": c.Recvmsg, "getpeername": c.Getpeername,
 			"promise_stored": c.PromiseStored, "promise_replaced": c.PromiseReplaced, "promise_lost": c.PromiseLost,
+			"flow_made": c.FlowMade, "flow_packet": c.FlowPacket, "flow_error": c.FlowError,
 			"affinity": c.Affinity, "socket_destroyed": c.SocketDestroyed,
 		} {
 			s.Counters[name] += n

@@ -30,6 +30,8 @@ type Datapath interface {
 	Apply([]plan.Op) (int, error)
 	// Attach puts the programs in force if they are not.
 	Attach() error
+	// SetDevices attaches to these devices and no others, after Attach.
+	SetDevices([]plan.Device) error
 	// DestroySockets tells sockets that talk to lost backends.
 	DestroySockets([]plan.Loss) error
 }
@@ -52,6 +54,7 @@ type Reconciler struct {
 	mu        sync.Mutex // guards what sources hand over
 	updates   []lb.Update
 	addresses map[netip.Addr]plan.AddressKind // newest, nil if none came
+	devices   []plan.Device                   // newest, nil if none came
 	wake      chan struct{}
 
 	// Everything below belongs to Run.
@@ -112,6 +115,14 @@ func (r *Reconciler) Update(u lb.Update) {
 func (r *Reconciler) SetNodeAddresses(addresses map[netip.Addr]plan.AddressKind) {
 	r.mu.Lock()
 	r.addresses = addresses
+	r.mu.Unlock()
+	r.signal()
+}
+
+// SetDevices says on which devices others reach the node.
+func (r *Reconciler) SetDevices(devices []plan.Device) {
+	r.mu.Lock()
+	r.devices = slices.Clone(devices)
 	r.mu.Unlock()
 	r.signal()
 }
@@ -238,8 +249,31 @@ func (r *Reconciler) flush() error {
 	if err := r.dp.Attach(); err != nil {
 		return err
 	}
+	if err := r.attachDevices(); err != nil {
+		return err
+	}
 	r.sayReady()
 	r.destroySockets()
+	return nil
+}
+
+// attachDevices attaches to the newest devices; those that failed stay the
+// newest.
+func (r *Reconciler) attachDevices() error {
+	r.mu.Lock()
+	devices := r.devices
+	r.mu.Unlock()
+	if devices == nil {
+		return nil
+	}
+	if err := r.dp.SetDevices(devices); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(devices) == len(r.devices) && (len(devices) == 0 || &devices[0] == &r.devices[0]) {
+		r.devices = nil
+	}
 	return nil
 }
 

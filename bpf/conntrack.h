@@ -59,8 +59,11 @@ static __always_inline bool still_flows(const struct packet *pkt,
 {
 	struct frontend *f;
 
-	if (!(flow->flags & FLOW_TO_BACKEND) || !may_begin(pkt))
+	if (!(flow->flags & (FLOW_TO_BACKEND | FLOW_REFUSED)) ||
+	    !may_begin(pkt))
 		return true;
+	if (flow->flags & FLOW_REFUSED)
+		return false; /* there may be an endpoint by now */
 	if (pkt->l4_proto != IPPROTO_TCP &&
 	    now - flow->last_seen_ns > udp_flow_timeout_s * NSEC_PER_SEC)
 		return false;

@@ -44,33 +44,69 @@ begin_flow(struct packet *pkt, struct flow *way, enum hook back_hook)
 }
 
 /* A packet for a frontend, from a client elsewhere, goes to a backend. */
-static __always_inline enum verdict to_backend(struct packet *pkt)
+static __always_inline enum verdict to_backend(struct packet *pkt,
+					       const struct frontend *f)
+{
+	struct flow way = {
+		.to = pkt->tuple,
+		.last_seen_ns = bpf_ktime_get_coarse_ns(),
+		.frontend = f->id,
+		.service = f->service,
+		.flags = FLOW_TO_BACKEND,
+	};
+	struct choice choice;
+	enum verdict v;
+
+	v = select_from(f, f->external, &pkt->tuple.src, &choice);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	way.to.dst = choice.backend->to.addr;
+	way.to.dst_port = choice.backend->to.port;
+	way.backend_id = choice.id;
+	way.slot = choice.slot;
+	return begin_flow(pkt, &way, HOOK_OUT);
+}
+
+/*
+ * A packet that nobody can take goes to port 0 of the node, on which nobody
+ * ever listens: the kernel answers it as it should, and not too often.
+ */
+static __always_inline enum verdict to_nobody(struct packet *pkt)
+{
+	struct flow way = {
+		.to = pkt->tuple,
+		.last_seen_ns = bpf_ktime_get_coarse_ns(),
+		.flags = FLOW_REFUSED,
+	};
+
+	if (!device_addr(pkt->skb, &pkt->tuple.dst, &way.to.dst))
+		return VERDICT_REFUSE;
+	way.to.dst_port = 0;
+	return begin_flow(pkt, &way, HOOK_OUT);
+}
+
+/* What becomes of a packet that may be for a frontend. */
+static __always_inline enum verdict balance(struct packet *pkt)
 {
 	struct addr_port dst = {
 		.addr = pkt->tuple.dst,
 		.port = pkt->tuple.dst_port,
 		.protocol = pkt->tuple.protocol,
 	};
-	struct frontend *frontend;
-	struct flow way = {};
-	struct choice choice;
+	struct frontend *f;
 	enum verdict v;
 
-	if ((v = find_frontend(&dst, false, &frontend)) != VERDICT_CONTINUE)
+	v = find_frontend(&dst, false, &f);
+	if (v == VERDICT_REFUSE)
+		return to_nobody(pkt);
+	if (v != VERDICT_CONTINUE)
 		return v;
-	if ((v = select_external(frontend, &pkt->tuple.src, &choice)) !=
-	    VERDICT_CONTINUE)
-		return v;
-	way.to = pkt->tuple;
-	way.to.dst = choice.backend->to.addr;
-	way.to.dst_port = choice.backend->to.port;
-	way.last_seen_ns = bpf_ktime_get_coarse_ns();
-	way.frontend = frontend->id;
-	way.service = frontend->service;
-	way.backend_id = choice.id;
-	way.slot = choice.slot;
-	way.flags = FLOW_TO_BACKEND;
-	return begin_flow(pkt, &way, HOOK_OUT);
+	if (f->external.size)
+		return to_backend(pkt, f);
+	if (f->flags & FRONTEND_EXTERNAL_NO_LOCAL)
+		return refuse(DROP_NO_LOCAL_ENDPOINT, f->service);
+	refuse(DROP_NO_ENDPOINT, f->service);
+	return to_nobody(pkt);
 }
 
 /*
@@ -141,6 +177,6 @@ static __always_inline enum verdict forward(struct packet *pkt)
 		return rewrite(pkt, &to) ? VERDICT_CONTINUE : VERDICT_REFUSE;
 	}
 	if (pkt->tuple.hook == HOOK_IN)
-		return to_backend(pkt);
+		return balance(pkt);
 	return from_device(pkt);
 }

@@ -22,16 +22,16 @@ static __always_inline bool in_cidr(const struct ip_addr *a,
 	       !((a->word[3] ^ c->addr.word[3]) & c->mask.word[3]);
 }
 
-/* Is it an address that only Services have? The list ends at an empty one. */
+/* Is it an address that only Services have? */
 static __always_inline bool in_service_cidr(const struct ip_addr *a)
 {
-	for (__u32 i = 0; i < SERVICE_CIDRS; i++) {
-		struct service_cidr *c =
-			bpf_map_lookup_elem(&service_cidrs, &i);
+	__u32 zero = 0;
+	struct service_cidrs *list = bpf_map_lookup_elem(&service_cidrs, &zero);
 
-		if (!c || !c->mask.word[0])
+	for (int i = 0; list && i < SERVICE_CIDRS; i++) {
+		if (!list->cidr[i].mask.word[0])
 			return false;
-		if (in_cidr(a, c))
+		if (in_cidr(a, &list->cidr[i]))
 			return true;
 	}
 	return false;

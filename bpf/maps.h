@@ -67,9 +67,9 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, SERVICE_CIDRS);
+	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct service_cidr);
+	__type(value, struct service_cidrs);
 } service_cidrs SEC(".maps");
 
 /* Which backend a client had last; the least recently used make room. */

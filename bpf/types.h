@@ -80,6 +80,11 @@ struct service_cidr {
 	struct ip_addr mask; /* all zero: none */
 };
 
+/* The list ends at the first that is none. */
+struct service_cidrs {
+	struct service_cidr cidr[SERVICE_CIDRS];
+};
+
 /*
  * Session affinity is for a client and a Service port, whichever of its
  * addresses the client uses. A client on this node is known by the cookie of

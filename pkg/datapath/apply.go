@@ -77,10 +77,10 @@ func (s *mapSet) putSlots(offset uint32, backends []uint32) {
 // putServiceCIDRs replaces the prefixes. One that is being written looks like
 // the end of the list, so that for a moment less is refused, but nothing wrong.
 func (s *mapSet) putServiceCIDRs(prefixes []netip.Prefix) {
-	for i := range s.cidrs.len {
-		at := s.cidrs.at(i)
+	for i := range s.cidrs.at(0).Cidr {
+		at := &s.cidrs.at(0).Cidr[i]
 		atomic.StoreUint32(&at.Mask.Word[0], 0)
-		if int(i) >= len(prefixes) {
+		if i >= len(prefixes) {
 			*at = headgateServiceCidr{}
 			continue
 		}

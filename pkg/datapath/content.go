@@ -33,8 +33,8 @@ func (s *mapSet) content() (plan.Content, error) {
 			return c, err
 		}
 	}
-	for i := range s.cidrs.len {
-		if p, ok := decodePrefix(*s.cidrs.at(i)); ok {
+	for _, cidr := range s.cidrs.at(0).Cidr {
+		if p, ok := decodePrefix(cidr); ok {
 			c.ServiceCIDRs = append(c.ServiceCIDRs, p)
 		}
 	}

@@ -179,6 +179,11 @@ type headgateServiceCidr struct {
 	Mask headgateIpAddr
 }
 
+type headgateServiceCidrs struct {
+	_    structs.HostLayout
+	Cidr [8]headgateServiceCidr
+}
+
 type headgateSlotChunk struct {
 	_       structs.HostLayout
 	Backend [16]uint32

@@ -23,7 +23,7 @@ type mapSet struct {
 	slots     *mapping[headgateSlotChunk]
 	backends  *mapping[headgateBackend]
 	services  *mapping[headgateService]
-	cidrs     *mapping[headgateServiceCidr]
+	cidrs     *mapping[headgateServiceCidrs]
 }
 
 // slotsPerChunk is how many slots come in one array element.
@@ -75,7 +75,7 @@ func (s *mapSet) mapMemory(writable bool) (err error) {
 	if s.services, err = newMapping[headgateService](s.byName["services"], writable); err != nil {
 		return err
 	}
-	s.cidrs, err = newMapping[headgateServiceCidr](s.byName["service_cidrs"], writable)
+	s.cidrs, err = newMapping[headgateServiceCidrs](s.byName["service_cidrs"], writable)
 	return err
 }
 

@@ -1,0 +1,166 @@
+package healthcheck
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// DefaultTimeout is how long an update may wait: twice the sync period that
+// kube-proxy has by default.
+const DefaultTimeout = 60 * time.Second
+
+// toBeDeleted is the taint by which the cluster autoscaler announces that it is
+// going to delete a node.
+const toBeDeleted = "ToBeDeletedByClusterAutoscaler"
+
+// ProxyConfig is what a ProxyServer needs.
+type ProxyConfig struct {
+	// Timeout is how long an update may wait before the proxy counts as
+	// unhealthy; 0 is DefaultTimeout.
+	Timeout time.Duration
+	// Now tells the time; nil is time.Now.
+	Now func() time.Time
+	// Healthz and Livez are told the status code of every answer. May be nil.
+	Healthz func(code int)
+	Livez   func(code int)
+}
+
+// Node is what of the Node object says whether load balancers should still
+// send clients to this node.
+type Node struct {
+	Deleting bool     // it has a deletion timestamp
+	Taints   []string // keys
+}
+
+// ProxyServer answers /healthz and /livez. /livez asks whether the proxy keeps
+// up with changes, /healthz also whether the node is there to stay (KEP-3836).
+type ProxyServer struct {
+	cfg ProxyConfig
+
+	mu       sync.RWMutex
+	node     *Node // nil while unknown
+	families map[lb.Family]*progress
+}
+
+// progress is how far one family is.
+type progress struct {
+	updated time.Time // zero if never
+	queued  time.Time // oldest update that waits, zero if none
+}
+
+// health is the body of an answer, and each family's part of it.
+type health struct {
+	LastUpdated  time.Time                  `json:"lastUpdated"`
+	CurrentTime  time.Time                  `json:"currentTime"`
+	NodeEligible *bool                      `json:"nodeEligible,omitempty"`
+	Healthy      bool                       `json:"healthy"`
+	Status       map[lb.Family]familyHealth `json:"status,omitempty"`
+}
+
+type familyHealth struct {
+	LastUpdated time.Time `json:"lastUpdated"`
+	Healthy     bool      `json:"healthy"`
+}
+
+// NewProxyServer returns a server for a proxy to which nothing has happened
+// yet: it is healthy, but of its node nothing is known.
+func NewProxyServer(cfg ProxyConfig) *ProxyServer {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	nobody := func(int) {}
+	if cfg.Healthz == nil {
+		cfg.Healthz = nobody
+	}
+	if cfg.Livez == nil {
+		cfg.Livez = nobody
+	}
+	return &ProxyServer{cfg: cfg, families: map[lb.Family]*progress{}}
+}
+
+// QueuedUpdate says that there is something to program for a family.
+func (p *ProxyServer) QueuedUpdate(f lb.Family) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if of := p.of(f); of.queued.IsZero() {
+		of.queued = p.cfg.Now()
+	}
+}
+
+// Updated says that all there was to program for a family is in force.
+func (p *ProxyServer) Updated(f lb.Family) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*p.of(f) = progress{updated: p.cfg.Now()}
+}
+
+func (p *ProxyServer) of(f lb.Family) *progress {
+	if p.families[f] == nil {
+		p.families[f] = &progress{}
+	}
+	return p.families[f]
+}
+
+// SetNode says what is known of the node; nil is nothing.
+func (p *ProxyServer) SetNode(n *Node) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.node = n
+}
+
+// Healthy says whether no family has had an update waiting for too long.
+func (p *ProxyServer) Healthy() bool { return p.health().Healthy }
+
+// NodeEligible says whether load balancers should still send clients here: the
+// node is known, and neither being deleted nor going to be.
+func (p *ProxyServer) NodeEligible() bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.node != nil && !p.node.Deleting && !slices.Contains(p.node.Taints, toBeDeleted)
+}
+
+func (p *ProxyServer) health() health {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	h := health{CurrentTime: p.cfg.Now(), Healthy: true, Status: map[lb.Family]familyHealth{}}
+	for f, of := range p.families {
+		late := !of.queued.IsZero() && h.CurrentTime.Sub(of.queued) >= p.cfg.Timeout
+		h.Status[f] = familyHealth{LastUpdated: of.updated, Healthy: !late}
+		h.Healthy = h.Healthy && !late
+		if of.updated.After(h.LastUpdated) {
+			h.LastUpdated = of.updated
+		}
+	}
+	return h
+}
+
+// Handler returns what is to be served on healthzBindAddress.
+func (p *ProxyServer) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		h, eligible := p.health(), p.NodeEligible()
+		h.NodeEligible = &eligible
+		p.cfg.Healthz(h.write(w, h.Healthy && eligible))
+	})
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
+		h := p.health()
+		p.cfg.Livez(h.write(w, h.Healthy))
+	})
+	return mux
+}
+
+// write answers. Old kube-proxies synced all the time, and there are checks
+// which expect that: a good answer is always fresh.
+func (h health) write(w http.ResponseWriter, ok bool) int {
+	if ok {
+		h.LastUpdated = h.CurrentTime
+	}
+	return writeHealth(w, ok, h)
+}

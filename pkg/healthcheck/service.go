@@ -1,0 +1,180 @@
+// Package healthcheck answers what load balancers and the kubelet ask a service
+// proxy: whether this node has endpoints of a Service (health-check NodePorts),
+// and whether the proxy keeps up (/healthz and /livez).
+//
+// The answers are those of kube-proxy (k8s.io/kubernetes/pkg/proxy/healthcheck).
+package healthcheck
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/pkg/httpserve"
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Service is what is answered for one Service.
+type Service struct {
+	Port           uint16 // spec.healthCheckNodePort, host order, never 0
+	LocalEndpoints int    // distinct ready addresses on this node, over all ports
+}
+
+// ServiceConfig is what a ServiceServer needs.
+type ServiceConfig struct {
+	// Addresses to listen on. Nil is every address of both families; an
+	// empty list that is not nil is none.
+	Addresses []netip.Addr
+	// Healthy says whether the proxy itself keeps up.
+	Healthy func() bool
+	// Report is told that a Service has no listener, once for as long as the
+	// reason stays the same. May be nil.
+	Report func(lb.ServiceName, error)
+	// Listen opens a port; nil is net.Listen.
+	Listen func(network, address string) (net.Listener, error)
+}
+
+// ServiceServer serves the health-check NodePorts of Services: a load balancer
+// sends clients only to nodes that answer 200.
+type ServiceServer struct {
+	healthy func() bool
+	report  func(lb.ServiceName, error)
+	listen  func(network, address string) (net.Listener, error)
+
+	mu        sync.RWMutex
+	addresses []netip.Addr // the zero Addr stands for all
+	services  map[lb.ServiceName]*service
+}
+
+// service is a Service with what is open for it.
+type service struct {
+	Service
+	ports    map[netip.Addr]*port
+	reported string // the failure that was told last, "" if all is open
+}
+
+// failure is what Report is told after the lock is released: it may call back.
+type failure struct {
+	service lb.ServiceName
+	err     error
+}
+
+// NewServiceServer returns a server that serves nothing yet.
+func NewServiceServer(cfg ServiceConfig) *ServiceServer {
+	s := &ServiceServer{
+		healthy: cfg.Healthy, report: cfg.Report, listen: cfg.Listen,
+		addresses: orAll(cfg.Addresses), services: map[lb.ServiceName]*service{},
+	}
+	if s.report == nil {
+		s.report = func(lb.ServiceName, error) {}
+	}
+	if s.listen == nil {
+		s.listen = net.Listen
+	}
+	return s
+}
+
+func orAll(addresses []netip.Addr) []netip.Addr {
+	if addresses == nil {
+		return []netip.Addr{{}}
+	}
+	return slices.Clone(addresses)
+}
+
+// Sync makes these the Services that are answered for, and no others. A port
+// that changes is closed and opened anew.
+func (s *ServiceServer) Sync(services map[lb.ServiceName]Service) {
+	s.change(func() {
+		// All that goes is closed before anything is opened: a port may move
+		// from one Service to another in one change.
+		for name, old := range s.services {
+			if want, stays := services[name]; !stays || want.Port != old.Port {
+				old.close()
+				delete(s.services, name)
+			}
+		}
+		for name, want := range services {
+			if s.services[name] == nil {
+				s.services[name] = &service{ports: map[netip.Addr]*port{}}
+			}
+			s.services[name].Service = want
+		}
+	})
+}
+
+// SetAddresses changes the addresses that are listened on, see ServiceConfig.
+func (s *ServiceServer) SetAddresses(addresses []netip.Addr) {
+	s.change(func() {
+		s.addresses = orAll(addresses)
+		for _, svc := range s.services {
+			svc.closeOthers(s.addresses)
+		}
+	})
+}
+
+// Retry opens what could not be opened before.
+func (s *ServiceServer) Retry() { s.change(func() {}) }
+
+// Run retries every five seconds until the context ends, then closes
+// everything.
+func (s *ServiceServer) Run(ctx context.Context) {
+	tick := time.NewTicker(httpserve.RetryAfter)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			s.Sync(nil)
+			return
+		case <-tick.C:
+			s.Retry()
+		}
+	}
+}
+
+// change does what is asked and opens what is missing then.
+func (s *ServiceServer) change(do func()) {
+	s.mu.Lock()
+	do()
+	var failures []failure
+	for _, name := range slices.SortedFunc(maps.Keys(s.services), lb.ServiceName.Compare) {
+		if err := s.open(name); err != nil {
+			failures = append(failures, failure{name, err})
+		}
+	}
+	s.mu.Unlock()
+	for _, f := range failures {
+		s.report(f.service, f.err)
+	}
+}
+
+// open opens what a Service misses. What can be opened is, whatever fails
+// beside it. It returns a failure that was not told before.
+func (s *ServiceServer) open(name lb.ServiceName) error {
+	svc := s.services[name]
+	var errs []error
+	for _, addr := range s.addresses {
+		if svc.ports[addr] != nil {
+			continue
+		}
+		l, err := s.listen("tcp", address(addr, svc.Port))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		svc.ports[addr] = servePort(l, answer{s, name})
+	}
+	err, told := errors.Join(errs...), svc.reported
+	svc.reported = ""
+	if err != nil {
+		svc.reported = err.Error()
+	}
+	if svc.reported == told {
+		return nil
+	}
+	return err
+}

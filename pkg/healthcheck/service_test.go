@@ -1,0 +1,179 @@
+package healthcheck
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+var (
+	web   = lb.ServiceName{Namespace: "shop", Name: "web"}
+	api   = lb.ServiceName{Namespace: "shop", Name: "api"}
+	admin = lb.ServiceName{Namespace: "ops", Name: "admin"}
+)
+
+func TestAServiceIsAnsweredForByItsLocalEndpoints(t *testing.T) {
+	n := newNode(t, nil)
+	n.server.Sync(nil)
+	n.wantOpen(t)
+
+	n.server.Sync(map[lb.ServiceName]Service{web: {Port: 9376}})
+	n.wantOpen(t, ":9376")
+	n.wantAnswer(t, ":9376", http.StatusServiceUnavailable, web, 0)
+
+	for _, step := range []struct{ endpoints, code int }{{18, 200}, {0, 503}, {11, 200}} {
+		n.server.Sync(map[lb.ServiceName]Service{web: {Port: 9376, LocalEndpoints: step.endpoints}})
+		n.wantAnswer(t, ":9376", step.code, web, step.endpoints)
+	}
+	if n.opened != 1 {
+		t.Errorf("a change of endpoints alone opened the port %d times", n.opened)
+	}
+	n.server.Sync(nil)
+	n.wantOpen(t)
+}
+
+func TestServicesComeGoAndChangePortsWithoutTouchingTheOthers(t *testing.T) {
+	n := newNode(t, nil)
+	n.server.Sync(map[lb.ServiceName]Service{web: {9376, 9}, api: {12909, 3}, admin: {11113, 7}})
+	n.wantAnswer(t, ":9376", 200, web, 9)
+	n.wantAnswer(t, ":12909", 200, api, 3)
+	n.wantAnswer(t, ":11113", 200, admin, 7)
+	before := n.dial(t, ":12909")
+
+	n.server.Sync(map[lb.ServiceName]Service{api: {12909, 0}, admin: {11114, 7}, {Namespace: "ops", Name: "new"}: {11878, 6}})
+	n.wantOpen(t, ":11114", ":11878", ":12909")
+	n.wantAnswer(t, ":12909", 503, api, 0)
+	n.wantAnswer(t, ":11114", 200, admin, 7)
+	n.wantAnswer(t, ":11878", 200, lb.ServiceName{Namespace: "ops", Name: "new"}, 6)
+	if _, err := before.Write([]byte("GET / HTTP/1.0\r\n\r\n")); err != nil {
+		t.Errorf("a connection to a port that stayed is closed: %v", err)
+	}
+}
+
+func TestAPortMovesFromOneServiceToAnotherInOneChange(t *testing.T) {
+	n := newNode(t, nil)
+	n.server.Sync(map[lb.ServiceName]Service{web: {9376, 1}, api: {9377, 2}})
+	n.server.Sync(map[lb.ServiceName]Service{web: {9377, 1}, api: {9376, 2}})
+	n.wantAnswer(t, ":9377", 200, web, 1)
+	n.wantAnswer(t, ":9376", 200, api, 2)
+	if len(n.failed) > 0 {
+		t.Errorf("reported %v", n.failed)
+	}
+}
+
+func TestNoServiceIsHealthyWhileTheProxyIsNot(t *testing.T) {
+	n := newNode(t, nil)
+	n.server.Sync(map[lb.ServiceName]Service{web: {9376, 7}})
+	n.healthy.Store(false)
+	n.wantAnswer(t, ":9376", 503, web, 7)
+	n.healthy.Store(true)
+	n.wantAnswer(t, ":9376", 200, web, 7)
+}
+
+func TestOnlyTheGivenAddressesAreListenedOn(t *testing.T) {
+	n := newNode(t, []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")})
+	n.server.Sync(map[lb.ServiceName]Service{web: {9376, 1}})
+	n.wantOpen(t, "192.0.2.1:9376", "[2001:db8::1]:9376")
+	n.wantAnswer(t, "[2001:db8::1]:9376", 200, web, 1)
+
+	n.server.SetAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::1")})
+	n.wantOpen(t, "192.0.2.2:9376", "[2001:db8::1]:9376")
+	if n.opened != 3 {
+		t.Errorf("opened %d times: the address that stayed should have been left alone", n.opened)
+	}
+	n.server.SetAddresses([]netip.Addr{})
+	n.wantOpen(t)
+	n.server.SetAddresses(nil)
+	n.wantOpen(t, ":9376")
+}
+
+func TestAFailureIsReportedOnceRetriedAndHurtsNoOther(t *testing.T) {
+	addresses := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")}
+	n := newNode(t, addresses)
+	n.refused["192.0.2.1:9376"] = true
+	services := map[lb.ServiceName]Service{web: {9376, 1}, api: {9377, 1}}
+	n.server.Sync(services)
+	n.server.Sync(services)
+	n.server.Retry()
+	n.wantOpen(t, "192.0.2.1:9377", "192.0.2.2:9376", "192.0.2.2:9377")
+	failure := "shop/web: 192.0.2.1:9376 is taken"
+	if diff := cmp.Diff([]string{failure}, n.failed); diff != "" {
+		t.Errorf("reported (-want +got):\n%s", diff)
+	}
+	n.refused["192.0.2.1:9376"] = false
+	n.server.Retry()
+	n.wantAnswer(t, "192.0.2.1:9376", 200, web, 1)
+
+	n.server.SetAddresses(addresses[1:])
+	n.refused["192.0.2.1:9376"] = true
+	n.server.SetAddresses(addresses)
+	if diff := cmp.Diff([]string{failure, failure}, n.failed); diff != "" {
+		t.Errorf("a failure after all was well is new (-want +got):\n%s", diff)
+	}
+}
+
+func TestAPortOfTheMachineThatIsTakenIsReported(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := netip.MustParseAddrPort(taken.Addr().String()).Port()
+	var failed error
+	s := NewServiceServer(ServiceConfig{
+		Healthy: func() bool { return true },
+		Report:  func(_ lb.ServiceName, err error) { failed = err },
+	})
+	defer s.Sync(nil)
+	s.Sync(map[lb.ServiceName]Service{web: {port, 1}})
+	if !errors.Is(failed, syscall.EADDRINUSE) {
+		t.Errorf("reported %v", failed)
+	}
+}
+
+func TestRunRetriesEveryFiveSecondsAndClosesAllAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var taken, closed atomic.Bool
+		var tries atomic.Int32
+		taken.Store(true)
+		s := NewServiceServer(ServiceConfig{
+			Healthy: func() bool { return true },
+			Listen: func(string, string) (net.Listener, error) {
+				if tries.Add(1); taken.Load() {
+					return nil, errors.New("taken")
+				}
+				return &silent{done: make(chan struct{}), closed: &closed}, nil
+			},
+		})
+		s.Sync(map[lb.ServiceName]Service{web: {9376, 1}})
+		ctx, cancel := contextOf(t)
+		done := make(chan struct{})
+		go func() { s.Run(ctx); close(done) }()
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if tries.Load() != 3 {
+			t.Errorf("tried %d times in 11 s, want 3", tries.Load())
+		}
+		taken.Store(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if tries.Load() != 4 {
+			t.Errorf("tried %d times, want 4: what is open is left alone", tries.Load())
+		}
+		cancel()
+		<-done
+		if !closed.Load() {
+			t.Error("the port is still open after the end")
+		}
+	})
+}

@@ -1,0 +1,176 @@
+package metrics
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Snapshot is what is read of the datapath when somebody asks. All counters
+// count since the maps were made, across agents.
+type Snapshot struct {
+	Frontends int // addresses that clients use
+	Backends  int
+	Tables    int
+	Services  int // Service ports
+	Maps      []Map
+	Writes    uint64            // by agents to the maps
+	Events    map[string]uint64 // by name of the counter, such as "connect"
+	Drops     map[string]uint64 // by drop reason; all of them, a Service known or not
+	// ServiceDrops are those of Drops of which the Service is known. Only
+	// Services of which something was dropped belong here: each is a series.
+	ServiceDrops []ServiceDrops
+	Attached     map[string]bool // by hook: whether its program is in force
+}
+
+// Map is a BPF map with how full it is.
+type Map struct {
+	Name       string
+	Entries    uint32 // in use
+	MaxEntries uint32
+	Bytes      uint64 // of kernel memory
+}
+
+// ServiceDrops counts what was dropped of one Service port for one reason.
+type ServiceDrops struct {
+	Service lb.ServiceName
+	Port    string // name of the port, "" where it has none
+	Reason  string
+	Count   uint64
+}
+
+// WatchDatapath has read called at every scrape, one at a time. A read that
+// fails is counted, and nothing of the datapath is shown then. It is to be
+// called once.
+func (m *Metrics) WatchDatapath(read func() (Snapshot, error)) {
+	m.registry.MustRegister(newDatapath(read))
+}
+
+// datapath collects a Snapshot.
+type datapath struct {
+	mu         sync.Mutex
+	read       func() (Snapshot, error)
+	readErrors prometheus.Counter
+
+	frontends, backends, tables, services *prometheus.Desc
+	mapEntries, mapMaxEntries, mapBytes   *prometheus.Desc
+	writes, events, drops, serviceDrops   *prometheus.Desc
+	attached                              *prometheus.Desc
+}
+
+func newDatapath(read func() (Snapshot, error)) *datapath {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &datapath{
+		read: read,
+		readErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "headgate_datapath_read_errors_total", Help: "Scrapes for which the datapath could not be read.",
+		}),
+		frontends:     desc("headgate_frontends", "Addresses that clients use, port by port."),
+		backends:      desc("headgate_backends", "Addresses that traffic goes to, port by port."),
+		tables:        desc("headgate_tables", "Sets of backends; equal ones are one table."),
+		services:      desc("headgate_services", "Service ports in the kernel."),
+		mapEntries:    desc("headgate_map_entries", "Entries of a BPF map in use.", "map"),
+		mapMaxEntries: desc("headgate_map_max_entries", "Entries a BPF map has room for; a full map grows.", "map"),
+		mapBytes:      desc("headgate_map_bytes", "Kernel memory of a BPF map.", "map"),
+		writes:        desc("headgate_writes_total", "Writes of agents to the maps."),
+		events:        desc("headgate_datapath_events_total", "What the datapath did, by name.", "event"),
+		drops:         desc("headgate_drops_total", "What the datapath refused, by reason.", "reason"),
+		serviceDrops:  desc("headgate_service_drops_total", "What the datapath refused, by reason and Service port, where anything was.", "namespace", "service", "port", "reason"),
+		attached:      desc("headgate_program_attached", "Whether the program of a hook is in force.", "hook"),
+	}
+}
+
+// Describe is of prometheus.Collector.
+func (d *datapath) Describe(c chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{
+		d.readErrors.Desc(), d.frontends, d.backends, d.tables, d.services, d.mapEntries, d.mapMaxEntries,
+		d.mapBytes, d.writes, d.events, d.drops, d.serviceDrops, d.attached,
+	} {
+		c <- desc
+	}
+}
+
+// Collect is of prometheus.Collector.
+func (d *datapath) Collect(c chan<- prometheus.Metric) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s, err := d.read()
+	if err != nil {
+		d.readErrors.Inc()
+	} else {
+		d.collect(sink{c}, s)
+	}
+	c <- d.readErrors
+}
+
+func (d *datapath) collect(to sink, s Snapshot) {
+	to.gauge(d.frontends, float64(s.Frontends))
+	to.gauge(d.backends, float64(s.Backends))
+	to.gauge(d.tables, float64(s.Tables))
+	to.gauge(d.services, float64(s.Services))
+	to.counter(d.writes, s.Writes)
+	for _, m := range s.Maps {
+		to.gauge(d.mapEntries, float64(m.Entries), m.Name)
+		to.gauge(d.mapMaxEntries, float64(m.MaxEntries), m.Name)
+		to.gauge(d.mapBytes, float64(m.Bytes), m.Name)
+	}
+	for event, n := range s.Events {
+		to.counter(d.events, n, event)
+	}
+	for reason, n := range s.Drops {
+		to.counter(d.drops, n, reason)
+	}
+	for _, drop := range merged(s.ServiceDrops) {
+		to.counter(d.serviceDrops, drop.Count, drop.Service.Namespace, drop.Service.Name, drop.Port, drop.Reason)
+	}
+	for hook, attached := range s.Attached {
+		value := 0.0
+		if attached {
+			value = 1
+		}
+		to.gauge(d.attached, value, hook)
+	}
+}
+
+// merged adds up what has equal labels: a Service may have a port by the same
+// name twice while one replaces the other, and a series given twice would fail
+// the whole scrape.
+func merged(drops []ServiceDrops) []ServiceDrops {
+	at := map[ServiceDrops]int{}
+	var out []ServiceDrops
+	for _, d := range drops {
+		key := ServiceDrops{Service: d.Service, Port: d.Port, Reason: d.Reason}
+		i, known := at[key]
+		if !known {
+			i, at[key] = len(out), len(out)
+			out = append(out, key)
+		}
+		out[i].Count += d.Count
+	}
+	return out
+}
+
+// sink takes metrics with a constant value.
+type sink struct{ to chan<- prometheus.Metric }
+
+func (s sink) gauge(d *prometheus.Desc, value float64, labels ...string) {
+	s.send(d, prometheus.GaugeValue, value, labels)
+}
+
+func (s sink) counter(d *prometheus.Desc, n uint64, labels ...string) {
+	s.send(d, prometheus.CounterValue, float64(n), labels)
+}
+
+// send sends an error in place of a metric whose labels make no sense: names
+// come from pinned maps, which may hold anything.
+func (s sink) send(d *prometheus.Desc, t prometheus.ValueType, value float64, labels []string) {
+	m, err := prometheus.NewConstMetric(d, t, value, labels...)
+	if err != nil {
+		m = prometheus.NewInvalidMetric(d, err)
+	}
+	s.to <- m
+}

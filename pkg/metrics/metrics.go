@@ -1,0 +1,99 @@
+// Package metrics is what a Prometheus server reads of an agent: the metrics of
+// kube-proxy that mean the same here, under their names, and Headgate's own as
+// headgate_. It also answers the other questions that kube-proxy answers on its
+// metrics port.
+//
+// Every Metrics has a registry of its own; nothing here is global.
+package metrics
+
+import (
+	"runtime"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Metrics are the metrics of one agent. Its methods may be called at any time
+// from anywhere.
+type Metrics struct {
+	registry *prometheus.Registry
+	proxy    kubeproxy
+
+	reconcileErrors prometheus.Counter
+	problems        *prometheus.GaugeVec
+}
+
+// New returns metrics of an agent to which nothing has happened yet.
+func New(version string) *Metrics {
+	r := &registrar{prometheus.NewRegistry()}
+	r.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	r.gaugeVec("headgate_build_info", "Always 1; the labels say what runs.", "version", "go_version").
+		WithLabelValues(version, runtime.Version()).Set(1)
+	return &Metrics{
+		registry:        r.Registry,
+		proxy:           newKubeproxy(r),
+		reconcileErrors: r.counter("headgate_reconcile_errors_total", "Attempts to bring changes into the kernel that failed and are tried again."),
+		problems:        r.gaugeVec("headgate_problems", "Things in the input that cannot be done as they stand, by kind of object.", "kind"),
+	}
+}
+
+// CountReconcileError counts an attempt that failed.
+func (m *Metrics) CountReconcileError() { m.reconcileErrors.Inc() }
+
+// SetProblems says everything that is wrong with the input now.
+func (m *Metrics) SetProblems(problems []lb.Problem) {
+	// Zeros are shown too, so that an alert can tell none from not known.
+	counts := map[string]int{"Service": 0, "EndpointSlice": 0, "Node": 0, otherKind: 0}
+	for _, p := range problems {
+		kind, _, _ := strings.Cut(p.Object, " ") // "Service default/web"
+		if _, known := counts[kind]; !known {
+			kind = otherKind // also what was misspelt: labels must not be anybody's text
+		}
+		counts[kind]++
+	}
+	for kind, n := range counts {
+		m.problems.WithLabelValues(kind).Set(float64(n))
+	}
+}
+
+// otherKind stands for every kind of object that has no count of its own.
+const otherKind = "other"
+
+// registrar makes metrics and registers them.
+type registrar struct{ *prometheus.Registry }
+
+func (r *registrar) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	r.MustRegister(c)
+	return c
+}
+
+func (r *registrar) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	r.MustRegister(c)
+	return c
+}
+
+func (r *registrar) gauge(name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	r.MustRegister(g)
+	return g
+}
+
+func (r *registrar) gaugeVec(name, help string, labels ...string) *prometheus.GaugeVec {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	r.MustRegister(g)
+	return g
+}
+
+func (r *registrar) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	r.MustRegister(h)
+	return h
+}

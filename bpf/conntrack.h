@@ -96,25 +96,42 @@ static __always_inline bool add_flow(const struct tuple *key,
 	return old && same_tuple(&old->to, &flow->to);
 }
 
+/* The search for a source port by which a way back is free. */
+struct port_search {
+	struct tuple key;
+	const struct flow *back;
+	__u32 random;
+	bool found;
+};
+
+/* One try; 1 ends the search. A callback, so that it is verified once. */
+static long try_port(__u32 i, void *data)
+{
+	struct port_search *s = data;
+
+	if (i)
+		s->key.dst_port =
+			bpf_htons(snat_port_low +
+				  ((s->random + i * 0x9e37) & snat_port_mask));
+	s->found = add_flow(&s->key, s->back);
+	return s->found;
+}
+
 /*
  * Adds the way back of a flow whose way there becomes *to. Where another flow
  * has that way back already, this one gets another source port.
  */
 static __always_inline bool add_way_back(struct tuple *to, enum hook back_hook,
-					 struct flow *back)
+					 const struct flow *back)
 {
-	struct tuple key = reversed(to);
-	__u32 random = bpf_get_prandom_u32();
+	struct port_search s = {
+		.key = reversed(to),
+		.back = back,
+		.random = bpf_get_prandom_u32(),
+	};
 
-	key.hook = back_hook;
-	for (__u32 i = 0; i < SNAT_TRIES; i++) {
-		if (add_flow(&key, back)) {
-			to->src_port = key.dst_port;
-			return true;
-		}
-		key.dst_port =
-			bpf_htons(snat_port_low +
-				  ((random + i * 0x9e37) & snat_port_mask));
-	}
-	return false;
+	s.key.hook = back_hook;
+	bpf_loop(SNAT_TRIES, try_port, &s, 0);
+	to->src_port = s.key.dst_port;
+	return s.found;
 }

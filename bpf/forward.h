@@ -163,7 +163,7 @@ static __always_inline bool find_ports(struct packet *pkt)
 }
 
 /* What becomes of a packet at a hook. */
-static __always_inline enum verdict forward(struct packet *pkt)
+static __noinline enum verdict forward(struct packet *pkt)
 {
 	struct flow *flow;
 

@@ -61,7 +61,7 @@ static __always_inline bool fix_icmp_csum(const struct packet *outer,
 				    BPF_F_PSEUDO_HDR | ip6_csum_flag);
 }
 
-static __always_inline enum verdict translate_error(struct packet *outer)
+static __noinline enum verdict translate_error(struct packet *outer)
 {
 	struct packet inner = {};
 	struct tuple key, inner_to, outer_to = outer->tuple;

@@ -84,15 +84,62 @@ static __always_inline bool parse_ip4(struct packet *pkt, __u32 l3_off)
 	return true;
 }
 
+/* The walk along the headers of an IPv6 packet. */
+struct ip6_walk {
+	struct packet *pkt;
+	__u32 off;
+	__u8 next; /* kind of the header at off */
+	bool ok;
+};
+
+static __always_inline bool is_ip6_extension(__u8 next)
+{
+	return next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING ||
+	       next == IPPROTO_DSTOPTS || next == IPPROTO_FRAGMENT ||
+	       next == IPPROTO_AH;
+}
+
+/* One step of the walk; 1 ends it. A callback, so that it is verified once. */
+static long skip_ip6_extension(__u32 i, void *data)
+{
+	struct ip6_walk *walk = data;
+	struct packet *pkt = walk->pkt;
+	/* Of every extension header the first bytes are the same. */
+	struct {
+		__u8 next;
+		__u8 len;
+		__be16 offset_flags; /* of a fragment header */
+		__be32 id;
+	} ext;
+
+	if (!is_ip6_extension(walk->next)) {
+		walk->ok = true;
+		return 1;
+	}
+	if (bpf_skb_load_bytes(pkt->skb, walk->off, &ext, sizeof(ext)))
+		return 1;
+	if (walk->next == IPPROTO_FRAGMENT) {
+		pkt->fragment = ext.offset_flags & bpf_htons(0xfff8);
+		pkt->more_fragments = ext.offset_flags & bpf_htons(1);
+		pkt->fragment_id = ext.id;
+		walk->off += 8;
+	} else if (walk->next == IPPROTO_AH) {
+		walk->off += (ext.len + 2) * 4;
+	} else {
+		walk->off += (ext.len + 1) * 8;
+	}
+	walk->next = ext.next;
+	return 0;
+}
+
 /*
  * Reads the IPv6 header at l3_off and those that follow it, up to the one that
  * has ports; false if there is none or too many.
  */
 static __always_inline bool parse_ip6(struct packet *pkt, __u32 l3_off)
 {
+	struct ip6_walk walk = { .pkt = pkt };
 	struct ipv6hdr ip;
-	__u32 off = l3_off + sizeof(ip);
-	__u8 next;
 
 	if (bpf_skb_load_bytes(pkt->skb, l3_off, &ip, sizeof(ip)))
 		return false;
@@ -100,39 +147,16 @@ static __always_inline bool parse_ip6(struct packet *pkt, __u32 l3_off)
 	pkt->l3_off = l3_off;
 	pkt->tuple.src = from_ip6(&ip.saddr);
 	pkt->tuple.dst = from_ip6(&ip.daddr);
-	next = ip.nexthdr;
-	for (int i = 0; i < IP6_MAX_HEADERS; i++) {
-		/* Of every extension header the first bytes are the same. */
-		struct {
-			__u8 next;
-			__u8 len;
-			__be16 offset_flags; /* of a fragment header */
-			__be32 id;
-		} ext;
-
-		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING &&
-		    next != IPPROTO_DSTOPTS && next != IPPROTO_FRAGMENT &&
-		    next != IPPROTO_AH) {
-			pkt->l4_off = off;
-			pkt->l4_proto = next;
-			pkt->tuple.protocol = next;
-			return true;
-		}
-		if (bpf_skb_load_bytes(pkt->skb, off, &ext, sizeof(ext)))
-			return false;
-		if (next == IPPROTO_FRAGMENT) {
-			pkt->fragment = ext.offset_flags & bpf_htons(0xfff8);
-			pkt->more_fragments = ext.offset_flags & bpf_htons(1);
-			pkt->fragment_id = ext.id;
-			off += 8;
-		} else if (next == IPPROTO_AH) {
-			off += (ext.len + 2) * 4;
-		} else {
-			off += (ext.len + 1) * 8;
-		}
-		next = ext.next;
-	}
-	return false;
+	walk.off = l3_off + sizeof(ip);
+	walk.next = ip.nexthdr;
+	if (is_ip6_extension(walk.next))
+		bpf_loop(IP6_MAX_HEADERS, skip_ip6_extension, &walk, 0);
+	else
+		walk.ok = true;
+	pkt->l4_off = walk.off;
+	pkt->l4_proto = walk.next;
+	pkt->tuple.protocol = walk.next;
+	return walk.ok;
 }
 
 /* Reads the ports at l4_off, of a packet that has some. */

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -27,7 +28,7 @@ func newAgent(e *env) *cobra.Command {
 		Long: `Watches a directory of Kubernetes YAML or JSON (Service, EndpointSlice, Node) and
 keeps the kernel in line with it. What it has programmed goes on working when it
 ends; headgate cleanup removes it.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := readConfig(configFile, cmd.Flags()); err != nil {
 				return err
@@ -71,7 +72,12 @@ func readConfig(file string, flags *pflag.FlagSet) error {
 		return fmt.Errorf("--config: %w", err)
 	}
 	var values map[string]yaml.Node
-	if err := yaml.Unmarshal(text, &values); err != nil {
+	err = yaml.Unmarshal(text, &values)
+	var mistyped *yaml.TypeError
+	if errors.As(err, &mistyped) {
+		return fmt.Errorf("--config %s: not a map of flags, write lines such as node-name: node-a", file)
+	}
+	if err != nil {
 		return fmt.Errorf("--config %s: %w", file, err)
 	}
 	for name, value := range values {
@@ -86,7 +92,7 @@ func readConfig(file string, flags *pflag.FlagSet) error {
 			continue
 		}
 		if err := flags.Set(name, value.Value); err != nil {
-			return fmt.Errorf("--config %s: line %d: %w", file, value.Line, err)
+			return fmt.Errorf("--config %s: line %d: %w", file, value.Line, explainFlag(err))
 		}
 	}
 	return nil
@@ -96,7 +102,7 @@ func readConfig(file string, flags *pflag.FlagSet) error {
 func newLogger(level, format string) (*zap.Logger, error) {
 	l, err := zapcore.ParseLevel(level)
 	if err != nil {
-		return nil, fmt.Errorf("--log-level: %w", err)
+		return nil, fmt.Errorf("--log-level %q: write debug, info, warn or error", level)
 	}
 	cfg := zap.NewProductionConfig()
 	cfg.Sampling = nil
@@ -108,7 +114,7 @@ func newLogger(level, format string) (*zap.Logger, error) {
 	case "console":
 		cfg.Encoding = format
 	default:
-		return nil, fmt.Errorf("--log-format %q: console or json", format)
+		return nil, fmt.Errorf("--log-format %q: write console or json", format)
 	}
 	return cfg.Build()
 }

@@ -14,7 +14,7 @@ func newCleanup(e *env) *cobra.Command {
 		Short: "Take everything out of the kernel",
 		Long: `Detaches the programs and removes the maps that are pinned below --bpf-root. Connections
 stay as they are. It is refused while an agent runs.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := datapath.Cleanup(e.bpfRoot); err != nil {
 				return fmt.Errorf("clean up: %w", err)

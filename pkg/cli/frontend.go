@@ -33,25 +33,27 @@ type view struct {
 }
 
 func newFrontend(e *env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "frontend",
-		Short: "Addresses that clients use",
-		Args:  cobra.NoArgs,
-	}
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "List all frontends",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE:  e.inspect(listFrontends),
 	}
 	show := &cobra.Command{
 		Use:   "show {ADDRESS:PORT[/PROTOCOL] | NAMESPACE/SERVICE}",
 		Short: "Show the frontends at an address or of a Service, with their backends",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneFrontend,
 		RunE:  e.inspect(showFrontend),
 	}
-	cmd.AddCommand(list, show)
-	return cmd
+	return noun("frontend", "Addresses that clients use", list, show)
+}
+
+// oneFrontend wants one argument.
+func oneFrontend(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%d arguments: name one frontend, by address and port, or by namespace/service", len(args))
+	}
+	return nil
 }
 
 func listFrontends(i *datapath.Inspector, _ []string) (table, error) {
@@ -144,14 +146,12 @@ type backend struct {
 }
 
 func newBackend(e *env) *cobra.Command {
-	cmd := &cobra.Command{Use: "backend", Short: "Addresses that traffic goes to", Args: cobra.NoArgs}
-	cmd.AddCommand(&cobra.Command{
+	return noun("backend", "Addresses that traffic goes to", &cobra.Command{
 		Use:   "list",
 		Short: "List all backends",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE:  e.inspect(listBackends),
 	})
-	return cmd
 }
 
 func listBackends(i *datapath.Inspector, _ []string) (table, error) {

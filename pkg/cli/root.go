@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/headgate/headgate/pkg/datapath"
 )
@@ -37,7 +40,11 @@ func Run(args []string, version string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	if !errors.Is(err, errSilent) {
-		fmt.Fprintf(stderr, "headgate: %v\n", err)
+		lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
+		for i := range lines {
+			lines[i] = strings.TrimSpace(lines[i])
+		}
+		fmt.Fprintf(stderr, "headgate: %s\n", strings.Join(lines, "; "))
 	}
 	return 1
 }
@@ -53,9 +60,14 @@ func newRoot(e *env) *cobra.Command {
 
 Nouns (status, frontend, backend, table, map) show what the kernel holds, whether
 or not an agent runs. Verbs (agent, cleanup, demo) change it.`,
+		Args:          noSuchCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w; %s --help lists the flags", explainFlag(err), cmd.CommandPath())
+	})
 	flags := root.PersistentFlags()
 	flags.StringVar(&e.bpfRoot, "bpf-root", datapath.DefaultRoot, "directory in a BPF file system where maps and programs are pinned")
 	flags.BoolVarP(&e.json, "json", "j", false, "print JSON")
@@ -65,4 +77,51 @@ or not an agent runs. Verbs (agent, cleanup, demo) change it.`,
 		newStatus(e), newFrontend(e), newBackend(e), newTable(e), newMap(e), newVersion(e),
 	)
 	return root
+}
+
+// noun returns a command that shows something: alone it does what the first of
+// its commands does, as in bpftool.
+func noun(name, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: name, Short: short, Args: noSuchCommand, RunE: commands[0].RunE}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+// noSuchCommand refuses arguments where a command would stand.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return fmt.Errorf("unknown command %q: %s has %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
+}
+
+// noArgs refuses arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// explainFlag says of a value that a flag does not take what it takes.
+func explainFlag(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	flag := invalid.GetFlag()
+	takes := flag.Value.Type()
+	switch takes {
+	case "uint32":
+		takes = fmt.Sprintf("a whole number up to %d", uint32(math.MaxUint32))
+	case "bool":
+		takes = "true or false"
+	}
+	return fmt.Errorf("--%s takes %s, not %q", flag.Name, takes, invalid.GetValue())
 }

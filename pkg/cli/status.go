@@ -15,7 +15,7 @@ func newStatus(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show what is in force, and what was counted",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE:  e.inspect(showStatus),
 	}
 }
@@ -38,7 +38,7 @@ func showStatus(i *datapath.Inspector, _ []string) (table, error) {
 		{"version", s.Version},
 		{"node", s.Node},
 		{"cgroup", s.Cgroup},
-		{"object", s.Object},
+		{"object", s.Object[:12]}, // enough to tell one from another
 		{"frontends", fmt.Sprint(len(c.Frontends))},
 		{"tables", fmt.Sprint(len(c.Tables))},
 		{"backends", fmt.Sprint(len(c.Backends))},
@@ -74,7 +74,7 @@ func newVersion(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Show the version of this program",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return e.print(cmd.OutOrStdout(), table{
 				rows:  [][]string{{"headgate", e.version}, {"go", runtime.Version()}, {"platform", runtime.GOOS + "/" + runtime.GOARCH}},

@@ -19,14 +19,14 @@ type shownTable struct {
 }
 
 func newTable(e *env) *cobra.Command {
-	cmd := &cobra.Command{Use: "table", Short: "Runs of backends that frontends share", Args: cobra.NoArgs}
-	cmd.AddCommand(&cobra.Command{
+	return noun("table", "Runs of backends that frontends share", &cobra.Command{
 		Use:   "show [TABLE]",
 		Short: "Show one table, or all of them",
-		Args:  cobra.MaximumNArgs(1),
-		RunE:  e.inspect(showTables),
+		Args: func(cmd *cobra.Command, args []string) error {
+			return noArgs(cmd, args[min(1, len(args)):]) // beside the table
+		},
+		RunE: e.inspect(showTables),
 	})
-	return cmd
 }
 
 func showTables(i *datapath.Inspector, args []string) (table, error) {
@@ -82,14 +82,12 @@ func tableRows(s shownTable) (rows [][]string) {
 }
 
 func newMap(e *env) *cobra.Command {
-	cmd := &cobra.Command{Use: "map", Short: "The BPF maps themselves", Args: cobra.NoArgs}
-	cmd.AddCommand(&cobra.Command{
+	return noun("map", "The BPF maps themselves", &cobra.Command{
 		Use:   "list",
 		Short: "List the maps, how full they are, and the memory they take",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE:  e.inspect(listMaps),
 	})
-	return cmd
 }
 
 func listMaps(i *datapath.Inspector, _ []string) (table, error) {

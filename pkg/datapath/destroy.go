@@ -177,7 +177,11 @@ func enter(file string, do func(cookie uint64) error) error {
 		return nil
 	}
 	defer f.Close()
-	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+	err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+	if errors.Is(err, unix.EINVAL) {
+		return nil // no namespace: a mount point whose mount is not there, or not seen from here
+	}
+	if err != nil {
 		return fmt.Errorf("enter network namespace %s: %w", file, err)
 	}
 	cookie, err := netnsCookie()

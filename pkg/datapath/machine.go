@@ -123,7 +123,11 @@ func explainLoad(err error) error {
 	if e := unix.Uname(&uname); e != nil {
 		return err
 	}
-	release := unix.ByteSliceToString(uname.Release[:])
+	return explainLoadOn(unix.ByteSliceToString(uname.Release[:]), err)
+}
+
+// explainLoadOn does so for a kernel of the given release.
+func explainLoadOn(release string, err error) error {
 	var verifier *ebpf.VerifierError
 	if olderThan(release, oldestKernel) && (errors.As(err, &verifier) || errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL)) {
 		return fmt.Errorf("kernel %s is too old: %s or newer is needed", release, oldestKernel)
@@ -137,7 +141,7 @@ func olderThan(release, than string) bool {
 	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n != 2 {
 		return false
 	}
-	fmt.Sscanf(than, "%d.%d", &c, &d)
+	_, _ = fmt.Sscanf(than, "%d.%d", &c, &d) // a constant of this program
 	return a < c || a == c && b < d
 }
 

@@ -38,7 +38,7 @@ type Datapath interface {
 
 // How long things wait.
 const (
-	sweepAfter = time.Second // from the last change until what it retired is cleared
+	sweepAfter = time.Second // from when something retires until it is cleared
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
@@ -142,7 +142,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 	sweep, retry := newTimer(), newTimer()
 	defer sweep.Stop()
 	defer retry.Stop()
-	wait := firstRetry
+	wait, sweeping := firstRetry, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -150,19 +150,23 @@ func (r *Reconciler) Run(ctx context.Context) {
 		case <-r.wake:
 			r.gather()
 		case <-retry.C:
+			wait = min(2*wait, lastRetry)
 		case <-sweep.C:
-			r.pending = append(r.pending, r.planner.Sweep()...)
-			r.planWaiting()
+			sweeping = false
+			r.sweep()
 		}
 		if err := r.flush(); err != nil {
 			r.log.Error("apply changes, will try again", zap.Duration("after", wait), zap.Int("operations", len(r.pending)), zap.Error(err))
 			retry.Reset(wait)
-			wait = min(2*wait, lastRetry)
 			continue
 		}
+		retry.Stop()
 		wait = firstRetry
-		if r.planner.Retired() > 0 {
+		// A sweep that is due stays due: were it put off by every change,
+		// maps would grow for as long as there are changes.
+		if r.planner.Retired() > 0 && !sweeping {
 			sweep.Reset(sweepAfter)
+			sweeping = true
 		}
 	}
 }
@@ -172,6 +176,14 @@ func newTimer() *time.Timer {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return t
+}
+
+// sweep has what is retired cleared, and gives the room to those who wait for
+// some.
+func (r *Reconciler) sweep() {
+	r.pending = append(r.pending, r.planner.Sweep()...)
+	r.planWaiting()
+	r.report()
 }
 
 // gather plans everything that sources have handed over.
@@ -228,7 +240,7 @@ func (r *Reconciler) held(name lb.ServiceName) bool {
 		return true
 	}
 	service, slices := r.state.Known(name)
-	return r.input.Partial && r.adopted[name] && !(service && slices)
+	return r.input.Partial && r.adopted[name] && (!service || !slices)
 }
 
 // flush brings what is planned into the kernel, once there is a whole first

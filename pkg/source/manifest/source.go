@@ -43,6 +43,14 @@ func New(dir, nodeName string) *Source {
 	}
 }
 
+// Poll makes the source look for changes every two seconds instead of waiting
+// for the kernel to tell, and returns it: for directories of which the kernel
+// tells nothing, as on network file systems.
+func (s *Source) Poll() *Source {
+	s.watcher = nil
+	return s
+}
+
 // Run calls the function with everything there is, be it nothing, and from
 // then on with every change, until the context ends; it returns nil then. It
 // calls from its own goroutine only, and what it passes is not to be changed. A

@@ -15,14 +15,18 @@ import (
 type watch struct {
 	path    string // of the directory, absolute
 	watcher *fsnotify.Watcher
-	events  chan fsnotify.Event // nil where the kernel gives no events, and so is errors
+	events  chan fsnotify.Event // nil where there are none, and so is errors
 	errors  chan error
 	seen    os.FileInfo // the directory that is watched
 	err     error       // why there are no events
 }
 
+// newWatch watches by what open returns; nil means not to.
 func newWatch(path string, open func() (*fsnotify.Watcher, error)) watch {
 	w := watch{path: path}
+	if open == nil {
+		return w
+	}
 	if w.watcher, w.err = open(); w.err == nil {
 		w.events, w.errors = w.watcher.Events, w.watcher.Errors
 	}

@@ -1,0 +1,132 @@
+package reconciler
+
+import (
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+func TestAStormOfUpdatesIsDoneInFewSteps(t *testing.T) {
+	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
+		b.begin(lb.Update{})
+		hold := make(chan struct{})
+		b.dp.fail = func(call string) error {
+			if call == "reserve" {
+				<-hold // a slow kernel
+			}
+			return nil
+		}
+		b.dp.taken()
+		b.Update(web(1, 1))
+		synctest.Wait()
+		var sources sync.WaitGroup
+		for n := range byte(100) {
+			sources.Go(func() {
+				for e := range byte(10) {
+					b.Update(web(n, e+1))
+				}
+			})
+		}
+		sources.Wait()
+		b.dp.fail = nil
+		close(hold)
+		synctest.Wait()
+		reserved := 0
+		for _, call := range b.dp.taken() {
+			if strings.HasSuffix(call, "reserve") {
+				reserved++
+			}
+		}
+		want(t, "steps", 2, reserved)
+		want(t, "frontends", 100, len(b.dp.Frontends))
+	})
+}
+
+// The first Service is changed with 1 and with 250 others beside it.
+func TestAChangeCostsTheSameHoweverManyServicesThereAre(t *testing.T) {
+	cost := func(others int) (calls []string) {
+		inBubble(t, &fake{}, func(_ *testing.T, b *bench) {
+			b.begin(web(0, 1, 2))
+			for n := range others {
+				b.Update(web(byte(n+1), 1, 2))
+			}
+			pass(time.Minute)
+			b.dp.taken()
+			b.Update(web(0, 1, 2, 3))
+			pass(time.Minute)
+			for _, call := range b.dp.taken() {
+				_, call, _ = strings.Cut(call, " ")
+				kind, _, _ := strings.Cut(strings.TrimPrefix(call, "put "), " ")
+				calls = append(calls, kind)
+			}
+		})
+		return calls
+	}
+	few, many := cost(1), cost(250)
+	want(t, "calls", few, many)
+	want(t, "calls", []string{"reserve", "backend", "table", "frontend", "attach", "reserve", "grace", "attach"}, few)
+}
+
+// What is not an operation costs something, too: looking at all Services for
+// the sake of one would show in memory.
+func TestAChangeTakesTheSameMemoryHoweverManyServicesThereAre(t *testing.T) {
+	cost := func(others int) float64 {
+		r, err := New(zap.NewNop(), &fake{}, plan.Sizes{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
+		for n := range others {
+			r.Update(web(byte(n+1), 1, 2))
+		}
+		changes := []lb.Update{web(0, 1, 2), web(0, 1, 2, 3)}
+		return testing.AllocsPerRun(10, func() {
+			for _, u := range changes {
+				r.Update(u)
+				r.gather()
+				if err := r.flush(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	if few, many := cost(1), cost(250); many > 2*few {
+		t.Errorf("a change makes %v allocations beside 250 Services, and %v beside one", many, few)
+	}
+}
+
+func TestWhatRetiresIsClearedAfterASecond(t *testing.T) {
+	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
+		b.begin(web(1, 1))
+		b.Update(web(1, 2))
+		synctest.Wait()
+		b.dp.taken()
+		pass(sweepAfter - 1)
+		want(t, "calls before", 0, len(b.dp.taken()))
+		pass(1)
+		want(t, "calls", []string{"1s reserve", "1s grace", "1s clear backend 1", "1s attach"}, b.dp.taken())
+		pass(time.Hour)
+		want(t, "calls after", 0, len(b.dp.taken()))
+	})
+}
+
+func TestChangesWithoutEndDoNotPutOffTheSweep(t *testing.T) {
+	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
+		b.begin(web(1, 1))
+		for n := range byte(200) {
+			b.Update(web(1, n+1))
+			pass(sweepAfter / 2)
+		}
+		if n := len(b.dp.Backends); n > 5 {
+			t.Errorf("%d backends are in the map, one is in use", n)
+		}
+	})
+}

@@ -1,0 +1,215 @@
+package reconciler
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// inForce returns a datapath that holds what updates bring.
+func inForce(t *testing.T, updates ...lb.Update) *fake {
+	t.Helper()
+	dp := &fake{}
+	inBubble(t, dp, func(_ *testing.T, b *bench) {
+		b.begin(lb.Update{})
+		for _, u := range updates {
+			b.Update(u)
+		}
+		pass(time.Minute)
+	})
+	dp.calls, dp.ops = nil, nil
+	return dp
+}
+
+// frontends returns the addresses that are in force, as text.
+func (f *fake) frontends() (out []string) {
+	for key, value := range f.Frontends {
+		out = append(out, fmt.Sprint(key.Addr, " ", f.Services[value.Service].ServiceName))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestAnAgentThatStartsOnTheSameWritesNothing(t *testing.T) {
+	dp := inForce(t, web(1, 1, 2), web(2))
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		u := web(1, 1, 2)
+		two := web(2)
+		for name, s := range two.Services {
+			u.Services[name] = s
+		}
+		b.begin(u)
+		pass(time.Minute)
+		want(t, "operations", 0, len(dp.ops))
+		if !b.isReady() {
+			t.Error("not ready")
+		}
+	})
+}
+
+func TestWhatVanishedWhileNoAgentRanGoesWithTheFirstUpdate(t *testing.T) {
+	dp := inForce(t, web(1, 1), web(2, 1))
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		b.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
+		synctest.Wait()
+		want(t, "before any update", []string{"10.96.0.1 default/web-1", "10.96.0.2 default/web-2"}, dp.frontends())
+		b.Update(web(1, 1))
+		synctest.Wait()
+		want(t, "after it", []string{"10.96.0.1 default/web-1"}, dp.frontends())
+	})
+}
+
+func TestHeldServicesStayUntilTheyAreNotHeld(t *testing.T) {
+	dp := inForce(t, web(1, 1), web(2, 1))
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		u := web(2, 1, 2)
+		u.Hold = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
+		b.begin(u)
+		pass(time.Hour)
+		want(t, "while held", []string{"10.96.0.1 default/web-1", "10.96.0.2 default/web-2"}, dp.frontends())
+		want(t, "backends", 3, len(dp.Backends))
+
+		u = web(1, 7)
+		u.Hold = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
+		b.Update(u) // its slice is good again, but the Service is not
+		pass(time.Hour)
+		want(t, "backends while held", 3, len(dp.Backends))
+
+		b.Update(lb.Update{})
+		pass(time.Hour)
+		if got := dp.Model.Content().String(); !strings.Contains(got, "10.244.1.7:8080") || strings.Contains(got, "10.244.1.1:8080") {
+			t.Errorf("not held any more, but what came meanwhile is not in force:\n%s", got)
+		}
+	})
+}
+
+func TestOfAPartialPictureOnlyWhatIsWholeCounts(t *testing.T) {
+	dp := inForce(t, web(1, 1), web(2, 1), web(3, 1))
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		u := web(2, 9) // all of it known
+		three := web(3)
+		u.Services = map[lb.ServiceName]*lb.Service{}
+		for name, s := range web(2).Services {
+			u.Services[name] = s
+		}
+		for name, s := range three.Services {
+			u.Services[name] = s // its slices are not
+		}
+		u.Partial = true
+		b.begin(u)
+		pass(time.Hour)
+		want(t, "frontends", []string{"10.96.0.1 default/web-1", "10.96.0.2 default/web-2", "10.96.0.3 default/web-3"}, dp.frontends())
+		got := dp.Model.Content().String()
+		for _, backend := range []string{"10.244.1.1:", "10.244.2.9:", "10.244.3.1:"} {
+			if !strings.Contains(got, backend) {
+				t.Errorf("%s is not there:\n%s", backend, got)
+			}
+		}
+		b.Update(lb.Update{})
+		pass(time.Hour)
+		want(t, "frontends of the whole picture", []string{"10.96.0.2 default/web-2", "10.96.0.3 default/web-3"}, dp.frontends())
+		want(t, "backends of the whole picture", 1, len(dp.Backends))
+	})
+}
+
+func TestMapsThatMakeNoSenseAreReplaced(t *testing.T) {
+	for name, spoil := range map[string]func(*fake){
+		"content that contradicts itself": func(f *fake) { clear(f.Backends) },
+		"content that cannot be read":     func(f *fake) { f.err = errors.New("no such layout") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dp := inForce(t, web(1, 1))
+			spoil(dp)
+			inBubble(t, dp, func(t *testing.T, b *bench) {
+				want(t, "calls of New", []string{"0s reset"}, dp.taken())
+				b.begin(web(1, 1))
+				want(t, "frontends", []string{"10.96.0.1 default/web-1"}, dp.frontends())
+				if err := dp.Model.Content().Check(); err != nil {
+					t.Error(err)
+				}
+				want(t, "warnings", 1, b.log.FilterMessageSnippet("make no sense").Len())
+			})
+		})
+	}
+	dp := &fake{err: errors.New("no such layout"), fail: func(string) error { return errors.New("no memory") }}
+	if _, err := New(zap.NewNop(), dp, plan.Sizes{}); err == nil || err.Error() != "no memory" {
+		t.Errorf("a reset that fails: %v", err)
+	}
+}
+
+func TestSocketsOfLostBackendsAreToldOnceTheMapsAreRight(t *testing.T) {
+	var broken, unsupported atomic.Bool
+	dp := &fake{fail: func(call string) error {
+		if broken.Load() && call == "attach" {
+			return errors.New("out of order")
+		}
+		if unsupported.Load() && strings.HasPrefix(call, "lost") {
+			return fmt.Errorf("kernel: %w", errors.ErrUnsupported)
+		}
+		return nil
+	}}
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		lost := func() (n int) {
+			for _, call := range dp.taken() {
+				if strings.Contains(call, "lost") {
+					n++
+				}
+			}
+			return n
+		}
+		b.begin(web(1, 1, 2, 3, 4))
+		broken.Store(true)
+		b.Update(web(1, 1, 2, 3))
+		pass(firstRetry / 2)
+		want(t, "told while changes fail", 0, lost())
+		broken.Store(false)
+		pass(firstRetry / 2)
+		want(t, "told", 1, lost())
+
+		unsupported.Store(true)
+		for _, u := range []lb.Update{web(1, 1, 2), web(1, 1)} {
+			b.Update(u)
+			pass(time.Minute)
+		}
+		want(t, "told where that is not supported", 1, lost())
+		want(t, "warnings", 1, b.log.FilterMessage("tell sockets of lost backends").Len())
+	})
+}
+
+func TestProblemsAreSaidOnceAndWhenTheyAreSolved(t *testing.T) {
+	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
+		bad := web(1, 1)
+		bad.Problems = []lb.Problem{{File: "a.yaml", Reason: "is bad"}, {File: "b.yaml", Reason: "is bad"}, {File: "b.yaml", Reason: "is bad"}}
+		b.begin(bad)
+		better := web(2, 1)
+		better.Problems = bad.Problems[:1]
+		b.Update(better)
+		synctest.Wait()
+		b.Update(web(3, 1))
+		synctest.Wait()
+		want(t, "log", []string{
+			"problem a.yaml: is bad", "problem b.yaml: is bad",
+			"problem solved b.yaml: is bad", "problem solved a.yaml: is bad",
+		}, said(b.log))
+	})
+}
+
+// said returns what was logged of problems.
+func said(log *observer.ObservedLogs) (out []string) {
+	for _, entry := range log.FilterMessageSnippet("problem").All() {
+		out = append(out, entry.Message+" "+fmt.Sprint(entry.ContextMap()["problem"]))
+	}
+	return out
+}

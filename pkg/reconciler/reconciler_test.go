@@ -1,0 +1,287 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// fake is a datapath in memory. It notes every call with the time, and fails
+// where a test says so.
+type fake struct {
+	plan.Model
+	began time.Time
+	mu    sync.Mutex // guards calls: simulated time orders, but does not synchronize
+	calls []string
+	ops   []string
+	fail  func(call string) error // nil for never
+	err   error                   // what Content returns
+}
+
+var _ Datapath = (*fake)(nil)
+
+func (f *fake) call(name string) error {
+	f.mu.Lock()
+	f.calls = append(f.calls, fmt.Sprintf("%v %s", time.Since(f.began), name))
+	f.mu.Unlock()
+	if f.fail != nil {
+		return f.fail(name)
+	}
+	return nil
+}
+
+func (f *fake) Content() (plan.Content, error) { return f.Model.Content(), f.err }
+func (f *fake) Reset() error                   { f.Model = plan.Model{}; return f.call("reset") }
+func (f *fake) Reserve(plan.Sizes) error       { return f.call("reserve") }
+func (f *fake) Attach() error                  { return f.call("attach") }
+
+func (f *fake) DestroySockets(losses []plan.Loss) error {
+	for _, l := range losses {
+		if err := f.call("lost " + l.Backend.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fake) Apply(ops []plan.Op) (int, error) {
+	for i, op := range ops {
+		if err := f.call(op.String()); err != nil {
+			return i, err
+		}
+		f.Model.Apply(op)
+		f.ops = append(f.ops, op.String())
+	}
+	return len(ops), nil
+}
+
+// taken returns the calls since it was last asked.
+func (f *fake) taken() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	calls := f.calls
+	f.calls = nil
+	return calls
+}
+
+// bench is a running reconciler.
+type bench struct {
+	*Reconciler
+	dp  *fake
+	log *observer.ObservedLogs
+}
+
+// inBubble runs a test with a reconciler in simulated time.
+func inBubble(t *testing.T, dp *fake, test func(t *testing.T, b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		core, log := observer.New(zapcore.InfoLevel)
+		dp.began = time.Now()
+		r, err := New(zap.New(core), dp, plan.Sizes{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go r.Run(ctx)
+		test(t, &bench{Reconciler: r, dp: dp, log: log})
+	})
+}
+
+// begin gives the reconciler all that it needs to start with.
+func (b *bench) begin(u lb.Update) {
+	b.SetNodeAddresses(map[netip.Addr]plan.AddressKind{netip.MustParseAddr("192.0.2.1"): plan.NodeAddress})
+	b.Update(u)
+	synctest.Wait()
+}
+
+// pass lets simulated time pass, until nothing happens at its end.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// isReady says whether Ready is closed.
+func (b *bench) isReady() bool {
+	select {
+	case <-b.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+// web is a Service default/web-N with an endpoint 10.244.N.E for each e.
+func web(n byte, endpoints ...byte) lb.Update {
+	name := fmt.Sprintf("web-%d", n)
+	service := lb.ServiceName{Namespace: "default", Name: name}
+	slice := lb.SliceName{Namespace: "default", Name: name}
+	s := &lb.Slice{SliceName: slice, Service: name, Ports: []lb.SlicePort{{Protocol: lb.TCP, Port: 8080}}}
+	for _, e := range endpoints {
+		s.Endpoints = append(s.Endpoints, lb.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 244, n, e}), Ready: true, Serving: true})
+	}
+	return lb.Update{
+		Services: map[lb.ServiceName]*lb.Service{service: {
+			ServiceName: service,
+			ClusterIPs:  []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, n})},
+			Ports:       []lb.ServicePort{{Protocol: lb.TCP, Port: 80}},
+		}},
+		Slices: map[lb.SliceName]*lb.Slice{slice: s},
+	}
+}
+
+// without is the end of a Service.
+func without(n byte) lb.Update {
+	u := web(n)
+	for name := range u.Services {
+		u.Services[name] = nil
+	}
+	for name := range u.Slices {
+		u.Slices[name] = nil
+	}
+	return u
+}
+
+func want(t *testing.T, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func TestNothingIsDoneBeforeTheFirstPictureIsWhole(t *testing.T) {
+	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
+		b.Update(web(1, 1))
+		pass(time.Minute)
+		want(t, "without addresses", 0, len(b.dp.calls))
+		b.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
+		synctest.Wait()
+		want(t, "with both", []string{
+			"1m0s reserve",
+			"1m0s put backend 1 10.244.1.1:8080/TCP",
+			"1m0s put table 0+1 backends 1",
+			"1m0s put service 1 default/web-1/TCP",
+			"1m0s put frontend 10.96.0.1:80/TCP id 1 kind ClusterIP service 1 internal 0+1 external 0+1",
+			"1m0s put address 10.96.0.1 service",
+			"1m0s attach",
+		}, b.dp.taken())
+		if !b.isReady() {
+			t.Error("not ready")
+		}
+	})
+	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
+		b.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
+		pass(time.Minute)
+		want(t, "without Services", 0, len(b.dp.calls))
+	})
+}
+
+func TestWhatFailsIsTriedAgainEverLessOften(t *testing.T) {
+	for _, failing := range []string{"reserve", "put address 192.0.2.1 node", "attach"} {
+		t.Run(failing, func(t *testing.T) {
+			dp := &fake{fail: func(call string) error {
+				if call == failing {
+					return errors.New("out of order")
+				}
+				return nil
+			}}
+			inBubble(t, dp, func(t *testing.T, b *bench) {
+				b.begin(lb.Update{})
+				pass(2 * time.Minute)
+				if b.isReady() {
+					t.Error("ready although it fails")
+				}
+				var tries []string
+				for _, entry := range b.log.FilterMessage("apply changes, will try again").All() {
+					tries = append(tries, entry.Time.Sub(dp.began).String())
+				}
+				want(t, "tries", []string{"0s", "100ms", "300ms", "700ms", "1.5s", "3.1s", "6.3s", "12.7s", "25.5s", "51.1s", "1m21.1s", "1m51.1s"}, tries)
+
+				dp.fail = nil
+				b.Update(web(1, 1))
+				synctest.Wait()
+				if !b.isReady() {
+					t.Error("a change is not tried at once")
+				}
+				calls := len(dp.calls)
+				pass(time.Hour)
+				want(t, "calls after success", calls, len(dp.calls))
+			})
+		})
+	}
+}
+
+func TestTheBackOffStartsAnewAfterSuccessAndIsNotDrivenByChanges(t *testing.T) {
+	var broken atomic.Bool
+	broken.Store(true)
+	dp := &fake{fail: func(call string) error {
+		if broken.Load() && call == "reserve" {
+			return errors.New("out of order")
+		}
+		return nil
+	}}
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		b.begin(lb.Update{})
+		for n := range byte(50) {
+			b.Update(web(n, 1))
+			synctest.Wait()
+		}
+		broken.Store(false)
+		pass(firstRetry)
+		if !b.isReady() {
+			t.Error("50 changes have put off the next try")
+		}
+		broken.Store(true)
+		b.Update(web(1, 2))
+		synctest.Wait()
+		broken.Store(false)
+		dp.taken()
+		pass(firstRetry)
+		want(t, "calls", []string{
+			"200ms reserve",
+			"200ms put backend 51 10.244.1.2:8080/TCP",
+			"200ms put table 50+1 backends 51",
+			"200ms put frontend 10.96.0.1:80/TCP id 2 kind ClusterIP service 2 internal 50+1 external 50+1",
+			"200ms attach",
+			"200ms lost 10.244.1.1:8080/TCP",
+		}, dp.taken())
+	})
+}
+
+func TestOperationsAreDoneInOrderAndOnceHoweverOftenTheyFail(t *testing.T) {
+	plain := &fake{}
+	story := func(t *testing.T, b *bench) {
+		b.begin(web(1, 1, 2))
+		pass(time.Hour)
+		for _, u := range []lb.Update{web(2, 1, 2, 3), web(1, 2), without(2), web(1, 2, 3), web(2, 9), without(1)} {
+			b.Update(u)
+			pass(time.Hour)
+		}
+	}
+	inBubble(t, plain, story)
+
+	chance := rand.New(rand.NewPCG(1, 2))
+	failing := &fake{fail: func(string) error {
+		if chance.IntN(4) == 0 {
+			return errors.New("out of order")
+		}
+		return nil
+	}}
+	inBubble(t, failing, story)
+	want(t, "operations", plain.ops, failing.ops)
+}

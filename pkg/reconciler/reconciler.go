@@ -69,6 +69,9 @@ type Reconciler struct {
 	reported   map[string]bool
 
 	cannotDestroy bool
+
+	attached       []plan.Device // what programs are to be attached to
+	devicesChanged bool
 }
 
 // New returns a reconciler that goes on from what the datapath holds.
@@ -122,7 +125,7 @@ func (r *Reconciler) SetNodeAddresses(addresses map[netip.Addr]plan.AddressKind)
 // SetDevices says on which devices others reach the node.
 func (r *Reconciler) SetDevices(devices []plan.Device) {
 	r.mu.Lock()
-	r.devices = slices.Clone(devices)
+	r.devices = append([]plan.Device{}, devices...)
 	r.mu.Unlock()
 	r.signal()
 }
@@ -191,7 +194,13 @@ func (r *Reconciler) gather() {
 	r.mu.Lock()
 	updates, addresses := r.updates, r.addresses
 	r.updates, r.addresses = nil, nil
+	devices := r.devices
+	r.devices = nil
 	r.mu.Unlock()
+
+	if devices != nil {
+		r.attached, r.devicesChanged = devices, true
+	}
 
 	dirty := map[lb.ServiceName]bool{}
 	for _, u := range updates {
@@ -261,31 +270,25 @@ func (r *Reconciler) flush() error {
 	if err := r.dp.Attach(); err != nil {
 		return err
 	}
-	if err := r.attachDevices(); err != nil {
-		return err
-	}
 	r.sayReady()
 	r.destroySockets()
-	return nil
+	return r.attachDevices()
 }
 
-// attachDevices attaches to the newest devices; those that failed stay the
-// newest.
+// attachDevices attaches to the devices that came last. A kernel that cannot is
+// told of once; nothing else depends on it.
 func (r *Reconciler) attachDevices() error {
-	r.mu.Lock()
-	devices := r.devices
-	r.mu.Unlock()
-	if devices == nil {
+	if !r.devicesChanged {
 		return nil
 	}
-	if err := r.dp.SetDevices(devices); err != nil {
+	err := r.dp.SetDevices(r.attached)
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(devices) == len(r.devices) && (len(devices) == 0 || &devices[0] == &r.devices[0]) {
-		r.devices = nil
+	if err != nil {
+		r.log.Warn("packets from outside the node are not balanced", zap.Error(err))
 	}
+	r.devicesChanged = false
 	return nil
 }
 

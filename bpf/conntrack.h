@@ -37,15 +37,16 @@ select_external(const struct frontend *f, const struct ip_addr *client,
 }
 
 /* Does the packet begin a connection? Datagrams may always begin one. */
-static __always_inline bool may_begin(const struct packet *pkt)
+static __always_inline bool may_begin(struct __sk_buff *skb,
+				      const struct packet *pkt)
 {
 	__u8 flags;
 
 	if (pkt->l4_proto != IPPROTO_TCP)
 		return true;
 	return !pkt->fragment &&
-	       !bpf_skb_load_bytes(pkt->skb, pkt->l4_off + TCP_FLAGS_OFF,
-				   &flags, sizeof(flags)) &&
+	       !bpf_skb_load_bytes(skb, pkt->l4_off + TCP_FLAGS_OFF, &flags,
+				   sizeof(flags)) &&
 	       (flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 }
 
@@ -54,13 +55,14 @@ static __always_inline bool may_begin(const struct packet *pkt)
  * itself; what may begin anew needs a backend that the Service still has, and
  * datagrams must not have paused for too long.
  */
-static __always_inline bool still_flows(const struct packet *pkt,
+static __always_inline bool still_flows(struct __sk_buff *skb,
+					const struct packet *pkt,
 					struct flow *flow, __u64 now)
 {
 	struct frontend *f;
 
 	if (!(flow->flags & (FLOW_TO_BACKEND | FLOW_REFUSED)) ||
-	    !may_begin(pkt))
+	    !may_begin(skb, pkt))
 		return true;
 	if (flow->flags & FLOW_REFUSED)
 		return false; /* there may be an endpoint by now */
@@ -73,12 +75,13 @@ static __always_inline bool still_flows(const struct packet *pkt,
 }
 
 /* The flow that a packet belongs to, or NULL. */
-static __always_inline struct flow *find_flow(const struct packet *pkt)
+static __always_inline struct flow *find_flow(struct __sk_buff *skb,
+					      const struct packet *pkt)
 {
 	struct flow *flow = bpf_map_lookup_elem(&conntrack, &pkt->tuple);
 	__u64 now = bpf_ktime_get_coarse_ns();
 
-	if (!flow || !still_flows(pkt, flow, now))
+	if (!flow || !still_flows(skb, pkt, flow, now))
 		return NULL;
 	flow->last_seen_ns = now;
 	return flow;

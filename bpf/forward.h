@@ -27,8 +27,10 @@ static __always_inline bool device_addr(const struct __sk_buff *skb,
  * Adds both ways of a new flow and rewrites its first packet. way->to is what
  * that becomes; its source port may change.
  */
-static __always_inline enum verdict
-begin_flow(struct packet *pkt, struct flow *way, enum hook back_hook)
+static __always_inline enum verdict begin_flow(struct __sk_buff *skb,
+					       struct packet *pkt,
+					       struct flow *way,
+					       enum hook back_hook)
 {
 	struct flow back = {
 		.to = reversed(&pkt->tuple),
@@ -40,12 +42,12 @@ begin_flow(struct packet *pkt, struct flow *way, enum hook back_hook)
 		return refuse(DROP_SNAT_EXHAUSTED, way->service);
 	bpf_map_update_elem(&conntrack, &pkt->tuple, way, BPF_ANY);
 	count(flow_made);
-	return rewrite(pkt, &way->to) ? VERDICT_CONTINUE : VERDICT_REFUSE;
+	return rewrite(skb, pkt, &way->to) ? VERDICT_CONTINUE : VERDICT_REFUSE;
 }
 
 /* A packet for a frontend, from a client elsewhere, goes to a backend. */
-static __always_inline enum verdict to_backend(struct packet *pkt,
-					       const struct frontend *f)
+static __always_inline enum verdict
+to_backend(struct __sk_buff *skb, struct packet *pkt, const struct frontend *f)
 {
 	struct flow way = {
 		.to = pkt->tuple,
@@ -64,14 +66,15 @@ static __always_inline enum verdict to_backend(struct packet *pkt,
 	way.to.dst_port = choice.backend->to.port;
 	way.backend_id = choice.id;
 	way.slot = choice.slot;
-	return begin_flow(pkt, &way, HOOK_OUT);
+	return begin_flow(skb, pkt, &way, HOOK_OUT);
 }
 
 /*
  * A packet that nobody can take goes to port 0 of the node, on which nobody
  * ever listens: the kernel answers it as it should, and not too often.
  */
-static __always_inline enum verdict to_nobody(struct packet *pkt)
+static __always_inline enum verdict to_nobody(struct __sk_buff *skb,
+					      struct packet *pkt)
 {
 	struct flow way = {
 		.to = pkt->tuple,
@@ -79,34 +82,35 @@ static __always_inline enum verdict to_nobody(struct packet *pkt)
 		.flags = FLOW_REFUSED,
 	};
 
-	if (!device_addr(pkt->skb, &pkt->tuple.dst, &way.to.dst))
+	if (!device_addr(skb, &pkt->tuple.dst, &way.to.dst))
 		return VERDICT_REFUSE;
 	way.to.dst_port = 0;
-	return begin_flow(pkt, &way, HOOK_OUT);
+	return begin_flow(skb, pkt, &way, HOOK_OUT);
 }
 
 /* What becomes of a packet that may be for a frontend. */
-static __always_inline enum verdict balance(struct packet *pkt)
+STEP int balance(struct __sk_buff *skb, struct packet *pkt)
 {
-	struct addr_port dst = {
-		.addr = pkt->tuple.dst,
-		.port = pkt->tuple.dst_port,
-		.protocol = pkt->tuple.protocol,
-	};
+	struct addr_port dst = {};
 	struct frontend *f;
 	enum verdict v;
 
+	if (!pkt)
+		return VERDICT_PASS;
+	dst.addr = pkt->tuple.dst;
+	dst.port = pkt->tuple.dst_port;
+	dst.protocol = pkt->tuple.protocol;
 	v = find_frontend(&dst, false, &f);
 	if (v == VERDICT_REFUSE)
-		return to_nobody(pkt);
+		return to_nobody(skb, pkt);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	if (f->external.size)
-		return to_backend(pkt, f);
+		return to_backend(skb, pkt, f);
 	if (f->flags & FRONTEND_EXTERNAL_NO_LOCAL)
 		return refuse(DROP_NO_LOCAL_ENDPOINT, f->service);
 	refuse(DROP_NO_ENDPOINT, f->service);
-	return to_nobody(pkt);
+	return to_nobody(skb, pkt);
 }
 
 /*
@@ -114,31 +118,36 @@ static __always_inline enum verdict balance(struct packet *pkt)
  * device, so that the answer comes back here. It is one of ours if the way back
  * of the client is known.
  */
-static __always_inline enum verdict from_device(struct packet *pkt)
+STEP int from_device(struct __sk_buff *skb, struct packet *pkt)
 {
-	struct tuple back = reversed(&pkt->tuple);
 	struct flow way = {};
+	struct tuple back;
 
+	if (!pkt)
+		return VERDICT_PASS;
+	back = reversed(&pkt->tuple);
 	if (!bpf_map_lookup_elem(&conntrack, &back))
 		return VERDICT_PASS;
 	way.to = pkt->tuple;
-	if (!device_addr(pkt->skb, &pkt->tuple.src, &way.to.src))
+	if (!device_addr(skb, &pkt->tuple.src, &way.to.src))
 		return VERDICT_PASS;
 	way.last_seen_ns = bpf_ktime_get_coarse_ns();
-	return begin_flow(pkt, &way, HOOK_IN);
+	return begin_flow(skb, pkt, &way, HOOK_IN);
 }
 
 /* The ports of a fragment that has none, from the first of its datagram. */
-static __always_inline bool fragment_ports(struct packet *pkt)
+STEP bool fragment_ports(struct packet *pkt)
 {
-	struct fragment_key key = {
-		.src = pkt->tuple.src,
-		.dst = pkt->tuple.dst,
-		.id = pkt->fragment_id,
-		.protocol = pkt->l4_proto,
-		.hook = pkt->tuple.hook,
-	};
+	struct fragment_key key = {};
 	struct ports ports, *known;
+
+	if (!pkt)
+		return false;
+	key.src = pkt->tuple.src;
+	key.dst = pkt->tuple.dst;
+	key.id = pkt->fragment_id;
+	key.protocol = pkt->l4_proto;
+	key.hook = pkt->tuple.hook;
 
 	if (!pkt->fragment) {
 		ports.src = pkt->tuple.src_port;
@@ -155,28 +164,28 @@ static __always_inline bool fragment_ports(struct packet *pkt)
 }
 
 /* Fills in the ports; false if the packet has none that can be known. */
-static __always_inline bool find_ports(struct packet *pkt)
+static __always_inline bool find_ports(struct __sk_buff *skb,
+				       struct packet *pkt)
 {
-	if (!pkt->fragment && !parse_ports(pkt))
+	if (!pkt->fragment && !parse_ports(skb, pkt))
 		return false;
 	return !(pkt->fragment || pkt->more_fragments) || fragment_ports(pkt);
 }
 
 /* What becomes of a packet at a hook. */
-static __noinline enum verdict forward(struct packet *pkt)
+STEP int forward(struct __sk_buff *skb, struct packet *pkt)
 {
 	struct flow *flow;
 
-	if (!has_ports(pkt->l4_proto) || !find_ports(pkt))
+	if (!pkt || !has_ports(pkt->l4_proto) || !find_ports(skb, pkt))
 		return VERDICT_PASS;
-	flow = find_flow(pkt);
+	flow = find_flow(skb, pkt);
 	if (flow) {
-		struct tuple to = flow->to;
-
 		count(flow_packet);
-		return rewrite(pkt, &to) ? VERDICT_CONTINUE : VERDICT_REFUSE;
+		return rewrite(skb, pkt, &flow->to) ? VERDICT_CONTINUE :
+						      VERDICT_REFUSE;
 	}
 	if (pkt->tuple.hook == HOOK_IN)
-		return balance(pkt);
-	return from_device(pkt);
+		return balance(skb, pkt);
+	return from_device(skb, pkt);
 }

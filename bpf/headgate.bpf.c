@@ -116,11 +116,12 @@ int sock_release(struct bpf_sock *sk)
 static __always_inline int handle_packet(struct __sk_buff *skb, enum hook hook)
 {
 	struct packet pkt = { .tuple.hook = hook };
-	enum verdict v;
+	int v;
 
-	if (!parse(&pkt, skb, ETH_HLEN))
+	if (!parse(skb, &pkt, ETH_HLEN))
 		return TC_ACT_OK;
-	v = is_icmp_error(&pkt) ? translate_error(&pkt) : forward(&pkt);
+	v = is_icmp_error(skb, &pkt) ? translate_error(skb, &pkt) :
+				       forward(skb, &pkt);
 	return v == VERDICT_REFUSE ? TC_ACT_SHOT : TC_ACT_OK;
 }
 

@@ -14,12 +14,13 @@
 #define ICMP_PARAMETERPROB 12
 #define ICMP6_LAST_ERROR 127
 
-static __always_inline bool is_icmp_error(const struct packet *pkt)
+static __always_inline bool is_icmp_error(struct __sk_buff *skb,
+					  const struct packet *pkt)
 {
 	__u8 type;
 
 	if (pkt->fragment ||
-	    bpf_skb_load_bytes(pkt->skb, pkt->l4_off, &type, sizeof(type)))
+	    bpf_skb_load_bytes(skb, pkt->l4_off, &type, sizeof(type)))
 		return false;
 	if (pkt->ip4 && pkt->l4_proto == IPPROTO_ICMP)
 		return type == ICMP_DEST_UNREACH ||
@@ -29,21 +30,22 @@ static __always_inline bool is_icmp_error(const struct packet *pkt)
 }
 
 /* Reads the packet inside an ICMP error, up to its ports. */
-static __always_inline bool parse_inner(const struct packet *outer,
+static __always_inline bool parse_inner(struct __sk_buff *skb,
+					const struct packet *outer,
 					struct packet *inner)
 {
 	__u32 off = outer->l4_off + ICMP_HEADER_LEN;
 
-	inner->skb = outer->skb;
 	inner->tuple.hook = outer->tuple.hook;
-	if (!(outer->ip4 ? parse_ip4(inner, off) : parse_ip6(inner, off)))
+	if (!parse(skb, inner, off))
 		return false;
 	return has_ports(inner->l4_proto) && !inner->fragment &&
-	       parse_ports(inner);
+	       parse_ports(skb, inner);
 }
 
 /* Corrects the checksum of the ICMP header for what changes in and around it. */
-static __always_inline bool fix_icmp_csum(const struct packet *outer,
+static __always_inline bool fix_icmp_csum(struct __sk_buff *skb,
+					  const struct packet *outer,
 					  const struct tuple *outer_to,
 					  const struct packet *inner,
 					  const struct tuple *inner_to)
@@ -53,23 +55,24 @@ static __always_inline bool fix_icmp_csum(const struct packet *outer,
 		sum_replace(0, ports_word(&inner->tuple), ports_word(inner_to));
 
 	if (outer->ip4) /* the inner header checksum makes up for its addresses */
-		return !bpf_l4_csum_replace(outer->skb, off, 0, diff, 0);
+		return !bpf_l4_csum_replace(skb, off, 0, diff, 0);
 	diff = sum_add(diff, addr_diff(&inner->tuple, inner_to));
-	return !bpf_l4_csum_replace(outer->skb, off, 0, diff, 0) &&
-	       !bpf_l4_csum_replace(outer->skb, off, 0,
+	return !bpf_l4_csum_replace(skb, off, 0, diff, 0) &&
+	       !bpf_l4_csum_replace(skb, off, 0,
 				    addr_diff(&outer->tuple, outer_to),
 				    BPF_F_PSEUDO_HDR | ip6_csum_flag);
 }
 
-static __noinline enum verdict translate_error(struct packet *outer)
+STEP int translate_error(struct __sk_buff *skb, struct packet *outer)
 {
 	struct packet inner = {};
-	struct tuple key, inner_to, outer_to = outer->tuple;
+	struct tuple key, inner_to, outer_to;
 	struct ports ports;
 	struct flow *flow;
 
-	if (!parse_inner(outer, &inner))
+	if (!outer || !parse_inner(skb, outer, &inner))
 		return VERDICT_PASS;
+	outer_to = outer->tuple;
 	key = reversed(&inner.tuple);
 	flow = bpf_map_lookup_elem(&conntrack, &key);
 	if (!flow)
@@ -80,12 +83,11 @@ static __noinline enum verdict translate_error(struct packet *outer)
 		outer_to.src = flow->to.src;
 	ports.src = inner_to.src_port;
 	ports.dst = inner_to.dst_port;
-	if (!fix_icmp_csum(outer, &outer_to, &inner, &inner_to) ||
-	    bpf_skb_store_bytes(outer->skb, inner.l4_off, &ports, sizeof(ports),
-				0) ||
-	    !write_addrs(outer->skb, inner.l3_off, inner.ip4, &inner.tuple,
+	if (!fix_icmp_csum(skb, outer, &outer_to, &inner, &inner_to) ||
+	    bpf_skb_store_bytes(skb, inner.l4_off, &ports, sizeof(ports), 0) ||
+	    !write_addrs(skb, inner.l3_off, inner.ip4, &inner.tuple,
 			 &inner_to) ||
-	    !write_addrs(outer->skb, outer->l3_off, outer->ip4, &outer->tuple,
+	    !write_addrs(skb, outer->l3_off, outer->ip4, &outer->tuple,
 			 &outer_to))
 		return VERDICT_REFUSE;
 	count(flow_error);

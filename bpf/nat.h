@@ -79,7 +79,8 @@ static __always_inline bool write_addrs(struct __sk_buff *skb, __u32 l3_off,
 }
 
 /* Corrects the checksum of a TCP or UDP header for addresses and ports. */
-static __always_inline bool fix_l4_csum(struct packet *pkt,
+static __always_inline bool fix_l4_csum(struct __sk_buff *skb,
+					const struct packet *pkt,
 					const struct tuple *to)
 {
 	bool udp = pkt->l4_proto == IPPROTO_UDP;
@@ -89,25 +90,30 @@ static __always_inline bool fix_l4_csum(struct packet *pkt,
 
 	if (!pkt->ip4)
 		addr_flags |= ip6_csum_flag;
-	return !bpf_l4_csum_replace(pkt->skb, off, 0,
-				    addr_diff(&pkt->tuple, to), addr_flags) &&
-	       !bpf_l4_csum_replace(pkt->skb, off, ports_word(&pkt->tuple),
+	return !bpf_l4_csum_replace(skb, off, 0, addr_diff(&pkt->tuple, to),
+				    addr_flags) &&
+	       !bpf_l4_csum_replace(skb, off, ports_word(&pkt->tuple),
 				    ports_word(to), flags | 4);
 }
 
 /* Gives a packet the tuple of another flow; false if it is cut short. */
-static __always_inline bool rewrite(struct packet *pkt, const struct tuple *to)
+STEP bool rewrite(struct __sk_buff *skb, struct packet *pkt,
+		  const struct tuple *to)
 {
-	struct ports ports = { .src = to->src_port, .dst = to->dst_port };
+	struct ports ports;
 
+	if (!pkt || !to)
+		return false;
+	ports.src = to->src_port;
+	ports.dst = to->dst_port;
 	if (!pkt->fragment) {
-		if (!fix_l4_csum(pkt, to))
+		if (!fix_l4_csum(skb, pkt, to))
 			return false;
-		if (bpf_skb_store_bytes(pkt->skb, pkt->l4_off, &ports,
-					sizeof(ports), 0))
+		if (bpf_skb_store_bytes(skb, pkt->l4_off, &ports, sizeof(ports),
+					0))
 			return false;
 	}
-	if (!write_addrs(pkt->skb, pkt->l3_off, pkt->ip4, &pkt->tuple, to))
+	if (!write_addrs(skb, pkt->l3_off, pkt->ip4, &pkt->tuple, to))
 		return false;
 	pkt->tuple = *to;
 	return true;

@@ -19,7 +19,6 @@
 
 /* Where the headers of a packet are, in bytes from its start. */
 struct packet {
-	struct __sk_buff *skb;
 	__u32 l3_off;
 	__u32 l4_off;
 	bool ip4;
@@ -65,11 +64,12 @@ static __always_inline struct ip_addr from_ip6(const struct in6_addr *a)
 }
 
 /* Reads the IPv4 header at l3_off; false if there is none. */
-static __always_inline bool parse_ip4(struct packet *pkt, __u32 l3_off)
+static __always_inline bool parse_ip4(struct __sk_buff *skb, struct packet *pkt,
+				      __u32 l3_off)
 {
 	struct iphdr ip;
 
-	if (bpf_skb_load_bytes(pkt->skb, l3_off, &ip, sizeof(ip)) || ip.ihl < 5)
+	if (bpf_skb_load_bytes(skb, l3_off, &ip, sizeof(ip)) || ip.ihl < 5)
 		return false;
 	pkt->ip4 = true;
 	pkt->l3_off = l3_off;
@@ -86,6 +86,7 @@ static __always_inline bool parse_ip4(struct packet *pkt, __u32 l3_off)
 
 /* The walk along the headers of an IPv6 packet. */
 struct ip6_walk {
+	struct __sk_buff *skb;
 	struct packet *pkt;
 	__u32 off;
 	__u8 next; /* kind of the header at off */
@@ -116,7 +117,7 @@ static long skip_ip6_extension(__u32 i, void *data)
 		walk->ok = true;
 		return 1;
 	}
-	if (bpf_skb_load_bytes(pkt->skb, walk->off, &ext, sizeof(ext)))
+	if (bpf_skb_load_bytes(walk->skb, walk->off, &ext, sizeof(ext)))
 		return 1;
 	if (walk->next == IPPROTO_FRAGMENT) {
 		pkt->fragment = ext.offset_flags & bpf_htons(0xfff8);
@@ -136,12 +137,13 @@ static long skip_ip6_extension(__u32 i, void *data)
  * Reads the IPv6 header at l3_off and those that follow it, up to the one that
  * has ports; false if there is none or too many.
  */
-static __always_inline bool parse_ip6(struct packet *pkt, __u32 l3_off)
+static __always_inline bool parse_ip6(struct __sk_buff *skb, struct packet *pkt,
+				      __u32 l3_off)
 {
-	struct ip6_walk walk = { .pkt = pkt };
+	struct ip6_walk walk = { .skb = skb, .pkt = pkt };
 	struct ipv6hdr ip;
 
-	if (bpf_skb_load_bytes(pkt->skb, l3_off, &ip, sizeof(ip)))
+	if (bpf_skb_load_bytes(skb, l3_off, &ip, sizeof(ip)))
 		return false;
 	pkt->ip4 = false;
 	pkt->l3_off = l3_off;
@@ -160,25 +162,32 @@ static __always_inline bool parse_ip6(struct packet *pkt, __u32 l3_off)
 }
 
 /* Reads the ports at l4_off, of a packet that has some. */
-static __always_inline bool parse_ports(struct packet *pkt)
+static __always_inline bool parse_ports(struct __sk_buff *skb,
+					struct packet *pkt)
 {
 	struct ports ports;
 
-	if (bpf_skb_load_bytes(pkt->skb, pkt->l4_off, &ports, sizeof(ports)))
+	if (bpf_skb_load_bytes(skb, pkt->l4_off, &ports, sizeof(ports)))
 		return false;
 	pkt->tuple.src_port = ports.src;
 	pkt->tuple.dst_port = ports.dst;
 	return true;
 }
 
+/*
+ * Steps that are verified once, wherever they are called from, instead of anew
+ * on every path that leads to them. They must take any pointer.
+ */
+#define STEP __noinline __attribute__((visibility("default")))
+
 /* Reads the headers of a packet; false if it is none of ours. */
-static __always_inline bool parse(struct packet *pkt, struct __sk_buff *skb,
-				  __u32 l3_off)
+STEP bool parse(struct __sk_buff *skb, struct packet *pkt, __u32 l3_off)
 {
-	pkt->skb = skb;
+	if (!pkt)
+		return false;
 	if (skb->protocol == bpf_htons(ETH_P_IP))
-		return parse_ip4(pkt, l3_off);
+		return parse_ip4(skb, pkt, l3_off);
 	if (skb->protocol == bpf_htons(ETH_P_IPV6))
-		return parse_ip6(pkt, l3_off);
+		return parse_ip6(skb, pkt, l3_off);
 	return false;
 }

@@ -13,3 +13,13 @@ volatile const __u64 node_netns_cookie = 0;
 
 /* Entries of the promises map less one: a power of two less one. */
 volatile const __u32 promises_mask = 0;
+
+/* BPF_F_IPV6 where the kernel knows it (6.16), else 0. */
+volatile const __u64 ip6_csum_flag = 0;
+
+/* Idle seconds after which a flow of datagrams is a new one. */
+volatile const __u32 udp_flow_timeout_s = 180;
+
+/* Ports that devices give flows to other nodes: low … low + mask. */
+volatile const __u16 snat_port_low = 16384;
+volatile const __u16 snat_port_mask = 0x3fff;

@@ -6,10 +6,10 @@
 #include "config.h"
 #include "verdict.h"
 
-/* Is the client in the node's own network namespace? */
+/* Is the client of a hook in the node's own namespace? NULL is a client elsewhere. */
 static __always_inline bool lives_in_node(void *ctx)
 {
-	return bpf_get_netns_cookie(ctx) == node_netns_cookie;
+	return ctx && bpf_get_netns_cookie(ctx) == node_netns_cookie;
 }
 
 /* The frontend at just this address, or NULL. */
@@ -46,7 +46,8 @@ static __always_inline bool in_service_cidr(const struct ip_addr *a)
 
 /*
  * Finds the frontend at an address. Most of what a node connects to is no
- * Service: two look-ups say so. The context tells where the client lives.
+ * Service: two look-ups say so. The context tells where the client lives, NULL is
+ * elsewhere.
  */
 static __always_inline enum verdict
 find_frontend(void *ctx, const struct addr_port *to, struct frontend **frontend)

@@ -10,6 +10,8 @@
 #include <bpf/bpf_helpers.h>
 
 #include "destroy.h"
+#include "forward.h"
+#include "icmp.h"
 #include "sock.h"
 
 SEC("cgroup/connect4")
@@ -109,6 +111,30 @@ int sock_release(struct bpf_sock *sk)
 {
 	forget_promise(bpf_get_socket_cookie(sk));
 	return SOCK_PROCEED;
+}
+
+static __always_inline int handle_packet(struct __sk_buff *skb, enum hook hook)
+{
+	struct packet pkt = { .tuple.hook = hook };
+	int v;
+
+	if (!parse(skb, &pkt, ETH_HLEN))
+		return TC_ACT_OK;
+	v = is_icmp_error(skb, &pkt) ? translate_error(skb, &pkt) :
+				       forward(skb, &pkt);
+	return v == VERDICT_REFUSE ? TC_ACT_SHOT : TC_ACT_OK;
+}
+
+SEC("tc")
+int device_in(struct __sk_buff *skb)
+{
+	return handle_packet(skb, HOOK_IN);
+}
+
+SEC("tc")
+int device_out(struct __sk_buff *skb)
+{
+	return handle_packet(skb, HOOK_OUT);
 }
 
 SEC("iter/tcp")

@@ -101,6 +101,30 @@ struct {
 	__type(value, struct stored_promises);
 } stored_promises SEC(".maps");
 
+/* Flows of packets; the least recently used make room. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct tuple);
+	__type(value, struct flow);
+} conntrack SEC(".maps");
+
+/* Ports of datagrams that come in fragments. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct fragment_key);
+	__type(value, struct ports);
+} fragments SEC(".maps");
+
+/* Devices with programs, by ifindex. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, struct device);
+} devices SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

@@ -57,7 +57,7 @@ struct frontend {
 	struct table external;	  /* for clients elsewhere */
 	struct table known;	  /* every backend that the Service still has */
 	__u32 service;		  /* index into services, never 0 */
-	__u32 pad;
+	__u32 id;		  /* its own index */
 };
 
 struct backend {
@@ -108,6 +108,9 @@ enum drop_reason {
 	DROP_NO_SERVICE_PORT,	/* ClusterIP on which nobody serves the port */
 	DROP_NO_SERVICE,	/* address of a Service CIDR that nobody has */
 	DROP_NO_BACKEND,	/* a slot names no backend: a bug */
+	DROP_SNAT_EXHAUSTED,	/* every port to this backend is taken */
+	DROP_FRAGMENT,		/* came before the first of its datagram */
+	DROP_PORT_SCTP,		/* SCTP to another port is not done */
 	DROP_REASONS,
 };
 
@@ -138,6 +141,63 @@ struct stored_promises {
 	struct promise promise[STORED_PROMISES];
 };
 
+/* Where a packet is seen: on its way into the node, or out of it. */
+enum hook {
+	HOOK_IN = 1,
+	HOOK_OUT = 2,
+};
+
+/* Both ends of a flow, in the direction of a packet. */
+struct tuple {
+	struct ip_addr src;
+	struct ip_addr dst;
+	__be16 src_port;
+	__be16 dst_port;
+	__u8 protocol;
+	__u8 hook; /* enum hook */
+	__u8 pad[2];
+};
+
+enum flow_flag {
+	FLOW_TO_BACKEND = 1 << 0, /* from the client, chosen by us */
+	FLOW_CLOSING = 1 << 1,	  /* FIN or RST was seen */
+	FLOW_REFUSED = 1 << 2,	  /* to a port that answers with a refusal */
+};
+
+/* What a packet with a tuple becomes, in the conntrack map. */
+struct flow {
+	struct tuple to;
+	__u64 last_seen_ns; /* coarse clock */
+	__u32 frontend;	    /* ID */
+	__u32 service;	    /* ID */
+	__u32 backend_id;
+	__u32 slot; /* the one that named the backend */
+	enum flow_flag flags;
+	__u32 pad;
+};
+
+/* A fragment that has no ports belongs to a datagram whose first one had. */
+struct fragment_key {
+	struct ip_addr src;
+	struct ip_addr dst;
+	__be32 id;
+	__u8 protocol;
+	__u8 hook; /* enum hook */
+	__u8 pad[2];
+};
+
+/* The ports of every protocol with ports are its first four bytes. */
+struct ports {
+	__be16 src;
+	__be16 dst;
+};
+
+/* A network device on which others reach the node, by ifindex. */
+struct device {
+	struct ip_addr ip4; /* its own addresses, all zero for none */
+	struct ip_addr ip6;
+};
+
 /* What the datapath counts, on each CPU, for the whole node. */
 struct counters {
 	__u64 connect;		   /* connect() translated */
@@ -149,6 +209,9 @@ struct counters {
 	__u64 promise_lost;	   /* no memory to keep it */
 	__u64 affinity;		   /* chosen because the client had it before */
 	__u64 socket_destroyed;	   /* its backend had left the Service */
+	__u64 flow_made;	   /* packets that began a flow */
+	__u64 flow_packet;	   /* packets that were rewritten */
+	__u64 flow_error;	   /* ICMP errors that were rewritten */
 	__u64 drops[DROP_REASONS]; /* enum drop_reason */
 };
 

@@ -27,8 +27,11 @@ type Config struct {
 	Version   string // of headgate
 	// NodePortLoopback lets NodePorts answer on 127.0.0.1 and ::1.
 	NodePortLoopback bool
-	Promises         uint32     // sockets in the promises map, a power of two
-	Limits           plan.Sizes // entries that maps grow to at most, 0 is no limit
+	// Devices are patterns of names of the devices on which others reach the
+	// node; none chooses those with a default route, and tunnels.
+	Devices  []string
+	Promises uint32     // sockets in the promises map, a power of two
+	Limits   plan.Sizes // entries that maps grow to at most, 0 is no limit
 }
 
 // Validate returns an error that names the first field that makes no sense.
@@ -73,6 +76,9 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	group.Go(func() error {
 		return netdev.WatchAddresses(ctx, func(a map[netip.Addr]bool) { r.SetNodeAddresses(addressKinds(a, cfg.NodePortLoopback)) })
 	})
+	group.Go(func() error {
+		return netdev.WatchDevices(ctx, cfg.Devices, func(list []netdev.Device) { r.SetDevices(devices(list)) })
+	})
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -88,6 +94,15 @@ func addressKinds(node map[netip.Addr]bool, loopback bool) map[netip.Addr]plan.A
 	if loopback {
 		out[netip.AddrFrom4([4]byte{127, 0, 0, 1})] = plan.LoopbackAddress
 		out[netip.IPv6Loopback()] = plan.LoopbackAddress
+	}
+	return out
+}
+
+// devices are devices as the datapath takes them.
+func devices(list []netdev.Device) []plan.Device {
+	out := []plan.Device{}
+	for _, d := range list {
+		out = append(out, plan.Device{Index: uint32(d.Index), Name: d.Name, IP4: d.IP4, IP6: d.IP6})
 	}
 	return out
 }

@@ -50,6 +50,7 @@ ends; headgate cleanup removes it.`,
 	f.StringVar(&cfg.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of this Node (default: $NODE_NAME)")
 	f.StringVar(&cfg.Cgroup, "cgroup", "", "cgroup2 directory whose processes are balanced (default: the root, wherever it is mounted)")
 	f.BoolVar(&cfg.NodePortLoopback, "nodeport-loopback", true, "let NodePorts answer on 127.0.0.1 and ::1 to processes in the node's network namespace")
+	f.StringSliceVar(&cfg.Devices, "devices", nil, "names or patterns of the devices on which others reach the node (default: those with a default route, and tunnels)")
 	f.Uint32Var(&cfg.Promises, "promises", datapath.DefaultPromises, "sockets whose promise is kept in the fast map, 64 bytes each; a power of two")
 	f.Uint32Var(&cfg.Limits.Frontends, "max-frontends", cfg.Limits.Frontends, "entries that the frontends map grows to at most (0: no limit)")
 	f.Uint32Var(&cfg.Limits.Slots, "max-slots", cfg.Limits.Slots, "slots that the slots map grows to at most (0: no limit)")

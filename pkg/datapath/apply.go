@@ -102,7 +102,7 @@ func (s *mapSet) putService(id uint32, name string) {
 func (s *mapSet) putFrontend(o plan.PutFrontend) error {
 	f := encodeFrontend(o.Value)
 	at := s.frontends.at(o.Value.ID)
-	at.Service, at.Flags, at.AffinityTimeoutS = f.Service, f.Flags, f.AffinityTimeoutS
+	at.Id, at.Service, at.Flags, at.AffinityTimeoutS = f.Id, f.Service, f.Flags, f.AffinityTimeoutS
 	storeTable(&at.Internal, f.Internal)
 	storeTable(&at.External, f.External)
 	storeTable(&at.Known, f.Known)

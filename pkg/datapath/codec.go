@@ -79,6 +79,18 @@ func decodePrefix(c headgateServiceCidr) (netip.Prefix, bool) {
 	return netip.PrefixFrom(addr, bits), true
 }
 
+// encodeDevice returns the addresses of a device, all zero where it has none.
+func encodeDevice(d plan.Device) headgateDevice {
+	var out headgateDevice
+	if d.IP4.IsValid() {
+		out.Ip4 = encodeAddr(d.IP4)
+	}
+	if d.IP6.IsValid() {
+		out.Ip6 = encodeAddr(d.IP6)
+	}
+	return out
+}
+
 // kindFlags is the kinds of frontends as flags; a ClusterIP has none.
 var kindFlags = map[lb.FrontendKind]headgateFrontendFlag{
 	lb.NodePort:       headgateFrontendFlagFRONTEND_NODE_PORT,
@@ -100,7 +112,7 @@ func encodeFrontend(f plan.Frontend) headgateFrontend {
 	}
 	return headgateFrontend{
 		Internal: encodeTable(f.Internal.Table), External: encodeTable(f.External.Table), Known: encodeTable(f.Known),
-		Service: f.Service, Flags: flags, AffinityTimeoutS: f.AffinityTimeout,
+		Service: f.Service, Flags: flags, AffinityTimeoutS: f.AffinityTimeout, Id: f.ID,
 	}
 }
 

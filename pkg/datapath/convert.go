@@ -62,11 +62,12 @@ func newConversion(old *ebpf.Map, spec *ebpf.MapSpec) (*conversion, error) {
 func compareLayouts(old *btf.Spec, now btf.Type, oldSize int) ([]move, bool, error) {
 	was := now
 	if s, ok := now.(*btf.Struct); ok {
-		var found *btf.Struct
-		if err := old.TypeByName(s.Name, &found); err != nil {
+		// There may be several, all alike: of a key, and of a member of values.
+		found, err := old.AnyTypesByName(s.Name)
+		if err != nil {
 			return nil, false, fmt.Errorf("struct %s: %w", s.Name, err)
 		}
-		was = found
+		was = found[0]
 	}
 	if sizeOf(was) != oldSize {
 		return nil, false, fmt.Errorf("type %v has %d bytes, the map has %d", was, sizeOf(was), oldSize)

@@ -40,15 +40,21 @@ type Config struct {
 	// Affinities is how many clients of Services with session affinity are
 	// remembered; the least recently used make room.
 	Affinities uint32
+	// Flows is how many ways of flows of packets are kept, two for a client
+	// of a backend on this node and four otherwise; the least recently used
+	// make room.
+	Flows uint32
 }
 
 // DefaultSizes is the room that maps start with.
 var DefaultSizes = plan.Sizes{Frontends: 1024, Slots: 16384, Backends: 4096, Services: 1024, Addresses: 1024}
 
-// Sizes of the maps that do not grow: 4 MiB of promises, 8 MiB of affinities.
+// Sizes of the maps that do not grow: 4 MiB of promises, 8 MiB of affinities,
+// 40 MiB of flows.
 const (
 	DefaultPromises   = 1 << 16
 	DefaultAffinities = 1 << 16
+	DefaultFlows      = 1 << 18
 )
 
 // Datapath is the kernel's side of Headgate. It is not safe for concurrent use.
@@ -75,6 +81,9 @@ func Open(cfg Config) (*Datapath, error) {
 	}
 	if cfg.Promises == 0 || cfg.Promises&(cfg.Promises-1) != 0 {
 		return nil, fmt.Errorf("%d promises: not a power of two", cfg.Promises)
+	}
+	if cfg.Flows == 0 {
+		cfg.Flows = DefaultFlows
 	}
 	if cfg.Affinities == 0 {
 		cfg.Affinities = DefaultAffinities
@@ -129,21 +138,26 @@ func (d *Datapath) takeAllPromises() error {
 	return nil
 }
 
-// take makes the directory and locks it, and the cgroup, until Close.
+// take locks the cgroup, makes the directory and locks that, until Close.
 func (d *Datapath) take() error {
 	if err := checkMachine(d.cfg); err != nil {
+		return err
+	}
+	if err := d.lock(d.cfg.Cgroup); err != nil { // first: who is refused makes nothing
 		return err
 	}
 	if err := os.MkdirAll(d.cfg.Root, 0o700); err != nil {
 		return fmt.Errorf("make %s: %w", d.cfg.Root, err)
 	}
-	for _, dir := range []string{d.cfg.Root, d.cfg.Cgroup} {
-		f, err := lockPatiently(dir)
-		if err != nil {
-			return err
-		}
-		d.locks = append(d.locks, f)
+	return d.lock(d.cfg.Root)
+}
+
+func (d *Datapath) lock(dir string) error {
+	f, err := lockPatiently(dir)
+	if err != nil {
+		return err
 	}
+	d.locks = append(d.locks, f)
 	return nil
 }
 
@@ -151,7 +165,7 @@ func (d *Datapath) take() error {
 // died during a replacement.
 func (d *Datapath) tidy() error {
 	d.maps.about.describe(d.cfg)
-	if err := removeStrays(d.path("links")); err != nil {
+	if err := detachAll(d.path("links"), isOurs); err != nil {
 		return err
 	}
 	return os.RemoveAll(d.path("next"))
@@ -190,6 +204,9 @@ func (d *Datapath) attachPrograms() error {
 		return err
 	}
 	if err := d.programs.attachOthers(d.path("links"), d.cfg.Cgroup); err != nil {
+		return err
+	}
+	if err := d.programs.pinForDevices(d.path("next"), d.path("links")); err != nil {
 		return err
 	}
 	if err := waitGrace(); err != nil { // until no old program makes promises

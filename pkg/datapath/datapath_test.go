@@ -160,13 +160,21 @@ func TestMapsGrowWhileAttached(t *testing.T) {
 func TestASecondAgentIsRefused(t *testing.T) {
 	cfg := config(t)
 	mustOpen(t, cfg)
-	_, err := datapath.Open(cfg)
-	if !errors.Is(err, datapath.ErrBusy) || !strings.Contains(err.Error(), cfg.Root) {
-		t.Errorf("a second open says %v", err)
+	otherRoot, otherCgroup := cfg, cfg
+	otherRoot.Root += "-other"
+	otherCgroup.Cgroup += "/other"
+	if err := os.Mkdir(otherCgroup.Cgroup, 0o755); err != nil {
+		t.Fatal(err)
 	}
-	other := config(t)
-	if _, err := datapath.Open(other); !errors.Is(err, datapath.ErrBusy) || !strings.Contains(err.Error(), cfg.Cgroup) {
+	defer os.Remove(otherCgroup.Cgroup)
+	if _, err := datapath.Open(otherRoot); !errors.Is(err, datapath.ErrBusy) || !strings.Contains(err.Error(), cfg.Cgroup) {
 		t.Errorf("a second open for the same cgroup says %v", err)
+	}
+	if _, err := datapath.Open(otherCgroup); !errors.Is(err, datapath.ErrBusy) || !strings.Contains(err.Error(), cfg.Root) {
+		t.Errorf("a second open for the same pins says %v", err)
+	}
+	if _, err := os.Stat(otherRoot.Root); !os.IsNotExist(err) {
+		t.Errorf("who is refused leaves %s: %v", otherRoot.Root, err)
 	}
 	if err := datapath.Cleanup(cfg.Root); !errors.Is(err, datapath.ErrBusy) {
 		t.Errorf("cleanup under an agent says %v", err)

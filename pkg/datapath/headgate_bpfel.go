@@ -72,7 +72,16 @@ type headgateCounters struct {
 	PromiseLost     uint64
 	Affinity        uint64
 	SocketDestroyed uint64
-	Drops           [5]uint64
+	FlowMade        uint64
+	FlowPacket      uint64
+	FlowError       uint64
+	Drops           [8]uint64
+}
+
+type headgateDevice struct {
+	_   structs.HostLayout
+	Ip4 headgateIpAddr
+	Ip6 headgateIpAddr
 }
 
 type headgateDropReason uint32
@@ -83,8 +92,33 @@ const (
 	headgateDropReasonDROP_NO_SERVICE_PORT   headgateDropReason = 2
 	headgateDropReasonDROP_NO_SERVICE        headgateDropReason = 3
 	headgateDropReasonDROP_NO_BACKEND        headgateDropReason = 4
-	headgateDropReasonDROP_REASONS           headgateDropReason = 5
+	headgateDropReasonDROP_SNAT_EXHAUSTED    headgateDropReason = 5
+	headgateDropReasonDROP_FRAGMENT          headgateDropReason = 6
+	headgateDropReasonDROP_PORT_SCTP         headgateDropReason = 7
+	headgateDropReasonDROP_REASONS           headgateDropReason = 8
 )
+
+type headgateFlow struct {
+	_          structs.HostLayout
+	To         headgateTuple
+	LastSeenNs uint64
+	Frontend   uint32
+	Service    uint32
+	BackendId  uint32
+	Slot       uint32
+	Flags      uint32
+	Pad        uint32
+}
+
+type headgateFragmentKey struct {
+	_        structs.HostLayout
+	Src      headgateIpAddr
+	Dst      headgateIpAddr
+	Id       uint32
+	Protocol uint8
+	Hook     uint8
+	Pad      [2]uint8
+}
 
 type headgateFrontend struct {
 	_                structs.HostLayout
@@ -94,7 +128,7 @@ type headgateFrontend struct {
 	External         headgateTable
 	Known            headgateTable
 	Service          uint32
-	Pad              uint32
+	Id               uint32
 }
 
 type headgateFrontendFlag uint32
@@ -110,6 +144,12 @@ const (
 type headgateIpAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
+}
+
+type headgatePorts struct {
+	_   structs.HostLayout
+	Src uint16
+	Dst uint16
 }
 
 type headgatePromise struct {
@@ -130,7 +170,7 @@ type headgatePromiseSlot struct {
 type headgateService struct {
 	_     structs.HostLayout
 	Name  [200]int8
-	Drops [5]uint64
+	Drops [8]uint64
 }
 
 type headgateServiceCidr struct {
@@ -162,6 +202,17 @@ type headgateTable struct {
 	Size   uint32
 }
 
+type headgateTuple struct {
+	_        structs.HostLayout
+	Src      headgateIpAddr
+	Dst      headgateIpAddr
+	SrcPort  uint16
+	DstPort  uint16
+	Protocol uint8
+	Hook     uint8
+	Pad      [2]uint8
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -170,7 +221,10 @@ const (
 	headgateMapAddresses       = "addresses"
 	headgateMapAffinities      = "affinities"
 	headgateMapBackends        = "backends"
+	headgateMapConntrack       = "conntrack"
 	headgateMapCounters        = "counters"
+	headgateMapDevices         = "devices"
+	headgateMapFragments       = "fragments"
 	headgateMapFrontendIds     = "frontend_ids"
 	headgateMapFrontends       = "frontends"
 	headgateMapPromises        = "promises"
@@ -183,6 +237,8 @@ const (
 	headgateProgConnect6       = "connect6"
 	headgateProgDestroyTcp     = "destroy_tcp"
 	headgateProgDestroyUdp     = "destroy_udp"
+	headgateProgDeviceIn       = "device_in"
+	headgateProgDeviceOut      = "device_out"
 	headgateProgGetpeername4   = "getpeername4"
 	headgateProgGetpeername6   = "getpeername6"
 	headgateProgRecvmsg4       = "recvmsg4"
@@ -190,8 +246,12 @@ const (
 	headgateProgSendmsg4       = "sendmsg4"
 	headgateProgSendmsg6       = "sendmsg6"
 	headgateProgSockRelease    = "sock_release"
+	headgateVarIp6CsumFlag     = "ip6_csum_flag"
 	headgateVarNodeNetnsCookie = "node_netns_cookie"
 	headgateVarPromisesMask    = "promises_mask"
+	headgateVarSnatPortLow     = "snat_port_low"
+	headgateVarSnatPortMask    = "snat_port_mask"
+	headgateVarUdpFlowTimeoutS = "udp_flow_timeout_s"
 )
 
 // loadHeadgate returns the embedded CollectionSpec for headgate.
@@ -240,6 +300,8 @@ type headgateProgramSpecs struct {
 	Connect6     *ebpf.ProgramSpec `ebpf:"connect6"`
 	DestroyTcp   *ebpf.ProgramSpec `ebpf:"destroy_tcp"`
 	DestroyUdp   *ebpf.ProgramSpec `ebpf:"destroy_udp"`
+	DeviceIn     *ebpf.ProgramSpec `ebpf:"device_in"`
+	DeviceOut    *ebpf.ProgramSpec `ebpf:"device_out"`
 	Getpeername4 *ebpf.ProgramSpec `ebpf:"getpeername4"`
 	Getpeername6 *ebpf.ProgramSpec `ebpf:"getpeername6"`
 	Recvmsg4     *ebpf.ProgramSpec `ebpf:"recvmsg4"`
@@ -257,7 +319,10 @@ type headgateMapSpecs struct {
 	Addresses      *ebpf.MapSpec `ebpf:"addresses"`
 	Affinities     *ebpf.MapSpec `ebpf:"affinities"`
 	Backends       *ebpf.MapSpec `ebpf:"backends"`
+	Conntrack      *ebpf.MapSpec `ebpf:"conntrack"`
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
+	Devices        *ebpf.MapSpec `ebpf:"devices"`
+	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	FrontendIds    *ebpf.MapSpec `ebpf:"frontend_ids"`
 	Frontends      *ebpf.MapSpec `ebpf:"frontends"`
 	Promises       *ebpf.MapSpec `ebpf:"promises"`
@@ -272,8 +337,12 @@ type headgateMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateVariableSpecs struct {
+	Ip6CsumFlag     *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
 	NodeNetnsCookie *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
 	PromisesMask    *ebpf.VariableSpec `ebpf:"promises_mask"`
+	SnatPortLow     *ebpf.VariableSpec `ebpf:"snat_port_low"`
+	SnatPortMask    *ebpf.VariableSpec `ebpf:"snat_port_mask"`
+	UdpFlowTimeoutS *ebpf.VariableSpec `ebpf:"udp_flow_timeout_s"`
 }
 
 // headgateObjects contains all objects after they have been loaded into the kernel.
@@ -300,7 +369,10 @@ type headgateMaps struct {
 	Addresses      *ebpf.Map `ebpf:"addresses"`
 	Affinities     *ebpf.Map `ebpf:"affinities"`
 	Backends       *ebpf.Map `ebpf:"backends"`
+	Conntrack      *ebpf.Map `ebpf:"conntrack"`
 	Counters       *ebpf.Map `ebpf:"counters"`
+	Devices        *ebpf.Map `ebpf:"devices"`
+	Fragments      *ebpf.Map `ebpf:"fragments"`
 	FrontendIds    *ebpf.Map `ebpf:"frontend_ids"`
 	Frontends      *ebpf.Map `ebpf:"frontends"`
 	Promises       *ebpf.Map `ebpf:"promises"`
@@ -317,7 +389,10 @@ func (m *headgateMaps) Close() error {
 		m.Addresses,
 		m.Affinities,
 		m.Backends,
+		m.Conntrack,
 		m.Counters,
+		m.Devices,
+		m.Fragments,
 		m.FrontendIds,
 		m.Frontends,
 		m.Promises,
@@ -333,8 +408,12 @@ func (m *headgateMaps) Close() error {
 //
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateVariables struct {
+	Ip6CsumFlag     *ebpf.Variable `ebpf:"ip6_csum_flag"`
 	NodeNetnsCookie *ebpf.Variable `ebpf:"node_netns_cookie"`
 	PromisesMask    *ebpf.Variable `ebpf:"promises_mask"`
+	SnatPortLow     *ebpf.Variable `ebpf:"snat_port_low"`
+	SnatPortMask    *ebpf.Variable `ebpf:"snat_port_mask"`
+	UdpFlowTimeoutS *ebpf.Variable `ebpf:"udp_flow_timeout_s"`
 }
 
 // headgatePrograms contains all programs after they have been loaded into the kernel.
@@ -345,6 +424,8 @@ type headgatePrograms struct {
 	Connect6     *ebpf.Program `ebpf:"connect6"`
 	DestroyTcp   *ebpf.Program `ebpf:"destroy_tcp"`
 	DestroyUdp   *ebpf.Program `ebpf:"destroy_udp"`
+	DeviceIn     *ebpf.Program `ebpf:"device_in"`
+	DeviceOut    *ebpf.Program `ebpf:"device_out"`
 	Getpeername4 *ebpf.Program `ebpf:"getpeername4"`
 	Getpeername6 *ebpf.Program `ebpf:"getpeername6"`
 	Recvmsg4     *ebpf.Program `ebpf:"recvmsg4"`
@@ -360,6 +441,8 @@ func (p *headgatePrograms) Close() error {
 		p.Connect6,
 		p.DestroyTcp,
 		p.DestroyUdp,
+		p.DeviceIn,
+		p.DeviceOut,
 		p.Getpeername4,
 		p.Getpeername6,
 		p.Recvmsg4,

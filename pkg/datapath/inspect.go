@@ -132,6 +132,7 @@ func (i *Inspector) readCounters(s *Status) error {
 		for name, n := range map[string]uint64{
 			"connect": c.Connect, "sendmsg": c.Sendmsg, "recvmsg": c.Recvmsg, "getpeername": c.Getpeername,
 			"promise_stored": c.PromiseStored, "promise_replaced": c.PromiseReplaced, "promise_lost": c.PromiseLost,
+			"flow_made": c.FlowMade, "flow_packet": c.FlowPacket, "flow_error": c.FlowError,
 			"affinity": c.Affinity, "socket_destroyed": c.SocketDestroyed,
 		} {
 			s.Counters[name] += n
@@ -263,7 +264,8 @@ func Cleanup(root string) error {
 			return err
 		}
 	}
-	if err := removeStrays(filepath.Join(root, "links")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	everything := func(string) bool { return false }
+	if err := detachAll(filepath.Join(root, "links"), everything); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return os.RemoveAll(root)

@@ -32,12 +32,13 @@ func newObject(cfg Config) (*object, error) {
 	}
 	spec.Maps["promises"].MaxEntries = cfg.Promises
 	spec.Maps["affinities"].MaxEntries = cfg.Affinities
+	spec.Maps["conntrack"].MaxEntries = cfg.Flows
 	h := sha256.New()
 	h.Write(cfg.Object)
 	for _, knob := range []struct {
 		name  string
 		value any
-	}{{"node_netns_cookie", cookie}, {"promises_mask", cfg.Promises - 1}, {"", cfg.Affinities}} {
+	}{{"node_netns_cookie", cookie}, {"promises_mask", cfg.Promises - 1}, {"", cfg.Affinities}, {"", cfg.Flows}, {"ip6_csum_flag", ip6CsumFlag()}} {
 		if v := spec.Variables[knob.name]; v != nil {
 			if err := v.Set(knob.value); err != nil {
 				return nil, fmt.Errorf("set knob %s: %w", knob.name, err)
@@ -48,6 +49,18 @@ func newObject(cfg Config) (*object, error) {
 		}
 	}
 	return &object{spec: spec, hash: sha256.Sum256(h.Sum(nil))}, nil
+}
+
+// ip6CsumFlag returns BPF_F_IPV6 where the kernel has it: without, packets of
+// devices that sum up whole frames get a wrong sum. Since Linux 6.16, and in
+// stable kernels from 6.12.34 and 6.15.3 on, which are not told apart here.
+func ip6CsumFlag() uint64 {
+	const flag = 1 << 7
+	var uname unix.Utsname
+	if unix.Uname(&uname) != nil || olderThan(unix.ByteSliceToString(uname.Release[:]), "6.16") {
+		return 0
+	}
+	return flag
 }
 
 // netnsCookie returns the kernel's cookie of this thread's network namespace.

@@ -133,15 +133,20 @@ func moveAside(pin string) error {
 	return os.Rename(pin, fmt.Sprintf("%s_%d", pin, info.ID))
 }
 
-// removeStrays puts the links out of force that are pinned below dir but belong
-// to no hook: those that were moved aside, now or by a process that died.
-func removeStrays(dir string) error {
+// isOurs says whether a pinned link is of a program of the object.
+func isOurs(pin string) bool {
+	return slices.ContainsFunc(hooks, func(h hook) bool { return h.program == pin }) || isDevicePin(pin)
+}
+
+// detachAll takes the links pinned in a directory out of force, those apart
+// that are to be kept.
+func detachAll(dir string, keep func(pin string) bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if slices.ContainsFunc(hooks, func(h hook) bool { return h.program == e.Name() }) {
+		if keep(e.Name()) {
 			continue
 		}
 		if err := detach(filepath.Join(dir, e.Name())); err != nil {

@@ -102,3 +102,13 @@ type Sizes struct {
 	Services  uint32
 	Addresses uint32
 }
+
+// Device is a network device on which others reach the node. Packets to
+// Services that come in there are balanced.
+type Device struct {
+	Index uint32
+	Name  string
+	// IP4 and IP6 are the addresses that flows to other nodes leave with, the
+	// zero Addr where the device has none of the family.
+	IP4, IP6 netip.Addr
+}

@@ -30,6 +30,8 @@ type Datapath interface {
 	Apply([]plan.Op) (int, error)
 	// Attach puts the programs in force if they are not.
 	Attach() error
+	// SetDevices attaches to these devices and no others, after Attach.
+	SetDevices([]plan.Device) error
 	// DestroySockets tells sockets that talk to lost backends.
 	DestroySockets([]plan.Loss) error
 }
@@ -52,6 +54,7 @@ type Reconciler struct {
 	mu        sync.Mutex // guards what sources hand over
 	updates   []lb.Update
 	addresses map[netip.Addr]plan.AddressKind // newest, nil if none came
+	devices   []plan.Device                   // newest, nil if none came
 	wake      chan struct{}
 
 	// Everything below belongs to Run.
@@ -66,6 +69,9 @@ type Reconciler struct {
 	reported   map[string]bool
 
 	cannotDestroy bool
+
+	attached       []plan.Device // what programs are to be attached to
+	devicesChanged bool
 }
 
 // New returns a reconciler that goes on from what the datapath holds.
@@ -112,6 +118,14 @@ func (r *Reconciler) Update(u lb.Update) {
 func (r *Reconciler) SetNodeAddresses(addresses map[netip.Addr]plan.AddressKind) {
 	r.mu.Lock()
 	r.addresses = addresses
+	r.mu.Unlock()
+	r.signal()
+}
+
+// SetDevices says on which devices others reach the node.
+func (r *Reconciler) SetDevices(devices []plan.Device) {
+	r.mu.Lock()
+	r.devices = append([]plan.Device{}, devices...)
 	r.mu.Unlock()
 	r.signal()
 }
@@ -180,7 +194,13 @@ func (r *Reconciler) gather() {
 	r.mu.Lock()
 	updates, addresses := r.updates, r.addresses
 	r.updates, r.addresses = nil, nil
+	devices := r.devices
+	r.devices = nil
 	r.mu.Unlock()
+
+	if devices != nil {
+		r.attached, r.devicesChanged = devices, true
+	}
 
 	dirty := map[lb.ServiceName]bool{}
 	for _, u := range updates {
@@ -252,6 +272,23 @@ func (r *Reconciler) flush() error {
 	}
 	r.sayReady()
 	r.destroySockets()
+	return r.attachDevices()
+}
+
+// attachDevices attaches to the devices that came last. A kernel that cannot is
+// told of once; nothing else depends on it.
+func (r *Reconciler) attachDevices() error {
+	if !r.devicesChanged {
+		return nil
+	}
+	err := r.dp.SetDevices(r.attached)
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	if err != nil {
+		r.log.Warn("packets from outside the node are not balanced", zap.Error(err))
+	}
+	r.devicesChanged = false
 	return nil
 }
 

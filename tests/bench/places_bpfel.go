@@ -64,7 +64,38 @@ type placesCounters struct {
 	PromiseLost     uint64
 	Affinity        uint64
 	SocketDestroyed uint64
-	Drops           [5]uint64
+	FlowMade        uint64
+	FlowPacket      uint64
+	FlowError       uint64
+	Drops           [8]uint64
+}
+
+type placesDevice struct {
+	_   structs.HostLayout
+	Ip4 placesIpAddr
+	Ip6 placesIpAddr
+}
+
+type placesFlow struct {
+	_          structs.HostLayout
+	To         placesTuple
+	LastSeenNs uint64
+	Frontend   uint32
+	Service    uint32
+	BackendId  uint32
+	Slot       uint32
+	Flags      uint32
+	Pad        uint32
+}
+
+type placesFragmentKey struct {
+	_        structs.HostLayout
+	Src      placesIpAddr
+	Dst      placesIpAddr
+	Id       uint32
+	Protocol uint8
+	Hook     uint8
+	Pad      [2]uint8
 }
 
 type placesFrontend struct {
@@ -87,12 +118,18 @@ type placesFrontend struct {
 		Size   uint32
 	}
 	Service uint32
-	Pad     uint32
+	Id      uint32
 }
 
 type placesIpAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
+}
+
+type placesPorts struct {
+	_   structs.HostLayout
+	Src uint16
+	Dst uint16
 }
 
 type placesPromise struct {
@@ -113,7 +150,7 @@ type placesPromiseSlot struct {
 type placesService struct {
 	_     structs.HostLayout
 	Name  [200]int8
-	Drops [5]uint64
+	Drops [8]uint64
 }
 
 type placesServiceCidrs struct {
@@ -137,6 +174,17 @@ type placesStoredPromises struct {
 	Promise [4]placesPromise
 }
 
+type placesTuple struct {
+	_        structs.HostLayout
+	Src      placesIpAddr
+	Dst      placesIpAddr
+	SrcPort  uint16
+	DstPort  uint16
+	Protocol uint8
+	Hook     uint8
+	Pad      [2]uint8
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -145,7 +193,10 @@ const (
 	placesMapAddresses       = "addresses"
 	placesMapAffinities      = "affinities"
 	placesMapBackends        = "backends"
+	placesMapConntrack       = "conntrack"
 	placesMapCounters        = "counters"
+	placesMapDevices         = "devices"
+	placesMapFragments       = "fragments"
 	placesMapFrontendIds     = "frontend_ids"
 	placesMapFrontends       = "frontends"
 	placesMapHashPlace       = "hash_place"
@@ -164,8 +215,12 @@ const (
 	placesProgConnectStorage = "connect_storage"
 	placesProgReleaseHash    = "release_hash"
 	placesProgReleaseSlot    = "release_slot"
+	placesVarIp6CsumFlag     = "ip6_csum_flag"
 	placesVarNodeNetnsCookie = "node_netns_cookie"
 	placesVarPromisesMask    = "promises_mask"
+	placesVarSnatPortLow     = "snat_port_low"
+	placesVarSnatPortMask    = "snat_port_mask"
+	placesVarUdpFlowTimeoutS = "udp_flow_timeout_s"
 )
 
 // loadPlaces returns the embedded CollectionSpec for places.
@@ -227,7 +282,10 @@ type placesMapSpecs struct {
 	Addresses      *ebpf.MapSpec `ebpf:"addresses"`
 	Affinities     *ebpf.MapSpec `ebpf:"affinities"`
 	Backends       *ebpf.MapSpec `ebpf:"backends"`
+	Conntrack      *ebpf.MapSpec `ebpf:"conntrack"`
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
+	Devices        *ebpf.MapSpec `ebpf:"devices"`
+	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	FrontendIds    *ebpf.MapSpec `ebpf:"frontend_ids"`
 	Frontends      *ebpf.MapSpec `ebpf:"frontends"`
 	HashPlace      *ebpf.MapSpec `ebpf:"hash_place"`
@@ -245,8 +303,12 @@ type placesMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type placesVariableSpecs struct {
+	Ip6CsumFlag     *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
 	NodeNetnsCookie *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
 	PromisesMask    *ebpf.VariableSpec `ebpf:"promises_mask"`
+	SnatPortLow     *ebpf.VariableSpec `ebpf:"snat_port_low"`
+	SnatPortMask    *ebpf.VariableSpec `ebpf:"snat_port_mask"`
+	UdpFlowTimeoutS *ebpf.VariableSpec `ebpf:"udp_flow_timeout_s"`
 }
 
 // placesObjects contains all objects after they have been loaded into the kernel.
@@ -273,7 +335,10 @@ type placesMaps struct {
 	Addresses      *ebpf.Map `ebpf:"addresses"`
 	Affinities     *ebpf.Map `ebpf:"affinities"`
 	Backends       *ebpf.Map `ebpf:"backends"`
+	Conntrack      *ebpf.Map `ebpf:"conntrack"`
 	Counters       *ebpf.Map `ebpf:"counters"`
+	Devices        *ebpf.Map `ebpf:"devices"`
+	Fragments      *ebpf.Map `ebpf:"fragments"`
 	FrontendIds    *ebpf.Map `ebpf:"frontend_ids"`
 	Frontends      *ebpf.Map `ebpf:"frontends"`
 	HashPlace      *ebpf.Map `ebpf:"hash_place"`
@@ -293,7 +358,10 @@ func (m *placesMaps) Close() error {
 		m.Addresses,
 		m.Affinities,
 		m.Backends,
+		m.Conntrack,
 		m.Counters,
+		m.Devices,
+		m.Fragments,
 		m.FrontendIds,
 		m.Frontends,
 		m.HashPlace,
@@ -312,8 +380,12 @@ func (m *placesMaps) Close() error {
 //
 // It can be passed to loadPlacesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type placesVariables struct {
+	Ip6CsumFlag     *ebpf.Variable `ebpf:"ip6_csum_flag"`
 	NodeNetnsCookie *ebpf.Variable `ebpf:"node_netns_cookie"`
 	PromisesMask    *ebpf.Variable `ebpf:"promises_mask"`
+	SnatPortLow     *ebpf.Variable `ebpf:"snat_port_low"`
+	SnatPortMask    *ebpf.Variable `ebpf:"snat_port_mask"`
+	UdpFlowTimeoutS *ebpf.Variable `ebpf:"udp_flow_timeout_s"`
 }
 
 // placesPrograms contains all programs after they have been loaded into the kernel.

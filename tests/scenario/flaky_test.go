@@ -19,6 +19,8 @@ func (m *memory) Content() (plan.Content, error) { return m.Model.Content(), nil
 func (m *memory) Reset() error                   { m.Model = plan.Model{}; return nil }
 func (m *memory) Reserve(plan.Sizes) error       { return nil }
 func (m *memory) Attach() error                  { return nil }
+func (m *memory) SetDevices([]plan.Device) error { return nil }
+
 func (m *memory) DestroySockets([]plan.Loss) error {
 	return nil
 }

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Balancing packets: what enters or leaves by a device on which others reach
+ * the node.
+ */
+#pragma once
+
+#include "config.h"
+#include "conntrack.h"
+#include "frontend.h"
+
+/* The address of the device that has the family of a. */
+static __always_inline bool device_addr(const struct __sk_buff *skb,
+					const struct ip_addr *a,
+					struct ip_addr *own)
+{
+	__u32 ifindex = skb->ifindex;
+	struct device *d = bpf_map_lookup_elem(&devices, &ifindex);
+
+	if (!d)
+		return false;
+	*own = is_ip4(a) ? d->ip4 : d->ip6;
+	return own->word[0] | own->word[1] | own->word[2] | own->word[3];
+}
+
+/*
+ * Adds both ways of a new flow and rewrites its first packet. way->to is what
+ * that becomes; its source port may change.
+ */
+static __always_inline enum verdict begin_flow(struct __sk_buff *skb,
+					       struct packet *pkt,
+					       struct flow *way,
+					       enum hook back_hook)
+{
+	struct flow back = {
+		.to = reversed(&pkt->tuple),
+		.last_seen_ns = way->last_seen_ns,
+	};
+
+	back.to.hook = back_hook;
+	if (!add_way_back(&way->to, back_hook, &back))
+		return refuse(DROP_SNAT_EXHAUSTED, way->service);
+	bpf_map_update_elem(&conntrack, &pkt->tuple, way, BPF_ANY);
+	count(flow_made);
+	return rewrite(skb, pkt, &way->to) ? VERDICT_CONTINUE : VERDICT_REFUSE;
+}
+
+/* A packet for a frontend, from a client elsewhere, goes to a backend. */
+static __always_inline enum verdict
+to_backend(struct __sk_buff *skb, struct packet *pkt, const struct frontend *f)
+{
+	struct flow way = {
+		.to = pkt->tuple,
+		.last_seen_ns = bpf_ktime_get_coarse_ns(),
+		.frontend = f->id,
+		.service = f->service,
+		.flags = FLOW_TO_BACKEND,
+	};
+	struct choice choice;
+	enum verdict v;
+
+	v = select_from(f, f->external, &pkt->tuple.src, &choice);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	way.to.dst = choice.backend->to.addr;
+	way.to.dst_port = choice.backend->to.port;
+	way.backend_id = choice.id;
+	way.slot = choice.slot;
+	return begin_flow(skb, pkt, &way, HOOK_OUT);
+}
+
+/*
+ * A packet that nobody can take goes to port 0 of the node, on which nobody
+ * ever listens: the kernel answers it as it should, and not too often.
+ */
+static __always_inline enum verdict to_nobody(struct __sk_buff *skb,
+					      struct packet *pkt)
+{
+	struct flow way = {
+		.to = pkt->tuple,
+		.last_seen_ns = bpf_ktime_get_coarse_ns(),
+		.flags = FLOW_REFUSED,
+	};
+
+	if (!device_addr(skb, &pkt->tuple.dst, &way.to.dst))
+		return VERDICT_REFUSE;
+	way.to.dst_port = 0;
+	return begin_flow(skb, pkt, &way, HOOK_OUT);
+}
+
+/* What becomes of a packet that may be for a frontend. */
+STEP int balance(struct __sk_buff *skb, struct packet *pkt)
+{
+	struct addr_port dst = {};
+	struct frontend *f;
+	enum verdict v;
+
+	if (!pkt)
+		return VERDICT_PASS;
+	dst.addr = pkt->tuple.dst;
+	dst.port = pkt->tuple.dst_port;
+	dst.protocol = pkt->tuple.protocol;
+	v = find_frontend(NULL, &dst, &f);
+	if (v == VERDICT_REFUSE)
+		return to_nobody(skb, pkt);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	if (f->external.size)
+		return to_backend(skb, pkt, f);
+	if (f->flags & FRONTEND_EXTERNAL_NO_LOCAL)
+		return refuse(DROP_NO_LOCAL_ENDPOINT, f->service);
+	refuse(DROP_NO_ENDPOINT, f->service);
+	return to_nobody(skb, pkt);
+}
+
+/*
+ * A packet on its way out to a backend on another node gets the address of the
+ * device, so that the answer comes back here. It is one of ours if the way back
+ * of the client is known.
+ */
+STEP int from_device(struct __sk_buff *skb, struct packet *pkt)
+{
+	struct flow way = {};
+	struct tuple back;
+
+	if (!pkt)
+		return VERDICT_PASS;
+	back = reversed(&pkt->tuple);
+	if (!bpf_map_lookup_elem(&conntrack, &back))
+		return VERDICT_PASS;
+	way.to = pkt->tuple;
+	if (!device_addr(skb, &pkt->tuple.src, &way.to.src))
+		return VERDICT_PASS;
+	way.last_seen_ns = bpf_ktime_get_coarse_ns();
+	return begin_flow(skb, pkt, &way, HOOK_IN);
+}
+
+/* The ports of a fragment that has none, from the first of its datagram. */
+STEP bool fragment_ports(struct packet *pkt)
+{
+	struct fragment_key key = {};
+	struct ports ports, *known;
+
+	if (!pkt)
+		return false;
+	key.src = pkt->tuple.src;
+	key.dst = pkt->tuple.dst;
+	key.id = pkt->fragment_id;
+	key.protocol = pkt->l4_proto;
+	key.hook = pkt->tuple.hook;
+
+	if (!pkt->fragment) {
+		ports.src = pkt->tuple.src_port;
+		ports.dst = pkt->tuple.dst_port;
+		bpf_map_update_elem(&fragments, &key, &ports, BPF_ANY);
+		return true;
+	}
+	known = bpf_map_lookup_elem(&fragments, &key);
+	if (!known)
+		return false;
+	pkt->tuple.src_port = known->src;
+	pkt->tuple.dst_port = known->dst;
+	return true;
+}
+
+/* Fills in the ports; false if the packet has none that can be known. */
+static __always_inline bool find_ports(struct __sk_buff *skb,
+				       struct packet *pkt)
+{
+	if (!pkt->fragment && !parse_ports(skb, pkt))
+		return false;
+	return !(pkt->fragment || pkt->more_fragments) || fragment_ports(pkt);
+}
+
+/* What becomes of a packet at a hook. */
+STEP int forward(struct __sk_buff *skb, struct packet *pkt)
+{
+	struct flow *flow;
+
+	if (!pkt || !has_ports(pkt->l4_proto) || !find_ports(skb, pkt))
+		return VERDICT_PASS;
+	flow = find_flow(skb, pkt);
+	if (flow) {
+		count(flow_packet);
+		return rewrite(skb, pkt, &flow->to) ? VERDICT_CONTINUE :
+						      VERDICT_REFUSE;
+	}
+	if (pkt->tuple.hook == HOOK_IN)
+		return balance(skb, pkt);
+	return from_device(skb, pkt);
+}

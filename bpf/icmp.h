@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * ICMP errors carry the packet that failed. One rule translates them at every
+ * hook: turned round, the inner packet is one of a flow; what the flow becomes,
+ * turned round again, is the inner packet that the sender knows.
+ */
+#pragma once
+
+#include "conntrack.h"
+
+#define ICMP_HEADER_LEN 8 /* of ICMPv6, too */
+#define ICMP_DEST_UNREACH 3
+#define ICMP_TIME_EXCEEDED 11
+#define ICMP_PARAMETERPROB 12
+#define ICMP6_LAST_ERROR 127
+
+static __always_inline bool is_icmp_error(struct __sk_buff *skb,
+					  const struct packet *pkt)
+{
+	__u8 type;
+
+	if (pkt->fragment ||
+	    bpf_skb_load_bytes(skb, pkt->l4_off, &type, sizeof(type)))
+		return false;
+	if (pkt->ip4 && pkt->l4_proto == IPPROTO_ICMP)
+		return type == ICMP_DEST_UNREACH ||
+		       type == ICMP_TIME_EXCEEDED || type == ICMP_PARAMETERPROB;
+	return !pkt->ip4 && pkt->l4_proto == IPPROTO_ICMPV6 &&
+	       type <= ICMP6_LAST_ERROR;
+}
+
+/* Reads the packet inside an ICMP error, up to its ports. */
+static __always_inline bool parse_inner(struct __sk_buff *skb,
+					const struct packet *outer,
+					struct packet *inner)
+{
+	__u32 off = outer->l4_off + ICMP_HEADER_LEN;
+
+	inner->tuple.hook = outer->tuple.hook;
+	if (!parse(skb, inner, off))
+		return false;
+	return has_ports(inner->l4_proto) && !inner->fragment &&
+	       parse_ports(skb, inner);
+}
+
+/* Corrects the checksum of the ICMP header for what changes in and around it. */
+static __always_inline bool fix_icmp_csum(struct __sk_buff *skb,
+					  const struct packet *outer,
+					  const struct tuple *outer_to,
+					  const struct packet *inner,
+					  const struct tuple *inner_to)
+{
+	__u32 off = outer->l4_off + ICMP_CSUM_OFF;
+	__u32 diff =
+		sum_replace(0, ports_word(&inner->tuple), ports_word(inner_to));
+
+	if (outer->ip4) /* the inner header checksum makes up for its addresses */
+		return !bpf_l4_csum_replace(skb, off, 0, diff, 0);
+	diff = sum_add(diff, addr_diff(&inner->tuple, inner_to));
+	return !bpf_l4_csum_replace(skb, off, 0, diff, 0) &&
+	       !bpf_l4_csum_replace(skb, off, 0,
+				    addr_diff(&outer->tuple, outer_to),
+				    BPF_F_PSEUDO_HDR | ip6_csum_flag);
+}
+
+STEP int translate_error(struct __sk_buff *skb, struct packet *outer)
+{
+	struct packet inner = {};
+	struct tuple key, inner_to, outer_to;
+	struct ports ports;
+	struct flow *flow;
+
+	if (!outer || !parse_inner(skb, outer, &inner))
+		return VERDICT_PASS;
+	outer_to = outer->tuple;
+	key = reversed(&inner.tuple);
+	flow = bpf_map_lookup_elem(&conntrack, &key);
+	if (!flow)
+		return VERDICT_PASS;
+	inner_to = reversed(&flow->to);
+	outer_to.dst = flow->to.dst;
+	if (same_addr(&outer->tuple.src, &key.src))
+		outer_to.src = flow->to.src;
+	ports.src = inner_to.src_port;
+	ports.dst = inner_to.dst_port;
+	if (!fix_icmp_csum(skb, outer, &outer_to, &inner, &inner_to) ||
+	    bpf_skb_store_bytes(skb, inner.l4_off, &ports, sizeof(ports), 0) ||
+	    !write_addrs(skb, inner.l3_off, inner.ip4, &inner.tuple,
+			 &inner_to) ||
+	    !write_addrs(skb, outer->l3_off, outer->ip4, &outer->tuple,
+			 &outer_to))
+		return VERDICT_REFUSE;
+	count(flow_error);
+	return VERDICT_CONTINUE;
+}

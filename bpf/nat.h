@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Rewriting: a packet gets the tuple of another flow. This is one of the two
+ * places where the families meet.
+ *
+ * Checksums of the transport header go through the kernel's helpers, since only
+ * they know whether a device is still to finish them.
+ */
+#pragma once
+
+#include <linux/tcp.h>
+#include <linux/udp.h>
+
+#include "config.h"
+#include "packet.h"
+
+#define TCP_CSUM_OFF offsetof(struct tcphdr, check)
+#define UDP_CSUM_OFF offsetof(struct udphdr, check)
+#define ICMP_CSUM_OFF 2 /* of ICMPv6, too */
+
+static __always_inline __u32 sum_add(__u32 a, __u32 b)
+{
+	__u32 s = a + b;
+
+	return s + (s < b);
+}
+
+/* Adds to a one's complement sum what replacing a word makes of it. */
+static __always_inline __u32 sum_replace(__u32 sum, __be32 from, __be32 to)
+{
+	return sum_add(sum_add(sum, ~from), to);
+}
+
+static __always_inline __u32 sum_replace_addr(__u32 sum,
+					      const struct ip_addr *from,
+					      const struct ip_addr *to)
+{
+	for (int i = 0; i < 4; i++)
+		sum = sum_replace(sum, from->word[i], to->word[i]);
+	return sum;
+}
+
+/* The change of both addresses; the equal words of IPv4 change nothing. */
+static __always_inline __u32 addr_diff(const struct tuple *from,
+				       const struct tuple *to)
+{
+	__u32 sum = sum_replace_addr(0, &from->src, &to->src);
+
+	return sum_replace_addr(sum, &from->dst, &to->dst);
+}
+
+static __always_inline __u32 ports_word(const struct tuple *t)
+{
+	struct ports p = { .src = t->src_port, .dst = t->dst_port };
+	__u32 word;
+
+	__builtin_memcpy(&word, &p, sizeof(word));
+	return word;
+}
+
+/* Writes both addresses of the IP header at l3_off, and its checksum. */
+static __always_inline bool write_addrs(struct __sk_buff *skb, __u32 l3_off,
+					bool ip4, const struct tuple *from,
+					const struct tuple *to)
+{
+	if (!ip4) {
+		struct ip_addr both[2] = { to->src, to->dst };
+
+		return !bpf_skb_store_bytes(
+			skb, l3_off + offsetof(struct ipv6hdr, saddr), both,
+			sizeof(both), 0);
+	}
+	__be32 both[2] = { to->src.word[3], to->dst.word[3] };
+
+	return !bpf_l3_csum_replace(skb, l3_off + offsetof(struct iphdr, check),
+				    0, addr_diff(from, to), 0) &&
+	       !bpf_skb_store_bytes(skb, l3_off + offsetof(struct iphdr, saddr),
+				    both, sizeof(both), 0);
+}
+
+/* Corrects the checksum of a TCP or UDP header for addresses and ports. */
+static __always_inline bool fix_l4_csum(struct __sk_buff *skb,
+					const struct packet *pkt,
+					const struct tuple *to)
+{
+	bool udp = pkt->l4_proto == IPPROTO_UDP;
+	__u32 off = pkt->l4_off + (udp ? UDP_CSUM_OFF : TCP_CSUM_OFF);
+	__u64 flags = udp ? BPF_F_MARK_MANGLED_0 : 0;
+	__u64 addr_flags = flags | BPF_F_PSEUDO_HDR;
+
+	if (!pkt->ip4)
+		addr_flags |= ip6_csum_flag;
+	return !bpf_l4_csum_replace(skb, off, 0, addr_diff(&pkt->tuple, to),
+				    addr_flags) &&
+	       !bpf_l4_csum_replace(skb, off, ports_word(&pkt->tuple),
+				    ports_word(to), flags | 4);
+}
+
+/* Gives a packet the tuple of another flow; false if it is cut short. */
+STEP bool rewrite(struct __sk_buff *skb, struct packet *pkt,
+		  const struct tuple *to)
+{
+	struct ports ports;
+
+	if (!pkt || !to)
+		return false;
+	ports.src = to->src_port;
+	ports.dst = to->dst_port;
+	if (!pkt->fragment) {
+		if (!fix_l4_csum(skb, pkt, to))
+			return false;
+		if (bpf_skb_store_bytes(skb, pkt->l4_off, &ports, sizeof(ports),
+					0))
+			return false;
+	}
+	if (!write_addrs(skb, pkt->l3_off, pkt->ip4, &pkt->tuple, to))
+		return false;
+	pkt->tuple = *to;
+	return true;
+}

@@ -1,0 +1,125 @@
+package netdev
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// settle is how long changes gather before they are told: interfaces come up
+// with several addresses at once.
+const settle = 5 * time.Millisecond
+
+// WatchAddresses calls tell with the addresses of the node, at once and after
+// every change, until the context ends. The map is the caller's own.
+func WatchAddresses(ctx context.Context, tell func(map[netip.Addr]bool)) error {
+	return watch(ctx, Addresses, maps.Equal[map[netip.Addr]bool, map[netip.Addr]bool], func(a map[netip.Addr]bool) { tell(maps.Clone(a)) })
+}
+
+// WatchDevices calls tell with the devices that the patterns choose, see
+// Devices, at once and after every change, until the context ends.
+func WatchDevices(ctx context.Context, patterns []string, tell func([]Device)) error {
+	read := func() ([]Device, error) { return Devices(patterns) }
+	return watch(ctx, read, slices.Equal[[]Device], func(d []Device) { tell(slices.Clone(d)) })
+}
+
+// watch calls tell with what read returns, at once and whenever that is no
+// longer equal to what was told.
+func watch[T any](ctx context.Context, read func() (T, error), equal func(a, b T) bool, tell func(T)) error {
+	told, last := false, *new(T)
+	for ctx.Err() == nil {
+		changes, stop, err := subscribe()
+		if err != nil {
+			return err
+		}
+		for open := true; open; open = wait(ctx, changes) {
+			now, err := read()
+			if err != nil {
+				stop()
+				return err
+			}
+			if !told || !equal(last, now) {
+				told, last = true, now
+				tell(now)
+			}
+		}
+		stop()
+	}
+	return nil
+}
+
+// wait returns when something has changed and nothing more does, or false if
+// there is nothing more to hear.
+func wait(ctx context.Context, changes <-chan struct{}) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case _, open := <-changes:
+		if !open {
+			return false
+		}
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(settle):
+	}
+	return ctx.Err() == nil
+}
+
+// subscribe returns a channel that gets a value after devices, addresses or
+// routes have changed. It closes when the kernel had more to say than fits:
+// then everything must be read anew.
+func subscribe() (changes <-chan struct{}, stop func(), err error) {
+	done := make(chan struct{})
+	addresses := make(chan netlink.AddrUpdate, 64)
+	links := make(chan netlink.LinkUpdate, 64)
+	routes := make(chan netlink.RouteUpdate, 64)
+	quiet := func(error) {} // the channel closes, which says enough
+	const buffer = 1 << 20
+	if err := netlink.AddrSubscribeWithOptions(addresses, done, netlink.AddrSubscribeOptions{ErrorCallback: quiet, ReceiveBufferSize: buffer}); err != nil {
+		close(done)
+		return nil, nil, fmt.Errorf("subscribe to addresses: %w", err)
+	}
+	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{ErrorCallback: quiet}); err != nil {
+		close(done)
+		return nil, nil, fmt.Errorf("subscribe to devices: %w", err)
+	}
+	if err := netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{ErrorCallback: quiet}); err != nil {
+		close(done)
+		return nil, nil, fmt.Errorf("subscribe to routes: %w", err)
+	}
+	out := make(chan struct{}, 1)
+	go merge(out, addresses, links, routes)
+	return out, func() { close(done) }, nil
+}
+
+// merge turns whatever comes into one value that waits to be read, until one
+// of the channels closes; then it reads the others to their ends, so that
+// nobody is left writing to them.
+func merge(out chan<- struct{}, addresses <-chan netlink.AddrUpdate, links <-chan netlink.LinkUpdate, routes <-chan netlink.RouteUpdate) {
+	for open := true; open; {
+		select {
+		case _, open = <-addresses:
+		case _, open = <-links:
+		case _, open = <-routes:
+		}
+		select {
+		case out <- struct{}{}:
+		default:
+		}
+	}
+	close(out)
+	go drain(addresses)
+	go drain(links)
+	drain(routes)
+}
+
+func drain[T any](c <-chan T) {
+	for range c {
+	}
+}

@@ -33,7 +33,7 @@ func thisMachine(repo string) machine {
 		Go: runtime.Version(), Ebpf: "unknown", Version: "unknown", Load: loadAverage(),
 		System: map[string]string{
 			"clock source":         firstLine("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
-			"BPF JIT":              firstLine("/proc/sys/net/core/bpf_jit_enable"),
+			"returns (SRSO)":       firstLine("/sys/devices/system/cpu/vulnerabilities/spec_rstack_overflow"),
 			"spectre v2":           firstLine("/sys/devices/system/cpu/vulnerabilities/spectre_v2"),
 			"transparent hugepage": firstLine("/sys/kernel/mm/transparent_hugepage/enabled"),
 		},

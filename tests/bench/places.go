@@ -184,6 +184,7 @@ func (b *bench) reportPlaces(base *placeLine, lines []*placeLine) {
 		}
 		t.row(cells...)
 	}
+	t.Note += b.report.verdictOnPlaces()
 	b.report.table(t)
 }
 

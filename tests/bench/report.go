@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -65,14 +66,21 @@ func (r *report) write(o options) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(o.json, append(text, '\n'), 0o644); err != nil {
+		if err := writeFile(o.json, append(text, '\n')); err != nil {
 			return err
 		}
 	}
 	if o.markdown == "" {
 		return nil
 	}
-	return os.WriteFile(o.markdown, []byte(r.markdown()), 0o644)
+	return writeFile(o.markdown, []byte(r.markdown()))
+}
+
+func writeFile(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o644)
 }
 
 // text is the table for a terminal.

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "flow_types.h"
 #include "types.h"
 
 /* Addresses that clients use: frontend IDs. A NodePort is at 0.0.0.0 or ::. */

@@ -5,47 +5,19 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/reconciler"
+	"github.com/headgate/headgate/pkg/source/kube"
 	"github.com/headgate/headgate/pkg/source/manifest"
 )
-
-// Config is what an agent is told.
-type Config struct {
-	Manifests string // directory of Kubernetes YAML
-	NodeName  string
-	Cgroup    string // cgroup2 directory; "" is the root of the file system
-	BPFRoot   string // directory in a BPF file system
-	Version   string // of headgate
-	// NodePortLoopback lets NodePorts answer on 127.0.0.1 and ::1.
-	NodePortLoopback bool
-	// Devices are patterns of names of the devices on which others reach the
-	// node; none chooses those with a default route, and tunnels.
-	Devices  []string
-	Promises uint32     // sockets in the promises map, a power of two
-	Limits   plan.Sizes // entries that maps grow to at most, 0 is no limit
-}
-
-// Validate returns an error that names the first field that makes no sense.
-func (c Config) Validate() error {
-	switch {
-	case c.Manifests == "":
-		return errors.New("no source of Services: name a directory of YAML with --manifests")
-	case c.NodeName == "":
-		return errors.New("no node name: say which Node this is with --node-name")
-	case c.Promises == 0 || c.Promises&(c.Promises-1) != 0:
-		return fmt.Errorf("--promises %d: not a power of two", c.Promises)
-	}
-	return nil
-}
 
 // Run is an agent until the context ends. What it has brought into the kernel
 // stays there.
@@ -59,7 +31,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	}
 	dp, err := datapath.Open(datapath.Config{
 		Root: cfg.BPFRoot, Cgroup: cfg.Cgroup, Node: cfg.NodeName, Version: cfg.Version,
-		Sizes: datapath.DefaultSizes, Promises: cfg.Promises,
+		Sizes: datapath.DefaultSizes, Promises: cfg.Promises, Affinities: cfg.Affinities, Flows: cfg.Flows,
 	})
 	if err != nil {
 		return err
@@ -70,32 +42,71 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
+	source, err := newSource(cfg)
+	if err != nil {
+		return err
+	}
+	answers := newAnswers(cfg, log)
+	r.Observe(answers)
+	addresses := newNodeAddresses(cfg.NodePorts, cfg.NodePortLoopback, r.SetNodeAddresses)
+
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { r.Run(ctx); return nil })
-	group.Go(func() error { return manifest.New(cfg.Manifests, cfg.NodeName).Run(ctx, r.Update) })
 	group.Go(func() error {
-		return netdev.WatchAddresses(ctx, func(a map[netip.Addr]bool) { r.SetNodeAddresses(addressKinds(a, cfg.NodePortLoopback)) })
+		return source.Run(ctx, func(u lb.Update) {
+			if u.Node != nil {
+				answers.setNode(*u.Node)
+				addresses.setNode(*u.Node)
+			}
+			r.Update(u)
+		})
 	})
+	group.Go(func() error { return netdev.WatchAddresses(ctx, addresses.setLocal) })
 	group.Go(func() error {
 		return netdev.WatchDevices(ctx, cfg.Devices, func(list []netdev.Device) { r.SetDevices(devices(list)) })
 	})
+	answers.serve(ctx, group)
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
 }
 
-// addressKinds says on which addresses NodePorts answer.
-func addressKinds(node map[netip.Addr]bool, loopback bool) map[netip.Addr]plan.AddressKind {
-	out := map[netip.Addr]plan.AddressKind{}
-	for a := range node {
-		out[a] = plan.NodeAddress
+// source is where Services come from.
+type source interface {
+	// Run calls update with everything there is, then with what changes, from
+	// one goroutine, until the context ends.
+	Run(ctx context.Context, update func(lb.Update)) error
+}
+
+// newSource returns the source that the configuration asks for.
+func newSource(cfg Config) (source, error) {
+	if cfg.Manifests != "" {
+		return &withServiceCIDRs{source: manifest.New(cfg.Manifests, cfg.NodeName), prefixes: cfg.ServiceCIDRs}, nil
 	}
-	if loopback {
-		out[netip.AddrFrom4([4]byte{127, 0, 0, 1})] = plan.LoopbackAddress
-		out[netip.IPv6Loopback()] = plan.LoopbackAddress
+	cfg.Kube.Node, cfg.Kube.Version = cfg.NodeName, cfg.Version
+	k, err := kube.New(cfg.Kube)
+	if err != nil {
+		return nil, err
 	}
-	return out
+	return &withServiceCIDRs{source: k, prefixes: cfg.ServiceCIDRs}, nil
+}
+
+// withServiceCIDRs says in the first update which prefixes belong to Services,
+// where the configuration knows some.
+type withServiceCIDRs struct {
+	source
+	prefixes []netip.Prefix
+}
+
+// Run implements source.
+func (w *withServiceCIDRs) Run(ctx context.Context, update func(lb.Update)) error {
+	return w.source.Run(ctx, func(u lb.Update) {
+		if w.prefixes != nil {
+			u.ServiceCIDRs = w.prefixes
+		}
+		update(u)
+	})
 }
 
 // devices are devices as the datapath takes them.

@@ -6,18 +6,21 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
+	"github.com/headgate/headgate/pkg/source/proxyconfig"
 )
 
 func TestAConfigThatMakesNoSenseIsSaid(t *testing.T) {
-	good := Config{Manifests: "dir", NodeName: "node-a", Promises: 1024}
+	good := Config{Manifests: "dir", NodeName: "node-a", Promises: 1024, Affinities: 1, Flows: 1}
 	for _, tc := range []struct {
 		name  string
 		spoil func(*Config)
 		want  string
 	}{
 		{"nothing wrong", func(*Config) {}, ""},
-		{"no source", func(c *Config) { c.Manifests = "" }, "no source of Services: name a directory of YAML with --manifests"},
+		{"no affinities", func(c *Config) { c.Affinities = 0 }, "--affinities 0: must be positive"},
+		{"no flows", func(c *Config) { c.Flows = 0 }, "--flows 0: must be positive"},
 		{"no node", func(c *Config) { c.NodeName = "" }, "no node name: say which Node this is with --node-name"},
 		{"no promises", func(c *Config) { c.Promises = 0 }, "--promises 0: not a power of two"},
 		{"odd promises", func(c *Config) { c.Promises = 1000 }, "--promises 1000: not a power of two"},
@@ -35,15 +38,38 @@ func TestAConfigThatMakesNoSenseIsSaid(t *testing.T) {
 	}
 }
 
-func TestNodePortsAnswerOnLoopbackWhereThatIsWanted(t *testing.T) {
-	node := map[netip.Addr]bool{netip.MustParseAddr("192.0.2.1"): true, netip.MustParseAddr("2001:db8::1"): true}
-	want := map[string]plan.AddressKind{"192.0.2.1": plan.NodeAddress, "2001:db8::1": plan.NodeAddress}
-	if diff := cmp.Diff(want, byName(addressKinds(node, false))); diff != "" {
-		t.Errorf("without loopback (-want +got):\n%s", diff)
-	}
-	want["127.0.0.1"], want["::1"] = plan.LoopbackAddress, plan.LoopbackAddress
-	if diff := cmp.Diff(want, byName(addressKinds(node, true))); diff != "" {
-		t.Errorf("with loopback (-want +got):\n%s", diff)
+func TestNodePortsAnswerWhereTheConfigurationLetsThem(t *testing.T) {
+	ip4, ip6, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("198.51.100.1")
+	for _, tc := range []struct {
+		name     string
+		allow    proxyconfig.NodePorts
+		loopback bool
+		want     map[string]plan.AddressKind
+	}{
+		{"on every address", proxyconfig.NodePorts{}, false, map[string]plan.AddressKind{
+			"192.0.2.1": plan.NodeAddress, "2001:db8::1": plan.NodeAddress, "198.51.100.1": plan.NodeAddress}},
+		{"on loopback, too", proxyconfig.NodePorts{CIDRs: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("fd00::/8")}}, true, map[string]plan.AddressKind{
+			"198.51.100.1": plan.NodeAddress, "127.0.0.1": plan.LoopbackAddress, "::1": plan.LoopbackAddress}},
+		{"on primary addresses", proxyconfig.NodePorts{Primary: true}, false, map[string]plan.AddressKind{
+			"192.0.2.1": plan.NodeAddress, "2001:db8::1": plan.NodeAddress}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var got map[netip.Addr]plan.AddressKind
+			n := newNodeAddresses(tc.allow, tc.loopback, func(k map[netip.Addr]plan.AddressKind) { got = k })
+			n.setNode(lb.Node{IP4: ip4, IP6: ip6})
+			if got != nil {
+				t.Errorf("told before the devices were known: %v", got)
+			}
+			n.setLocal(map[netip.Addr]bool{ip4: true, ip6: true, other: true})
+			if diff := cmp.Diff(tc.want, byName(got)); diff != "" {
+				t.Errorf("addresses (-want +got):\n%s", diff)
+			}
+			got = nil
+			n.setNode(lb.Node{IP4: ip4, IP6: ip6})
+			if diff := cmp.Diff(tc.want, byName(got)); diff != "" {
+				t.Errorf("after the node came again (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -60,6 +60,9 @@ func appendFrontends(to []Frontend, svc *Service, port ServicePort, clusterIP ne
 		add(NodePort, unspecified(clusterIP), port.NodePort, here, elsewhere)
 	}
 	for _, ip := range svc.LoadBalancerIPs {
+		if len(svc.SourceRanges) > 0 {
+			break // nothing enforces them yet: the address stays the load balancer's
+		}
 		add(LoadBalancerIP, ip, port.Port, here, elsewhere)
 	}
 	for _, ip := range svc.ExternalIPs {

@@ -17,6 +17,8 @@ type State struct {
 	services  map[ServiceName]*Service
 	slices    map[SliceName]*Slice
 	byService map[ServiceName][]*Slice // sorted by name, never an empty list
+
+	healthChecked map[ServiceName]bool // those with a health-check NodePort
 }
 
 // NewState returns a State that knows nothing.
@@ -25,6 +27,8 @@ func NewState() *State {
 		services:  map[ServiceName]*Service{},
 		slices:    map[SliceName]*Slice{},
 		byService: map[ServiceName][]*Slice{},
+
+		healthChecked: map[ServiceName]bool{},
 	}
 }
 
@@ -45,13 +49,19 @@ func (st *State) Apply(u Update) []ServiceName {
 	for name, slice := range u.Slices {
 		st.putSlice(name, slice, dirty)
 	}
-	if u.Node != nil && *u.Node != st.node {
-		st.node = *u.Node
+	if u.Node != nil && st.setNode(*u.Node) {
 		for name := range st.services {
 			dirty[name] = true
 		}
 	}
 	return sortedNames(dirty)
+}
+
+// setNode replaces this node, and says whether selection may change by that.
+func (st *State) setNode(n Node) bool {
+	old := st.node
+	st.node = n
+	return n.Name != old.Name || n.Zone != old.Zone
 }
 
 // putService stores, replaces or (nil) removes a Service, and says whether that
@@ -61,11 +71,16 @@ func (st *State) putService(name ServiceName, svc *Service) bool {
 	switch {
 	case svc == nil:
 		delete(st.services, name)
+		delete(st.healthChecked, name)
 		return known
 	case known && old.equal(svc):
 		return false
 	default:
 		st.services[name] = svc
+		delete(st.healthChecked, name)
+		if svc.HealthCheckNodePort != 0 {
+			st.healthChecked[name] = true
+		}
 		return true
 	}
 }

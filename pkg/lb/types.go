@@ -136,10 +136,12 @@ type Endpoint struct {
 	NodeHints   []string
 }
 
-// Node is this node, as far as endpoint selection depends on it.
+// Node is this node. Endpoint selection depends on its name and zone.
 type Node struct {
-	Name string
-	Zone string // label topology.kubernetes.io/zone, "" where it has none
+	Name     string
+	Zone     string     // label topology.kubernetes.io/zone, "" where it has none
+	IP4, IP6 netip.Addr // primary addresses, the zero Addr where it has none
+	Leaving  bool       // load balancers should send no more clients here
 }
 
 // FrontendKind says what kind of Service address a frontend is.

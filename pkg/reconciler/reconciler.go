@@ -45,11 +45,13 @@ const (
 
 // Reconciler keeps a datapath in line with what sources say.
 type Reconciler struct {
-	log     *zap.Logger
-	dp      Datapath
-	limits  plan.Sizes
-	state   *lb.State
-	planner *plan.Planner
+	log *zap.Logger
+
+	observer Observer
+	dp       Datapath
+	limits   plan.Sizes
+	state    *lb.State
+	planner  *plan.Planner
 
 	mu        sync.Mutex // guards what sources hand over
 	updates   []lb.Update
@@ -70,6 +72,9 @@ type Reconciler struct {
 
 	cannotDestroy bool
 
+	began          time.Time // changes that happened before say nothing of our pace
+	cidrProblem    error
+	batch          Batch         // what has come since the last success
 	attached       []plan.Device // what programs are to be attached to
 	devicesChanged bool
 }
@@ -77,7 +82,7 @@ type Reconciler struct {
 // New returns a reconciler that goes on from what the datapath holds.
 func New(log *zap.Logger, dp Datapath, limits plan.Sizes) (*Reconciler, error) {
 	r := &Reconciler{
-		log: log, dp: dp, limits: limits, state: lb.NewState(),
+		log: log, observer: blind{}, began: time.Now(), dp: dp, limits: limits, state: lb.NewState(),
 		wake: make(chan struct{}, 1), ready: make(chan struct{}),
 		adopted: map[lb.ServiceName]bool{}, waiting: map[lb.ServiceName]bool{},
 		refused: map[lb.ServiceName]lb.Problem{}, reported: map[string]bool{},
@@ -108,6 +113,7 @@ func (r *Reconciler) adopt() error {
 
 // Update hands over a batch of changes. It does not wait for them.
 func (r *Reconciler) Update(u lb.Update) {
+	r.observer.Queued(time.Now())
 	r.mu.Lock()
 	r.updates = append(r.updates, u)
 	r.mu.Unlock()
@@ -158,7 +164,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 			sweeping = false
 			r.sweep()
 		}
-		if err := r.flush(); err != nil {
+		if err := r.observedFlush(); err != nil {
 			r.log.Error("apply changes, will try again", zap.Duration("after", wait), zap.Int("operations", len(r.pending)), zap.Error(err))
 			retry.Reset(wait)
 			continue
@@ -204,6 +210,8 @@ func (r *Reconciler) gather() {
 
 	dirty := map[lb.ServiceName]bool{}
 	for _, u := range updates {
+		r.note(u)
+		r.setServiceCIDRs(u)
 		for _, name := range r.state.Apply(u) {
 			dirty[name] = true
 		}
@@ -275,6 +283,17 @@ func (r *Reconciler) flush() error {
 	return r.attachDevices()
 }
 
+// setServiceCIDRs plans the prefixes that belong to Services, if the update
+// says which.
+func (r *Reconciler) setServiceCIDRs(u lb.Update) {
+	if u.ServiceCIDRs == nil {
+		return
+	}
+	ops, err := r.planner.SetServiceCIDRs(u.ServiceCIDRs)
+	r.cidrProblem = err
+	r.pending = append(r.pending, ops...)
+}
+
 // attachDevices attaches to the devices that came last. A kernel that cannot is
 // told of once; nothing else depends on it.
 func (r *Reconciler) attachDevices() error {
@@ -312,26 +331,4 @@ func (r *Reconciler) sayReady() {
 		r.log.Info("ready", zap.Int("services", len(r.planner.Services())))
 		close(r.ready)
 	}
-}
-
-// report logs problems that are new, and those that are gone.
-func (r *Reconciler) report() {
-	problems := slices.Concat(r.input.Problems, r.planner.Conflicts())
-	for _, name := range slices.SortedFunc(maps.Keys(r.refused), lb.ServiceName.Compare) {
-		problems = append(problems, r.refused[name])
-	}
-	now := map[string]bool{}
-	for _, p := range problems {
-		text := p.Error()
-		if !r.reported[text] && !now[text] {
-			r.log.Warn("problem", zap.String("problem", text))
-		}
-		now[text] = true
-	}
-	for text := range r.reported {
-		if !now[text] {
-			r.log.Info("problem solved", zap.String("problem", text))
-		}
-	}
-	r.reported = now
 }

@@ -128,8 +128,33 @@ func TestNodeHasAZoneWhereItIsLabelled(t *testing.T) {
 			n.Labels = map[string]string{"topology.kubernetes.io/zone": zone}
 		}
 		got, err := Node(n)
-		if diff := cmp.Diff(&lb.Node{Name: "node-a", Zone: zone}, got); diff != "" || err != nil {
-			t.Error(diff, err)
+		if err != nil || *got != (lb.Node{Name: "node-a", Zone: zone}) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	}
+}
+
+func TestNodeHasItsPrimaryAddressesAndWhetherItIsLeaving(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}
+	for kind, addresses := range map[corev1.NodeAddressType][]string{
+		corev1.NodeHostName: {"192.0.2.9"}, corev1.NodeInternalIP: {"192.0.2.1", "192.0.2.2", "2001:db8::1"},
+	} {
+		for _, a := range addresses {
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: kind, Address: a})
+		}
+	}
+	want := lb.Node{Name: "node-a", IP4: netip.MustParseAddr("192.0.2.1"), IP6: netip.MustParseAddr("2001:db8::1")}
+	if got, err := Node(n); err != nil || *got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	want.Leaving = true
+	tainted, deleted := n.DeepCopy(), n.DeepCopy()
+	tainted.Spec.Taints = []corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler"}}
+	now := metav1.Now()
+	deleted.DeletionTimestamp = &now
+	for name, n := range map[string]*corev1.Node{"tainted": tainted, "deleted": deleted} {
+		if got, err := Node(n); err != nil || *got != want {
+			t.Errorf("%s: got %+v, %v, want %+v", name, got, err, want)
 		}
 	}
 }

@@ -53,8 +53,8 @@ func TestOnlyTheNodeOfThisNameMatters(t *testing.T) {
 	f := newFolder()
 	f.save("a.yaml", docs(nodeYAML, "apiVersion: v1\nkind: Node\nmetadata: {name: node-b, labels: 7}\n"))
 	f.wantSaid(t)
-	if diff := cmp.Diff(lb.Node{Name: "node-a", Zone: "zone-a"}, f.node); diff != "" {
-		t.Error(diff)
+	if f.node != (lb.Node{Name: "node-a", Zone: "zone-a"}) {
+		t.Errorf("got %+v", f.node)
 	}
 	f.remove("a.yaml")
 	if diff := cmp.Diff(lb.Node{Name: "node-a"}, f.node); diff != "" {

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What the maps hold of packets and their flows. The rules of types.h apply. */
+#pragma once
+
+#include "types.h"
+
+/* Where a packet is seen: on its way into the node, or out of it. */
+enum hook {
+	HOOK_IN = 1,
+	HOOK_OUT = 2,
+};
+
+/* Both ends of a flow, in the direction of a packet. */
+struct tuple {
+	struct ip_addr src;
+	struct ip_addr dst;
+	__be16 src_port;
+	__be16 dst_port;
+	__u8 protocol;
+	__u8 hook; /* enum hook */
+	__u8 pad[2];
+};
+
+enum flow_flag {
+	FLOW_TO_BACKEND = 1 << 0, /* from the client, chosen by us */
+	FLOW_CLOSING = 1 << 1,	  /* FIN or RST was seen */
+	FLOW_REFUSED = 1 << 2,	  /* to a port that answers with a refusal */
+};
+
+/* What a packet with a tuple becomes, in the conntrack map. */
+struct flow {
+	struct tuple to;
+	__u64 last_seen_ns; /* coarse clock */
+	__u32 frontend;	    /* ID */
+	__u32 service;	    /* ID */
+	__u32 backend_id;
+	__u32 slot; /* the one that named the backend */
+	enum flow_flag flags;
+	__u32 pad;
+};
+
+/* A fragment that has no ports belongs to a datagram whose first one had. */
+struct fragment_key {
+	struct ip_addr src;
+	struct ip_addr dst;
+	__be32 id;
+	__u8 protocol;
+	__u8 hook; /* enum hook */
+	__u8 pad[2];
+};
+
+/* The ports of every protocol with ports are its first four bytes. */
+struct ports {
+	__be16 src;
+	__be16 dst;
+};
+
+/* A network device on which others reach the node, by ifindex. */
+struct device {
+	struct ip_addr ip4; /* its own addresses, all zero for none */
+	struct ip_addr ip6;
+};

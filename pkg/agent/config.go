@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/headgate/headgate/pkg/plan"
+	"github.com/headgate/headgate/pkg/source/kube"
+	"github.com/headgate/headgate/pkg/source/proxyconfig"
+)
+
+// Config is what an agent is told.
+type Config struct {
+	Manifests string      // directory of Kubernetes YAML; "" asks the API server
+	Kube      kube.Config // how to ask it; Node and Version are filled in
+	NodeName  string
+	Cgroup    string // cgroup2 directory; "" is the root of the file system
+	BPFRoot   string // directory in a BPF file system
+	Version   string // of headgate
+	// NodePorts says on which addresses of the node NodePorts answer.
+	NodePorts proxyconfig.NodePorts
+	// NodePortLoopback lets NodePorts answer on 127.0.0.1 and ::1.
+	NodePortLoopback bool
+	// ServiceCIDRs are prefixes of which every address is a Service's. Nil is
+	// what the API server says.
+	ServiceCIDRs []netip.Prefix
+	// Devices are patterns of names of the devices on which others reach the
+	// node; none chooses those with a default route, and tunnels.
+	Devices        []string
+	HealthzAddress string     // host:port of /healthz and /livez, "" for none
+	MetricsAddress string     // host:port of /metrics and others, "" for none
+	BindHardFail   bool       // an address that cannot be had ends the agent
+	Profiling      bool       // /debug/pprof/ on the metrics address
+	Promises       uint32     // sockets in the promises map, a power of two
+	Affinities     uint32     // clients in the affinities map
+	Flows          uint32     // entries of the conntrack map
+	Limits         plan.Sizes // entries that maps grow to at most, 0 is no limit
+}
+
+// Validate returns an error that names the first field that makes no sense.
+func (c Config) Validate() error {
+	switch {
+	case c.NodeName == "":
+		return errors.New("no node name: say which Node this is with --node-name")
+	case c.Promises == 0 || c.Promises&(c.Promises-1) != 0:
+		return fmt.Errorf("--promises %d: not a power of two", c.Promises)
+	case c.Affinities == 0:
+		return errors.New("--affinities 0: must be positive")
+	case c.Flows == 0:
+		return errors.New("--flows 0: must be positive")
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package lb
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestAHealthCheckCountsDistinctReadyAddressesOnThisNode(t *testing.T) {
+	name := ServiceName{"default", "web"}
+	svc := &Service{ServiceName: name, HealthCheckNodePort: 32000}
+	slice := func(port string, endpoints ...Endpoint) *Slice {
+		return &Slice{SliceName: SliceName{"default", port}, Service: "web", Ports: []SlicePort{{port, TCP, 80}}, Endpoints: endpoints}
+	}
+	here := Endpoint{Addr: netip.MustParseAddr("10.0.0.1"), Ready: true, Serving: true, Node: "a"}
+	there := Endpoint{Addr: netip.MustParseAddr("10.0.0.2"), Ready: true, Serving: true, Node: "b"}
+	leaving := Endpoint{Addr: netip.MustParseAddr("10.0.0.3"), Serving: true, Terminating: true, Node: "a"}
+	nowhere := Endpoint{Addr: netip.MustParseAddr("10.0.0.4"), Ready: true, Serving: true}
+	st := NewState()
+	st.Apply(Update{
+		Services: map[ServiceName]*Service{name: svc, {"default", "api"}: {ServiceName: ServiceName{"default", "api"}}},
+		Slices: map[SliceName]*Slice{
+			{"default", "http"}:  slice("http", here, there, leaving, nowhere),
+			{"default", "https"}: slice("https", here),
+		},
+		Node: &Node{Name: "a"},
+	})
+	if diff := cmp.Diff(map[ServiceName]HealthCheck{name: {Port: 32000, LocalEndpoints: 1}}, st.HealthChecks()); diff != "" {
+		t.Errorf("health checks (-want +got):\n%s", diff)
+	}
+	st.Apply(Update{Services: map[ServiceName]*Service{name: {ServiceName: name}}})
+	if got := st.HealthChecks(); len(got) != 0 {
+		t.Errorf("a Service without the port is answered for: %v", got)
+	}
+}
+
+func TestOnlyNameAndZoneOfTheNodeDirtyServices(t *testing.T) {
+	name := ServiceName{"default", "web"}
+	st := NewState()
+	st.Apply(Update{Services: map[ServiceName]*Service{name: {ServiceName: name}}, Node: &Node{Name: "a"}})
+	if dirty := st.Apply(Update{Node: &Node{Name: "a", Leaving: true, IP4: netip.IPv4Unspecified()}}); len(dirty) != 0 {
+		t.Errorf("dirty without a reason: %v", dirty)
+	}
+	if dirty := st.Apply(Update{Node: &Node{Name: "a", Zone: "z"}}); len(dirty) != 1 {
+		t.Errorf("a new zone dirties %v", dirty)
+	}
+	if st.Node().Leaving {
+		t.Error("the newest node does not count")
+	}
+}

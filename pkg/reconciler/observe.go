@@ -1,0 +1,107 @@
+package reconciler
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Observer is told what a reconciler does. All but Queued is called from Run.
+type Observer interface {
+	// Queued says that a source has handed something over.
+	Queued(now time.Time)
+	// Flushed says that an attempt to bring changes into the kernel has ended.
+	Flushed(Attempt)
+	// Problems says everything that is wrong now.
+	Problems([]lb.Problem)
+}
+
+// Attempt is one try to bring changes into the kernel.
+type Attempt struct {
+	Began, Ended time.Time
+	Err          error
+	// Batch is what has come since the last attempt that succeeded.
+	Batch Batch
+	// HealthChecks is what load balancers may be answered, after a success.
+	HealthChecks map[lb.ServiceName]lb.HealthCheck
+}
+
+// Batch counts the objects of updates.
+type Batch struct {
+	Updates  int
+	Services int
+	Slices   int
+	Triggers []Trigger
+}
+
+// Trigger is when a change of endpoints happened in the cluster.
+type Trigger struct {
+	Family lb.Family
+	At     time.Time
+}
+
+// blind observes nothing.
+type blind struct{}
+
+func (blind) Queued(time.Time)      {}
+func (blind) Flushed(Attempt)       {}
+func (blind) Problems([]lb.Problem) {}
+
+// Observe has an observer told what happens from now on. It is to be called
+// before Run and before any update.
+func (r *Reconciler) Observe(o Observer) { r.observer = o }
+
+// note counts what an update brings.
+func (r *Reconciler) note(u lb.Update) {
+	r.batch.Updates++
+	r.batch.Services += len(u.Services)
+	r.batch.Slices += len(u.Slices)
+	for _, s := range u.Slices {
+		if s != nil && !s.LastChangeTrigger.IsZero() && s.LastChangeTrigger.After(r.began) && len(s.Endpoints) > 0 {
+			r.batch.Triggers = append(r.batch.Triggers, Trigger{lb.FamilyOf(s.Endpoints[0].Addr), s.LastChangeTrigger})
+		}
+	}
+}
+
+// observedFlush flushes and tells the observer.
+func (r *Reconciler) observedFlush() error {
+	a := Attempt{Began: time.Now(), Batch: r.batch}
+	a.Err = r.flush()
+	a.Ended = time.Now()
+	if a.Err == nil {
+		a.HealthChecks = r.state.HealthChecks()
+		r.batch = Batch{}
+	}
+	r.observer.Flushed(a)
+	return a.Err
+}
+
+// report logs problems that are new, and those that are gone.
+func (r *Reconciler) report() {
+	problems := slices.Concat(r.input.Problems, r.planner.Conflicts())
+	for _, name := range slices.SortedFunc(maps.Keys(r.refused), lb.ServiceName.Compare) {
+		problems = append(problems, r.refused[name])
+	}
+	if p, ok := r.cidrProblem.(lb.Problem); ok {
+		problems = append(problems, p)
+	}
+	r.observer.Problems(problems)
+	now := map[string]bool{}
+	for _, p := range problems {
+		text := p.Error()
+		if !r.reported[text] && !now[text] {
+			r.log.Warn("problem", zap.String("problem", text))
+		}
+		now[text] = true
+	}
+	for text := range r.reported {
+		if !now[text] {
+			r.log.Info("problem solved", zap.String("problem", text))
+		}
+	}
+	r.reported = now
+}

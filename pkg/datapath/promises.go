@@ -33,7 +33,7 @@ func (d *Datapath) takePromises(from *mapSet) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Munmap(mem)
+	defer func() { _ = unix.Munmap(mem) }() // fails only for memory that is not mapped
 	for i := range uintptr(old.MaxEntries()) {
 		c.takePromise(slots, mem[i*stride:(i+1)*stride])
 	}

@@ -21,20 +21,26 @@ const keepers = 5
 
 // generation is a set of maps and programs.
 type generation struct {
-	maps     map[string]*ebpf.Map
+	maps     map[string]func() (object, error) // and what is pinned beside them
 	programs map[string]*ebpf.Program
+}
+
+// object is one that can be pinned once more.
+type object interface {
+	Pin(path string) error
+	Close() error
 }
 
 // generation returns what is in force.
 func (n *node) generation() generation {
 	n.tb.Helper()
-	g := generation{map[string]*ebpf.Map{}, map[string]*ebpf.Program{}}
+	g := generation{map[string]func() (object, error){}, map[string]*ebpf.Program{}}
 	entries, err := os.ReadDir(n.path("maps"))
 	if err != nil {
 		n.tb.Fatal(err)
 	}
 	for _, e := range entries {
-		g.maps[e.Name()] = mustPinned(n.tb, n.path("maps", e.Name()))
+		g.maps[e.Name()] = n.opened(n.path("maps", e.Name()))
 	}
 	for name, id := range n.inForce() {
 		p, err := ebpf.NewProgramFromID(id)
@@ -45,6 +51,17 @@ func (n *node) generation() generation {
 		g.programs[name] = p
 	}
 	return g
+}
+
+// opened opens what is pinned at a path, and returns what clones it.
+func (n *node) opened(path string) func() (object, error) {
+	n.tb.Helper()
+	if p, err := ebpf.LoadPinnedProgram(path, nil); err == nil {
+		n.tb.Cleanup(func() { p.Close() })
+		return func() (object, error) { return p.Clone() }
+	}
+	m := mustPinned(n.tb, path)
+	return func() (object, error) { return m.Clone() }
 }
 
 func (n *node) path(elements ...string) string {
@@ -65,11 +82,11 @@ func (n *node) pin(g generation, dir string, which pinned) {
 		n.tb.Fatal(err)
 	}
 	most := len(g.maps) * int(which) / int(all)
-	for name, m := range g.maps {
+	for name, clone := range g.maps {
 		if most--; most < 0 {
 			return
 		}
-		c, err := m.Clone()
+		c, err := clone()
 		if err != nil {
 			n.tb.Fatal(err)
 		}

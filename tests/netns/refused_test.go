@@ -111,6 +111,11 @@ func TestARefusedReconnectLeavesAUDPSocketWhereItWas(t *testing.T) {
 		s.mustConnect(at(vip))
 		n.wantRefused(s.connect(at(empty)), "no_endpoint")
 		s.wantPeer(at(vip), "refused elsewhere")
+		unserved := netip.AddrPortFrom(at(vip).Addr(), 54)
+		if err := s.connect(unserved); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("connect to %s: %v, want ECONNREFUSED", unserved, err)
+		}
+		s.wantPeer(at(vip), "refused at another port")
 	})
 }
 

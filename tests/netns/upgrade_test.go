@@ -82,9 +82,8 @@ func (h *held) close() {
 
 // stage is a node with Services of both families and protocols.
 type stage struct {
-	n    *node
-	web  []*backend // of TCP over IPv4
-	load *load
+	n   *node
+	web []*backend // of TCP over IPv4
 }
 
 func webOf(k kind) string { return k.pick("10.96.0.1:80", "[fd00:96::1]:80") }

@@ -23,11 +23,11 @@ var otherLayout = []struct{ now, then string }{
 	struct table external;	  /* for clients elsewhere */
 	struct table known;	  /* every backend that the Service still has */
 	__u32 service;		  /* index into services, never 0 */
-	__u32 pad;
-`, `	__u32 service;
+	__u32 id;		  /* its own index */
+`, `	__u32 id;
+	__u32 service;
 	struct table known;
 	struct table external;
-	__u32 pad;
 	__u32 affinity_timeout_s;
 `},
 	{`	struct addr_port frontend;

@@ -82,6 +82,11 @@ test-unit: ## Run the tests that need no root
 test-race: ## Run the same under the race detector (needs a C compiler)
 	@CC=$(BPF2GO_CC) CGO_ENABLED=1 $(GO) test -race ./pkg/...
 
+.PHONY: test-kernels
+test-kernels: ## Run the tests of the datapath on Debian's older kernels, in qemu (root)
+	$(call need-root)
+	@tests/kernels/run
+
 .PHONY: bench
 bench: ## Measure, beside no program and an empty program (root)
 	$(call need-root)

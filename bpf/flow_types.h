@@ -55,6 +55,13 @@ struct ports {
 	__be16 dst;
 };
 
+/* Clients that may use a Service port, in the order of bits that a trie needs. */
+struct source_range {
+	__u32 prefixlen; /* of service and addr together, in bits */
+	__u32 service;
+	struct ip_addr addr;
+};
+
 /* A network device on which others reach the node, by ifindex. */
 struct device {
 	struct ip_addr ip4; /* its own addresses, all zero for none */

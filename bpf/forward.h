@@ -7,6 +7,7 @@
 
 #include "config.h"
 #include "conntrack.h"
+#include "fragment.h"
 #include "frontend.h"
 
 /* The address of the device that has the family of a. */
@@ -88,6 +89,20 @@ static __always_inline enum verdict to_nobody(struct __sk_buff *skb,
 	return begin_flow(skb, pkt, &way, HOOK_OUT);
 }
 
+/* May the client use the frontend? Most let everybody. */
+static __always_inline bool is_allowed(const struct frontend *f,
+				       const struct ip_addr *client)
+{
+	struct source_range key = {
+		.prefixlen = 8 * (sizeof(key.service) + sizeof(key.addr)),
+		.service = f->service,
+		.addr = *client,
+	};
+
+	return !(f->flags & FRONTEND_SOURCE_RANGES) ||
+	       bpf_map_lookup_elem(&source_ranges, &key);
+}
+
 /* What becomes of a packet that may be for a frontend. */
 STEP int balance(struct __sk_buff *skb, struct packet *pkt)
 {
@@ -105,6 +120,8 @@ STEP int balance(struct __sk_buff *skb, struct packet *pkt)
 		return to_nobody(skb, pkt);
 	if (v != VERDICT_CONTINUE)
 		return v;
+	if (!is_allowed(f, &pkt->tuple.src))
+		return refuse(DROP_SOURCE_RANGE, f->service);
 	if (f->external.size)
 		return to_backend(skb, pkt, f);
 	if (f->flags & FRONTEND_EXTERNAL_NO_LOCAL)
@@ -133,43 +150,6 @@ STEP int from_device(struct __sk_buff *skb, struct packet *pkt)
 		return VERDICT_PASS;
 	way.last_seen_ns = bpf_ktime_get_coarse_ns();
 	return begin_flow(skb, pkt, &way, HOOK_IN);
-}
-
-/* The ports of a fragment that has none, from the first of its datagram. */
-STEP bool fragment_ports(struct packet *pkt)
-{
-	struct fragment_key key = {};
-	struct ports ports, *known;
-
-	if (!pkt)
-		return false;
-	key.src = pkt->tuple.src;
-	key.dst = pkt->tuple.dst;
-	key.id = pkt->fragment_id;
-	key.protocol = pkt->l4_proto;
-	key.hook = pkt->tuple.hook;
-
-	if (!pkt->fragment) {
-		ports.src = pkt->tuple.src_port;
-		ports.dst = pkt->tuple.dst_port;
-		bpf_map_update_elem(&fragments, &key, &ports, BPF_ANY);
-		return true;
-	}
-	known = bpf_map_lookup_elem(&fragments, &key);
-	if (!known)
-		return false;
-	pkt->tuple.src_port = known->src;
-	pkt->tuple.dst_port = known->dst;
-	return true;
-}
-
-/* Fills in the ports; false if the packet has none that can be known. */
-static __always_inline bool find_ports(struct __sk_buff *skb,
-				       struct packet *pkt)
-{
-	if (!pkt->fragment && !parse_ports(skb, pkt))
-		return false;
-	return !(pkt->fragment || pkt->more_fragments) || fragment_ports(pkt);
 }
 
 /* What becomes of a packet at a hook. */

@@ -118,6 +118,15 @@ struct {
 	__type(value, struct ports);
 } fragments SEC(".maps");
 
+/* Clients that may use frontends with the flag; the value means nothing. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct source_range);
+	__type(value, __u32);
+} source_ranges SEC(".maps");
+
 /* Devices with programs, by ifindex. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

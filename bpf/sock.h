@@ -65,9 +65,16 @@ static __always_inline enum verdict socket_frontend(struct bpf_sock_addr *ctx,
 						    const struct addr_port *to,
 						    struct frontend **frontend)
 {
+	enum verdict v;
+
 	if (!is_balanced(to))
 		return VERDICT_PASS;
-	return find_frontend(ctx, to, frontend);
+	v = find_frontend(ctx, to, frontend);
+	/* A socket has no address yet that could be compared: packets have. */
+	if (v == VERDICT_CONTINUE &&
+	    (*frontend)->flags & FRONTEND_SOURCE_RANGES)
+		return VERDICT_PASS;
+	return v;
 }
 
 /* A backend for a socket that has none, or none that still holds. */

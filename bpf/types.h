@@ -43,6 +43,8 @@ enum frontend_flag {
 	FRONTEND_NODE_PORT = 1 << 2,
 	FRONTEND_LOAD_BALANCER = 1 << 3,
 	FRONTEND_EXTERNAL_IP = 1 << 4,
+	/* Only clients in source_ranges may use it. */
+	FRONTEND_SOURCE_RANGES = 1 << 5,
 };
 
 /*
@@ -107,6 +109,7 @@ enum drop_reason {
 	DROP_NO_LOCAL_ENDPOINT, /* traffic policy Local, none on this node */
 	DROP_NO_SERVICE_PORT,	/* ClusterIP on which nobody serves the port */
 	DROP_NO_SERVICE,	/* address of a Service CIDR that nobody has */
+	DROP_SOURCE_RANGE,	/* client outside loadBalancerSourceRanges */
 	DROP_NO_BACKEND,	/* a slot names no backend: a bug */
 	DROP_SNAT_EXHAUSTED,	/* every port to this backend is taken */
 	DROP_FRAGMENT,		/* came before the first of its datagram */

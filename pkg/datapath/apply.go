@@ -43,6 +43,10 @@ func (s *mapSet) apply(op plan.Op) error {
 		s.putService(o.ID, o.Service.String())
 	case plan.ClearService:
 		*s.services.at(o.ID) = headgateService{}
+	case plan.PutSourceRange:
+		return s.byName["source_ranges"].Put(encodeSourceRange(o.Range), uint32(1))
+	case plan.DeleteSourceRange:
+		return ignoreMissing(s.byName["source_ranges"].Delete(encodeSourceRange(o.Range)))
 	case plan.PutServiceCIDRs:
 		s.putServiceCIDRs(o.Prefixes)
 	case plan.PutFrontend:

@@ -62,6 +62,26 @@ func encodePrefix(p netip.Prefix) headgateServiceCidr {
 	return headgateServiceCidr{Addr: encodeAddr(p.Addr()), Mask: encodeAddr(netip.AddrFrom16(mask))}
 }
 
+// encodeSourceRange returns a source range as a key of a trie: the Service in
+// full, then a prefix of addresses.
+func encodeSourceRange(r plan.SourceRange) headgateSourceRange {
+	const serviceBits = 32
+	bits := r.Prefix.Bits()
+	if r.Prefix.Addr().Is4() {
+		bits += 96
+	}
+	return headgateSourceRange{Prefixlen: uint32(serviceBits + bits), Service: r.Service, Addr: encodeAddr(r.Prefix.Addr())}
+}
+
+func decodeSourceRange(r headgateSourceRange) plan.SourceRange {
+	const serviceBits = 32
+	addr, bits := decodeAddr(r.Addr), int(r.Prefixlen)-serviceBits
+	if addr.Is4() {
+		bits -= 96
+	}
+	return plan.SourceRange{Service: r.Service, Prefix: netip.PrefixFrom(addr, bits)}
+}
+
 // decodePrefix returns the prefix of an address and mask, false for none.
 func decodePrefix(c headgateServiceCidr) (netip.Prefix, bool) {
 	mask := rawBytes(c.Mask)
@@ -107,6 +127,9 @@ func encodeFrontend(f plan.Frontend) headgateFrontend {
 	if f.Internal.NoLocal {
 		flags |= headgateFrontendFlagFRONTEND_INTERNAL_NO_LOCAL
 	}
+	if f.Filtered {
+		flags |= headgateFrontendFlagFRONTEND_SOURCE_RANGES
+	}
 	if f.External.NoLocal {
 		flags |= headgateFrontendFlagFRONTEND_EXTERNAL_NO_LOCAL
 	}
@@ -128,6 +151,7 @@ func decodeFrontend(id uint32, f headgateFrontend) plan.Frontend {
 		Known:    decodeTable(f.Known),
 
 		AffinityTimeout: f.AffinityTimeoutS,
+		Filtered:        f.Flags&headgateFrontendFlagFRONTEND_SOURCE_RANGES != 0,
 	}
 	for kind, flag := range kindFlags {
 		if f.Flags&flag != 0 {

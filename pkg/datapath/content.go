@@ -16,6 +16,8 @@ func (s *mapSet) content() (plan.Content, error) {
 		Backends:  map[uint32]lb.AddrPort{},
 		Services:  map[uint32]plan.Service{},
 		Addresses: map[netip.Addr]plan.AddressKind{},
+
+		SourceRanges: map[plan.SourceRange]bool{},
 	}
 	for id := uint32(1); id < s.backends.len; id++ {
 		if b := s.backends.at(id); b.To.Port != 0 {
@@ -38,7 +40,20 @@ func (s *mapSet) content() (plan.Content, error) {
 			c.ServiceCIDRs = append(c.ServiceCIDRs, p)
 		}
 	}
+	if err := s.readSourceRanges(c.SourceRanges); err != nil {
+		return c, err
+	}
 	return c, s.readAddresses(c.Addresses)
+}
+
+func (s *mapSet) readSourceRanges(out map[plan.SourceRange]bool) error {
+	var key headgateSourceRange
+	var value uint32
+	entries := s.byName["source_ranges"].Iterate()
+	for entries.Next(&key, &value) {
+		out[decodeSourceRange(key)] = true
+	}
+	return entries.Err()
 }
 
 func (s *mapSet) readServices(out map[uint32]plan.Service) error {

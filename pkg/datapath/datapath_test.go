@@ -49,9 +49,12 @@ func someOps() []plan.Op {
 		plan.PutTable{Table: plan.Table{Offset: 15, Size: 3}, Backends: []uint32{1, 2, 1}},
 		plan.PutService{ID: 1, Service: plan.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: "web"}, Port: "http", Protocol: lb.TCP}},
 		plan.PutFrontend{Key: addrPort(9, 80), Value: plan.Frontend{ID: 1, Service: 1, Internal: plan.View{Table: plan.Table{Offset: 15, Size: 3}}, External: plan.View{NoLocal: true}}},
-		plan.PutFrontend{Key: v6, Value: plan.Frontend{ID: 2, Service: 1, Kind: lb.ExternalIP}},
+		plan.PutFrontend{Key: v6, Value: plan.Frontend{ID: 2, Service: 1, Kind: lb.ExternalIP, Filtered: true, AffinityTimeout: 10800, Known: plan.Table{Offset: 15, Size: 3}}},
 		plan.PutFrontend{Key: lb.AddrPort{Addr: netip.IPv4Unspecified(), Port: 30080, Protocol: lb.TCP}, Value: plan.Frontend{ID: 3, Service: 1, Kind: lb.NodePort}},
 		plan.PutAddress{Addr: netip.MustParseAddr("::1"), Kind: plan.LoopbackAddress},
+		plan.PutSourceRange{Range: plan.SourceRange{Service: 1, Prefix: netip.MustParsePrefix("10.0.0.0/9")}},
+		plan.PutSourceRange{Range: plan.SourceRange{Service: 1, Prefix: netip.MustParsePrefix("2001:db8::/33")}},
+		plan.PutServiceCIDRs{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/108")}},
 		plan.PutAddress{Addr: netip.MustParseAddr("10.0.0.9"), Kind: plan.ServiceAddress | plan.NodeAddress},
 	}
 }

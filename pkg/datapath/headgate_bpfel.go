@@ -75,7 +75,7 @@ type headgateCounters struct {
 	FlowMade        uint64
 	FlowPacket      uint64
 	FlowError       uint64
-	Drops           [8]uint64
+	Drops           [9]uint64
 }
 
 type headgateDevice struct {
@@ -91,11 +91,12 @@ const (
 	headgateDropReasonDROP_NO_LOCAL_ENDPOINT headgateDropReason = 1
 	headgateDropReasonDROP_NO_SERVICE_PORT   headgateDropReason = 2
 	headgateDropReasonDROP_NO_SERVICE        headgateDropReason = 3
-	headgateDropReasonDROP_NO_BACKEND        headgateDropReason = 4
-	headgateDropReasonDROP_SNAT_EXHAUSTED    headgateDropReason = 5
-	headgateDropReasonDROP_FRAGMENT          headgateDropReason = 6
-	headgateDropReasonDROP_PORT_SCTP         headgateDropReason = 7
-	headgateDropReasonDROP_REASONS           headgateDropReason = 8
+	headgateDropReasonDROP_SOURCE_RANGE      headgateDropReason = 4
+	headgateDropReasonDROP_NO_BACKEND        headgateDropReason = 5
+	headgateDropReasonDROP_SNAT_EXHAUSTED    headgateDropReason = 6
+	headgateDropReasonDROP_FRAGMENT          headgateDropReason = 7
+	headgateDropReasonDROP_PORT_SCTP         headgateDropReason = 8
+	headgateDropReasonDROP_REASONS           headgateDropReason = 9
 )
 
 type headgateFlow struct {
@@ -139,6 +140,7 @@ const (
 	headgateFrontendFlagFRONTEND_NODE_PORT         headgateFrontendFlag = 4
 	headgateFrontendFlagFRONTEND_LOAD_BALANCER     headgateFrontendFlag = 8
 	headgateFrontendFlagFRONTEND_EXTERNAL_IP       headgateFrontendFlag = 16
+	headgateFrontendFlagFRONTEND_SOURCE_RANGES     headgateFrontendFlag = 32
 )
 
 type headgateIpAddr struct {
@@ -170,7 +172,7 @@ type headgatePromiseSlot struct {
 type headgateService struct {
 	_     structs.HostLayout
 	Name  [200]int8
-	Drops [8]uint64
+	Drops [9]uint64
 }
 
 type headgateServiceCidr struct {
@@ -187,6 +189,13 @@ type headgateServiceCidrs struct {
 type headgateSlotChunk struct {
 	_       structs.HostLayout
 	Backend [16]uint32
+}
+
+type headgateSourceRange struct {
+	_         structs.HostLayout
+	Prefixlen uint32
+	Service   uint32
+	Addr      headgateIpAddr
 }
 
 type headgateStoredPromises struct {
@@ -232,6 +241,7 @@ const (
 	headgateMapServiceCidrs    = "service_cidrs"
 	headgateMapServices        = "services"
 	headgateMapSlots           = "slots"
+	headgateMapSourceRanges    = "source_ranges"
 	headgateMapStoredPromises  = "stored_promises"
 	headgateProgConnect4       = "connect4"
 	headgateProgConnect6       = "connect6"
@@ -330,6 +340,7 @@ type headgateMapSpecs struct {
 	ServiceCidrs   *ebpf.MapSpec `ebpf:"service_cidrs"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	Slots          *ebpf.MapSpec `ebpf:"slots"`
+	SourceRanges   *ebpf.MapSpec `ebpf:"source_ranges"`
 	StoredPromises *ebpf.MapSpec `ebpf:"stored_promises"`
 }
 
@@ -380,6 +391,7 @@ type headgateMaps struct {
 	ServiceCidrs   *ebpf.Map `ebpf:"service_cidrs"`
 	Services       *ebpf.Map `ebpf:"services"`
 	Slots          *ebpf.Map `ebpf:"slots"`
+	SourceRanges   *ebpf.Map `ebpf:"source_ranges"`
 	StoredPromises *ebpf.Map `ebpf:"stored_promises"`
 }
 
@@ -400,6 +412,7 @@ func (m *headgateMaps) Close() error {
 		m.ServiceCidrs,
 		m.Services,
 		m.Slots,
+		m.SourceRanges,
 		m.StoredPromises,
 	)
 }

@@ -51,6 +51,9 @@ func appendFrontends(to []Frontend, svc *Service, port ServicePort, clusterIP ne
 			AddrPort: at, Kind: kind, Port: port.Name, Internal: internal, External: external,
 			Known: s.known, AffinityTimeout: svc.AffinityTimeout,
 		})
+		if kind == LoadBalancerIP {
+			to[len(to)-1].SourceRanges = rangesOf(svc.SourceRanges, addr)
+		}
 	}
 	internal := s.view(svc.InternalPolicy)
 	add(ClusterIP, clusterIP, port.Port, internal, internal)
@@ -60,15 +63,24 @@ func appendFrontends(to []Frontend, svc *Service, port ServicePort, clusterIP ne
 		add(NodePort, unspecified(clusterIP), port.NodePort, here, elsewhere)
 	}
 	for _, ip := range svc.LoadBalancerIPs {
-		if len(svc.SourceRanges) > 0 {
-			break // nothing enforces them yet: the address stays the load balancer's
-		}
 		add(LoadBalancerIP, ip, port.Port, here, elsewhere)
 	}
 	for _, ip := range svc.ExternalIPs {
 		add(ExternalIP, ip, port.Port, here, elsewhere)
 	}
 	return to
+}
+
+// rangesOf returns the source ranges of the family of addr. Where a Service
+// has none of a family, everybody may use its addresses of that family.
+func rangesOf(ranges []netip.Prefix, addr netip.Addr) []netip.Prefix {
+	var out []netip.Prefix
+	for _, r := range ranges {
+		if sameFamily(r.Addr(), addr) {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // keptBackends returns the backends that established flows may keep: every endpoint

@@ -203,6 +203,9 @@ type Frontend struct {
 	// duplicates.
 	Known           []AddrPort
 	AffinityTimeout uint32 // seconds, 0: no session affinity
+	// SourceRanges are the clients that may use the frontend, sorted; nil is
+	// everybody.
+	SourceRanges []netip.Prefix
 }
 
 // View is the set of backends that a class of clients reaches.

@@ -22,6 +22,7 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 			return nil, err
 		}
 	}
+	p.adoptRanges(c.SourceRanges)
 	for a, kind := range c.Addresses {
 		if p.addresses[a] == nil {
 			p.addresses[a] = &address{}

@@ -20,6 +20,7 @@ type change struct {
 	puts    []Op // of backends, tables, names: bottom-up
 	ops     []Op
 	before  Sizes
+	ended   []Op     // what goes when no frontend uses it any more
 	newIDs  []uint32 // of frontends that were not there
 }
 
@@ -76,7 +77,9 @@ func (p *Planner) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, puts 
 		Known:    e.known.view(lb.View{}).Table,
 
 		AffinityTimeout: f.AffinityTimeout,
+		Filtered:        len(f.SourceRanges) > 0,
 	}
+	e.ranges = f.SourceRanges
 	return e
 }
 
@@ -115,6 +118,14 @@ func (c *change) overLimit() error {
 				Reason: fmt.Sprintf("the %s map is full: %d entries needed, limit %d", l.name, l.need, l.limit),
 				Remedy: fmt.Sprintf("raise --max-%s", l.name),
 			}
+		}
+	}
+	if n := c.rangesOver(); n > MaxSourceRanges {
+		return lb.Problem{
+			Object: "Service " + c.name.String(),
+			Field:  "spec.loadBalancerSourceRanges",
+			Reason: fmt.Sprintf("the source_ranges map is full: %d entries needed, limit %d", n, MaxSourceRanges),
+			Remedy: "join neighbouring ranges",
 		}
 	}
 	return nil
@@ -162,6 +173,7 @@ func (c *change) finish() {
 		p.deleted = false
 	}
 	c.ops = append(c.ops, c.puts...)
+	c.useRanges()
 	for _, t := range c.take {
 		c.place(t)
 	}
@@ -176,6 +188,7 @@ func (c *change) finish() {
 		owned = append(owned, t.key)
 	}
 	p.own(c.name, owned)
+	c.ops = append(c.ops, c.ended...)
 }
 
 // place puts a frontend in force, in place of what stood there.
@@ -200,6 +213,7 @@ func (c *change) place(t taken) {
 
 // release gives back what a frontend had that is no longer in force.
 func (c *change) release(key lb.AddrPort, e *entry) {
+	c.p.ranges.drop(e.value.Service, e.ranges, &c.ended)
 	if e.value.Kind == lb.ClusterIP {
 		c.p.countClusterIP(key.Addr, -1)
 	}
@@ -269,6 +283,7 @@ func (c *change) passOn(key lb.AddrPort) bool {
 	f := p.wanting[key][heir]
 	delete(p.wanting[key], heir)
 	e := p.newEntry(p.frontends[key].value.ID, heir, f, &c.ops)
+	p.ranges.use(e.value.Service, e.ranges, &c.ops)
 	c.place(taken{key, e})
 	p.own(heir, append(p.owned[heir], key))
 	return true

@@ -44,6 +44,9 @@ type Frontend struct {
 	Known    Table // every backend that the Service still has, see lb.Frontend
 	// AffinityTimeout is in seconds, 0 without session affinity.
 	AffinityTimeout uint32
+	// Filtered says that only clients in the source ranges of the Service
+	// port may use it.
+	Filtered bool
 }
 
 // tables returns every table that the frontend names, empty ones too.
@@ -90,9 +93,21 @@ type Content struct {
 	Backends  map[uint32]lb.AddrPort
 	Services  map[uint32]Service
 	Addresses map[netip.Addr]AddressKind
+	// SourceRanges are the clients of filtered frontends, by Service ID.
+	SourceRanges map[SourceRange]bool
 	// ServiceCIDRs are the prefixes of which every address is a Service's.
 	ServiceCIDRs []netip.Prefix
 }
+
+// SourceRange is a prefix of clients that may use the filtered frontends of a
+// Service port.
+type SourceRange struct {
+	Service uint32 // ID
+	Prefix  netip.Prefix
+}
+
+// String returns "service 1 10.0.0.0/8".
+func (r SourceRange) String() string { return fmt.Sprintf("service %d %s", r.Service, r.Prefix) }
 
 // Sizes counts entries, map by map: what is needed, or what there is room for.
 type Sizes struct {

@@ -19,6 +19,7 @@ type Model struct {
 	Services  map[uint32]Service
 	Addresses map[netip.Addr]AddressKind
 
+	SourceRanges map[SourceRange]bool
 	ServiceCIDRs []netip.Prefix
 }
 
@@ -38,6 +39,10 @@ func (m *Model) Apply(op Op) {
 		put(&m.Frontends, o.Key, o.Value)
 	case PutAddress:
 		put(&m.Addresses, o.Addr, o.Kind)
+	case PutSourceRange:
+		put(&m.SourceRanges, o.Range, true)
+	case DeleteSourceRange:
+		delete(m.SourceRanges, o.Range)
 	case PutServiceCIDRs:
 		m.ServiceCIDRs = o.Prefixes
 	case DeleteFrontend:
@@ -64,7 +69,7 @@ func (m *Model) Content() Content {
 	c := Content{
 		Frontends: maps.Clone(m.Frontends), Tables: map[Table][]uint32{},
 		Backends: maps.Clone(m.Backends), Services: maps.Clone(m.Services), Addresses: maps.Clone(m.Addresses),
-		ServiceCIDRs: slices.Clone(m.ServiceCIDRs),
+		SourceRanges: maps.Clone(m.SourceRanges), ServiceCIDRs: slices.Clone(m.ServiceCIDRs),
 	}
 	for _, f := range m.Frontends {
 		for _, t := range f.tables() {
@@ -115,6 +120,9 @@ func (c Content) String() string {
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(c.Addresses), netip.Addr.Compare) {
 		fmt.Fprintf(&b, "address %s %s\n", a, c.Addresses[a])
+	}
+	for _, r := range slices.SortedFunc(maps.Keys(c.SourceRanges), SourceRange.compare) {
+		fmt.Fprintf(&b, "source-range %s\n", r)
 	}
 	for _, p := range c.ServiceCIDRs {
 		fmt.Fprintf(&b, "service-cidr %s\n", p)

@@ -43,6 +43,10 @@ type (
 		Addr netip.Addr
 		Kind AddressKind
 	}
+	// PutSourceRange lets clients use filtered frontends.
+	PutSourceRange struct{ Range SourceRange }
+	// DeleteSourceRange no longer lets them.
+	DeleteSourceRange struct{ Range SourceRange }
 	// PutServiceCIDRs replaces the prefixes of which every address is a
 	// Service's, so that one which no Service has is refused.
 	PutServiceCIDRs struct{ Prefixes []netip.Prefix }
@@ -67,7 +71,9 @@ func (o PutService) String() string { return fmt.Sprintf("put service %d %s", o.
 func (o PutFrontend) String() string {
 	return fmt.Sprintf("put frontend %s %s", o.Key, o.Value)
 }
-func (o PutAddress) String() string { return fmt.Sprintf("put address %s %s", o.Addr, o.Kind) }
+func (o PutAddress) String() string        { return fmt.Sprintf("put address %s %s", o.Addr, o.Kind) }
+func (o PutSourceRange) String() string    { return "put source range " + o.Range.String() }
+func (o DeleteSourceRange) String() string { return "delete source range " + o.Range.String() }
 func (o PutServiceCIDRs) String() string {
 	return "put service cidrs " + strings.Trim(fmt.Sprint(o.Prefixes), "[]")
 }
@@ -86,6 +92,9 @@ func (f Frontend) String() string {
 	}
 	if f.AffinityTimeout > 0 {
 		s += fmt.Sprintf(" affinity %ds", f.AffinityTimeout)
+	}
+	if f.Filtered {
+		s += " filtered"
 	}
 	return s
 }

@@ -2,8 +2,10 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -272,9 +274,16 @@ func (w *world) view() lb.View {
 func (w *world) change() (lb.ServiceName, []lb.Frontend) {
 	name := lb.ServiceName{Namespace: "ns", Name: fmt.Sprint("s", w.IntN(8))}
 	var frontends []lb.Frontend
+	var ranges []netip.Prefix
+	for i := range w.IntN(3) {
+		ranges = append(ranges, netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, byte(w.IntN(3)), 0}), 24-i))
+	}
 	for i := range w.IntN(4) {
 		f := lb.Frontend{Kind: lb.FrontendKind(w.IntN(4)), Internal: w.view(), External: w.view(), Known: w.view().Backends, AffinityTimeout: uint32(w.IntN(2))}
 		f.AddrPort = lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 96, 0, byte(w.IntN(10))}), Port: uint16(80 + i), Protocol: lb.TCP}
+		if f.Kind == lb.LoadBalancerIP {
+			f.SourceRanges = ranges
+		}
 		frontends = append(frontends, f)
 	}
 	w.state[name] = frontends
@@ -287,6 +296,11 @@ func resolved(c Content) map[string]string {
 	for key, f := range c.Frontends {
 		s := c.Services[f.Service].String() + " " + f.Kind.String()
 		s += fmt.Sprint(" affinity=", f.AffinityTimeout)
+		for _, r := range slices.SortedFunc(maps.Keys(c.SourceRanges), SourceRange.compare) {
+			if f.Filtered && r.Service == f.Service {
+				s += " from " + r.Prefix.String()
+			}
+		}
 		for _, v := range []View{f.Internal, f.External, {Table: f.Known}} {
 			s += fmt.Sprint(" no-local=", v.NoLocal)
 			for _, id := range c.Tables[v.Table] {
@@ -404,6 +418,36 @@ put frontend 10.96.0.1:80/TCP id 1 kind ClusterIP service 1 internal 2+1 externa
 	if lost := l.TakeLosses(); len(lost) != 1 || lost[0].Backend != mustAddrPort(t, a) {
 		t.Errorf("losses of a deleted Service: %v", lost)
 	}
+}
+
+func TestSourceRangesAreThereBeforeAndGoAfterTheirFrontends(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	at := func(addr string, ranges ...string) lb.Frontend {
+		f := clusterIP(t, addr+":80/TCP")
+		f.Kind = lb.LoadBalancerIP
+		for _, r := range ranges {
+			f.SourceRanges = append(f.SourceRanges, netip.MustParsePrefix(r))
+		}
+		return f
+	}
+	l.set(t, web, at("203.0.113.1", "10.0.0.0/8", "192.0.2.7/32"), at("203.0.113.2", "10.0.0.0/8"))
+	wantOps(t, l.ops, `
+put service 1 default/web/TCP
+put source range service 1 10.0.0.0/8
+put source range service 1 192.0.2.7/32
+put frontend 203.0.113.1:80/TCP id 1 kind LoadBalancer service 1 internal none external none filtered
+put frontend 203.0.113.2:80/TCP id 2 kind LoadBalancer service 1 internal none external none filtered
+`)
+	l.set(t, web, at("203.0.113.1", "10.0.0.0/8"))
+	wantOps(t, l.ops, `
+delete frontend 203.0.113.2:80/TCP
+delete source range service 1 192.0.2.7/32
+`)
+	l.set(t, web, at("203.0.113.1"))
+	wantOps(t, l.ops, `
+put frontend 203.0.113.1:80/TCP id 1 kind LoadBalancer service 1 internal none external none
+delete source range service 1 10.0.0.0/8
+`)
 }
 
 func TestServiceCIDRsAreWrittenOnceAndInOrder(t *testing.T) {

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -28,6 +27,9 @@ type Planner struct {
 	deleted bool
 	losses  []Loss
 	cidrs   []netip.Prefix
+	ranges  sourceRanges
+	// strayRanges are in the maps though no frontend uses them.
+	strayRanges []DeleteSourceRange
 }
 
 // entry is a frontend in force.
@@ -38,6 +40,7 @@ type entry struct {
 	internal *tableRef
 	external *tableRef
 	known    *tableRef
+	ranges   []netip.Prefix // of the clients that may use it, nil for everybody
 }
 
 // Loss is a backend that a frontend no longer knows: whoever talks to it by
@@ -64,6 +67,7 @@ func New(limits Sizes) *Planner {
 		owned:     map[lb.ServiceName][]lb.AddrPort{},
 		wanting:   map[lb.AddrPort]map[lb.ServiceName]lb.Frontend{},
 		addresses: map[netip.Addr]*address{},
+		ranges:    sourceRanges{},
 	}
 }
 
@@ -147,7 +151,7 @@ func (p *Planner) SetServiceCIDRs(prefixes []netip.Prefix) ([]Op, error) {
 	for i := range prefixes {
 		prefixes[i] = prefixes[i].Masked()
 	}
-	slices.SortFunc(prefixes, func(a, b netip.Prefix) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })
+	slices.SortFunc(prefixes, comparePrefixes)
 	prefixes = slices.Compact(prefixes)
 	if len(prefixes) > MaxServiceCIDRs {
 		return nil, lb.Problem{
@@ -204,7 +208,7 @@ func (p *Planner) TakeLosses() []Loss {
 // Retired says how many frontend IDs, backends, tables and Service names wait
 // for a sweep.
 func (p *Planner) Retired() int {
-	return len(p.pool.retiredFrontends) + len(p.pool.retiredBackends) + len(p.pool.retiredTables) + len(p.pool.retiredServices)
+	return len(p.strayRanges) + len(p.pool.retiredFrontends) + len(p.pool.retiredBackends) + len(p.pool.retiredTables) + len(p.pool.retiredServices)
 }
 
 // Sweep ends what nothing names any more: after a grace period it is cleared,
@@ -214,7 +218,12 @@ func (p *Planner) Sweep() []Op {
 		return nil
 	}
 	p.deleted = false
-	return append([]Op{Grace{}}, p.pool.sweep()...)
+	ops := []Op{Grace{}}
+	for _, r := range p.strayRanges {
+		ops = append(ops, r)
+	}
+	p.strayRanges = nil
+	return append(ops, p.pool.sweep()...)
 }
 
 // sweep forgets everything retired and returns what clears it.

@@ -67,7 +67,7 @@ type placesCounters struct {
 	FlowMade        uint64
 	FlowPacket      uint64
 	FlowError       uint64
-	Drops           [8]uint64
+	Drops           [9]uint64
 }
 
 type placesDevice struct {
@@ -150,7 +150,7 @@ type placesPromiseSlot struct {
 type placesService struct {
 	_     structs.HostLayout
 	Name  [200]int8
-	Drops [8]uint64
+	Drops [9]uint64
 }
 
 type placesServiceCidrs struct {
@@ -165,6 +165,13 @@ type placesServiceCidrs struct {
 type placesSlotChunk struct {
 	_       structs.HostLayout
 	Backend [16]uint32
+}
+
+type placesSourceRange struct {
+	_         structs.HostLayout
+	Prefixlen uint32
+	Service   uint32
+	Addr      placesIpAddr
 }
 
 type placesStoredPromises struct {
@@ -206,6 +213,7 @@ const (
 	placesMapServiceCidrs    = "service_cidrs"
 	placesMapServices        = "services"
 	placesMapSlots           = "slots"
+	placesMapSourceRanges    = "source_ranges"
 	placesMapStoragePlace    = "storage_place"
 	placesMapStoredPromises  = "stored_promises"
 	placesProgConnectHash    = "connect_hash"
@@ -295,6 +303,7 @@ type placesMapSpecs struct {
 	ServiceCidrs   *ebpf.MapSpec `ebpf:"service_cidrs"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	Slots          *ebpf.MapSpec `ebpf:"slots"`
+	SourceRanges   *ebpf.MapSpec `ebpf:"source_ranges"`
 	StoragePlace   *ebpf.MapSpec `ebpf:"storage_place"`
 	StoredPromises *ebpf.MapSpec `ebpf:"stored_promises"`
 }
@@ -348,6 +357,7 @@ type placesMaps struct {
 	ServiceCidrs   *ebpf.Map `ebpf:"service_cidrs"`
 	Services       *ebpf.Map `ebpf:"services"`
 	Slots          *ebpf.Map `ebpf:"slots"`
+	SourceRanges   *ebpf.Map `ebpf:"source_ranges"`
 	StoragePlace   *ebpf.Map `ebpf:"storage_place"`
 	StoredPromises *ebpf.Map `ebpf:"stored_promises"`
 }
@@ -371,6 +381,7 @@ func (m *placesMaps) Close() error {
 		m.ServiceCidrs,
 		m.Services,
 		m.Slots,
+		m.SourceRanges,
 		m.StoragePlace,
 		m.StoredPromises,
 	)

@@ -49,7 +49,7 @@ func newAgent(e *env) *cobra.Command {
 		Long: `Watches the API server of a cluster, or with --manifests a directory of Kubernetes YAML
 or JSON (Service, EndpointSlice, Node), and keeps the kernel in line with it. What it has
 programmed goes on working when it ends; headgate cleanup removes it.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, e) },
 	}
 	o.addFlags(cmd.Flags())
@@ -179,7 +179,7 @@ func orDefault(s, otherwise string) string {
 func newLogger(level, format string) (*zap.Logger, error) {
 	l, err := zapcore.ParseLevel(level)
 	if err != nil {
-		return nil, fmt.Errorf("--log-level: %w", err)
+		return nil, fmt.Errorf("--log-level %q: write debug, info, warn or error", level)
 	}
 	cfg := zap.NewProductionConfig()
 	cfg.Sampling = nil
@@ -191,7 +191,7 @@ func newLogger(level, format string) (*zap.Logger, error) {
 	case "console":
 		cfg.Encoding = format
 	default:
-		return nil, fmt.Errorf("--log-format %q: console or json", format)
+		return nil, fmt.Errorf("--log-format %q: write console or json", format)
 	}
 	return cfg.Build()
 }

@@ -35,7 +35,7 @@ func Frontends(svc *Service, from []*Slice, node Node) []Frontend {
 		}
 	}
 	// Stable: of an address that is there twice, the first one found stays.
-	slices.SortStableFunc(all, func(a, b Frontend) int { return a.AddrPort.Compare(b.AddrPort) })
+	slices.SortStableFunc(all, func(a, b Frontend) int { return a.Compare(b.AddrPort) })
 	return slices.CompactFunc(all, func(a, b Frontend) bool { return a.AddrPort == b.AddrPort })
 }
 

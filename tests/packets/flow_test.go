@@ -13,6 +13,7 @@ var flowStories = []story{
 	{"Ports of the node itself are left to it", portsOfTheNodeItselfAreLeftToIt},
 	{"One client port reaches one backend by two frontends", oneClientPortReachesOneBackendByTwoFrontends},
 	{"Two clients with one port share a remote backend", twoClientsWithOnePortShareARemoteBackend},
+	{"More connections than ports reach a remote backend, once the old ones have ended", portsOfEndedFlowsAreUsedAgain},
 	{"A device gives its own address", aDeviceGivesItsOwnAddress},
 	{"Every address of the node answers on a NodePort", everyAddressOfTheNodeAnswersOnANodePort},
 	{"A ClusterIP answers clients outside", aClusterIPAnswersClientsOutside},
@@ -97,6 +98,48 @@ func twoClientsWithOnePortShareARemoteBackend(t *testing.T, c cast) {
 	for i, p := range clients {
 		a := left[i].answer("SA", nil)
 		c.becomes(t, "each answer goes to its client", in, tunnel, a, a.to(backend, p.src))
+	}
+}
+
+func portsOfEndedFlowsAreUsedAgain(t *testing.T, c cast) {
+	vip, backend := at(c.vip, 80), at(c.remote, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+	first := c.packet(at(c.client, 40000), vip, 0)
+	second := c.packet(at(c.other, 40000), vip, 0)
+	begin := func(p packet) packet {
+		c.becomes(t, "the packet goes to the backend", in, uplink, p, p.to(p.src, backend))
+		return c.comesOut(t, "and leaves from the device", out, tunnel, p.to(p.src, backend))
+	}
+	answer := func(p packet, flags string) {
+		a := p.answer(flags, nil)
+		c.becomes(t, "the answer comes back", in, tunnel, a, a.to(backend, at(c.client, 40000)))
+	}
+	for _, end := range []struct {
+		name  string
+		lives bool // if it is TCP
+		flags []string
+	}{{"nobody answered", false, nil}, {"it is open", true, []string{"SA", "A"}}, {"it is closed", false, []string{"SA", "A", "FA"}}, {"it was reset", false, []string{"SA", "RA"}}} {
+		c.forget(t)
+		one := begin(first)
+		for _, flags := range end.flags {
+			answer(one, flags)
+		}
+		if two := begin(second); two.src == one.src {
+			t.Fatalf("%s, not idle: both leave from %s", end.name, one.src)
+		}
+		c.forget(t)
+		one = begin(first)
+		for _, flags := range end.flags {
+			answer(one, flags)
+		}
+		c.age(t, 200)
+		two := begin(second)
+		if ended := c.protocol == lb.UDP || !end.lives; (two.src == one.src) != ended {
+			t.Fatalf("%s, idle: the one left from %s, the other leaves from %s", end.name, one.src, two.src)
+		}
+		if again := begin(first); again.src == two.src {
+			t.Fatalf("%s: the first is back, and both leave from %s", end.name, again.src)
+		}
 	}
 }
 

@@ -33,6 +33,8 @@ type modelFlow struct {
 	service   uint32
 	backend   uint32
 	idle      bool // so long that datagrams begin anew
+	seen      bool // a packet came after it was made
+	closing   bool // a packet said that it is the last
 }
 
 type fragmentKey struct {
@@ -73,7 +75,7 @@ func (m *model) judge(h hook, dev plan.Device, frame []byte, got result) error {
 	}
 	if f := m.find(frame, v); f != nil {
 		m.counts["flow_packet"]++
-		f.idle = false
+		f.note(frame, v)
 		return got.want(v.rewritten(frame, f.src, f.dst))
 	}
 	if v.later {

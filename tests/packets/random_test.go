@@ -157,7 +157,7 @@ func (w *world) both(h hook, device string, frame []byte) error {
 		v.hook = h
 		w.known = append(w.known, v.key)
 		if f := w.model.flows[v.key]; f != nil {
-			w.known = append(w.known, key{map[hook]hook{in: out, out: in}[h], f.dst, f.src, v.protocol}, key{out, f.src, f.dst, v.protocol})
+			w.known = append(w.known, f.otherWay(v.key), key{out, f.src, f.dst, v.protocol})
 		}
 	}
 	return nil

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
 	"github.com/headgate/headgate/pkg/datapath"
@@ -76,7 +75,8 @@ func newRig(tb testing.TB) *rig {
 		if r.programs[h], err = ebpf.LoadPinnedProgram(filepath.Join(r.root, "maps", string(h)), nil); err != nil {
 			tb.Fatal(err)
 		}
-		tb.Cleanup(func() { r.programs[h].Close() })
+		program := r.programs[h]
+		tb.Cleanup(func() { program.Close() })
 	}
 	for _, name := range []string{"conntrack", "fragments", "affinities"} {
 		if r.tables[name], err = ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", name), nil); err != nil {
@@ -86,6 +86,31 @@ func newRig(tb testing.TB) *rig {
 	}
 	r.counted = r.counters(tb)
 	return r
+}
+
+// narrow leaves only so many ports, a power of two, for flows to other nodes.
+func (r *rig) narrow(tb testing.TB, ports uint16) {
+	tb.Helper()
+	spec, err := ebpf.LoadCollectionSpec("../../pkg/datapath/headgate_bpfel.o")
+	must(tb, err)
+	must(tb, spec.Variables["snat_port_mask"].Set(ports-1))
+	shared := map[string]*ebpf.Map{}
+	for name := range spec.Maps {
+		m, err := ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", name), nil)
+		if err != nil {
+			continue // made by the loader
+		}
+		shared[name] = m
+		spec.Maps[name].MaxEntries = m.MaxEntries()
+		tb.Cleanup(func() { m.Close() })
+	}
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != string(in) && name != string(out) })
+	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
+	must(tb, err)
+	tb.Cleanup(c.Close)
+	for h := range r.programs {
+		r.programs[h] = c.Programs[string(h)]
+	}
 }
 
 // addDevices makes the devices and tells the datapath their addresses.
@@ -235,49 +260,4 @@ func fieldOffset(tb testing.TB, m *ebpf.Map, name string) uint32 {
 	}
 	tb.Fatalf("struct flow has no %s", name)
 	return 0
-}
-
-// counters returns every counter and every drop reason, those drops that are
-// told of a Service with its name.
-func (r *rig) counters(tb testing.TB) map[string]uint64 {
-	tb.Helper()
-	i, err := datapath.Inspect(r.root)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer i.Close()
-	status, err := i.Status()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	drops, err := i.Drops()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	all := maps.Clone(status.Counters)
-	for reason, n := range status.Drops {
-		all["drop "+reason] = n
-	}
-	for id, reasons := range drops {
-		for reason, n := range reasons {
-			all["drop "+reason+" of "+r.told.Services[id].Name] += n
-		}
-	}
-	return all
-}
-
-// wantCounts compares what was counted since the last call.
-func (r *rig) wantCounts(tb testing.TB, want map[string]uint64) {
-	tb.Helper()
-	now := r.counters(tb)
-	got := map[string]uint64{}
-	for name, n := range now {
-		if n != r.counted[name] {
-			got[name] = n - r.counted[name]
-		}
-	}
-	r.counted = now
-	if diff := cmp.Diff(want, got); diff != "" {
-		tb.Errorf("counted (-want +got):\n%s", diff)
-	}
 }

@@ -153,7 +153,7 @@ func ends(frame []byte) (src, dst netip.AddrPort, ok bool) {
 	if !ok {
 		return src, dst, false
 	}
-	return v.key.src, v.key.dst, true
+	return v.src, v.dst, true
 }
 
 func describe(p packet) string {

@@ -17,7 +17,7 @@ var flowStories = []story{
 	{"A device gives its own address", aDeviceGivesItsOwnAddress},
 	{"Every address of the node answers on a NodePort", everyAddressOfTheNodeAnswersOnANodePort},
 	{"A ClusterIP answers clients outside", aClusterIPAnswersClientsOutside},
-	{"What is no service is left alone", whatIsNoServiceIsLeftAlone},
+	{"What is no Service is left alone", whatIsNoServiceIsLeftAlone},
 	{"Time to live is the router's business", timeToLiveIsTheRoutersBusiness},
 }
 

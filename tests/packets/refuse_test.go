@@ -9,12 +9,12 @@ import (
 
 // refuseStories are told by TestPackets.
 var refuseStories = []story{
-	{"A service without endpoints refuses", aServiceWithoutEndpointsRefuses},
+	{"A Service without endpoints refuses", aServiceWithoutEndpointsRefuses},
 	{"A refused client reaches an endpoint that comes", aRefusedClientReachesAnEndpointThatComes},
 	{"A port that a ClusterIP does not serve is refused", aPortThatAClusterIPDoesNotServeIsRefused},
-	{"An address of no service is refused in the service CIDR", anAddressOfNoServiceIsRefusedInTheServiceCIDR},
-	{"Policy local keeps to the node", policyLocalKeepsToTheNode},
-	{"Policy local without local endpoint drops and counts", policyLocalWithoutLocalEndpointDropsAndCounts},
+	{"An address of no Service is refused in the Service CIDR", anAddressOfNoServiceIsRefusedInTheServiceCIDR},
+	{"Policy Local keeps to the node", policyLocalKeepsToTheNode},
+	{"Policy Local without local endpoint drops and counts", policyLocalWithoutLocalEndpointDropsAndCounts},
 	{"Datagrams move on from a backend that is gone", datagramsMoveOnFromABackendThatIsGone},
 	{"Datagrams end with their Service", datagramsEndWithTheirService},
 	{"An idle flow of datagrams is a new one", anIdleFlowOfDatagramsIsANewOne},

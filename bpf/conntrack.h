@@ -17,11 +17,14 @@
 
 #include "affinity.h"
 #include "nat.h"
+#include "ports.h"
 
 #define SNAT_TRIES 16
-#define TCP_FLAGS_OFF 13
-#define TCP_SYN 0x02
-#define TCP_ACK 0x10
+
+/* Idle seconds after which the port of a flow may be another's. */
+#define IDLE_CLOSED_S 1		/* closed by both, where ports are scarce */
+#define IDLE_ENDED_S 60		/* closed, or never answered */
+#define IDLE_ESTABLISHED_S 7440 /* RFC 5382: two hours and four minutes */
 
 /* Chooses a backend for a client elsewhere. */
 static __always_inline enum verdict
@@ -36,18 +39,15 @@ select_external(const struct frontend *f, const struct ip_addr *client,
 	return select_from(f, f->external, client, c);
 }
 
-/* Does the packet begin a connection? Datagrams may always begin one. */
-static __always_inline bool may_begin(struct __sk_buff *skb,
-				      const struct packet *pkt)
+/*
+ * Does the packet begin a connection? Datagrams may always begin one, but what
+ * has no ports of its own goes where the first of its datagram went.
+ */
+static __always_inline bool may_begin(const struct packet *pkt)
 {
-	__u8 flags;
-
-	if (pkt->l4_proto != IPPROTO_TCP)
-		return true;
 	return !pkt->fragment &&
-	       !bpf_skb_load_bytes(skb, pkt->l4_off + TCP_FLAGS_OFF, &flags,
-				   sizeof(flags)) &&
-	       (flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+	       (pkt->l4_proto != IPPROTO_TCP ||
+		(pkt->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN);
 }
 
 /*
@@ -55,14 +55,13 @@ static __always_inline bool may_begin(struct __sk_buff *skb,
  * itself; what may begin anew needs a backend that the Service still has, and
  * datagrams must not have paused for too long.
  */
-static __always_inline bool still_flows(struct __sk_buff *skb,
-					const struct packet *pkt,
+static __always_inline bool still_flows(const struct packet *pkt,
 					struct flow *flow, __u64 now)
 {
 	struct frontend *f;
 
 	if (!(flow->flags & (FLOW_TO_BACKEND | FLOW_REFUSED)) ||
-	    !may_begin(skb, pkt))
+	    !may_begin(pkt))
 		return true;
 	if (flow->flags & FLOW_REFUSED)
 		return false; /* there may be an endpoint by now */
@@ -75,37 +74,97 @@ static __always_inline bool still_flows(struct __sk_buff *skb,
 }
 
 /* The flow that a packet belongs to, or NULL. */
-static __always_inline struct flow *find_flow(struct __sk_buff *skb,
-					      const struct packet *pkt)
+static __always_inline struct flow *find_flow(const struct packet *pkt)
 {
 	struct flow *flow = bpf_map_lookup_elem(&conntrack, &pkt->tuple);
 	__u64 now = bpf_ktime_get_coarse_ns();
 
-	if (!flow || !still_flows(skb, pkt, flow, now))
+	if (!flow || !still_flows(pkt, flow, now))
 		return NULL;
 	flow->last_seen_ns = now;
+	flow->flags |= FLOW_SEEN;
+	if (pkt->tcp_flags & (TCP_FIN | TCP_RST))
+		flow->flags |= FLOW_CLOSING;
+	else if (pkt->tcp_flags & TCP_SYN)
+		flow->flags &= ~FLOW_CLOSING;
 	return flow;
 }
 
-/* Adds an entry, unless the tuple has another one already. */
-static __always_inline bool add_flow(const struct tuple *key,
-				     const struct flow *flow)
+/*
+ * Has a flow ended, of which both ways are given? A connection that is open may
+ * be silent for long; datagrams, what is closed and what nobody answered may not.
+ * Where ports are scarce, what both sides have closed makes room at once.
+ */
+static __always_inline bool has_ended(const struct flow *back,
+				      const struct flow *way, __u64 now,
+				      bool scarce)
 {
-	struct flow *old;
+	__u64 last = back->last_seen_ns, limit = IDLE_ESTABLISHED_S;
 
-	if (!bpf_map_update_elem(&conntrack, key, flow, BPF_NOEXIST))
-		return true;
-	old = bpf_map_lookup_elem(&conntrack, key);
-	return old && same_tuple(&old->to, &flow->to);
+	if ((__s64)(way->last_seen_ns - last) > 0)
+		last = way->last_seen_ns;
+	if (scarce && back->flags & way->flags & FLOW_CLOSING)
+		limit = IDLE_CLOSED_S;
+	else if ((back->flags | way->flags) & FLOW_CLOSING ||
+		 !(back->flags & FLOW_SEEN))
+		limit = IDLE_ENDED_S;
+	else if (back->to.protocol != IPPROTO_TCP)
+		limit = udp_flow_timeout_s;
+	return (__s64)(now - last) > (__s64)(limit * NSEC_PER_SEC);
+}
+
+/* The key of the way back of a packet that becomes *to. */
+static __always_inline struct tuple back_key(const struct tuple *to,
+					     enum hook hook)
+{
+	struct tuple key = reversed(to);
+
+	key.hook = hook;
+	return key;
+}
+
+/* One of the ports that the node's own sockets do not choose. */
+static __always_inline __be16 snat_port(__u32 number)
+{
+	return bpf_htons(snat_port_low + (number & snat_port_mask));
 }
 
 /* The search for a source port by which a way back is free. */
 struct port_search {
-	struct tuple key;
+	struct tuple *to;
 	const struct flow *back;
 	__u32 random;
+	__u8 hook; /* enum hook, of the way back */
+	bool scarce;
 	bool found;
 };
+
+/*
+ * Adds a way back, unless its key belongs to another flow that goes on. One
+ * that has ended loses both its ways.
+ */
+static __always_inline bool add_back(const struct port_search *s)
+{
+	struct tuple key = back_key(s->to, s->hook);
+	struct flow *old, *way;
+
+	if (!bpf_map_update_elem(&conntrack, &key, s->back, BPF_NOEXIST))
+		return true;
+	old = bpf_map_lookup_elem(&conntrack, &key);
+	if (!old)
+		return false;
+	if (same_tuple(&old->to, &s->back->to)) {
+		old->flags &= ~FLOW_CLOSING;
+		return true;
+	}
+	key = back_key(&old->to, s->hook == HOOK_IN ? HOOK_OUT : HOOK_IN);
+	way = bpf_map_lookup_elem(&conntrack, &key);
+	if (way && !has_ended(old, way, s->back->last_seen_ns, s->scarce))
+		return false;
+	bpf_map_delete_elem(&conntrack, &key);
+	key = back_key(s->to, s->hook);
+	return !bpf_map_update_elem(&conntrack, &key, s->back, BPF_ANY);
+}
 
 /* One try; 1 ends the search. A callback, so that it is verified once. */
 static long try_port(__u32 i, void *data)
@@ -113,28 +172,27 @@ static long try_port(__u32 i, void *data)
 	struct port_search *s = data;
 
 	if (i)
-		s->key.dst_port =
-			bpf_htons(snat_port_low +
-				  ((s->random + i * 0x9e37) & snat_port_mask));
-	s->found = add_flow(&s->key, s->back);
-	return s->found;
+		s->to->src_port = snat_port(s->random + i * 0x9e37);
+	s->scarce = i >= SNAT_TRIES / 2;
+	s->found = add_back(s);
+	return s->found || s->to->protocol == IPPROTO_SCTP;
 }
 
 /*
  * Adds the way back of a flow whose way there becomes *to. Where another flow
- * has that way back already, this one gets another source port.
+ * has that way back already, this one gets another source port; not with SCTP,
+ * whose checksum would have to be computed anew.
  */
 static __always_inline bool add_way_back(struct tuple *to, enum hook back_hook,
 					 const struct flow *back)
 {
 	struct port_search s = {
-		.key = reversed(to),
+		.to = to,
 		.back = back,
 		.random = bpf_get_prandom_u32(),
+		.hook = back_hook,
 	};
 
-	s.key.hook = back_hook;
 	bpf_loop(SNAT_TRIES, try_port, &s, 0);
-	to->src_port = s.key.dst_port;
 	return s.found;
 }

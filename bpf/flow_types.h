@@ -25,6 +25,7 @@ enum flow_flag {
 	FLOW_TO_BACKEND = 1 << 0, /* from the client, chosen by us */
 	FLOW_CLOSING = 1 << 1,	  /* FIN or RST was seen */
 	FLOW_REFUSED = 1 << 2,	  /* to a port that answers with a refusal */
+	FLOW_SEEN = 1 << 3,	  /* a packet came after it was made */
 };
 
 /* What a packet with a tuple becomes, in the conntrack map. */

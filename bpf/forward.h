@@ -7,7 +7,6 @@
 
 #include "config.h"
 #include "conntrack.h"
-#include "fragment.h"
 #include "frontend.h"
 
 /* The address of the device that has the family of a. */
@@ -63,6 +62,9 @@ to_backend(struct __sk_buff *skb, struct packet *pkt, const struct frontend *f)
 	v = select_from(f, f->external, &pkt->tuple.src, &choice);
 	if (v != VERDICT_CONTINUE)
 		return v;
+	if (pkt->l4_proto == IPPROTO_SCTP &&
+	    choice.backend->to.port != pkt->tuple.dst_port)
+		return refuse(DROP_PORT_SCTP, f->service);
 	way.to.dst = choice.backend->to.addr;
 	way.to.dst_port = choice.backend->to.port;
 	way.backend_id = choice.id;
@@ -72,7 +74,8 @@ to_backend(struct __sk_buff *skb, struct packet *pkt, const struct frontend *f)
 
 /*
  * A packet that nobody can take goes to port 0 of the node, on which nobody
- * ever listens: the kernel answers it as it should, and not too often.
+ * ever listens: the kernel answers it as it should, and not too often. SCTP,
+ * of which ports do not change, is dropped.
  */
 static __always_inline enum verdict to_nobody(struct __sk_buff *skb,
 					      struct packet *pkt)
@@ -83,7 +86,8 @@ static __always_inline enum verdict to_nobody(struct __sk_buff *skb,
 		.flags = FLOW_REFUSED,
 	};
 
-	if (!device_addr(skb, &pkt->tuple.dst, &way.to.dst))
+	if (pkt->l4_proto == IPPROTO_SCTP ||
+	    !device_addr(skb, &pkt->tuple.dst, &way.to.dst))
 		return VERDICT_REFUSE;
 	way.to.dst_port = 0;
 	return begin_flow(skb, pkt, &way, HOOK_OUT);
@@ -133,7 +137,8 @@ STEP int balance(struct __sk_buff *skb, struct packet *pkt)
 /*
  * A packet on its way out to a backend on another node gets the address of the
  * device, so that the answer comes back here. It is one of ours if the way back
- * of the client is known.
+ * of the client is known. The port is none that a socket of the node may have to
+ * the same backend.
  */
 STEP int from_device(struct __sk_buff *skb, struct packet *pkt)
 {
@@ -148,6 +153,8 @@ STEP int from_device(struct __sk_buff *skb, struct packet *pkt)
 	way.to = pkt->tuple;
 	if (!device_addr(skb, &pkt->tuple.src, &way.to.src))
 		return VERDICT_PASS;
+	if (pkt->l4_proto != IPPROTO_SCTP)
+		way.to.src_port = snat_port(bpf_ntohs(pkt->tuple.src_port));
 	way.last_seen_ns = bpf_ktime_get_coarse_ns();
 	return begin_flow(skb, pkt, &way, HOOK_IN);
 }
@@ -159,12 +166,14 @@ STEP int forward(struct __sk_buff *skb, struct packet *pkt)
 
 	if (!pkt || !has_ports(pkt->l4_proto) || !find_ports(skb, pkt))
 		return VERDICT_PASS;
-	flow = find_flow(skb, pkt);
+	flow = find_flow(pkt);
 	if (flow) {
 		count(flow_packet);
 		return rewrite(skb, pkt, &flow->to) ? VERDICT_CONTINUE :
 						      VERDICT_REFUSE;
 	}
+	if (pkt->fragment)
+		return VERDICT_PASS;
 	if (pkt->tuple.hook == HOOK_IN)
 		return balance(skb, pkt);
 	return from_device(skb, pkt);

@@ -3,6 +3,10 @@
  * ICMP errors carry the packet that failed. One rule translates them at every
  * hook: turned round, the inner packet is one of a flow; what the flow becomes,
  * turned round again, is the inner packet that the sender knows.
+ *
+ * On its way out an error comes from whom that packet was for, whoever on the
+ * way sent it: an address from inside would be dropped by the reverse-path
+ * filters of others.
  */
 #pragma once
 
@@ -79,7 +83,8 @@ STEP int translate_error(struct __sk_buff *skb, struct packet *outer)
 		return VERDICT_PASS;
 	inner_to = reversed(&flow->to);
 	outer_to.dst = flow->to.dst;
-	if (same_addr(&outer->tuple.src, &key.src))
+	if (outer->tuple.hook == HOOK_OUT ||
+	    same_addr(&outer->tuple.src, &key.src))
 		outer_to.src = flow->to.src;
 	ports.src = inner_to.src_port;
 	ports.dst = inner_to.dst_port;

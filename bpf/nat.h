@@ -96,7 +96,10 @@ static __always_inline bool fix_l4_csum(struct __sk_buff *skb,
 				    ports_word(to), flags | 4);
 }
 
-/* Gives a packet the tuple of another flow; false if it is cut short. */
+/*
+ * Gives a packet the tuple of another flow; false if it is cut short. The
+ * checksum of SCTP does not go over addresses, and its ports do not change.
+ */
 STEP bool rewrite(struct __sk_buff *skb, struct packet *pkt,
 		  const struct tuple *to)
 {
@@ -107,7 +110,7 @@ STEP bool rewrite(struct __sk_buff *skb, struct packet *pkt,
 	ports.src = to->src_port;
 	ports.dst = to->dst_port;
 	if (!pkt->fragment) {
-		if (!fix_l4_csum(skb, pkt, to))
+		if (pkt->l4_proto != IPPROTO_SCTP && !fix_l4_csum(skb, pkt, to))
 			return false;
 		if (bpf_skb_store_bytes(skb, pkt->l4_off, &ports, sizeof(ports),
 					0))

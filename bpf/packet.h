@@ -11,6 +11,7 @@
 #include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 
+#include "addr.h"
 #include "maps.h"
 
 #define IP4_FRAGMENT_OFFSET 0x1fff
@@ -26,6 +27,7 @@ struct packet {
 	bool more_fragments;
 	__be32 fragment_id;
 	__u8 l4_proto;
+	__u8 tcp_flags; /* TCP_SYN, …; 0 without a TCP header */
 	struct tuple tuple;
 };
 
@@ -47,12 +49,6 @@ static __always_inline bool same_tuple(const struct tuple *a,
 	return same_addr(&a->src, &b->src) && same_addr(&a->dst, &b->dst) &&
 	       a->src_port == b->src_port && a->dst_port == b->dst_port &&
 	       a->protocol == b->protocol;
-}
-
-static __always_inline bool has_ports(__u8 protocol)
-{
-	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP ||
-	       protocol == IPPROTO_SCTP;
 }
 
 static __always_inline struct ip_addr from_ip6(const struct in6_addr *a)
@@ -135,7 +131,8 @@ static long skip_ip6_extension(__u32 i, void *data)
 
 /*
  * Reads the IPv6 header at l3_off and those that follow it, up to the one that
- * has ports; false if there is none or too many.
+ * has ports; false if there is none or too many, or if an address looks like
+ * one of IPv4, which no network carries.
  */
 static __always_inline bool parse_ip6(struct __sk_buff *skb, struct packet *pkt,
 				      __u32 l3_off)
@@ -149,6 +146,8 @@ static __always_inline bool parse_ip6(struct __sk_buff *skb, struct packet *pkt,
 	pkt->l3_off = l3_off;
 	pkt->tuple.src = from_ip6(&ip.saddr);
 	pkt->tuple.dst = from_ip6(&ip.daddr);
+	if (is_ip4(&pkt->tuple.src) || is_ip4(&pkt->tuple.dst))
+		return false;
 	walk.off = l3_off + sizeof(ip);
 	walk.next = ip.nexthdr;
 	if (is_ip6_extension(walk.next))
@@ -159,19 +158,6 @@ static __always_inline bool parse_ip6(struct __sk_buff *skb, struct packet *pkt,
 	pkt->l4_proto = walk.next;
 	pkt->tuple.protocol = walk.next;
 	return walk.ok;
-}
-
-/* Reads the ports at l4_off, of a packet that has some. */
-static __always_inline bool parse_ports(struct __sk_buff *skb,
-					struct packet *pkt)
-{
-	struct ports ports;
-
-	if (bpf_skb_load_bytes(skb, pkt->l4_off, &ports, sizeof(ports)))
-		return false;
-	pkt->tuple.src_port = ports.src;
-	pkt->tuple.dst_port = ports.dst;
-	return true;
 }
 
 /*

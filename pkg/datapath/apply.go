@@ -52,7 +52,7 @@ func (s *mapSet) apply(op plan.Op) error {
 	case plan.PutFrontend:
 		return s.putFrontend(o)
 	case plan.DeleteFrontend:
-		return ignoreMissing(s.byName["frontend_ids"].Delete(encodeAddrPort(o.Key)))
+		return s.deleteFrontend(encodeAddrPort(o.Key))
 	case plan.PutAddress:
 		return s.byName["addresses"].Put(encodeAddr(o.Addr), encodeAddress(o.Kind))
 	case plan.DeleteAddress:
@@ -61,6 +61,17 @@ func (s *mapSet) apply(op plan.Op) error {
 		return errors.New("no such operation")
 	}
 	return nil
+}
+
+// deleteFrontend ends a frontend, and the flows that began by it: they hold as
+// long as it knows their backends.
+func (s *mapSet) deleteFrontend(key headgateAddrPort) error {
+	var id uint32
+	if err := s.byName["frontend_ids"].Lookup(key, &id); err != nil {
+		return ignoreMissing(err)
+	}
+	storeTable(&s.frontends.at(id).Known, headgateTable{})
+	return ignoreMissing(s.byName["frontend_ids"].Delete(key))
 }
 
 // ignoreMissing makes a deletion that was done before a success.

@@ -1,0 +1,179 @@
+package network
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// serve runs a server on a pod, which says its name and whom it talks to.
+//
+//	TCP  "who\n" → "name address\n"; "give N\n" → N bytes; "take N\n…" → "ok\n"
+//	UDP  anything → "name address " and the same again
+func (n *node) serve() {
+	n.tb.Helper()
+	name := fmt.Sprintf("pod-%d", n.number)
+	n.pod.do(func() error {
+		var config net.ListenConfig
+		config.SetMultipathTCP(false)
+		listener, err := config.Listen(context.Background(), "tcp", ":8080")
+		if err != nil {
+			return err
+		}
+		n.tb.Cleanup(func() { listener.Close() })
+		go accept(listener, name)
+		// One socket for each family, so that answers come from the address
+		// that was asked.
+		for _, network := range []string{"udp4", "udp6"} {
+			conn, err := config.ListenPacket(context.Background(), network, ":8080")
+			if err != nil {
+				return err
+			}
+			n.tb.Cleanup(func() { conn.Close() })
+			go answer(conn.(*net.UDPConn), name)
+		}
+		return nil
+	})
+}
+
+func accept(listener net.Listener, name string) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		go converse(conn, name)
+	}
+}
+
+func converse(conn net.Conn, name string) {
+	defer conn.Close()
+	from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	for r := bufio.NewReader(conn); ; {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return
+		}
+		var n int64
+		switch {
+		case strings.HasPrefix(line, "who"):
+			fmt.Fprintf(conn, "%s %s\n", name, from)
+		case scan(line, "give %d", &n):
+			_, _ = io.CopyN(conn, endless{}, n)
+		case scan(line, "take %d", &n):
+			_, _ = io.CopyN(io.Discard, r, n)
+			fmt.Fprintln(conn, "ok")
+		}
+	}
+}
+
+func scan(line, format string, n *int64) bool {
+	_, err := fmt.Sscanf(line, format, n)
+	return err == nil
+}
+
+// endless is bytes without end.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) { return len(b), nil }
+
+func answer(conn *net.UDPConn, name string) {
+	b := make([]byte, 65536)
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(b)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		text := fmt.Sprintf("%s %s ", name, from.Addr().Unmap())
+		_, _ = conn.WriteToUDPAddrPort(append([]byte(text), b[:n]...), from)
+	}
+}
+
+// dial connects from a machine.
+func (h *host) dial(network string, to netip.AddrPort) (conn net.Conn, err error) {
+	err = h.Do(func() error {
+		d := net.Dialer{Timeout: 3 * time.Second}
+		d.SetMultipathTCP(false)
+		conn, err = d.Dial(network, to.String())
+		return err
+	})
+	if err == nil {
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	}
+	return conn, err
+}
+
+// ask asks a server who it is and whom it sees, over a protocol.
+func (h *host) ask(protocol string, to netip.AddrPort) (string, error) {
+	conn, err := h.dial(protocol, to)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if protocol == "udp" {
+		return exchange(conn, "hello")
+	}
+	return who(conn)
+}
+
+func who(conn net.Conn) (string, error) {
+	if _, err := fmt.Fprintln(conn, "who"); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	return strings.TrimSpace(line), err
+}
+
+// exchange sends a datagram and returns what was put before it in the answer.
+// It tries again: a lost datagram is no fault.
+func exchange(conn net.Conn, payload string) (string, error) {
+	b := make([]byte, 65536)
+	var err error
+	for range 6 {
+		if _, err = conn.Write([]byte(payload)); err != nil {
+			continue
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+		var n int
+		if n, err = conn.Read(b); err != nil {
+			continue
+		}
+		said, whole := strings.CutSuffix(string(b[:n]), " "+payload)
+		if !whole {
+			return "", fmt.Errorf("%d bytes came back for %d", n, len(payload))
+		}
+		return said, nil
+	}
+	return "", err
+}
+
+// transfer moves so many bytes one way and then the other.
+func (h *host) transfer(to netip.AddrPort, size int64) error {
+	conn, err := h.dial("tcp", to)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "take %d\n", size)
+	if _, err := io.CopyN(conn, endless{}, size); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	r := bufio.NewReader(conn)
+	if _, err := r.ReadString('\n'); err != nil {
+		return fmt.Errorf("wait for the acknowledgement: %w", err)
+	}
+	fmt.Fprintf(conn, "give %d\n", size)
+	if n, err := io.CopyN(io.Discard, r, size); err != nil {
+		return fmt.Errorf("receive: %w after %d bytes", err, n)
+	}
+	return nil
+}

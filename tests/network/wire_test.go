@@ -1,0 +1,165 @@
+package network
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/traffic"
+)
+
+// host is a machine of the network.
+type host struct {
+	*traffic.Namespace
+	tb testing.TB
+}
+
+// newHost makes a machine that forwards, with strict reverse-path filters.
+func newHost(tb testing.TB, name string) *host {
+	tb.Helper()
+	ns, err := traffic.NewNamespace(traffic.RunName("hg-net") + "-" + name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	h := &host{ns, tb}
+	tb.Cleanup(func() {
+		if err := ns.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	h.do(func() error {
+		for path, value := range map[string]string{
+			"ipv4/ip_forward": "1", "ipv4/conf/all/rp_filter": "1", "ipv4/conf/default/rp_filter": "1",
+			"ipv6/conf/all/disable_ipv6": "0", "ipv6/conf/default/disable_ipv6": "0",
+			"ipv6/conf/all/forwarding": "1", "ipv6/conf/default/forwarding": "1",
+		} {
+			if err := os.WriteFile(filepath.Join("/proc/sys/net", path), []byte(value), 0); err != nil {
+				return err
+			}
+		}
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(lo)
+	})
+	return h
+}
+
+func (h *host) do(f func() error) {
+	h.tb.Helper()
+	if err := h.Do(f); err != nil {
+		h.tb.Fatalf("%s: %v", h.Name(), err)
+	}
+}
+
+// plug connects two machines by devices of these names.
+func plug(a *host, deviceA string, b *host, deviceB string, mtu int) {
+	a.tb.Helper()
+	peer, err := os.Open(b.Path())
+	if err != nil {
+		a.tb.Fatal(err)
+	}
+	defer peer.Close()
+	a.do(func() error {
+		return netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: deviceA, MTU: mtu},
+			PeerName:  deviceB, PeerMTU: uint32(mtu), PeerNamespace: netlink.NsFd(int(peer.Fd())),
+		})
+	})
+	for h, device := range map[*host]string{a: deviceA, b: deviceB} {
+		h.up(device)
+	}
+}
+
+func (h *host) up(device string) {
+	h.tb.Helper()
+	h.do(func() error {
+		l, err := netlink.LinkByName(device)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(l)
+	})
+}
+
+// address gives a device addresses, each with the prefix of its network.
+func (h *host) address(device string, prefixes ...string) {
+	h.tb.Helper()
+	h.do(func() error {
+		l, err := netlink.LinkByName(device)
+		if err != nil {
+			return err
+		}
+		for _, p := range prefixes {
+			if err := netlink.AddrAdd(l, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix(p)), Flags: unix.IFA_F_NODAD}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// route sends what is for a prefix to a gateway.
+func (h *host) route(prefix, gateway string) {
+	h.tb.Helper()
+	h.do(func() error {
+		p := netip.MustParsePrefix(prefix)
+		return netlink.RouteReplace(&netlink.Route{Dst: ipNet(p), Gw: net.ParseIP(gateway)})
+	})
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// bridge makes a bridge of devices.
+func (h *host) bridge(name string, devices ...string) {
+	h.tb.Helper()
+	h.do(func() error {
+		b := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
+		if err := netlink.LinkAdd(b); err != nil {
+			return err
+		}
+		for _, d := range devices {
+			l, err := netlink.LinkByName(d)
+			if err != nil {
+				return err
+			}
+			if err := netlink.LinkSetMaster(l, b); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	h.up(name)
+}
+
+// vxlan makes a tunnel to one other node.
+func (h *host) vxlan(name, own, other string) {
+	h.tb.Helper()
+	h.do(func() error {
+		eth0, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkAdd(&netlink.Vxlan{
+			LinkAttrs: netlink.LinkAttrs{Name: name, MTU: 1450}, VxlanId: 7, Port: 4789, VtepDevIndex: eth0.Attrs().Index,
+			SrcAddr: net.ParseIP(own), Group: net.ParseIP(other),
+		})
+	})
+	h.up(name)
+}
+
+func removeLink(name string) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkDel(l)
+}

@@ -1,0 +1,55 @@
+package packets
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/pkg/datapath"
+)
+
+// counters returns every counter and every drop reason, those drops that are
+// told of a Service with its name.
+func (r *rig) counters(tb testing.TB) map[string]uint64 {
+	tb.Helper()
+	i, err := datapath.Inspect(r.root)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer i.Close()
+	status, err := i.Status()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	drops, err := i.Drops()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	all := maps.Clone(status.Counters)
+	for reason, n := range status.Drops {
+		all["drop "+reason] = n
+	}
+	for id, reasons := range drops {
+		for reason, n := range reasons {
+			all["drop "+reason+" of "+r.told.Services[id].Name] += n
+		}
+	}
+	return all
+}
+
+// wantCounts compares what was counted since the last call.
+func (r *rig) wantCounts(tb testing.TB, want map[string]uint64) {
+	tb.Helper()
+	now := r.counters(tb)
+	got := map[string]uint64{}
+	for name, n := range now {
+		if n != r.counted[name] {
+			got[name] = n - r.counted[name]
+		}
+	}
+	r.counted = now
+	if diff := cmp.Diff(want, got); diff != "" {
+		tb.Errorf("counted (-want +got):\n%s", diff)
+	}
+}

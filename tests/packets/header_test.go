@@ -1,0 +1,186 @@
+package packets
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// headerStories are told by TestPackets.
+var headerStories = []story{
+	{"IPv4 options stay where they are", ipv4OptionsStay},
+	{"IPv6 extension headers stay where they are", extensionHeadersStay},
+	{"More extension headers than anybody sends are left alone", tooManyExtensionHeaders},
+	{"A UDP datagram without a checksum stays without", noChecksumStays},
+	{"A UDP checksum never becomes none", checksumNeverBecomesNone},
+	{"A wrong checksum stays wrong", wrongChecksumStays},
+	{"A packet that is cut short is never half rewritten", cutShort},
+	{"A frame of another kind is left alone", otherFrames},
+	{"SCTP goes to the same port, and to no other", sctp},
+}
+
+// throughLocal begins a flow to the local backend and takes a packet of it both
+// ways.
+func (c cast) throughLocal(t *testing.T, p packet) {
+	t.Helper()
+	backend := at(c.local, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
+	c.becomes(t, "the first packet", in, uplink, p, p.to(p.src, backend))
+	c.becomes(t, "a later one", in, uplink, p.with("A"), p.with("A").to(p.src, backend))
+	a := p.to(p.src, backend).answer("SA", []byte("answer"))
+	c.becomes(t, "the answer", out, uplink, a, a.to(at(c.vip, 80), p.src))
+}
+
+func ipv4OptionsStay(t *testing.T, c cast) {
+	if !c.client.Is4() {
+		return
+	}
+	for words := 1; words <= 10; words++ {
+		c.forget(t)
+		p := c.packet(at(c.client, 40000), at(c.vip, 80), 7)
+		p.options = bytes.Repeat([]byte{1}, 4*words) // no operation
+		c.throughLocal(t, p)
+	}
+}
+
+// Some extension headers, the longer ones padded (RFC 8200, 4.2).
+var (
+	hopByHop    = header{layers.IPProtocolIPv6HopByHop, []byte{0, 0, 1, 4, 0, 0, 0, 0}}
+	destination = header{layers.IPProtocolIPv6Destination, []byte{0, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}
+	routing     = header{layers.IPProtocolIPv6Routing, append([]byte{0, 2, 4, 0}, make([]byte, 20)...)}
+	// authentication counts its length in other units than the rest.
+	authentication = header{layers.IPProtocolAH, append([]byte{0, 4}, make([]byte, 22)...)}
+)
+
+func extensionHeadersStay(t *testing.T, c cast) {
+	if c.client.Is4() {
+		return
+	}
+	for _, headers := range [][]header{
+		{hopByHop}, {destination}, {routing}, {authentication},
+		{hopByHop, destination}, {hopByHop, routing, destination}, {hopByHop, destination, routing, authentication, destination},
+	} {
+		c.forget(t)
+		p := c.packet(at(c.client, 40000), at(c.vip, 80), 7)
+		p.headers = headers
+		c.throughLocal(t, p)
+	}
+}
+
+func tooManyExtensionHeaders(t *testing.T, c cast) {
+	if c.client.Is4() {
+		return
+	}
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.local, 8080)))
+	for n := tooManyHeaders; n < 20; n++ {
+		p := c.packet(at(c.client, 40000), at(c.vip, 80), 7)
+		for range n {
+			p.headers = append(p.headers, destination)
+		}
+		c.untouched(t, "in", in, uplink, p)
+		c.untouched(t, "out", out, uplink, p)
+	}
+}
+
+func noChecksumStays(t *testing.T, c cast) {
+	if c.protocol == lb.UDP && c.client.Is4() {
+		p := c.packet(at(c.client, 40000), at(c.vip, 80), 7)
+		p.noChecksum = true
+		c.throughLocal(t, p)
+	}
+}
+
+// checksumNeverBecomesNone tries all values of two bytes of payload, of which
+// one makes the sum of the rewritten datagram zero, which goes as all ones
+// (RFC 768).
+func checksumNeverBecomesNone(t *testing.T, c cast) {
+	if c.protocol != lb.UDP {
+		return
+	}
+	backend := at(c.local, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
+	p := c.packet(at(c.client, 40000), at(c.vip, 80), 2)
+	c.becomes(t, "the first packet", in, uplink, p, p.to(p.src, backend))
+	want := p.to(p.src, backend)
+	sum := sum16(want.transport(t)[6:8], p.payload)
+	ones := 0
+	for _, payload := range []uint16{^sum - 1, ^sum, ^sum + 1, sum - 1, sum, sum + 1, 0, 0xffff} {
+		p.payload = []byte{byte(payload >> 8), byte(payload)}
+		want.payload = p.payload
+		if bytes.Equal(want.transport(t)[6:8], []byte{0xff, 0xff}) {
+			ones++
+		}
+		c.becomes(t, "a later one", in, uplink, p, want)
+	}
+	if ones == 0 {
+		t.Error("no packet has a sum of zero: nothing is tested")
+	}
+}
+
+func wrongChecksumStays(t *testing.T, c cast) {
+	backend := at(c.local, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
+	p := c.packet(at(c.client, 40000), at(c.vip, 80), 20)
+	frame, want := p.frame(t), p.to(p.src, backend).frame(t)
+	frame[len(frame)-1]++
+	want[len(want)-1]++
+	c.framesBecome(t, "a packet that was damaged on its way", in, uplink, frame, want)
+}
+
+// cutShort begins after the IP header: shorter frames the kernel takes for no
+// packets.
+func cutShort(t *testing.T, c cast) {
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.local, 8080)))
+	p := c.packet(at(c.client, 40000), at(c.vip, 80), 0)
+	frame := p.frame(t)
+	for size := len(frame) - len(p.transport(t)); size < len(frame); size++ {
+		c.framesBecome(t, "a packet that is cut short", in, uplink, frame[:size], frame[:size])
+		c.framesBecome(t, "on its way out", out, uplink, frame[:size], frame[:size])
+	}
+	c.wantCounts(t, map[string]uint64{})
+	if n := c.flows(t); n > 0 {
+		t.Errorf("%d tuples are kept", n)
+	}
+}
+
+// otherFrames has a VLAN tag in the frame, as no driver leaves it: the kernel
+// takes the tag out before the programs see a packet.
+func otherFrames(t *testing.T, c cast) {
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.local, 8080)))
+	p := c.packet(at(c.client, 40000), at(c.vip, 80), 10)
+	for _, kind := range [][]byte{{0x81, 0, 0, 5}, {0x88, 0xa8, 0, 5}, {0x88, 0x47}, {0x08, 0x06}} {
+		frame := append(p.ethernet()[:12:12], kind...)
+		frame = append(append(frame, p.ethernet()[12:]...), p.datagram(t)...)
+		c.framesBecome(t, "in", in, uplink, frame, frame)
+		c.framesBecome(t, "out", out, uplink, frame, frame)
+	}
+}
+
+// sctp keeps its checksum, which goes neither over addresses nor, here, over
+// other ports.
+func sctp(t *testing.T, c cast) {
+	c.protocol = lb.SCTP
+	same, other := at(c.local, 80), at(c.local, 8080)
+	c.set(t, "same", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), same))
+	p := c.packet(at(c.client, 40000), at(c.vip, 80), 40)
+	c.becomes(t, "the first packet", in, uplink, p, p.to(p.src, same))
+	c.becomes(t, "a later one", in, uplink, p, p.to(p.src, same))
+	a := p.to(p.src, same).answer("", nil)
+	c.becomes(t, "the answer", out, uplink, a, a.to(at(c.vip, 80), p.src))
+	c.set(t, "other", c.frontend(lb.LoadBalancerIP, at(c.vip2, 80), other))
+	c.set(t, "empty", c.frontend(lb.LoadBalancerIP, at(c.vip2, 81)))
+	c.set(t, "double", c.frontend(lb.ClusterIP, at(c.cluster, 80), same))
+	for name, q := range map[string]netip.AddrPort{
+		"another port": at(c.vip2, 80), "no endpoint": at(c.vip2, 81), "a taken way back": at(c.cluster, 80),
+	} {
+		c.refused(t, name, in, uplink, c.packet(p.src, q, 40))
+	}
+	c.wantCounts(t, map[string]uint64{
+		"flow_made": 1, "flow_packet": 2, "drop port_sctp": 1, "drop port_sctp of other": 1,
+		"drop no_endpoint": 1, "drop no_endpoint of empty": 1, "drop snat_exhausted": 1, "drop snat_exhausted of double": 1,
+	})
+}

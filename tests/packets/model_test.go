@@ -1,0 +1,278 @@
+package packets
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// The ports that flows get where their own cannot be used.
+const snatLow, snatHigh = 16384, 32767
+
+// model is the datapath as it should be, in Go: what Services there are, what
+// flows, and what becomes of a frame. Where the datapath may choose, the model
+// says whether the choice was one of those it has.
+type model struct {
+	told       *plan.Model
+	flows      map[key]*modelFlow
+	fragments  map[fragmentKey][2]uint16
+	affinities map[affinityKey]uint32
+	counts     map[string]uint64
+}
+
+// modelFlow is what packets with a key become.
+type modelFlow struct {
+	src, dst  netip.AddrPort
+	toBackend bool
+	refused   bool // sent to where nobody listens
+	frontend  uint32
+	service   uint32
+	backend   uint32
+	idle      bool // so long that datagrams begin anew
+	seen      bool // a packet came after it was made
+	closing   bool // a packet said that it is the last
+}
+
+type fragmentKey struct {
+	hook     hook
+	src, dst netip.Addr
+	id       uint32
+	protocol lb.Protocol
+}
+
+type affinityKey struct {
+	client  netip.Addr
+	service uint32
+}
+
+func newModel(told *plan.Model) *model {
+	return &model{told: told, flows: map[key]*modelFlow{}, fragments: map[fragmentKey][2]uint16{}, affinities: map[affinityKey]uint32{}, counts: map[string]uint64{}}
+}
+
+// result is what a program did.
+type result struct {
+	verdict uint32
+	frame   []byte
+}
+
+// judge says what is wrong with what a program made of a frame, and takes note
+// of the choices that it made.
+func (m *model) judge(h hook, dev plan.Device, frame []byte, got result) error {
+	v, ok := parseIP(frame, ethernetLen, etherType(frame))
+	v.hook = h
+	if !ok {
+		return got.want(frame)
+	}
+	if v.isError(frame) {
+		return got.want(m.translateError(frame, v))
+	}
+	if v, ok = m.ports(frame, v); !ok {
+		return got.want(frame)
+	}
+	if f := m.find(frame, v); f != nil {
+		m.counts["flow_packet"]++
+		f.note(frame, v)
+		return got.want(v.rewritten(frame, f.src, f.dst))
+	}
+	if v.later {
+		return got.want(frame)
+	}
+	if h == in {
+		return m.balance(frame, v, dev, got)
+	}
+	return m.fromDevice(frame, v, dev, got)
+}
+
+// want says how what was done differs from passing a frame.
+func (r result) want(frame []byte) error {
+	if r.verdict != pass || !bytes.Equal(r.frame, frame) {
+		return fmt.Errorf("verdict %d, frame %s\nwant verdict %d, frame %s", r.verdict, dump(r.frame), pass, dump(frame))
+	}
+	return nil
+}
+
+func (r result) wantDrop(why string) error {
+	if r.verdict != drop {
+		return fmt.Errorf("verdict %d, want a drop: %s", r.verdict, why)
+	}
+	return nil
+}
+
+// ports reads the ports of a packet, or finds them if it is a fragment; false
+// if it has none.
+func (m *model) ports(frame []byte, v view) (view, bool) {
+	if !v.hasPorts() || !v.later && len(frame) < v.l4+minimum[v.protocol] {
+		return v, false
+	}
+	k := fragmentKey{v.hook, v.src.Addr(), v.dst.Addr(), v.fragmentID, v.protocol}
+	if v.later {
+		p, known := m.fragments[k]
+		v.src, v.dst = at(v.src.Addr(), p[0]), at(v.dst.Addr(), p[1])
+		return v, known
+	}
+	v = v.withPorts(frame)
+	if v.more {
+		m.fragments[k] = [2]uint16{v.src.Port(), v.dst.Port()}
+	}
+	return v, true
+}
+
+// mayBegin says whether a packet can be the first of a connection.
+func mayBegin(frame []byte, v view) bool {
+	const syn, ack = 0x02, 0x10
+	return !v.later && (v.protocol != lb.TCP || frame[v.l4+13]&(syn|ack) == syn)
+}
+
+// find returns the flow of a packet, if that still holds for it.
+func (m *model) find(frame []byte, v view) *modelFlow {
+	f := m.flows[v.key]
+	if f == nil || !f.toBackend && !f.refused || !mayBegin(frame, v) {
+		return f
+	}
+	if f.refused || v.protocol != lb.TCP && f.idle {
+		return nil
+	}
+	for _, frontend := range m.told.Frontends {
+		if frontend.ID == f.frontend && frontend.Service == f.service && slices.Contains(m.table(frontend.Known), f.backend) {
+			return f
+		}
+	}
+	return nil
+}
+
+func (m *model) table(t plan.Table) []uint32 { return m.told.Slots[t.Offset : t.Offset+t.Size] }
+
+// balance judges what was done with a packet that may be for a frontend.
+func (m *model) balance(frame []byte, v view, dev plan.Device, got result) error {
+	f, reason := m.frontend(v)
+	switch {
+	case reason != "":
+		m.counts["drop "+reason]++
+		return m.refusal(frame, v, dev, got)
+	case f == nil:
+		return got.want(frame)
+	case f.External.Table.Size == 0 && f.External.NoLocal:
+		m.counts["drop no_local_endpoint"]++
+		return got.wantDrop("no local endpoint")
+	case f.External.Table.Size == 0:
+		m.counts["drop no_endpoint"]++
+		return m.refusal(frame, v, dev, got)
+	}
+	return m.toBackend(frame, v, f, got)
+}
+
+// frontend returns what a packet is for, or why it is refused.
+func (m *model) frontend(v view) (f *plan.Frontend, refused string) {
+	look := func(a netip.Addr) *plan.Frontend {
+		if f, ok := m.told.Frontends[lb.AddrPort{Addr: a, Port: v.dst.Port(), Protocol: v.protocol}]; ok {
+			return &f
+		}
+		return nil
+	}
+	to := v.dst.Addr().Unmap()
+	if f = look(to); f != nil {
+		return f, ""
+	}
+	kind := m.told.Addresses[to]
+	if kind&plan.NodeAddress != 0 {
+		if f = look(unspecified(to)); f != nil {
+			return f, ""
+		}
+	}
+	inCIDR := slices.ContainsFunc(m.told.ServiceCIDRs, func(p netip.Prefix) bool { return p.Contains(to) })
+	switch {
+	case kind&plan.ServiceAddress != 0:
+		return nil, "no_service_port"
+	case kind == 0 && inCIDR:
+		return nil, "no_service"
+	}
+	return nil, ""
+}
+
+// toBackend judges the choice of a backend.
+func (m *model) toBackend(frame []byte, v view, f *plan.Frontend, got result) error {
+	allowed := m.table(f.External.Table)
+	sticky := affinityKey{v.src.Addr(), f.Service}
+	if had, ok := m.affinities[sticky]; ok && f.AffinityTimeout > 0 && slices.Contains(allowed, had) {
+		m.counts["affinity"]++
+		allowed = []uint32{had}
+	}
+	if v.protocol == lb.SCTP {
+		return m.toBackendSCTP(frame, v, f, allowed, got)
+	}
+	src, dst, err := got.ends(frame, v)
+	if err != nil {
+		return err
+	}
+	for _, id := range allowed {
+		if b := m.told.Backends[id]; at(b.Addr, b.Port) != dst {
+			continue
+		}
+		if f.AffinityTimeout > 0 {
+			m.affinities[sticky] = id
+		}
+		return m.begin(v, src, dst, v.src.Port(), &modelFlow{toBackend: true, frontend: f.ID, service: f.Service, backend: id})
+	}
+	return fmt.Errorf("%s is none of the backends %v", dst, allowed)
+}
+
+// toBackendSCTP is for Services whose backends all have the same port.
+func (m *model) toBackendSCTP(frame []byte, v view, f *plan.Frontend, allowed []uint32, got result) error {
+	if f.AffinityTimeout > 0 || len(allowed) != 1 {
+		return fmt.Errorf("the model knows SCTP to a single backend only")
+	}
+	b := m.told.Backends[allowed[0]]
+	if b.Port != v.dst.Port() {
+		m.counts["drop port_sctp"]++
+		return got.wantDrop("SCTP to another port")
+	}
+	if !m.isFree(key{out, at(b.Addr, b.Port), v.src, v.protocol}, v.key) {
+		m.counts["drop snat_exhausted"]++
+		return got.wantDrop("SCTP by another port")
+	}
+	if err := got.want(v.rewritten(frame, v.src, at(b.Addr, b.Port))); err != nil {
+		return err
+	}
+	return m.begin(v, v.src, at(b.Addr, b.Port), v.src.Port(), &modelFlow{toBackend: true, frontend: f.ID, service: f.Service, backend: allowed[0]})
+}
+
+// refusal judges a packet that nobody takes.
+func (m *model) refusal(frame []byte, v view, dev plan.Device, got result) error {
+	if v.protocol == lb.SCTP {
+		return got.wantDrop("SCTP that nobody takes")
+	}
+	src, dst, err := got.ends(frame, v)
+	if err != nil {
+		return err
+	}
+	if want := at(own(dev, v), 0); dst != want {
+		return fmt.Errorf("refused by %s, want %s", dst, want)
+	}
+	return m.begin(v, src, dst, v.src.Port(), &modelFlow{refused: true})
+}
+
+// fromDevice judges a packet on its way out that has no flow yet.
+func (m *model) fromDevice(frame []byte, v view, dev plan.Device, got result) error {
+	if m.flows[v.reversed(out)] == nil {
+		return got.want(frame)
+	}
+	from, first := own(dev, v), v.src.Port()
+	if v.protocol != lb.SCTP {
+		first = snatLow + first%(snatHigh-snatLow+1)
+	} else if !m.isFree(key{in, v.dst, at(from, first), v.protocol}, v.key) {
+		m.counts["drop snat_exhausted"]++
+		return got.wantDrop("SCTP by another port")
+	}
+	src, dst, err := got.ends(frame, v)
+	if err != nil {
+		return err
+	}
+	if src.Addr() != from || dst != v.dst {
+		return fmt.Errorf("it leaves as %s → %s, want %s → %s", src, dst, from, v.dst)
+	}
+	return m.begin(v, src, dst, first, &modelFlow{})
+}

@@ -1,0 +1,298 @@
+package packets
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// world is a datapath and its model, with Services that change and packets
+// that come, all by chance.
+type world struct {
+	*rig
+	*rand.Rand
+	model *model
+	known []key // of flows, some of them forgotten
+}
+
+func newWorld(tb testing.TB, r *rig, seed uint64) *world {
+	tb.Helper()
+	r.forget(tb)
+	r.counted = r.counters(tb)
+	w := &world{rig: r, Rand: rand.New(rand.NewPCG(seed, seed)), model: newModel(&r.told)}
+	for range 8 {
+		w.changeService(tb)
+	}
+	return w
+}
+
+func pick[T any](w *world, from ...T) T { return from[w.IntN(len(from))] }
+
+// TestRandomPackets gives random packets to the programs and to the model.
+// HEADGATE_PACKETS says how many, HEADGATE_SEED where to begin. What
+// the datapath chooses is not from the seed, so that the same one may go
+// another way.
+func TestRandomPackets(t *testing.T) {
+	const each = 2500 // in each world: neither a map nor the ports run full
+	r := newRig(t)
+	total := map[string]uint64{}
+	seed := number(t, "HEADGATE_SEED", 1)
+	for begin, n := seed, number(t, "HEADGATE_PACKETS", 100_000); n > 0; n -= min(n, each) {
+		w := newWorld(t, r, seed)
+		for i := range min(n, each) {
+			if err := w.step(t); err != nil {
+				t.Fatalf("seed %d (began with %d), packet %d: %v", seed, begin, i, err)
+			}
+		}
+		w.compareCounters(t)
+		for name, n := range w.model.counts {
+			total[name] += n
+		}
+		seed++
+	}
+	t.Logf("seen: %v", total)
+	for _, name := range []string{"flow_made", "flow_packet", "flow_error", "affinity", "drop no_endpoint", "drop no_local_endpoint", "drop no_service_port", "drop no_service", "drop port_sctp"} {
+		if total[name] == 0 {
+			t.Errorf("no packet led to %s: nothing is tested", name)
+		}
+	}
+}
+
+// FuzzPackets gives frames to a world that stays: go test -fuzz FuzzPackets
+// -parallel 1, since the machine of the tests is one.
+func FuzzPackets(f *testing.F) {
+	if given, worker := flag.Lookup("test.fuzz"), flag.Lookup("test.fuzzworker"); given.Value.String() == "" || worker.Value.String() == "true" {
+		fuzzHere(f)
+		return
+	}
+	addSeeds(f)
+	f.Fuzz(func(*testing.T, bool, []byte) {}) // this process only tells the worker what to do
+}
+
+// addSeeds adds packets to Services: with options, in fragments, and short ones.
+func addSeeds(f *testing.F) {
+	w := &world{Rand: rand.New(rand.NewPCG(1, 2))}
+	for range 300 {
+		p := w.anyPacket()
+		f.Add(false, p.frame(f))
+		f.Add(true, p.answer("A", p.payload).frame(f))
+	}
+}
+
+func fuzzHere(f *testing.F) {
+	w := newWorld(f, newRig(f), 1)
+	for range 200 {
+		must(f, w.step(f))
+	}
+	addSeeds(f)
+	f.Fuzz(func(t *testing.T, leaves bool, frame []byte) {
+		h := map[bool]hook{true: out, false: in}[leaves]
+		if len(frame) < ethernetLen+40 || len(frame) > 3000 {
+			return
+		}
+		if err := w.both(h, uplink, frame); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func number(tb testing.TB, variable string, otherwise uint64) uint64 {
+	tb.Helper()
+	s := os.Getenv(variable)
+	if s == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	must(tb, err)
+	return n
+}
+
+// step gives one packet to both, and now and then changes something.
+func (w *world) step(tb testing.TB) error {
+	switch w.IntN(400) {
+	case 0, 1, 2:
+		w.changeService(tb)
+	case 3:
+		w.age(tb, 200)
+		for _, f := range w.model.flows {
+			f.idle = true
+		}
+	case 4:
+		prefixes := []netip.Prefix{v4.services, v6.services}
+		w.setCIDRs(tb, prefixes[:w.IntN(3)]...)
+	}
+	h, device := pick(w, in, out), pick(w, uplink, tunnel)
+	frame := w.frame(tb, &h)
+	return w.both(h, device, frame)
+}
+
+// both gives a frame to the programs and what they do to the model.
+func (w *world) both(h hook, device string, frame []byte) error {
+	got, err := w.try(h, device, frame)
+	if errors.Is(err, unix.EINVAL) && len(frame) < ethernetLen+40 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	before := len(w.model.flows)
+	if err := w.model.judge(h, w.devices[device], frame, got); err != nil {
+		return fmt.Errorf("%s on %s: %w\ngiven %s", h, device, err, dump(frame))
+	}
+	if v, ok := parse(frame); ok && len(w.model.flows) > before {
+		v.hook = h
+		w.known = append(w.known, v.key)
+		if f := w.model.flows[v.key]; f != nil {
+			w.known = append(w.known, f.otherWay(v.key), key{out, f.src, f.dst, v.protocol})
+		}
+	}
+	return nil
+}
+
+// compareCounters compares what was counted since the world began.
+func (w *world) compareCounters(tb testing.TB) {
+	tb.Helper()
+	now, got := w.counters(tb), map[string]uint64{}
+	for name, n := range now {
+		if n != w.counted[name] && !bytes.Contains([]byte(name), []byte(" of ")) {
+			got[name] = n - w.counted[name]
+		}
+	}
+	if diff := cmp.Diff(w.model.counts, got); diff != "" {
+		tb.Fatalf("counted (-want +got):\n%s", diff)
+	}
+}
+
+// changeService gives one of a few Services other frontends and backends.
+func (w *world) changeService(tb testing.TB) {
+	tb.Helper()
+	b, n := pick(w, v4, v6), w.IntN(4)
+	c := cast{b, w.rig, pick(w, lb.TCP, lb.UDP, lb.UDP, lb.SCTP)}
+	frontends := []lb.Frontend{}
+	backends := []netip.AddrPort{}
+	for _, a := range []netip.Addr{b.local, b.local2, b.remote, b.remote2} {
+		if w.IntN(2) == 0 {
+			backends = append(backends, at(a, 8080))
+		}
+	}
+	if c.protocol == lb.SCTP {
+		backends = []netip.AddrPort{at(pick(w, b.local, b.remote), pick[uint16](w, 80, 8080))}
+	}
+	affinity := pick[uint32](w, 0, 0, 3600)
+	for _, f := range []lb.Frontend{
+		c.frontend(lb.LoadBalancerIP, at(pick(w, b.vip, b.vip2), 80), backends...),
+		c.frontend(lb.ClusterIP, at(b.cluster, 80+uint16(n)), backends...),
+		c.frontend(lb.NodePort, at(unspecified(b.client), 30080+uint16(n)), backends...),
+	} {
+		if w.IntN(4) == 0 {
+			continue
+		}
+		if c.protocol != lb.SCTP {
+			f.AffinityTimeout = affinity
+			switch w.IntN(6) {
+			case 0:
+				f.External = lb.View{NoLocal: len(backends) > 0}
+			case 1:
+				f.External.Backends = f.Known[:w.IntN(len(f.Known)+1)] // the others drain
+			}
+		}
+		frontends = append(frontends, f)
+	}
+	w.set(tb, fmt.Sprint("service-", b.family(), "-", c.protocol, "-", n), frontends...)
+	if w.IntN(10) == 0 {
+		w.apply(tb, w.planner.Sweep())
+	}
+}
+
+// frame makes a packet, whole or mutated.
+func (w *world) frame(tb testing.TB, h *hook) []byte {
+	tb.Helper()
+	var frame []byte
+	switch {
+	case len(w.known) > 0 && w.IntN(10) == 0:
+		frame = w.anyError(tb, h)
+	case len(w.known) > 0 && w.IntN(2) == 0:
+		k := pick(w, w.known...)
+		*h = k.hook
+		frame = w.decorated(packet{src: k.src, dst: k.dst, protocol: k.protocol}).frame(tb)
+	default:
+		frame = w.anyPacket().frame(tb)
+	}
+	if w.IntN(5) == 0 {
+		frame = w.mutated(frame)
+	}
+	return frame
+}
+
+func (w *world) anyPacket() packet {
+	b := pick(w, v4, v6)
+	hosts := []netip.Addr{b.client, b.client, b.other, b.node, b.tunnel, b.vip, b.vip, b.vip2, b.cluster, b.local, b.remote, loopback(b, 0).Addr(), b.services.Addr()}
+	ports := []uint16{80, 80, 81, 8080, 30080, 30081, 40000, 40001, 40002, 16384, 0}
+	return w.decorated(packet{src: at(pick(w, hosts...), pick(w, ports...)), dst: at(pick(w, hosts...), pick(w, ports...)), protocol: pick(w, lb.TCP, lb.TCP, lb.UDP, lb.UDP, lb.SCTP, 47)})
+}
+
+// decorated is a packet with flags, payload and headers of all kinds.
+func (w *world) decorated(p packet) packet {
+	p.flags = pick(w, "S", "S", "A", "SA", "F", "R", "")
+	p.payload = bytes.Repeat([]byte{byte(w.Uint32())}, w.IntN(60))
+	p.noChecksum = w.IntN(8) == 0 && p.protocol == lb.UDP
+	if w.IntN(4) == 0 {
+		p.options = bytes.Repeat([]byte{1}, 4*w.IntN(11))
+		for range w.IntN(7) {
+			p.headers = append(p.headers, pick(w, hopByHop, destination, routing, authentication))
+		}
+	}
+	if w.IntN(4) == 0 {
+		size := 8 * (1 + w.IntN(4))
+		p.fragment = &fragment{id: uint32(w.IntN(3)), offset: pick(w, 0, 0, 8, 16), size: size}
+		p.payload = bytes.Repeat([]byte("y"), 60)
+	}
+	return p
+}
+
+// anyError is an ICMP error about a packet of a flow, or the answer to one.
+func (w *world) anyError(tb testing.TB, h *hook) []byte {
+	tb.Helper()
+	k := pick(w, w.known...)
+	*h = k.hook
+	b := v6
+	if k.src.Addr().Is4() {
+		b = v4
+	}
+	about := w.decorated(packet{src: k.dst, dst: k.src, protocol: k.protocol})
+	about.fragment = nil
+	errors := b.errors()
+	e := errors[pick(w, slices.Sorted(maps.Keys(errors))...)]
+	e.from, e.to = pick(w, b.router, k.src.Addr()), k.dst.Addr()
+	e.about = about.datagram(tb)
+	e.about = e.about[:w.IntN(len(e.about)+1)]
+	return e.frame(tb)
+}
+
+// mutated is a frame with some bytes changed, or cut short, or longer.
+func (w *world) mutated(frame []byte) []byte {
+	for range 1 + w.IntN(3) {
+		frame[12+w.IntN(len(frame)-12)] = byte(w.Uint32())
+	}
+	switch w.IntN(4) {
+	case 0:
+		return frame[:ethernetLen+20+w.IntN(len(frame)-ethernetLen-19)]
+	case 1:
+		return binary.BigEndian.AppendUint64(frame, w.Uint64())
+	}
+	return frame
+}

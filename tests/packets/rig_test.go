@@ -1,0 +1,263 @@
+package packets
+
+import (
+	"bytes"
+	"encoding/binary"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/vishvananda/netlink"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+	"github.com/headgate/headgate/tests/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+// hook is one of the two programs of a device.
+type hook string
+
+const (
+	in  hook = "device_in"
+	out hook = "device_out"
+)
+
+// The devices of the node of every test, by name.
+const (
+	uplink = "hg-up"
+	tunnel = "hg-tun"
+)
+
+// Verdicts, as of linux/pkt_cls.h.
+const (
+	pass = 0
+	drop = 2
+)
+
+// rig is the datapath in the kernel, with what it was told.
+type rig struct {
+	root     string
+	dp       *datapath.Datapath
+	planner  *plan.Planner
+	told     plan.Model
+	devices  map[string]plan.Device
+	programs map[hook]*ebpf.Program
+	tables   map[string]*ebpf.Map // those that programs write
+	counted  map[string]uint64
+}
+
+// newRig loads the datapath, with two devices and the addresses of a node.
+func newRig(tb testing.TB) *rig {
+	tb.Helper()
+	r := &rig{
+		root: testenv.BPFRoot(tb), planner: plan.New(plan.Sizes{}),
+		devices: map[string]plan.Device{}, programs: map[hook]*ebpf.Program{}, tables: map[string]*ebpf.Map{},
+	}
+	cfg := datapath.Config{Root: r.root, Cgroup: testenv.Cgroup(tb), Node: "node", Version: "test", Sizes: datapath.DefaultSizes, Promises: 64, Flows: 1 << 14}
+	dp, err := datapath.Open(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r.dp = dp
+	tb.Cleanup(dp.Close)
+	if err := dp.Attach(); err != nil {
+		tb.Fatal(err)
+	}
+	r.addDevices(tb)
+	for _, h := range []hook{in, out} {
+		if r.programs[h], err = ebpf.LoadPinnedProgram(filepath.Join(r.root, "maps", string(h)), nil); err != nil {
+			tb.Fatal(err)
+		}
+		program := r.programs[h]
+		tb.Cleanup(func() { program.Close() })
+	}
+	for _, name := range []string{"conntrack", "fragments", "affinities"} {
+		if r.tables[name], err = ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", name), nil); err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() { r.tables[name].Close() })
+	}
+	r.counted = r.counters(tb)
+	return r
+}
+
+// narrow leaves only so many ports, a power of two, for flows to other nodes.
+func (r *rig) narrow(tb testing.TB, ports uint16) {
+	tb.Helper()
+	spec, err := ebpf.LoadCollectionSpec("../../pkg/datapath/headgate_bpfel.o")
+	must(tb, err)
+	must(tb, spec.Variables["snat_port_mask"].Set(ports-1))
+	shared := map[string]*ebpf.Map{}
+	for name := range spec.Maps {
+		m, err := ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", name), nil)
+		if err != nil {
+			continue // made by the loader
+		}
+		shared[name] = m
+		spec.Maps[name].MaxEntries = m.MaxEntries()
+		tb.Cleanup(func() { m.Close() })
+	}
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != string(in) && name != string(out) })
+	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
+	must(tb, err)
+	tb.Cleanup(c.Close)
+	for h := range r.programs {
+		r.programs[h] = c.Programs[string(h)]
+	}
+}
+
+// addDevices makes the devices and tells the datapath their addresses.
+func (r *rig) addDevices(tb testing.TB) {
+	tb.Helper()
+	var list []plan.Device
+	node := map[netip.Addr]plan.AddressKind{
+		netip.MustParseAddr("127.0.0.1"): plan.LoopbackAddress, netip.IPv6Loopback(): plan.LoopbackAddress,
+	}
+	for _, d := range []plan.Device{
+		{Name: uplink, IP4: v4.node, IP6: v6.node},
+		{Name: tunnel, IP4: v4.tunnel, IP6: v6.tunnel},
+	} {
+		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: d.Name}, PeerName: d.Name + "-peer"}
+		if err := netlink.LinkAdd(l); err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() { _ = netlink.LinkDel(l) })
+		d.Index = uint32(l.Index)
+		r.devices[d.Name] = d
+		list = append(list, d)
+		node[d.IP4], node[d.IP6] = plan.NodeAddress, plan.NodeAddress
+	}
+	if err := r.dp.SetDevices(list); err != nil {
+		tb.Fatal(err)
+	}
+	r.apply(tb, r.planner.SetNodeAddresses(node))
+}
+
+func (r *rig) apply(tb testing.TB, ops []plan.Op) {
+	tb.Helper()
+	if _, err := r.dp.Apply(ops); err != nil {
+		tb.Fatal(err)
+	}
+	for _, op := range ops {
+		r.told.Apply(op)
+	}
+}
+
+// set gives a Service its frontends, through the planner.
+func (r *rig) set(tb testing.TB, name string, frontends ...lb.Frontend) {
+	tb.Helper()
+	ops, err := r.planner.Set(lb.ServiceName{Namespace: "test", Name: name}, frontends)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r.apply(tb, ops)
+}
+
+// setCIDRs says which prefixes belong to Services.
+func (r *rig) setCIDRs(tb testing.TB, prefixes ...netip.Prefix) {
+	tb.Helper()
+	ops, err := r.planner.SetServiceCIDRs(prefixes)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r.apply(tb, ops)
+}
+
+// run gives a frame to a program. What the program made of it comes back.
+func (r *rig) run(tb testing.TB, h hook, device string, frame []byte) (verdict uint32, made []byte) {
+	tb.Helper()
+	got, err := r.try(h, device, frame)
+	if err != nil {
+		tb.Fatalf("run %s with %d bytes: %v", h, len(frame), err)
+	}
+	return got.verdict, got.frame
+}
+
+// try does so with a frame that the kernel may not take, since it is shorter
+// than its IP header.
+func (r *rig) try(h hook, device string, frame []byte) (result, error) {
+	// struct __sk_buff of linux/bpf.h up to ifindex, the eleventh word.
+	var ctx [192]byte
+	binary.NativeEndian.PutUint32(ctx[40:], r.devices[device].Index)
+	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: ctx}
+	verdict, err := r.programs[h].Run(opts)
+	return result{verdict, opts.DataOut}, err
+}
+
+// forget empties what programs write.
+func (r *rig) forget(tb testing.TB) {
+	tb.Helper()
+	for name, m := range r.tables {
+		key := make([]byte, m.KeySize())
+		var keys [][]byte
+		for entries := m.Iterate(); entries.Next(&key, new([]byte)); {
+			keys = append(keys, bytes.Clone(key))
+		}
+		for _, k := range keys {
+			if err := m.Delete(k); err != nil {
+				tb.Fatalf("empty %s: %v", name, err)
+			}
+		}
+	}
+}
+
+// age makes every flow look as if its last packet was so many seconds ago.
+func (r *rig) age(tb testing.TB, seconds uint64) {
+	tb.Helper()
+	m := r.tables["conntrack"]
+	at := fieldOffset(tb, m, "last_seen_ns")
+	var keys, values [][]byte
+	var key, value []byte
+	for entries := m.Iterate(); entries.Next(&key, &value); {
+		keys, values = append(keys, bytes.Clone(key)), append(values, bytes.Clone(value))
+	}
+	for i, v := range values {
+		last := binary.NativeEndian.Uint64(v[at:]) - seconds*1e9
+		binary.NativeEndian.PutUint64(v[at:], last)
+		if err := m.Put(keys[i], v); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// flows is how many tuples the datapath knows.
+func (r *rig) flows(tb testing.TB) (n int) {
+	tb.Helper()
+	var key, value []byte
+	for entries := r.tables["conntrack"].Iterate(); entries.Next(&key, &value); {
+		n++
+	}
+	return n
+}
+
+// fieldOffset is where the values of a map have a field.
+func fieldOffset(tb testing.TB, m *ebpf.Map, name string) uint32 {
+	tb.Helper()
+	h, err := m.Handle()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer h.Close()
+	types, err := h.Spec(nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var value *btf.Struct
+	if err := types.TypeByName("flow", &value); err != nil {
+		tb.Fatal(err)
+	}
+	for _, member := range value.Members {
+		if member.Name == name {
+			return member.Offset.Bytes()
+		}
+	}
+	tb.Fatalf("struct flow has no %s", name)
+	return 0
+}

@@ -1,0 +1,78 @@
+package packets
+
+import (
+	"testing"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// TestScarcePorts has fewer ports than clients of one remote backend.
+func TestScarcePorts(t *testing.T) {
+	r := newRig(t)
+	r.narrow(t, 16)
+	for _, b := range []book{v4, v6} {
+		t.Run(b.family(), func(t *testing.T) { r.tell(t, story{tell: scarcePorts}, cast{b, r, lb.TCP}) })
+	}
+}
+
+// crowd is connections to one backend, by a node that has few ports.
+type crowd struct {
+	cast
+	next uint16
+	open []struct{ sent, left packet }
+}
+
+// begin begins a connection, and says whether it got a port.
+func (c *crowd) begin(t *testing.T) bool {
+	t.Helper()
+	backend := at(c.remote, 8080)
+	c.next++
+	p := c.packet(at(c.client, c.next), at(c.vip, 80), 0)
+	c.becomes(t, "the packet goes to the backend", in, uplink, p, p.to(p.src, backend))
+	if verdict, _ := c.run(t, out, tunnel, p.to(p.src, backend).frame(t)); verdict == drop {
+		return false
+	}
+	left := c.comesOut(t, "a later one leaves", out, tunnel, p.to(p.src, backend).with("A"))
+	c.open = append(c.open, struct{ sent, left packet }{p, left})
+	a := left.answer("SA", nil)
+	c.becomes(t, "the answer", in, tunnel, a, a.to(backend, p.src))
+	return true
+}
+
+func scarcePorts(t *testing.T, c cast) {
+	backend := at(c.remote, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
+	all := &crowd{cast: c, next: 40000}
+	for range 100 {
+		all.begin(t)
+	}
+	open := all.open
+	if len(open) > 16 || len(open) < 12 {
+		t.Errorf("%d flows leave by 16 ports", len(open))
+	}
+	if n := c.counters(t)["drop snat_exhausted"] - c.counted["drop snat_exhausted"]; n != uint64(100-len(open)) {
+		t.Errorf("%d drops are counted, want %d", n, 100-len(open))
+	}
+	for _, f := range open {
+		p := f.sent.with("FA")
+		c.becomes(t, "the client is done", in, uplink, p, p.to(p.src, backend))
+		c.becomes(t, "which the backend hears", out, tunnel, p.to(p.src, backend), f.left.with("FA").to(f.left.src, backend))
+	}
+	c.age(t, 5)
+	if all.begin(t) && len(all.open) > 16 {
+		t.Error("a connection that is half open lost its port")
+	}
+	for _, f := range open {
+		a := f.left.answer("FA", nil)
+		c.becomes(t, "so is the backend", in, tunnel, a, a.to(backend, f.sent.src))
+	}
+	if all.begin(t) && len(all.open) > 16 {
+		t.Error("a connection lost its port in the moment that it was closed")
+	}
+	c.age(t, 5)
+	for range 4 {
+		if !all.begin(t) {
+			t.Error("closed connections keep their ports")
+		}
+	}
+}

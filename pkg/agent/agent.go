@@ -38,6 +38,9 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	}
 	defer dp.Close()
 	log.Info("datapath open", zap.String("cgroup", cfg.Cgroup), zap.String("bpf-root", cfg.BPFRoot), zap.Uint64("writes", dp.Writes()))
+	if err := setKernelConntrack(conntrackDir, cfg.KernelConntrack); err != nil {
+		log.Warn("configure the kernel's connection tracking", zap.Error(err))
+	}
 	r, err := reconciler.New(log, dp, cfg.Limits)
 	if err != nil {
 		return err

@@ -28,14 +28,17 @@ type Config struct {
 	// Devices are patterns of names of the devices on which others reach the
 	// node; none chooses those with a default route, and tunnels.
 	Devices        []string
-	HealthzAddress string     // host:port of /healthz and /livez, "" for none
-	MetricsAddress string     // host:port of /metrics and others, "" for none
-	BindHardFail   bool       // an address that cannot be had ends the agent
-	Profiling      bool       // /debug/pprof/ on the metrics address
-	Promises       uint32     // sockets in the promises map, a power of two
-	Affinities     uint32     // clients in the affinities map
-	Flows          uint32     // entries of the conntrack map
-	Limits         plan.Sizes // entries that maps grow to at most, 0 is no limit
+	HealthzAddress string // host:port of /healthz and /livez, "" for none
+	MetricsAddress string // host:port of /metrics and others, "" for none
+	BindHardFail   bool   // an address that cannot be had ends the agent
+	Profiling      bool   // /debug/pprof/ on the metrics address
+	// KernelConntrack configures the kernel's connection tracking; the zero
+	// value leaves it as it is.
+	KernelConntrack proxyconfig.Conntrack
+	Promises        uint32     // sockets in the promises map, a power of two
+	Affinities      uint32     // clients in the affinities map
+	Flows           uint32     // entries of the conntrack map
+	Limits          plan.Sizes // entries that maps grow to at most, 0 is no limit
 }
 
 // Validate returns an error that names the first field that makes no sense.

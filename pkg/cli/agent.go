@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -39,6 +40,8 @@ type agentOptions struct {
 	logLevel      string
 	logFormat     string
 	notApplicable []string // of a KubeProxyConfiguration
+	fromKubeProxy bool     // such a configuration was read
+	changed       func(flag string) bool
 }
 
 func newAgent(e *env) *cobra.Command {
@@ -76,6 +79,10 @@ func (o *agentOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "", "host:port of /metrics, /proxyMode and /configz (default: "+defaultMetrics+", none with --manifests)")
 	f.BoolVar(&o.BindHardFail, "bind-address-hard-fail", false, "end if one of these cannot be had, instead of trying again")
 	f.BoolVar(&o.Profiling, "profiling", false, "answer on /debug/pprof/ of the metrics address")
+	f.IntVar(&o.KernelConntrack.MaxPerCore, "conntrack-max-per-core", 0, "entries of the kernel's connection tracking for each core (default: 32768, as it is with --manifests)")
+	f.IntVar(&o.KernelConntrack.Min, "conntrack-min", 131072, "the least of them, if --conntrack-max-per-core is not 0")
+	f.DurationVar(&o.KernelConntrack.TCPEstablishedTimeout, "conntrack-tcp-timeout-established", 0, "idle time of established connections there (default: 24h, as it is with --manifests)")
+	f.DurationVar(&o.KernelConntrack.TCPCloseWaitTimeout, "conntrack-tcp-timeout-close-wait", 0, "the same of half-closed ones (default: 1h, as it is with --manifests)")
 	f.Uint32Var(&o.Promises, "promises", datapath.DefaultPromises, "sockets whose promise is kept in the fast map, 64 bytes each; a power of two")
 	f.Uint32Var(&o.Affinities, "affinities", datapath.DefaultAffinities, "clients of Services with session affinity that are remembered")
 	f.Uint32Var(&o.Flows, "flows", datapath.DefaultFlows, "entries for flows of packets from outside, two to four for each flow")
@@ -95,7 +102,7 @@ func (o *agentOptions) run(cmd *cobra.Command, e *env) error {
 	if o.cleanup {
 		return datapath.Cleanup(e.bpfRoot)
 	}
-	o.BPFRoot, o.Version = e.bpfRoot, e.version
+	o.BPFRoot, o.Version, o.changed = e.bpfRoot, e.version, cmd.Flags().Changed
 	if err := o.complete(); err != nil {
 		return err
 	}
@@ -123,6 +130,7 @@ func (o *agentOptions) complete() error {
 		}
 		o.HealthzAddress = orDefault(o.HealthzAddress, defaultHealthz)
 		o.MetricsAddress = orDefault(o.MetricsAddress, defaultMetrics)
+		o.completeConntrack()
 	}
 	if err := o.completeNodePorts(); err != nil {
 		return err
@@ -140,6 +148,23 @@ func (o *agentOptions) complete() error {
 		o.Kube.Convert.ExternalIPs.Allowed, err = parsePrefixes("--external-ips", strings.Split(o.externalIPs, ","))
 	}
 	return err
+}
+
+// completeConntrack fills in what kube-proxy sets unless told otherwise.
+func (o *agentOptions) completeConntrack() {
+	if o.fromKubeProxy {
+		return
+	}
+	c := &o.KernelConntrack
+	if !o.changed("conntrack-max-per-core") {
+		c.MaxPerCore = 32768
+	}
+	if !o.changed("conntrack-tcp-timeout-established") {
+		c.TCPEstablishedTimeout = 24 * time.Hour
+	}
+	if !o.changed("conntrack-tcp-timeout-close-wait") {
+		c.TCPCloseWaitTimeout = time.Hour
+	}
 }
 
 func (o *agentOptions) completeNodePorts() error {

@@ -83,6 +83,7 @@ func (o *agentOptions) readProxyConfig(text []byte, flags *pflag.FlagSet) error 
 	set("bind-address-hard-fail", func() { o.BindHardFail = c.BindHardFail })
 	set("profiling", func() { o.Profiling = c.Profiling })
 	set("nodeport-loopback", func() { o.NodePortLoopback = c.NodePortLoopback })
+	o.fromKubeProxy, o.KernelConntrack = true, c.Conntrack
 	set("nodeport-addresses", func() { o.NodePorts = c.NodePorts })
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 // calling thread, on which others can reach it: those of every device, without
 // loopback and link-local ones.
 func Addresses() (map[netip.Addr]bool, error) {
-	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	list, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}

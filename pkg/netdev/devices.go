@@ -26,7 +26,7 @@ var tunnels = []string{"vxlan", "geneve", "ipip", "ip6tnl", "sit", "gre", "greta
 // path.Match, these are the ones whose name matches one; without, those that a
 // default route goes by, and tunnels. A device without an address is left out.
 func Devices(patterns []string) ([]Device, error) {
-	links, err := netlink.LinkList()
+	links, err := dump(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
@@ -62,7 +62,9 @@ func matchesAny(patterns []string, name string) bool {
 // defaultRouteDevices returns the indexes of devices that a default route of
 // either family goes by.
 func defaultRouteDevices() (map[int]bool, error) {
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	routes, err := dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
@@ -84,7 +86,7 @@ func defaultRouteDevices() (map[int]bool, error) {
 // withAddresses returns a device with its first addresses.
 func withAddresses(l netlink.Link) (Device, error) {
 	d := Device{Index: l.Attrs().Index, Name: l.Attrs().Name}
-	list, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	list, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return d, fmt.Errorf("list addresses of %s: %w", d.Name, err)
 	}

@@ -93,5 +93,11 @@ func (t *Topology) addPod(spec Spec, pod Pod) error {
 	if err := t.Node.Do(func() error { return plug(pod, ns.Path(), spec.NodeAddrs) }); err != nil {
 		return err
 	}
-	return ns.Do(func() error { return setUpPod(pod, spec.NodeAddrs) })
+	if err := ns.Do(func() error { return setUpPod(pod, spec.NodeAddrs) }); err != nil {
+		return err
+	}
+	if err := t.Node.Do(func() error { return awaitDevice(nodeDevice(pod), nil) }); err != nil {
+		return err
+	}
+	return ns.Do(func() error { return awaitDevice(podDevice, pod.Addrs) })
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -14,6 +15,9 @@ import (
 
 // podDevice is the name of the only device of a pod.
 const podDevice = "eth0"
+
+// nodeDevice is the name of the node's end of a pod's device.
+func nodeDevice(pod Pod) string { return "hg-" + pod.Name }
 
 // gateway6 is the next hop of pods for IPv6. IPv4 pods use an address of the
 // node directly: the kernel answers ARP for all its addresses on all devices,
@@ -57,7 +61,7 @@ func plug(pod Pod, podNamespace string, nodeAddrs []netip.Addr) error {
 		return err
 	}
 	defer peer.Close()
-	name := "hg-" + pod.Name
+	name := nodeDevice(pod)
 	link := &netlink.Veth{
 		LinkAttrs:     netlink.LinkAttrs{Name: name},
 		PeerName:      podDevice,
@@ -97,6 +101,40 @@ func setUpPod(pod Pod, nodeAddrs []netip.Addr) error {
 		}
 	}
 	return nil
+}
+
+// awaitDevice returns when a device sends packets and takes those for addrs. The
+// kernel finishes both later, in a work queue: until then packets are lost,
+// though the device is up and has the addresses.
+func awaitDevice(name string, addrs []netip.Addr) error {
+	for range 5000 {
+		ready, err := isReady(name, addrs)
+		if ready || err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return fmt.Errorf("device %s does not come up", name)
+}
+
+func isReady(name string, addrs []netip.Addr) (bool, error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return false, fmt.Errorf("find device %s: %s", name, err)
+	}
+	if link.Attrs().OperState != netlink.OperUp {
+		return false, nil
+	}
+	for _, addr := range addrs {
+		if addr.IsLinkLocalUnicast() {
+			continue // has a route on every device
+		}
+		routes, err := netlink.RouteGet(addr.AsSlice())
+		if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_LOCAL {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // setUpDevice brings a device up and gives it addrs, each as a network of its

@@ -18,7 +18,7 @@ func EqualSlices(a, b *Slice) bool {
 	return a == b || a != nil && b != nil && a.equal(b)
 }
 
-// equal says whether two Services are the same in every field.
+// equal says whether two Services are the same in every field but File.
 func (s *Service) equal(o *Service) bool {
 	return s.ServiceName == o.ServiceName &&
 		s.InternalPolicy == o.InternalPolicy &&

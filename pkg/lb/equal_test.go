@@ -11,7 +11,7 @@ import (
 // A field that equal forgets is a change that never reaches the kernel. Every
 // field of every type is changed in turn, those added later too.
 func TestEqualSeesEveryField(t *testing.T) {
-	t.Run("Service", func(t *testing.T) { checkFields(t, (*Service).equal) })
+	t.Run("Service", func(t *testing.T) { checkFields(t, (*Service).equal, "File") })
 	t.Run("Slice", func(t *testing.T) { checkFields(t, (*Slice).equal, "LastChangeTrigger") })
 	t.Run("Endpoint", func(t *testing.T) {
 		checkFields(t, func(a, b *Endpoint) bool { return a.equal(*b) })

@@ -74,6 +74,7 @@ func (st *State) putService(name ServiceName, svc *Service) bool {
 		delete(st.healthChecked, name)
 		return known
 	case known && old.equal(svc):
+		st.services[name] = svc // it may come from another file now
 		return false
 	default:
 		st.services[name] = svc
@@ -134,6 +135,14 @@ func (st *State) Frontends(name ServiceName) []Frontend {
 		return nil
 	}
 	return Frontends(svc, st.byService[name], st.node)
+}
+
+// File returns the file that a Service was read from, "" where it has none.
+func (st *State) File(name ServiceName) string {
+	if svc := st.services[name]; svc != nil {
+		return svc.File
+	}
+	return ""
 }
 
 // Known says whether a Service itself is known, and whether at least one of its

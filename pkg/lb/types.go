@@ -65,6 +65,7 @@ func (n ServiceName) Compare(o ServiceName) int {
 // one.
 type Service struct {
 	ServiceName
+	File            string       // that it was read from, "" where it came from an API server
 	ClusterIPs      []netip.Addr // at most one of each family
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr // ingress addresses with ipMode VIP

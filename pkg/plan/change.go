@@ -107,10 +107,11 @@ func (c *change) overLimit() error {
 		name                string
 		need, before, limit uint32
 	}{
-		{"frontends", needs.Frontends, before.Frontends, limits.Frontends},
+		// The ID 0 that nobody has is not counted against anybody.
+		{"frontends", needs.Frontends - 1, before.Frontends - 1, limits.Frontends},
 		{"slots", needs.Slots, before.Slots, limits.Slots},
-		{"backends", needs.Backends, before.Backends, limits.Backends},
-		{"services", needs.Services, before.Services, limits.Services},
+		{"backends", needs.Backends - 1, before.Backends - 1, limits.Backends},
+		{"services", needs.Services - 1, before.Services - 1, limits.Services},
 	} {
 		if l.limit > 0 && l.need > l.limit && l.need > l.before {
 			return lb.Problem{

@@ -186,7 +186,7 @@ func TestAFrontendStaysWithWhoHasItAndIsInherited(t *testing.T) {
 }
 
 func TestALimitRefusesTheWholeServiceAndLeavesNoTrace(t *testing.T) {
-	l := &lab{Planner: New(Sizes{Backends: 4, Frontends: 3})}
+	l := &lab{Planner: New(Sizes{Backends: 3, Frontends: 2})}
 	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP"))
 	before := l.Needs()
 	for name, f := range map[string][]lb.Frontend{
@@ -315,7 +315,7 @@ func resolved(c Content) map[string]string {
 func TestEveryPrefixIsSafeAndAdoptionWritesNothing(t *testing.T) {
 	for seed := range uint64(60) {
 		w := &world{rand.New(rand.NewPCG(seed, 1)), map[lb.ServiceName][]lb.Frontend{}}
-		l := &lab{Planner: New(Sizes{Backends: 6})} // five at a time: the sixth hits the limit
+		l := &lab{Planner: New(Sizes{Backends: 5})} // the sixth hits the limit
 		for step := range 200 {
 			name, frontends := w.change()
 			ops, err := l.Set(name, frontends)
@@ -353,7 +353,7 @@ func (l *lab) adoptAgain(tb testing.TB, w *world) {
 	tb.Helper()
 	l.apply(tb, l.Sweep())
 	before := resolved(l.model.Content())
-	p, err := Adopt(l.model.Content(), Sizes{Backends: 6})
+	p, err := Adopt(l.model.Content(), Sizes{Backends: 5})
 	if err != nil {
 		tb.Fatalf("adopt: %v", err)
 	}

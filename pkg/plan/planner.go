@@ -57,7 +57,7 @@ type address struct {
 	written    AddressKind
 }
 
-// New returns a planner of empty maps, which refuses what would need more
+// New returns a planner of empty maps, which refuses what would use more
 // entries than limits; a limit of 0 is none.
 func New(limits Sizes) *Planner {
 	return &Planner{
@@ -104,22 +104,27 @@ func (p *Planner) Set(name lb.ServiceName, frontends []lb.Frontend) ([]Op, error
 	return c.ops, nil
 }
 
-// Conflicts returns a problem for each frontend that a Service wants and
-// another has.
-func (p *Planner) Conflicts() []lb.Problem {
-	var problems []lb.Problem
+// Conflict is a frontend that a Service wants and another has.
+type Conflict struct {
+	Service lb.ServiceName // that does not have it
+	lb.Problem
+}
+
+// Conflicts returns every frontend that a Service wants and another has.
+func (p *Planner) Conflicts() []Conflict {
+	var conflicts []Conflict
 	for _, key := range slices.SortedFunc(maps.Keys(p.wanting), lb.AddrPort.Compare) {
 		for _, name := range slices.SortedFunc(maps.Keys(p.wanting[key]), lb.ServiceName.Compare) {
-			problems = append(problems, lb.Problem{
+			conflicts = append(conflicts, Conflict{name, lb.Problem{
 				Object: "Service " + name.String(),
 				Field:  p.wanting[key][name].Kind.String(),
 				Value:  key.String(),
 				Reason: "Service " + p.frontends[key].owner.String() + " has this frontend",
 				Remedy: "give one of the two another address or port",
-			})
+			}})
 		}
 	}
-	return problems
+	return conflicts
 }
 
 // SetNodeAddresses says which addresses are the node's own.

@@ -82,9 +82,16 @@ func (r *Reconciler) observedFlush() error {
 
 // report logs problems that are new, and those that are gone.
 func (r *Reconciler) report() {
-	problems := slices.Concat(r.input.Problems, r.planner.Conflicts())
+	problems := slices.Clone(r.input.Problems)
+	of := func(name lb.ServiceName, p lb.Problem) {
+		p.File = r.state.File(name)
+		problems = append(problems, p)
+	}
+	for _, c := range r.planner.Conflicts() {
+		of(c.Service, c.Problem)
+	}
 	for _, name := range slices.SortedFunc(maps.Keys(r.refused), lb.ServiceName.Compare) {
-		problems = append(problems, r.refused[name])
+		of(name, r.refused[name])
 	}
 	if p, ok := r.cidrProblem.(lb.Problem); ok {
 		problems = append(problems, p)

@@ -123,7 +123,7 @@ func (f *file) add(d placed, o object, old *entry) {
 			Reason: "is in this file twice, the first one counts", Remedy: "remove one of them"}}))
 		return
 	}
-	e := &entry{value: o.value, good: !o.bad, bad: o.bad, holds: o.holds}
+	e := &entry{value: o.value.from(f.path), good: !o.bad, bad: o.bad, holds: o.holds}
 	if o.bad && old != nil {
 		e.value, e.good = old.value, old.good
 	}

@@ -38,6 +38,17 @@ type value struct {
 	node    *lb.Node
 }
 
+// from returns the value with the file that it is from. Equal documents share
+// their values, so this one is a copy.
+func (v value) from(file string) value {
+	if v.service != nil {
+		s := *v.service
+		s.File = file
+		v.service = &s
+	}
+	return v
+}
+
 func (v value) equal(o value) bool { return reflect.DeepEqual(v, o) }
 
 // object is one object as a file has it.

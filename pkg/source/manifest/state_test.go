@@ -113,7 +113,8 @@ func TestAFileThatIsBeingRenamedIsNoDuplicate(t *testing.T) {
 	f.save("b.yaml", serviceYAML("web", 80))
 	f.wantSaid(t)
 	f.remove("a.yaml")
-	if f.port("web") != 80 || f.updates != 1 {
+	// The second update says which file the Service is in now.
+	if f.port("web") != 80 || f.updates != 2 {
 		t.Errorf("got port %d after %d updates", f.port("web"), f.updates)
 	}
 }

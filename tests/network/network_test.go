@@ -60,6 +60,7 @@ var clientAddr = [2]netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustPa
 // is VXLAN. Then the nodes have to compute checksums, too.
 func newNetwork(tb testing.TB, tunnel bool) *network {
 	tb.Helper()
+	testenv.Need(tb)
 	n := &network{tb: tb, client: newHost(tb, "client"), far: newHost(tb, "far"), router: newHost(tb, "router"), manifests: tb.TempDir()}
 	plug(n.client, "eth0", n.far, "near", 1500)
 	n.client.address("eth0", "198.51.100.7/24", "2001:db8:c::7/64")

@@ -57,9 +57,10 @@ func (f family) String() string { return [...]string{"IPv4", "IPv6"}[f] }
 var clientAddr = [2]netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8:c::7")}
 
 // newNetwork makes the network; tunnel says whether the way between the pods
-// is VXLAN.
+// is VXLAN. Then the nodes have to compute checksums, too.
 func newNetwork(tb testing.TB, tunnel bool) *network {
 	tb.Helper()
+	testenv.Need(tb)
 	n := &network{tb: tb, client: newHost(tb, "client"), far: newHost(tb, "far"), router: newHost(tb, "router"), manifests: tb.TempDir()}
 	plug(n.client, "eth0", n.far, "near", 1500)
 	n.client.address("eth0", "198.51.100.7/24", "2001:db8:c::7/64")
@@ -89,6 +90,11 @@ func newNetwork(tb testing.TB, tunnel bool) *network {
 	n.devices = 1
 	if tunnel {
 		n.devices = 2
+		for _, node := range n.nodes {
+			node.sumHere("eth0")
+			node.sumHere("pod0")
+			node.sumHere("vx0")
+		}
 	}
 	return n
 }

@@ -112,7 +112,6 @@ enum drop_reason {
 	DROP_SOURCE_RANGE,	/* client outside loadBalancerSourceRanges */
 	DROP_NO_BACKEND,	/* a slot names no backend: a bug */
 	DROP_SNAT_EXHAUSTED,	/* every port to this backend is taken */
-	DROP_FRAGMENT,		/* came before the first of its datagram */
 	DROP_PORT_SCTP,		/* SCTP to another port is not done */
 	DROP_REASONS,
 };

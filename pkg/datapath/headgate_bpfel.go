@@ -75,7 +75,7 @@ type headgateCounters struct {
 	FlowMade        uint64
 	FlowPacket      uint64
 	FlowError       uint64
-	Drops           [9]uint64
+	Drops           [8]uint64
 }
 
 type headgateDevice struct {
@@ -94,9 +94,8 @@ const (
 	headgateDropReasonDROP_SOURCE_RANGE      headgateDropReason = 4
 	headgateDropReasonDROP_NO_BACKEND        headgateDropReason = 5
 	headgateDropReasonDROP_SNAT_EXHAUSTED    headgateDropReason = 6
-	headgateDropReasonDROP_FRAGMENT          headgateDropReason = 7
-	headgateDropReasonDROP_PORT_SCTP         headgateDropReason = 8
-	headgateDropReasonDROP_REASONS           headgateDropReason = 9
+	headgateDropReasonDROP_PORT_SCTP         headgateDropReason = 7
+	headgateDropReasonDROP_REASONS           headgateDropReason = 8
 )
 
 type headgateFlow struct {
@@ -172,7 +171,7 @@ type headgatePromiseSlot struct {
 type headgateService struct {
 	_     structs.HostLayout
 	Name  [200]int8
-	Drops [9]uint64
+	Drops [8]uint64
 }
 
 type headgateServiceCidr struct {

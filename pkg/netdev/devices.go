@@ -18,8 +18,9 @@ type Device struct {
 	IP4, IP6 netip.Addr
 }
 
-// tunnels are the types of devices that lead to other nodes.
-var tunnels = []string{"vxlan", "geneve", "ipip", "ip6tnl", "sit", "gre", "gretap", "wireguard"}
+// tunnels are the types of devices that lead to other nodes, of those with an
+// Ethernet header: the programs read no others.
+var tunnels = []string{"vxlan", "geneve", "gretap", "ip6gretap"}
 
 // Devices returns the devices, of the network namespace of the calling thread,
 // on which others reach the node, sorted by index. With patterns, as of

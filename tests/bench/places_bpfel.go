@@ -67,7 +67,7 @@ type placesCounters struct {
 	FlowMade        uint64
 	FlowPacket      uint64
 	FlowError       uint64
-	Drops           [9]uint64
+	Drops           [8]uint64
 }
 
 type placesDevice struct {
@@ -150,7 +150,7 @@ type placesPromiseSlot struct {
 type placesService struct {
 	_     structs.HostLayout
 	Name  [200]int8
-	Drops [9]uint64
+	Drops [8]uint64
 }
 
 type placesServiceCidrs struct {

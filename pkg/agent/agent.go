@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/headgate/headgate/pkg/cgroup"
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/netdev"
@@ -23,7 +24,7 @@ import (
 // stays there.
 func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	if cfg.Cgroup == "" {
-		root, err := datapath.CgroupRoot()
+		root, err := cgroup.Root()
 		if err != nil {
 			return err
 		}

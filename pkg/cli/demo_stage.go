@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/examples"
+	"github.com/headgate/headgate/pkg/cgroup"
 	"github.com/headgate/headgate/pkg/traffic"
 )
 
@@ -101,7 +102,7 @@ func (d *demo) makeNetwork(context.Context) error {
 // build makes everything but the agent. What it removed of earlier runs it
 // returns.
 func (s *stage) build(program string) (removed []string, err error) {
-	if s.cgroupTop, err = traffic.FindCgroup2(); err != nil {
+	if s.cgroupTop, err = cgroup.Root(); err != nil {
 		return nil, err
 	}
 	removed, err = traffic.RemoveStale(demoPrefix, s.cgroupTop, demoRunDir)

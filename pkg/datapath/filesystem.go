@@ -1,13 +1,11 @@
 package datapath
 
 import (
-	"bufio"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,12 +25,11 @@ func mountBPF(root string) error {
 	if checkFileSystem(bpfMount, unix.BPF_FS_MAGIC) == nil {
 		return nil
 	}
-	f, err := os.Open("/proc/self/mountinfo")
+	mounts, err := mountinfo.GetMounts(mountinfo.ParentsFilter(bpfMount))
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	if !isShared(f, bpfMount) {
+	if !isShared(mounts) {
 		return nil // what to do about it is said when root is checked
 	}
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
@@ -42,31 +39,16 @@ func mountBPF(root string) error {
 	return nil
 }
 
-// isShared says whether what is mounted at a path shows up in other mount
-// namespaces, by the lines of proc(5) mountinfo: the mount that holds the path
-// is the longest, and of equal ones the last.
-func isShared(mountinfo io.Reader, path string) bool {
+// isShared says whether the innermost of mounts, each of which holds the same
+// path, shows up in other mount namespaces. Of equal ones it is the last.
+func isShared(mounts []*mountinfo.Info) bool {
 	shared, longest := false, 0
-	for lines := bufio.NewScanner(mountinfo); lines.Scan(); {
-		mount, _, _ := strings.Cut(lines.Text(), " - ")
-		fields := strings.Fields(mount)
-		if len(fields) < 6 {
-			continue
-		}
-		at := unescapeMount(fields[4])
-		if !holds(at, path) || len(at) < longest {
-			continue
-		}
-		longest, shared = len(at), false
-		for _, option := range fields[6:] {
-			shared = shared || strings.HasPrefix(option, "shared:")
+	for _, m := range mounts {
+		if len(m.Mountpoint) >= longest {
+			longest, shared = len(m.Mountpoint), strings.Contains(m.Optional, "shared:")
 		}
 	}
 	return shared
-}
-
-func holds(dir, path string) bool {
-	return dir == path || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // unified returns the cgroup2 directory that is meant by one where control

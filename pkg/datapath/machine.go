@@ -1,13 +1,11 @@
 package datapath
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -19,33 +17,6 @@ var ErrBusy = errors.New("another headgate agent runs on this node")
 
 // oldestKernel is the oldest kernel with everything that the object needs.
 const oldestKernel = "6.1"
-
-// CgroupRoot returns where the cgroup2 file system is mounted, which differs
-// between machines.
-func CgroupRoot() (string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		mount, kind, ok := strings.Cut(lines.Text(), " - ")
-		fields := strings.Fields(mount)
-		if ok && strings.HasPrefix(kind, "cgroup2 ") && len(fields) > 4 {
-			return unescapeMount(fields[4]), nil
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return "", err
-	}
-	return "", errors.New("no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup")
-}
-
-// unescapeMount undoes the octal escapes of proc(5) mountinfo.
-func unescapeMount(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
-}
 
 // checkMachine returns what keeps the datapath from being loaded, and what to
 // do about it.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -43,8 +44,23 @@ func TestAKernelThatIsTooOldIsSaidToBe(t *testing.T) {
 	}
 }
 
-func TestAMountPointIsReadAsItIsNamed(t *testing.T) {
-	if got, want := unescapeMount(`/sys/fs/c\040group\134x`), `/sys/fs/c group\x`; got != want {
-		t.Errorf("got %q, want %q", got, want)
+func TestTheInnermostMountSaysWhetherItIsShared(t *testing.T) {
+	at := func(point, optional string) *mountinfo.Info {
+		return &mountinfo.Info{Mountpoint: point, Optional: optional}
+	}
+	for _, tc := range []struct {
+		name   string
+		mounts []*mountinfo.Info
+		want   bool
+	}{
+		{"no mount at all", nil, false},
+		{"a shared one", []*mountinfo.Info{at("/", "shared:1")}, true},
+		{"a private one in a shared one", []*mountinfo.Info{at("/", "shared:1"), at("/sys", "")}, false},
+		{"a shared one in a slave", []*mountinfo.Info{at("/sys", "shared:2 master:1"), at("/", "master:1")}, true},
+		{"the last of equal ones", []*mountinfo.Info{at("/sys", "shared:2"), at("/sys", "")}, false},
+	} {
+		if got := isShared(tc.mounts); got != tc.want {
+			t.Errorf("%s: got %v", tc.name, got)
+		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/pkg/cgroup"
 )
 
 func TestALeftoverIsStaleOnlyIfItsProcessIsGone(t *testing.T) {
@@ -38,7 +40,7 @@ func TestALeftoverIsStaleOnlyIfItsProcessIsGone(t *testing.T) {
 func TestLeftoversOfAKilledRunAreRemoved(t *testing.T) {
 	requireRoot(t)
 	runDir := t.TempDir()
-	top, err := FindCgroup2()
+	top, err := cgroup.Root()
 	if err != nil {
 		t.Fatal(err)
 	}

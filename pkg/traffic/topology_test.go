@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/pkg/cgroup"
 )
 
 func TestPodsReachEachOtherAndTheNodeAtOnce(t *testing.T) {
@@ -88,7 +90,7 @@ func TestAClientThatDiesIsReported(t *testing.T) {
 
 func TestAClientRunsInItsCgroup(t *testing.T) {
 	topology := mustTopology(t)
-	parent, err := FindCgroup2()
+	parent, err := cgroup.Root()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/headgate/headgate/pkg/cgroup"
 	"github.com/headgate/headgate/pkg/datapath"
 )
 
@@ -54,7 +55,7 @@ func Main(m Runner) int {
 
 // outer runs this binary again with the same arguments.
 func outer() (int, error) {
-	root, err := datapath.CgroupRoot()
+	root, err := cgroup.Root()
 	if err != nil {
 		return 0, err
 	}

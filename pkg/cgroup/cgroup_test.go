@@ -1,11 +1,12 @@
-package traffic
+package cgroup
 
 import (
+	"errors"
 	"strings"
 	"testing"
 )
 
-func TestTheFirstMountOfATypeIsFound(t *testing.T) {
+func TestTheRootIsTheFirstMountOfTheType(t *testing.T) {
 	const (
 		v1     = "35 31 0:32 / /sys/fs/cgroup/pids rw,relatime shared:9 - cgroup cgroup rw,pids\n"
 		hybrid = "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"
@@ -24,9 +25,9 @@ func TestTheFirstMountOfATypeIsFound(t *testing.T) {
 		{"and not where there is none", v1, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := firstMount(strings.NewReader(tc.mountinfo), "cgroup2")
-			if err != nil || got != tc.want {
-				t.Errorf("firstMount = %q, %v, want %q", got, err, tc.want)
+			got, err := rootIn(strings.NewReader(tc.mountinfo))
+			if got != tc.want || errors.Is(err, ErrNone) != (tc.want == "") {
+				t.Errorf("got %q, %v, want %q", got, err, tc.want)
 			}
 		})
 	}

@@ -26,19 +26,6 @@
 #define IDLE_ENDED_S 60		/* closed, or never answered */
 #define IDLE_ESTABLISHED_S 7440 /* RFC 5382: two hours and four minutes */
 
-/* Chooses a backend for a client elsewhere. */
-static __always_inline enum verdict
-select_external(const struct frontend *f, const struct ip_addr *client,
-		struct choice *c)
-{
-	if (!f->external.size)
-		return refuse(f->flags & FRONTEND_EXTERNAL_NO_LOCAL ?
-				      DROP_NO_LOCAL_ENDPOINT :
-				      DROP_NO_ENDPOINT,
-			      f->service);
-	return select_from(f, f->external, client, c);
-}
-
 /*
  * Does the packet begin a connection? Datagrams may always begin one, but what
  * has no ports of its own goes where the first of its datagram went.
@@ -76,7 +63,9 @@ static __always_inline bool still_flows(const struct packet *pkt,
 /* The flow that a packet belongs to, or NULL. */
 static __always_inline struct flow *find_flow(const struct packet *pkt)
 {
-	struct flow *flow = bpf_map_lookup_elem(&conntrack, &pkt->tuple);
+	/* Linux 6.1 takes no key from the memory of a caller. */
+	struct tuple key = pkt->tuple;
+	struct flow *flow = bpf_map_lookup_elem(&conntrack, &key);
 	__u64 now = bpf_ktime_get_coarse_ns();
 
 	if (!flow || !still_flows(pkt, flow, now))

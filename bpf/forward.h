@@ -32,15 +32,16 @@ static __always_inline enum verdict begin_flow(struct __sk_buff *skb,
 					       struct flow *way,
 					       enum hook back_hook)
 {
+	struct tuple key = pkt->tuple;
 	struct flow back = {
-		.to = reversed(&pkt->tuple),
+		.to = reversed(&key),
 		.last_seen_ns = way->last_seen_ns,
 	};
 
 	back.to.hook = back_hook;
 	if (!add_way_back(&way->to, back_hook, &back))
 		return refuse(DROP_SNAT_EXHAUSTED, way->service);
-	bpf_map_update_elem(&conntrack, &pkt->tuple, way, BPF_ANY);
+	bpf_map_update_elem(&conntrack, &key, way, BPF_ANY);
 	count(flow_made);
 	return rewrite(skb, pkt, &way->to) ? VERDICT_CONTINUE : VERDICT_REFUSE;
 }
@@ -159,22 +160,18 @@ STEP int from_device(struct __sk_buff *skb, struct packet *pkt)
 	return begin_flow(skb, pkt, &way, HOOK_IN);
 }
 
-/* What becomes of a packet at a hook. */
-STEP int forward(struct __sk_buff *skb, struct packet *pkt)
+/* Gives a packet of a flow what that says; what has none goes on to the next step. */
+STEP int follow_flow(struct __sk_buff *skb, struct packet *pkt)
 {
 	struct flow *flow;
+	struct tuple to;
 
 	if (!pkt || !has_ports(pkt->l4_proto) || !find_ports(skb, pkt))
 		return VERDICT_PASS;
 	flow = find_flow(pkt);
-	if (flow) {
-		count(flow_packet);
-		return rewrite(skb, pkt, &flow->to) ? VERDICT_CONTINUE :
-						      VERDICT_REFUSE;
-	}
-	if (pkt->fragment)
-		return VERDICT_PASS;
-	if (pkt->tuple.hook == HOOK_IN)
-		return balance(skb, pkt);
-	return from_device(skb, pkt);
+	if (!flow)
+		return pkt->fragment ? VERDICT_PASS : VERDICT_CONTINUE;
+	to = flow->to; /* a copy: the entry may come to another flow meanwhile */
+	count(flow_packet);
+	return rewrite(skb, pkt, &to) ? VERDICT_PASS : VERDICT_REFUSE;
 }

@@ -120,8 +120,13 @@ static __always_inline int handle_packet(struct __sk_buff *skb, enum hook hook)
 
 	if (!parse(skb, &pkt, ETH_HLEN))
 		return TC_ACT_OK;
-	v = is_icmp_error(skb, &pkt) ? translate_error(skb, &pkt) :
-				       forward(skb, &pkt);
+	if (is_icmp_error(skb, &pkt))
+		v = translate_error(skb, &pkt);
+	else
+		v = follow_flow(skb, &pkt);
+	if (v == VERDICT_CONTINUE)
+		v = hook == HOOK_IN ? balance(skb, &pkt) :
+				      from_device(skb, &pkt);
 	return v == VERDICT_REFUSE ? TC_ACT_SHOT : TC_ACT_OK;
 }
 

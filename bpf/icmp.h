@@ -96,5 +96,5 @@ STEP int translate_error(struct __sk_buff *skb, struct packet *outer)
 			 &outer_to))
 		return VERDICT_REFUSE;
 	count(flow_error);
-	return VERDICT_CONTINUE;
+	return VERDICT_PASS;
 }

@@ -18,6 +18,9 @@ import (
 	"github.com/headgate/headgate/pkg/plan"
 )
 
+// ErrNoTCX says that the kernel cannot balance packets.
+var ErrNoTCX = fmt.Errorf("this kernel has no tcx (requires >= 6.6), so clients outside the node are not served: %w", errors.ErrUnsupported)
+
 // deviceHooks are the programs of every device.
 var deviceHooks = []struct {
 	program string
@@ -28,8 +31,8 @@ var deviceHooks = []struct {
 }
 
 // SetDevices attaches the programs to these devices and to no others. A device
-// that refuses is in the error; the others are attached all the same. Attach
-// must have been called before.
+// that refuses is in the error; the others are attached all the same. It is
+// ErrNoTCX where the kernel cannot. Attach must have been called before.
 func (d *Datapath) SetDevices(devices []plan.Device) error {
 	programs, err := d.devicePrograms()
 	if err != nil {
@@ -108,6 +111,9 @@ func attachDevice(pin string, index int, attach ebpf.AttachType, program *ebpf.P
 		return err
 	}
 	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: program, Attach: attach})
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return ErrNoTCX
+	}
 	if err != nil {
 		return err
 	}

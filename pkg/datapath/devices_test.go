@@ -1,0 +1,81 @@
+package datapath_test
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// deviceLinks returns what is pinned of devices.
+func deviceLinks(tb testing.TB, cfg datapath.Config) []string {
+	tb.Helper()
+	pins, err := os.ReadDir(filepath.Join(cfg.Root, "links"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var out []string
+	for _, p := range pins {
+		if strings.HasPrefix(p.Name(), "device_") {
+			out = append(out, p.Name())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestProgramsAreOnJustTheDevicesThatAreSet(t *testing.T) {
+	cfg := config(t)
+	d := mustOpen(t, cfg)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	lo := []plan.Device{{Index: 1, Name: "lo", IP4: netip.MustParseAddr("192.0.2.1")}}
+	err := d.SetDevices(lo)
+	if errors.Is(err, datapath.ErrNoTCX) && os.Getenv("CI") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	attached := []string{"device_in_1", "device_out_1"}
+	if diff := cmp.Diff(attached, deviceLinks(t, cfg)); diff != "" {
+		t.Errorf("links (-want +got):\n%s", diff)
+	}
+	writes := d.Writes()
+	if err := d.SetDevices(lo); err != nil || d.Writes() != writes {
+		t.Errorf("the same devices again: %v, %d writes", err, d.Writes()-writes)
+	}
+	if err := d.SetDevices([]plan.Device{lo[0], {Index: 9999, Name: "gone"}}); err == nil || !strings.Contains(err.Error(), "device gone") {
+		t.Errorf("a device that is not there: %v", err)
+	}
+	d.Close()
+
+	d = mustOpen(t, cfg) // another agent
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(attached, deviceLinks(t, cfg)); diff != "" {
+		t.Errorf("links after adoption (-want +got):\n%s", diff)
+	}
+	if err := d.Reserve(plan.Sizes{Backends: 5000}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(attached, deviceLinks(t, cfg)); diff != "" {
+		t.Errorf("links after growth (-want +got):\n%s", diff)
+	}
+	if err := d.SetDevices(nil); err != nil {
+		t.Fatal(err)
+	}
+	if left := deviceLinks(t, cfg); len(left) > 0 {
+		t.Errorf("no device, and %v", left)
+	}
+}

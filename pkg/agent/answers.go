@@ -78,6 +78,9 @@ func (a *answers) Flushed(t reconciler.Attempt) {
 	}
 	a.metrics.ObserveChanges(t.Batch.Services, t.Batch.Slices)
 	a.metrics.SetPending(0, 0)
+	for _, f := range families {
+		a.metrics.SetNoLocalEndpoints(f, t.NoLocal[f].Internal, t.NoLocal[f].External)
+	}
 	for _, trigger := range t.Batch.Triggers {
 		a.metrics.ObserveProgramming(trigger.Family, trigger.At, t.Ended)
 	}

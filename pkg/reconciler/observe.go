@@ -28,6 +28,9 @@ type Attempt struct {
 	Batch Batch
 	// HealthChecks is what load balancers may be answered, after a success.
 	HealthChecks map[lb.ServiceName]lb.HealthCheck
+	// NoLocal counts the Service ports without an endpoint where the traffic
+	// policy wants one, by family.
+	NoLocal map[lb.Family]lb.NoLocal
 }
 
 // Batch counts the objects of updates.
@@ -67,6 +70,25 @@ func (r *Reconciler) note(u lb.Update) {
 	}
 }
 
+// countNoLocal notes what a Service adds to the sum.
+func (r *Reconciler) countNoLocal(name lb.ServiceName, frontends []lb.Frontend) {
+	delete(r.noLocal, name)
+	if n := lb.CountNoLocal(frontends); len(n) > 0 {
+		r.noLocal[name] = n
+	}
+}
+
+// sumNoLocal sums up what the few Services add that have any.
+func (r *Reconciler) sumNoLocal() map[lb.Family]lb.NoLocal {
+	out := map[lb.Family]lb.NoLocal{}
+	for _, byFamily := range r.noLocal {
+		for family, n := range byFamily {
+			out[family] = lb.NoLocal{Internal: out[family].Internal + n.Internal, External: out[family].External + n.External}
+		}
+	}
+	return out
+}
+
 // observedFlush flushes and tells the observer.
 func (r *Reconciler) observedFlush() error {
 	a := Attempt{Began: time.Now(), Batch: r.batch}
@@ -74,6 +96,7 @@ func (r *Reconciler) observedFlush() error {
 	a.Ended = time.Now()
 	if a.Err == nil {
 		a.HealthChecks = r.state.HealthChecks()
+		a.NoLocal = r.sumNoLocal()
 		r.batch = Batch{}
 	}
 	r.observer.Flushed(a)

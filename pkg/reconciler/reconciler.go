@@ -74,15 +74,16 @@ type Reconciler struct {
 
 	began          time.Time // changes that happened before say nothing of our pace
 	cidrProblem    error
-	batch          Batch         // what has come since the last success
-	attached       []plan.Device // what programs are to be attached to
+	batch          Batch                                       // what has come since the last success
+	noLocal        map[lb.ServiceName]map[lb.Family]lb.NoLocal // never an empty one
+	attached       []plan.Device                               // what programs are to be attached to
 	devicesChanged bool
 }
 
 // New returns a reconciler that goes on from what the datapath holds.
 func New(log *zap.Logger, dp Datapath, limits plan.Sizes) (*Reconciler, error) {
 	r := &Reconciler{
-		log: log, observer: blind{}, began: time.Now(), dp: dp, limits: limits, state: lb.NewState(),
+		log: log, observer: blind{}, noLocal: map[lb.ServiceName]map[lb.Family]lb.NoLocal{}, began: time.Now(), dp: dp, limits: limits, state: lb.NewState(),
 		wake: make(chan struct{}, 1), ready: make(chan struct{}),
 		adopted: map[lb.ServiceName]bool{}, waiting: map[lb.ServiceName]bool{},
 		refused: map[lb.ServiceName]lb.Problem{}, reported: map[string]bool{},
@@ -238,7 +239,8 @@ func (r *Reconciler) planWaiting() {
 		if r.held(name) {
 			continue
 		}
-		ops, err := r.planner.Set(name, r.state.Frontends(name))
+		frontends := r.state.Frontends(name)
+		ops, err := r.planner.Set(name, frontends)
 		if problem, full := err.(lb.Problem); full {
 			r.refused[name] = problem
 			continue // and goes on waiting
@@ -246,6 +248,7 @@ func (r *Reconciler) planWaiting() {
 		delete(r.refused, name)
 		delete(r.waiting, name)
 		delete(r.adopted, name)
+		r.countNoLocal(name, frontends)
 		r.pending = append(r.pending, ops...)
 	}
 }

@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/metrics"
+	"github.com/headgate/headgate/pkg/reconciler"
+)
+
+// get returns the status and the body of an answer.
+func get(tb testing.TB, h http.Handler, path string) (int, string) {
+	tb.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Code, w.Body.String()
+}
+
+func TestTheNodeIsEligibleOnceItIsKnownAndAsLongAsItStays(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		config Config
+		nodes  []lb.Node
+		want   int
+	}{
+		{"nothing known of it", Config{}, nil, http.StatusServiceUnavailable},
+		{"with a folder of manifests", Config{Manifests: "dir"}, nil, http.StatusOK},
+		{"known", Config{}, []lb.Node{{Name: "a"}}, http.StatusOK},
+		{"about to leave", Config{}, []lb.Node{{Name: "a"}, {Name: "a", Leaving: true}}, http.StatusServiceUnavailable},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := newAnswers(tc.config, zap.NewNop())
+			for _, n := range tc.nodes {
+				a.setNode(n)
+			}
+			if code, body := get(t, a.proxy.Handler(), "/healthz"); code != tc.want {
+				t.Errorf("got %d, %s", code, body)
+			}
+			if code, body := get(t, a.proxy.Handler(), "/livez"); code != http.StatusOK {
+				t.Errorf("/livez: got %d, %s", code, body)
+			}
+		})
+	}
+}
+
+func TestMetricsTellWhatTheReconcilerDid(t *testing.T) {
+	a := newAnswers(Config{Version: "v1"}, zap.NewNop())
+	a.Queued(time.Now())
+	a.Problems([]lb.Problem{{Object: "Service default/web", Reason: "is bad"}})
+	a.Flushed(reconciler.Attempt{
+		Began: time.Now().Add(-time.Second), Ended: time.Now(),
+		Batch:   reconciler.Batch{Updates: 1, Services: 2, Slices: 3},
+		NoLocal: map[lb.Family]lb.NoLocal{lb.IPv4: {Internal: 4, External: 5}},
+	})
+	_, body := get(t, a.metrics.Handler(metrics.HandlerConfig{}), "/metrics")
+	for _, want := range []string{
+		"kubeproxy_sync_proxy_rules_service_changes_total 2",
+		"kubeproxy_sync_proxy_rules_endpoint_changes_total 3",
+		`kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family="IPv4",traffic_policy="internal"} 4`,
+		`kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family="IPv4",traffic_policy="external"} 5`,
+		`kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family="IPv6"} 1`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+}
+
+func TestTheProxyIsUpToDateOnlyWhenNothingWaits(t *testing.T) {
+	a := newAnswers(Config{}, zap.NewNop())
+	a.Queued(time.Now())
+	a.Queued(time.Now())
+	a.Flushed(reconciler.Attempt{Batch: reconciler.Batch{Updates: 1}})
+	if a.queued != 1 {
+		t.Errorf("%d updates wait, want 1", a.queued)
+	}
+	a.Flushed(reconciler.Attempt{Batch: reconciler.Batch{Updates: 1}})
+	if a.queued != 0 {
+		t.Errorf("%d updates wait, want none", a.queued)
+	}
+}

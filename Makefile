@@ -28,10 +28,10 @@ CLANG_FORMAT := clang-format-$(CLANG_MAJOR)
 C_FILES      := $(wildcard bpf/*.c bpf/*.h bpf/bench/*.c)
 GENERATED    := pkg/datapath 'tests/bench/*_bpfel.*'
 
-# Debian packages. Tests run the committed objects and need no compiler.
-TEST_PACKAGES  := ca-certificates
-BUILD_PACKAGES := $(TEST_PACKAGES) clang-$(CLANG_MAJOR) llvm-$(CLANG_MAJOR) \
-	$(CLANG_FORMAT) libbpf-dev linux-libc-dev libc6-dev make git
+# Debian packages. Tests run the committed objects; one compiles another layout
+# of the maps, which it is upgraded from, and one sets up packet filters.
+TEST_PACKAGES  := ca-certificates iptables clang-$(CLANG_MAJOR) libbpf-dev linux-libc-dev libc6-dev
+BUILD_PACKAGES := $(TEST_PACKAGES) llvm-$(CLANG_MAJOR) $(CLANG_FORMAT) make git
 
 # With -v and -p 1 the results come one by one, as they happen; what is left out
 # is only the noise of passing subtests.

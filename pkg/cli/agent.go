@@ -132,6 +132,9 @@ func (o *agentOptions) complete() error {
 		o.MetricsAddress = orDefault(o.MetricsAddress, defaultMetrics)
 		o.completeConntrack()
 	}
+	if o.Manifests != "" && o.externalIPs != "allow" {
+		return errors.New("--external-ips is for Services of an API server: with --manifests take them out of the files")
+	}
 	if err := o.completeNodePorts(); err != nil {
 		return err
 	}

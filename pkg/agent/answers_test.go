@@ -85,3 +85,11 @@ func TestTheProxyIsUpToDateOnlyWhenNothingWaits(t *testing.T) {
 		t.Errorf("%d updates wait, want none", a.queued)
 	}
 }
+
+func TestTheConfigurationCanBeRead(t *testing.T) {
+	a := newAnswers(Config{NodeName: "node-a"}, zap.NewNop())
+	h := a.metrics.Handler(metrics.HandlerConfig{Config: func() any { return a.cfg }})
+	if code, body := get(t, h, "/configz"); code != http.StatusOK || !strings.Contains(body, "node-a") {
+		t.Errorf("got %d, %s", code, body)
+	}
+}

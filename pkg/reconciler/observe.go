@@ -89,8 +89,11 @@ func (r *Reconciler) sumNoLocal() map[lb.Family]lb.NoLocal {
 	return out
 }
 
-// observedFlush flushes and tells the observer.
+// observedFlush flushes and tells the observer, once there is something whole.
 func (r *Reconciler) observedFlush() error {
+	if !r.complete() {
+		return nil
+	}
 	a := Attempt{Began: time.Now(), Batch: r.batch}
 	a.Err = r.flush()
 	a.Ended = time.Now()

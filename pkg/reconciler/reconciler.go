@@ -170,14 +170,19 @@ func (r *Reconciler) Run(ctx context.Context) {
 			retry.Reset(wait)
 			continue
 		}
-		retry.Stop()
-		wait = firstRetry
 		// A sweep that is due stays due: were it put off by every change,
 		// maps would grow for as long as there are changes.
 		if r.planner.Retired() > 0 && !sweeping {
 			sweep.Reset(sweepAfter)
 			sweeping = true
 		}
+		if err := r.attachDevices(); err != nil {
+			r.log.Error("attach to devices, will try again", zap.Duration("after", wait), zap.Error(err))
+			retry.Reset(wait)
+			continue
+		}
+		retry.Stop()
+		wait = firstRetry
 	}
 }
 
@@ -263,12 +268,11 @@ func (r *Reconciler) held(name lb.ServiceName) bool {
 	return r.input.Partial && r.adopted[name] && (!service || !slices)
 }
 
-// flush brings what is planned into the kernel, once there is a whole first
-// picture.
+// complete says whether there is a whole first picture to bring in.
+func (r *Reconciler) complete() bool { return r.gotUpdate && r.gotAddress }
+
+// flush brings what is planned into the kernel.
 func (r *Reconciler) flush() error {
-	if !r.gotUpdate || !r.gotAddress {
-		return nil
-	}
 	if err := r.dp.Reserve(r.planner.Needs()); err != nil {
 		return err
 	}
@@ -283,7 +287,7 @@ func (r *Reconciler) flush() error {
 	}
 	r.sayReady()
 	r.destroySockets()
-	return r.attachDevices()
+	return nil
 }
 
 // setServiceCIDRs plans the prefixes that belong to Services, if the update
@@ -297,10 +301,11 @@ func (r *Reconciler) setServiceCIDRs(u lb.Update) {
 	r.pending = append(r.pending, ops...)
 }
 
-// attachDevices attaches to the devices that came last. A kernel that cannot is
-// told of once; nothing else depends on it.
+// attachDevices attaches to the devices that came last. A device that refuses
+// is tried again, and a kernel that cannot is told of once; Services, and what is
+// said of our health, do not depend on it.
 func (r *Reconciler) attachDevices() error {
-	if !r.devicesChanged {
+	if !r.devicesChanged || !r.complete() {
 		return nil
 	}
 	err := r.dp.SetDevices(r.attached)

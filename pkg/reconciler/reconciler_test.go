@@ -50,7 +50,9 @@ func (f *fake) Reset() error                   { f.Model = plan.Model{}; return 
 func (f *fake) Reserve(plan.Sizes) error       { return f.call("reserve") }
 func (f *fake) Attach() error                  { return f.call("attach") }
 
-func (f *fake) SetDevices([]plan.Device) error { return nil }
+func (f *fake) SetDevices(devices []plan.Device) error {
+	return f.call(fmt.Sprintf("%d devices", len(devices)))
+}
 
 func (f *fake) DestroySockets(losses []plan.Loss) error {
 	for _, l := range losses {

@@ -59,7 +59,7 @@ func newRoot(e *env) *cobra.Command {
 		Long: `Headgate balances Kubernetes Services in the kernel, beside any CNI.
 
 Nouns (status, frontend, backend, table, map) show what the kernel holds, whether
-or not an agent runs. Verbs (agent, cleanup, demo) change it.`,
+or not an agent runs. Verbs (agent, cleanup, demo, bench) act.`,
 		Args:          noSuchCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceUsage:  true,
@@ -73,7 +73,7 @@ or not an agent runs. Verbs (agent, cleanup, demo) change it.`,
 	flags.BoolVarP(&e.json, "json", "j", false, "print JSON")
 	flags.BoolVarP(&e.pretty, "pretty", "p", false, "print indented JSON")
 	root.AddCommand(
-		newAgent(e), newCleanup(e), newDemo(),
+		newAgent(e), newCleanup(e), newDemo(), newBench(e),
 		newStatus(e), newFrontend(e), newBackend(e), newTable(e), newMap(e), newVersion(e),
 	)
 	return root

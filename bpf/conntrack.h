@@ -28,11 +28,13 @@
 
 /*
  * Does the packet begin a connection? Datagrams may always begin one, but what
- * has no ports of its own goes where the first of its datagram went.
+ * has no ports of its own goes where the first of its datagram went, and what
+ * begins an SCTP association is never fragmented.
  */
 static __always_inline bool may_begin(const struct packet *pkt)
 {
 	return !pkt->fragment &&
+	       !(pkt->l4_proto == IPPROTO_SCTP && pkt->more_fragments) &&
 	       (pkt->l4_proto != IPPROTO_TCP ||
 		(pkt->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN);
 }
@@ -164,13 +166,12 @@ static long try_port(__u32 i, void *data)
 		s->to->src_port = snat_port(s->random + i * 0x9e37);
 	s->scarce = i >= SNAT_TRIES / 2;
 	s->found = add_back(s);
-	return s->found || s->to->protocol == IPPROTO_SCTP;
+	return s->found;
 }
 
 /*
  * Adds the way back of a flow whose way there becomes *to. Where another flow
- * has that way back already, this one gets another source port; not with SCTP,
- * whose checksum would have to be computed anew.
+ * has that way back already, this one gets another source port.
  */
 static __always_inline bool add_way_back(struct tuple *to, enum hook back_hook,
 					 const struct flow *back)

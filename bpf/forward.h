@@ -63,9 +63,6 @@ to_backend(struct __sk_buff *skb, struct packet *pkt, const struct frontend *f)
 	v = select_from(f, f->external, &pkt->tuple.src, &choice);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	if (pkt->l4_proto == IPPROTO_SCTP &&
-	    choice.backend->to.port != pkt->tuple.dst_port)
-		return refuse(DROP_PORT_SCTP, f->service);
 	way.to.dst = choice.backend->to.addr;
 	way.to.dst_port = choice.backend->to.port;
 	way.backend_id = choice.id;
@@ -75,8 +72,7 @@ to_backend(struct __sk_buff *skb, struct packet *pkt, const struct frontend *f)
 
 /*
  * A packet that nobody can take goes to port 0 of the node, on which nobody
- * ever listens: the kernel answers it as it should, and not too often. SCTP,
- * of which ports do not change, is dropped.
+ * ever listens: the kernel answers it as it should, and not too often.
  */
 static __always_inline enum verdict to_nobody(struct __sk_buff *skb,
 					      struct packet *pkt)
@@ -87,8 +83,7 @@ static __always_inline enum verdict to_nobody(struct __sk_buff *skb,
 		.flags = FLOW_REFUSED,
 	};
 
-	if (pkt->l4_proto == IPPROTO_SCTP ||
-	    !device_addr(skb, &pkt->tuple.dst, &way.to.dst))
+	if (!device_addr(skb, &pkt->tuple.dst, &way.to.dst))
 		return VERDICT_REFUSE;
 	way.to.dst_port = 0;
 	return begin_flow(skb, pkt, &way, HOOK_OUT);
@@ -154,8 +149,7 @@ STEP int from_device(struct __sk_buff *skb, struct packet *pkt)
 	way.to = pkt->tuple;
 	if (!device_addr(skb, &pkt->tuple.src, &way.to.src))
 		return VERDICT_PASS;
-	if (pkt->l4_proto != IPPROTO_SCTP)
-		way.to.src_port = snat_port(bpf_ntohs(pkt->tuple.src_port));
+	way.to.src_port = snat_port(bpf_ntohs(pkt->tuple.src_port));
 	way.last_seen_ns = bpf_ktime_get_coarse_ns();
 	return begin_flow(skb, pkt, &way, HOOK_IN);
 }
@@ -170,7 +164,10 @@ STEP int follow_flow(struct __sk_buff *skb, struct packet *pkt)
 		return VERDICT_PASS;
 	flow = find_flow(pkt);
 	if (!flow)
-		return pkt->fragment ? VERDICT_PASS : VERDICT_CONTINUE;
+		return pkt->fragment || (pkt->l4_proto == IPPROTO_SCTP &&
+					 pkt->more_fragments) ?
+			       VERDICT_PASS :
+			       VERDICT_CONTINUE;
 	to = flow->to; /* a copy: the entry may come to another flow meanwhile */
 	count(flow_packet);
 	return rewrite(skb, pkt, &to) ? VERDICT_PASS : VERDICT_REFUSE;

@@ -47,17 +47,70 @@ static __always_inline bool parse_inner(struct __sk_buff *skb,
 	       parse_ports(skb, inner);
 }
 
-/* Corrects the checksum of the ICMP header for what changes in and around it. */
-static __always_inline bool fix_icmp_csum(struct __sk_buff *skb,
-					  const struct packet *outer,
-					  const struct tuple *outer_to,
-					  const struct packet *inner,
-					  const struct tuple *inner_to)
+/* A TCP or UDP checksum for other addresses and ports (RFC 1624, RFC 768). */
+static __always_inline __u16 quoted_csum(__u16 csum, const struct packet *inner,
+					 const struct tuple *to)
+{
+	bool udp = inner->l4_proto == IPPROTO_UDP;
+	__u32 sum = (__u16)~csum;
+
+	if (udp && !csum)
+		return 0;
+	sum = sum_add(sum, addr_diff(&inner->tuple, to));
+	sum = sum_replace(sum, ports_word(&inner->tuple), ports_word(to));
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	csum = ~sum;
+	return udp && !csum ? 0xffff : csum;
+}
+
+/*
+ * Corrects the transport checksum of the inner packet, if that is quoted so
+ * far, and returns what that adds to the sum of the ICMP message.
+ */
+STEP __u32 fix_quoted_csum(struct __sk_buff *skb, const struct packet *inner,
+			   const struct tuple *to)
+{
+	__u32 off, from, diff;
+	__u16 csum;
+
+	if (!inner || !to)
+		return 0;
+	off = inner->l4_off;
+	if (inner->l4_proto == IPPROTO_SCTP) {
+		if (inner->more_fragments ||
+		    inner->end < off + SCTP_HEADER_LEN ||
+		    bpf_skb_load_bytes(skb, off + SCTP_CSUM_OFF, &from,
+				       sizeof(from)))
+			return 0;
+		diff = ports_word(&inner->tuple) ^ ports_word(to);
+		diff = sctp_csum(from, diff, inner->end - off);
+		bpf_skb_store_bytes(skb, off + SCTP_CSUM_OFF, &diff,
+				    sizeof(diff), 0);
+		return sum_replace(0, from, diff);
+	}
+	off += inner->l4_proto == IPPROTO_UDP ? UDP_CSUM_OFF : TCP_CSUM_OFF;
+	if (bpf_skb_load_bytes(skb, off, &csum, sizeof(csum)))
+		return 0;
+	from = csum;
+	csum = quoted_csum(csum, inner, to);
+	bpf_skb_store_bytes(skb, off, &csum, sizeof(csum), 0);
+	return sum_replace(0, from, csum);
+}
+
+/*
+ * Corrects the checksum of the ICMP header for what changes in and around it,
+ * of which the quoted checksum adds diff.
+ */
+static __always_inline bool
+fix_icmp_csum(struct __sk_buff *skb, const struct packet *outer,
+	      const struct tuple *outer_to, const struct packet *inner,
+	      const struct tuple *inner_to, __u32 diff)
 {
 	__u32 off = outer->l4_off + ICMP_CSUM_OFF;
-	__u32 diff =
-		sum_replace(0, ports_word(&inner->tuple), ports_word(inner_to));
 
+	diff = sum_replace(diff, ports_word(&inner->tuple),
+			   ports_word(inner_to));
 	if (outer->ip4) /* the inner header checksum makes up for its addresses */
 		return !bpf_l4_csum_replace(skb, off, 0, diff, 0);
 	diff = sum_add(diff, addr_diff(&inner->tuple, inner_to));
@@ -73,6 +126,7 @@ STEP int translate_error(struct __sk_buff *skb, struct packet *outer)
 	struct tuple key, inner_to, outer_to;
 	struct ports ports;
 	struct flow *flow;
+	__u32 diff;
 
 	if (!outer || !parse_inner(skb, outer, &inner))
 		return VERDICT_PASS;
@@ -88,7 +142,8 @@ STEP int translate_error(struct __sk_buff *skb, struct packet *outer)
 		outer_to.src = flow->to.src;
 	ports.src = inner_to.src_port;
 	ports.dst = inner_to.dst_port;
-	if (!fix_icmp_csum(skb, outer, &outer_to, &inner, &inner_to) ||
+	diff = fix_quoted_csum(skb, &inner, &inner_to);
+	if (!fix_icmp_csum(skb, outer, &outer_to, &inner, &inner_to, diff) ||
 	    bpf_skb_store_bytes(skb, inner.l4_off, &ports, sizeof(ports), 0) ||
 	    !write_addrs(skb, inner.l3_off, inner.ip4, &inner.tuple,
 			 &inner_to) ||

@@ -13,6 +13,8 @@
 
 #include "config.h"
 #include "packet.h"
+#include "sctp.h"
+#include "verdict.h"
 
 #define TCP_CSUM_OFF offsetof(struct tcphdr, check)
 #define UDP_CSUM_OFF offsetof(struct udphdr, check)
@@ -96,10 +98,24 @@ static __always_inline bool fix_l4_csum(struct __sk_buff *skb,
 				    ports_word(to), flags | 4);
 }
 
-/*
- * Gives a packet the tuple of another flow; false if it is cut short. The
- * checksum of SCTP does not go over addresses, and its ports do not change.
- */
+/* Corrects the checksum of the transport header for addresses and ports. */
+static __always_inline bool fix_csum(struct __sk_buff *skb,
+				     const struct packet *pkt,
+				     const struct tuple *to)
+{
+	__u32 diff = ports_word(&pkt->tuple) ^ ports_word(to);
+
+	if (pkt->l4_proto != IPPROTO_SCTP)
+		return fix_l4_csum(skb, pkt, to);
+	/* It goes over no addresses, but over all of the datagram. */
+	if (diff && pkt->more_fragments) {
+		refuse(DROP_FRAGMENT, 0);
+		return false;
+	}
+	return fix_sctp_csum(skb, pkt, diff);
+}
+
+/* Gives a packet the tuple of another flow; false if it cannot be done. */
 STEP bool rewrite(struct __sk_buff *skb, struct packet *pkt,
 		  const struct tuple *to)
 {
@@ -110,7 +126,7 @@ STEP bool rewrite(struct __sk_buff *skb, struct packet *pkt,
 	ports.src = to->src_port;
 	ports.dst = to->dst_port;
 	if (!pkt->fragment) {
-		if (pkt->l4_proto != IPPROTO_SCTP && !fix_l4_csum(skb, pkt, to))
+		if (!fix_csum(skb, pkt, to))
 			return false;
 		if (bpf_skb_store_bytes(skb, pkt->l4_off, &ports, sizeof(ports),
 					0))

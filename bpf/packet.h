@@ -22,6 +22,7 @@
 struct packet {
 	__u32 l3_off;
 	__u32 l4_off;
+	__u32 end; /* of the IP packet: frames may be padded */
 	bool ip4;
 	bool fragment; /* has no ports: not the first of its datagram */
 	bool more_fragments;
@@ -70,6 +71,7 @@ static __always_inline bool parse_ip4(struct __sk_buff *skb, struct packet *pkt,
 	pkt->ip4 = true;
 	pkt->l3_off = l3_off;
 	pkt->l4_off = l3_off + ip.ihl * 4;
+	pkt->end = ip.tot_len ? l3_off + bpf_ntohs(ip.tot_len) : skb->len;
 	pkt->l4_proto = ip.protocol;
 	pkt->fragment = ip.frag_off & bpf_htons(IP4_FRAGMENT_OFFSET);
 	pkt->more_fragments = ip.frag_off & bpf_htons(IP4_MORE_FRAGMENTS);
@@ -149,6 +151,8 @@ static __always_inline bool parse_ip6(struct __sk_buff *skb, struct packet *pkt,
 	if (is_ip4(&pkt->tuple.src) || is_ip4(&pkt->tuple.dst))
 		return false;
 	walk.off = l3_off + sizeof(ip);
+	pkt->end = ip.payload_len ? walk.off + bpf_ntohs(ip.payload_len) :
+				    skb->len;
 	walk.next = ip.nexthdr;
 	if (is_ip6_extension(walk.next))
 		bpf_loop(IP6_MAX_HEADERS, skip_ip6_extension, &walk, 0);

@@ -79,7 +79,9 @@ static __always_inline bool find_ports(struct __sk_buff *skb,
 {
 	__u32 end = pkt->l4_off + l4_header_len(pkt->l4_proto);
 
-	if (!pkt->fragment && (skb->len < end || !parse_ports(skb, pkt)))
+	if (pkt->end > skb->len)
+		return false;
+	if (!pkt->fragment && (pkt->end < end || !parse_ports(skb, pkt)))
 		return false;
 	if (!pkt->fragment && pkt->l4_proto == IPPROTO_TCP &&
 	    bpf_skb_load_bytes(skb, pkt->l4_off + TCP_FLAGS_OFF,

@@ -112,7 +112,7 @@ enum drop_reason {
 	DROP_SOURCE_RANGE,	/* client outside loadBalancerSourceRanges */
 	DROP_NO_BACKEND,	/* a slot names no backend: a bug */
 	DROP_SNAT_EXHAUSTED,	/* every port to this backend is taken */
-	DROP_PORT_SCTP,		/* SCTP to another port is not done */
+	DROP_FRAGMENT,		/* its transport header cannot be known */
 	DROP_REASONS,
 };
 

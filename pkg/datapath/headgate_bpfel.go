@@ -94,7 +94,7 @@ const (
 	headgateDropReasonDROP_SOURCE_RANGE      headgateDropReason = 4
 	headgateDropReasonDROP_NO_BACKEND        headgateDropReason = 5
 	headgateDropReasonDROP_SNAT_EXHAUSTED    headgateDropReason = 6
-	headgateDropReasonDROP_PORT_SCTP         headgateDropReason = 7
+	headgateDropReasonDROP_FRAGMENT          headgateDropReason = 7
 	headgateDropReasonDROP_REASONS           headgateDropReason = 8
 )
 

@@ -134,7 +134,7 @@ func portsOfEndedFlowsAreUsedAgain(t *testing.T, c cast) {
 		}
 		c.age(t, 200)
 		two := begin(second)
-		if ended := c.protocol == lb.UDP || !end.lives; (two.src == one.src) != ended {
+		if ended := c.protocol != lb.TCP || !end.lives; (two.src == one.src) != ended {
 			t.Fatalf("%s, idle: the one left from %s, the other leaves from %s", end.name, one.src, two.src)
 		}
 		if again := begin(first); again.src == two.src {

@@ -2,7 +2,6 @@ package packets
 
 import (
 	"bytes"
-	"net/netip"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
@@ -20,7 +19,6 @@ var headerStories = []story{
 	{"A wrong checksum stays wrong", wrongChecksumStays},
 	{"A packet that is cut short is never half rewritten", cutShort},
 	{"A frame of another kind is left alone", otherFrames},
-	{"SCTP goes to the same port, and to no other", sctp},
 }
 
 // throughLocal begins a flow to the local backend and takes a packet of it both
@@ -158,29 +156,4 @@ func otherFrames(t *testing.T, c cast) {
 		c.framesBecome(t, "in", in, uplink, frame, frame)
 		c.framesBecome(t, "out", out, uplink, frame, frame)
 	}
-}
-
-// sctp keeps its checksum, which goes neither over addresses nor, here, over
-// other ports.
-func sctp(t *testing.T, c cast) {
-	c.protocol = lb.SCTP
-	same, other := at(c.local, 80), at(c.local, 8080)
-	c.set(t, "same", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), same))
-	p := c.packet(at(c.client, 40000), at(c.vip, 80), 40)
-	c.becomes(t, "the first packet", in, uplink, p, p.to(p.src, same))
-	c.becomes(t, "a later one", in, uplink, p, p.to(p.src, same))
-	a := p.to(p.src, same).answer("", nil)
-	c.becomes(t, "the answer", out, uplink, a, a.to(at(c.vip, 80), p.src))
-	c.set(t, "other", c.frontend(lb.LoadBalancerIP, at(c.vip2, 80), other))
-	c.set(t, "empty", c.frontend(lb.LoadBalancerIP, at(c.vip2, 81)))
-	c.set(t, "double", c.frontend(lb.ClusterIP, at(c.cluster, 80), same))
-	for name, q := range map[string]netip.AddrPort{
-		"another port": at(c.vip2, 80), "no endpoint": at(c.vip2, 81), "a taken way back": at(c.cluster, 80),
-	} {
-		c.refused(t, name, in, uplink, c.packet(p.src, q, 40))
-	}
-	c.wantCounts(t, map[string]uint64{
-		"flow_made": 1, "flow_packet": 2, "drop port_sctp": 1, "drop port_sctp of other": 1,
-		"drop no_endpoint": 1, "drop no_endpoint of empty": 1, "drop snat_exhausted": 1, "drop snat_exhausted of double": 1,
-	})
 }

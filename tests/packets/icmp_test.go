@@ -59,27 +59,19 @@ func (b book) errors() map[string]icmpError {
 	}
 }
 
-// portUnreachable is what somebody says about a packet, of which it has seen
-// the one that was sent.
-func (c cast) portUnreachable(tb testing.TB, from netip.Addr, shown, sent packet) icmpError {
+// portUnreachable is what somebody says about a packet.
+func (c cast) portUnreachable(tb testing.TB, from netip.Addr, about packet) icmpError {
 	tb.Helper()
 	e := c.errors()["port unreachable"]
-	e.from, e.to, e.about = from, shown.src.Addr(), quoted(tb, shown, sent, 500)
+	e.from, e.to, e.about = from, about.src.Addr(), quoted(tb, about, 500)
 	return e
 }
 
-// quoted returns how a packet stands in an error: between others than when it
-// was sent, but with the transport checksum that it had then, which nobody
-// reads.
-func quoted(tb testing.TB, shown, sent packet, size int) []byte {
+// quoted returns how a packet stands in an error: every byte as its sender
+// knows it, up to where the error ends.
+func quoted(tb testing.TB, p packet, size int) []byte {
 	tb.Helper()
-	b, original := shown.datagram(tb), sent.datagram(tb)
-	offset := 6
-	if shown.protocol == lb.TCP {
-		offset = 16
-	}
-	l4 := len(b) - len(shown.transport(tb)) + offset
-	copy(b[l4:l4+2], original[l4:l4+2])
+	b := p.datagram(tb)
 	return b[:min(size, len(b))]
 }
 
@@ -112,13 +104,13 @@ func icmpErrorsFindTheirWay(t *testing.T, c cast) {
 // at that place, and should be about one as the next one sees it.
 func (c cast) tell(t *testing.T, what string, h hook, e icmpError, from, wantFrom netip.Addr, about, want packet) {
 	t.Helper()
-	for _, size := range []int{28, 48, 1000} {
+	for _, size := range []int{28, 36, 38, 48, 56, 58, 1000} {
 		if !c.client.Is4() && size < 48 {
 			continue
 		}
 		given, wanted := e, e
-		given.from, given.to, given.about = from, about.src.Addr(), quoted(t, about, about, size)
-		wanted.from, wanted.to, wanted.about = wantFrom, want.src.Addr(), quoted(t, want, about, size)
+		given.from, given.to, given.about = from, about.src.Addr(), quoted(t, about, size)
+		wanted.from, wanted.to, wanted.about = wantFrom, want.src.Addr(), quoted(t, want, size)
 		c.framesBecome(t, what, h, uplink, given.frame(t), wanted.frame(t))
 	}
 }

@@ -76,9 +76,13 @@ func (m *model) judge(h hook, dev plan.Device, frame []byte, got result) error {
 	if f := m.find(frame, v); f != nil {
 		m.counts["flow_packet"]++
 		f.note(frame, v)
+		if v.protocol == lb.SCTP && v.more && !v.later && (f.src.Port() != v.src.Port() || f.dst.Port() != v.dst.Port()) {
+			m.counts["drop fragment"]++
+			return got.wantDrop("its checksum cannot be known")
+		}
 		return got.want(v.rewritten(frame, f.src, f.dst))
 	}
-	if v.later {
+	if v.later || v.protocol == lb.SCTP && v.more {
 		return got.want(frame)
 	}
 	if h == in {
@@ -105,7 +109,7 @@ func (r result) wantDrop(why string) error {
 // ports reads the ports of a packet, or finds them if it is a fragment; false
 // if it has none.
 func (m *model) ports(frame []byte, v view) (view, bool) {
-	if !v.hasPorts() || !v.later && len(frame) < v.l4+minimum[v.protocol] {
+	if !v.hasPorts() || len(frame) < v.end || !v.later && v.end < v.l4+minimum[v.protocol] {
 		return v, false
 	}
 	k := fragmentKey{v.hook, v.src.Addr(), v.dst.Addr(), v.fragmentID, v.protocol}
@@ -124,7 +128,7 @@ func (m *model) ports(frame []byte, v view) (view, bool) {
 // mayBegin says whether a packet can be the first of a connection.
 func mayBegin(frame []byte, v view) bool {
 	const syn, ack = 0x02, 0x10
-	return !v.later && (v.protocol != lb.TCP || frame[v.l4+13]&(syn|ack) == syn)
+	return !v.later && !(v.protocol == lb.SCTP && v.more) && (v.protocol != lb.TCP || frame[v.l4+13]&(syn|ack) == syn)
 }
 
 // find returns the flow of a packet, if that still holds for it.
@@ -201,9 +205,6 @@ func (m *model) toBackend(frame []byte, v view, f *plan.Frontend, got result) er
 		m.counts["affinity"]++
 		allowed = []uint32{had}
 	}
-	if v.protocol == lb.SCTP {
-		return m.toBackendSCTP(frame, v, f, allowed, got)
-	}
 	src, dst, err := got.ends(frame, v)
 	if err != nil {
 		return err
@@ -220,31 +221,8 @@ func (m *model) toBackend(frame []byte, v view, f *plan.Frontend, got result) er
 	return fmt.Errorf("%s is none of the backends %v", dst, allowed)
 }
 
-// toBackendSCTP is for Services whose backends all have the same port.
-func (m *model) toBackendSCTP(frame []byte, v view, f *plan.Frontend, allowed []uint32, got result) error {
-	if f.AffinityTimeout > 0 || len(allowed) != 1 {
-		return fmt.Errorf("the model knows SCTP to a single backend only")
-	}
-	b := m.told.Backends[allowed[0]]
-	if b.Port != v.dst.Port() {
-		m.counts["drop port_sctp"]++
-		return got.wantDrop("SCTP to another port")
-	}
-	if !m.isFree(key{out, at(b.Addr, b.Port), v.src, v.protocol}, v.key) {
-		m.counts["drop snat_exhausted"]++
-		return got.wantDrop("SCTP by another port")
-	}
-	if err := got.want(v.rewritten(frame, v.src, at(b.Addr, b.Port))); err != nil {
-		return err
-	}
-	return m.begin(v, v.src, at(b.Addr, b.Port), v.src.Port(), &modelFlow{toBackend: true, frontend: f.ID, service: f.Service, backend: allowed[0]})
-}
-
 // refusal judges a packet that nobody takes.
 func (m *model) refusal(frame []byte, v view, dev plan.Device, got result) error {
-	if v.protocol == lb.SCTP {
-		return got.wantDrop("SCTP that nobody takes")
-	}
 	src, dst, err := got.ends(frame, v)
 	if err != nil {
 		return err
@@ -260,13 +238,7 @@ func (m *model) fromDevice(frame []byte, v view, dev plan.Device, got result) er
 	if m.flows[v.reversed(out)] == nil {
 		return got.want(frame)
 	}
-	from, first := own(dev, v), v.src.Port()
-	if v.protocol != lb.SCTP {
-		first = snatLow + first%(snatHigh-snatLow+1)
-	} else if !m.isFree(key{in, v.dst, at(from, first), v.protocol}, v.key) {
-		m.counts["drop snat_exhausted"]++
-		return got.wantDrop("SCTP by another port")
-	}
+	from, first := own(dev, v), snatLow+v.src.Port()%(snatHigh-snatLow+1)
 	src, dst, err := got.ends(frame, v)
 	if err != nil {
 		return err

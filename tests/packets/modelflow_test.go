@@ -132,9 +132,14 @@ func (m *model) translateError(frame []byte, v view) []byte {
 	v.writeAddrs(made, from, f.dst.Addr())
 	inner.writeAddrs(made, f.dst.Addr(), f.src.Addr())
 	writePorts(made[inner.l4:], f.dst, f.src)
+	inner.adjustTransport(made, append(bytes.Clone(frame[inner.l4:inner.l4+4]), inner.addrs(frame)...), append(bytes.Clone(made[inner.l4:inner.l4+4]), inner.addrs(made)...))
 	after := bytes.Clone(made[inner.l3 : inner.l4+4])
 	if !v.is4 {
 		before, after = append(before, v.addrs(frame)...), append(after, v.addrs(made)...)
+	}
+	if rest := min(len(frame), inner.l4+18) - inner.l4 - 4; rest > 1 { // up to where the last of the checksums ends
+		before = append(before, frame[inner.l4+4:][:rest&^1]...)
+		after = append(after, made[inner.l4+4:][:rest&^1]...)
 	}
 	adjust(message[2:], before, after)
 	return made

@@ -65,7 +65,7 @@ func TestRandomPackets(t *testing.T) {
 		seed++
 	}
 	t.Logf("seen: %v", total)
-	for _, name := range []string{"flow_made", "flow_packet", "flow_error", "affinity", "drop no_endpoint", "drop no_local_endpoint", "drop no_service_port", "drop no_service", "drop port_sctp"} {
+	for _, name := range []string{"flow_made", "flow_packet", "flow_error", "affinity", "drop no_endpoint", "drop no_local_endpoint", "drop no_service_port", "drop no_service"} {
 		if total[name] == 0 {
 			t.Errorf("no packet led to %s: nothing is tested", name)
 		}
@@ -189,9 +189,6 @@ func (w *world) changeService(tb testing.TB) {
 			backends = append(backends, at(a, 8080))
 		}
 	}
-	if c.protocol == lb.SCTP {
-		backends = []netip.AddrPort{at(pick(w, b.local, b.remote), pick[uint16](w, 80, 8080))}
-	}
 	affinity := pick[uint32](w, 0, 0, 3600)
 	for _, f := range []lb.Frontend{
 		c.frontend(lb.LoadBalancerIP, at(pick(w, b.vip, b.vip2), 80), backends...),
@@ -201,14 +198,12 @@ func (w *world) changeService(tb testing.TB) {
 		if w.IntN(4) == 0 {
 			continue
 		}
-		if c.protocol != lb.SCTP {
-			f.AffinityTimeout = affinity
-			switch w.IntN(6) {
-			case 0:
-				f.External = lb.View{NoLocal: len(backends) > 0}
-			case 1:
-				f.External.Backends = f.Known[:w.IntN(len(f.Known)+1)] // the others drain
-			}
+		f.AffinityTimeout = affinity
+		switch w.IntN(6) {
+		case 0:
+			f.External = lb.View{NoLocal: len(backends) > 0}
+		case 1:
+			f.External.Backends = f.Known[:w.IntN(len(f.Known)+1)] // the others drain
 		}
 		frontends = append(frontends, f)
 	}

@@ -37,8 +37,8 @@ func (c cast) wantRefusal(t *testing.T, p packet) {
 		c.becomes(t, "the reset", out, uplink, reset, reset.to(p.dst, p.src))
 		return
 	}
-	unreachable := c.portUnreachable(t, c.node, p.to(p.src, node), p.to(p.src, node))
-	want := c.portUnreachable(t, p.dst.Addr(), p, p.to(p.src, node))
+	unreachable := c.portUnreachable(t, c.node, p.to(p.src, node))
+	want := c.portUnreachable(t, p.dst.Addr(), p)
 	c.framesBecome(t, "the ICMP error", out, uplink, unreachable.frame(t), want.frame(t))
 }
 

@@ -1,7 +1,9 @@
 package packets
 
 import (
+	"bytes"
 	"encoding/binary"
+	"hash/crc32"
 	"net/netip"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -22,6 +24,7 @@ type view struct {
 	key
 	is4        bool
 	l3, l4     int  // where the headers begin
+	end        int  // of the packet
 	later      bool // a fragment, not the first: it has no ports
 	more       bool // a fragment with others behind it
 	fragmentID uint32
@@ -61,6 +64,10 @@ func parse4(frame []byte, at int) (view, bool) {
 	h := frame[at:]
 	offset := binary.BigEndian.Uint16(h[6:])
 	v := view{is4: true, l3: at, l4: at + int(h[0]&15)*4, later: offset&0x1fff != 0, more: offset&0x2000 != 0}
+	v.end = at + int(binary.BigEndian.Uint16(h[2:]))
+	if v.end == at {
+		v.end = len(frame)
+	}
 	v.fragmentID, v.protocol = uint32(binary.BigEndian.Uint16(h[4:])), lb.Protocol(h[9])
 	v.src, v.dst = addrOnly(h[12:16]), addrOnly(h[16:20])
 	return v, true
@@ -78,7 +85,10 @@ func parse6(frame []byte, at int) (view, bool) {
 	if len(frame) < at+40 {
 		return view{}, false
 	}
-	v := view{l3: at, l4: at + 40}
+	v := view{l3: at, l4: at + 40, end: at + 40 + int(binary.BigEndian.Uint16(frame[at+4:]))}
+	if v.end == at+40 {
+		v.end = len(frame)
+	}
 	v.src, v.dst = addrOnly(frame[at+8:at+24]), addrOnly(frame[at+24:at+40])
 	if v.src.Addr().Is4In6() || v.dst.Addr().Is4In6() {
 		return v, false
@@ -140,19 +150,47 @@ func (v view) rewritten(frame []byte, src, dst netip.AddrPort) []byte {
 	}
 	before := append([]byte(nil), frame[v.l4:v.l4+4]...)
 	writePorts(out[v.l4:], src, dst)
-	udp := v.protocol == lb.UDP
-	if v.protocol == lb.SCTP || udp && frame[v.l4+6] == 0 && frame[v.l4+7] == 0 {
-		return out
-	}
-	check := out[v.l4+6:]
-	if !udp {
-		check = out[v.l4+16:]
-	}
-	adjust(check, append(before, v.addrs(frame)...), append(out[v.l4:v.l4+4:v.l4+4], v.addrs(out)...))
-	if udp && check[0] == 0 && check[1] == 0 {
-		check[0], check[1] = 0xff, 0xff
-	}
+	v.adjustTransport(out, append(before, v.addrs(frame)...), append(out[v.l4:v.l4+4:v.l4+4], v.addrs(out)...))
 	return out
+}
+
+// adjustTransport corrects the checksum of the transport header, if the frame
+// goes so far, for the ports and addresses that were before and are after. One
+// that is none stays none.
+func (v view) adjustTransport(frame, before, after []byte) {
+	if v.protocol == lb.SCTP {
+		v.adjustSCTP(frame, before[:4], after[:4])
+		return
+	}
+	udp := v.protocol == lb.UDP
+	at := v.l4 + 16
+	if udp {
+		at = v.l4 + 6
+	}
+	if len(frame) < at+2 || udp && frame[at] == 0 && frame[at+1] == 0 {
+		return
+	}
+	adjust(frame[at:], before, after)
+	if udp && frame[at] == 0 && frame[at+1] == 0 {
+		frame[at], frame[at+1] = 0xff, 0xff
+	}
+}
+
+// adjustSCTP compares two packets of that length which are zero but for the
+// ports: what their checksums differ by does not depend on the rest.
+func (v view) adjustSCTP(frame, before, after []byte) {
+	if len(frame) < v.l4+12 || v.end < v.l4+12 || v.more {
+		return
+	}
+	check := frame[v.l4+8:]
+	old := binary.LittleEndian.Uint32(check)
+	if old == 0 || bytes.Equal(before, after) {
+		return
+	}
+	zero := make([]byte, max(0, v.end-v.l4-4))
+	was := crc32.Update(crc32.Checksum(before, castagnoli), castagnoli, zero)
+	is := crc32.Update(crc32.Checksum(after, castagnoli), castagnoli, zero)
+	binary.LittleEndian.PutUint32(check, old^was^is)
 }
 
 // addrs are the bytes of both addresses.

@@ -86,9 +86,9 @@ type source interface {
 // newSource returns the source that the configuration asks for.
 func newSource(cfg Config) (source, error) {
 	if cfg.Manifests != "" {
-		return &withServiceCIDRs{source: manifest.New(cfg.Manifests, cfg.NodeName), prefixes: cfg.ServiceCIDRs}, nil
+		return &withServiceCIDRs{source: manifest.New(cfg.Manifests, cfg.NodeName).Convert(cfg.Convert), prefixes: cfg.ServiceCIDRs}, nil
 	}
-	cfg.Kube.Node, cfg.Kube.Version = cfg.NodeName, cfg.Version
+	cfg.Kube.Node, cfg.Kube.Version, cfg.Kube.Convert = cfg.NodeName, cfg.Version, cfg.Convert
 	k, err := kube.New(cfg.Kube)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/headgate/headgate/pkg/plan"
+	"github.com/headgate/headgate/pkg/source/convert"
 	"github.com/headgate/headgate/pkg/source/kube"
 	"github.com/headgate/headgate/pkg/source/proxyconfig"
 )
@@ -15,9 +16,10 @@ type Config struct {
 	Manifests string      // directory of Kubernetes YAML; "" asks the API server
 	Kube      kube.Config // how to ask it; Node and Version are filled in
 	NodeName  string
-	Cgroup    string // cgroup2 directory; "" is the root of the file system
-	BPFRoot   string // directory in a BPF file system
-	Version   string // of headgate
+	Convert   convert.Options // what of Services is honoured, wherever they come from
+	Cgroup    string          // cgroup2 directory; "" is the root of the file system
+	BPFRoot   string          // directory in a BPF file system
+	Version   string          // of headgate
 	// NodePorts says on which addresses of the node NodePorts answer.
 	NodePorts proxyconfig.NodePorts
 	// NodePortLoopback lets NodePorts answer on 127.0.0.1 and ::1.

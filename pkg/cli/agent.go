@@ -132,9 +132,6 @@ func (o *agentOptions) complete() error {
 		o.MetricsAddress = orDefault(o.MetricsAddress, defaultMetrics)
 		o.completeConntrack()
 	}
-	if o.Manifests != "" && o.externalIPs != "allow" {
-		return errors.New("--external-ips is for Services of an API server: with --manifests take them out of the files")
-	}
 	if err := o.completeNodePorts(); err != nil {
 		return err
 	}
@@ -146,9 +143,9 @@ func (o *agentOptions) complete() error {
 	switch o.externalIPs {
 	case "allow":
 	case "deny":
-		o.Kube.Convert.ExternalIPs.Off = true
+		o.Convert.ExternalIPs.Off = true
 	default:
-		o.Kube.Convert.ExternalIPs.Allowed, err = parsePrefixes("--external-ips", strings.Split(o.externalIPs, ","))
+		o.Convert.ExternalIPs.Allowed, err = parsePrefixes("--external-ips", strings.Split(o.externalIPs, ","))
 	}
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/source/convert"
 )
 
 // head is what tells an object.
@@ -32,6 +33,7 @@ type head struct {
 // decoder turns documents into objects. It keeps nothing of them.
 type decoder struct {
 	node string // the only Node that matters
+	opts convert.Options
 }
 
 // decode returns what a document says.
@@ -167,7 +169,7 @@ func (dec decoder) single(d *document, raw []byte, h head, w within) {
 	if slip != nil {
 		d.reject(o.key, *slip)
 	} else {
-		d.convert(raw, &o)
+		dec.convert(d, raw, &o)
 	}
 	d.objects = append(d.objects, o)
 }

@@ -138,9 +138,12 @@ func (w *world) wantHold(tb testing.TB, names ...string) {
 type folder struct {
 	*world
 	state *state
+	dec   decoder
 }
 
-func newFolder() *folder { return &folder{newWorld(), newState("node-a")} }
+func newFolder() *folder {
+	return &folder{world: newWorld(), state: newState("node-a"), dec: decoder{node: "node-a"}}
+}
 
 // save takes in a file, and returns whether there was anything to pass on.
 func (f *folder) save(name, text string) bool {
@@ -148,7 +151,7 @@ func (f *folder) save(name, text string) bool {
 	if old == nil {
 		old = &file{name: name, path: "dir/" + name}
 	}
-	f.state.set(old, decoder{node: "node-a"}.read([]byte(text), old.content))
+	f.state.set(old, f.dec.read([]byte(text), old.content))
 	return f.tell()
 }
 

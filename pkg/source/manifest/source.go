@@ -16,6 +16,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/source/convert"
 )
 
 // Source is a directory of manifests. Run may be called once.
@@ -41,6 +42,13 @@ func New(dir, nodeName string) *Source {
 		queue:   queue{timing: defaultTiming(), waits: map[string]*wait{}},
 		watcher: fsnotify.NewWatcher,
 	}
+}
+
+// Convert makes the source follow what the operator decides about Services, and
+// returns it. It is to be called before Run.
+func (s *Source) Convert(opts convert.Options) *Source {
+	s.dec.opts = opts
+	return s
 }
 
 // Poll makes the source look for changes every two seconds instead of waiting

@@ -11,8 +11,9 @@ import (
 )
 
 // convert decodes an object as what it says it is, and sets its value where it
-// is good.
-func (d *document) convert(raw []byte, o *object) {
+// is good. A value with problems beside it is to be used without what they speak
+// of.
+func (dec decoder) convert(d *document, raw []byte, o *object) {
 	var err error
 	switch o.key.kind {
 	case serviceKind:
@@ -22,7 +23,7 @@ func (d *document) convert(raw []byte, o *object) {
 		}
 		svc.Namespace = o.key.namespace
 		d.noClusterIP(o.key, svc)
-		o.value.service, err = convert.Service(svc)
+		o.value.service, err = dec.opts.Service(svc)
 	case sliceKind:
 		slice := &discoveryv1.EndpointSlice{}
 		if !d.fill(raw, o, slice) {
@@ -41,7 +42,7 @@ func (d *document) convert(raw []byte, o *object) {
 	for _, p := range convert.Problems(err) {
 		d.findings = append(d.findings, finding{Problem: p})
 	}
-	o.bad = err != nil
+	o.bad = err != nil && o.value == (value{})
 }
 
 // fill decodes into a Kubernetes type. Fields that it does not have are only

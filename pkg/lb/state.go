@@ -152,6 +152,9 @@ func (st *State) Known(name ServiceName) (service, slices bool) {
 	return service, len(st.byService[name]) > 0
 }
 
+// Slice returns a slice as last told, nil where it is not known.
+func (st *State) Slice(name SliceName) *Slice { return st.slices[name] }
+
 // Services returns the sorted names of all known Services.
 func (st *State) Services() []ServiceName { return sortedNames(st.services) }
 

@@ -64,10 +64,22 @@ func (r *Reconciler) note(u lb.Update) {
 	r.batch.Services += len(u.Services)
 	r.batch.Slices += len(u.Slices)
 	for _, s := range u.Slices {
-		if s != nil && !s.LastChangeTrigger.IsZero() && s.LastChangeTrigger.After(r.began) && len(s.Endpoints) > 0 {
+		if s != nil && r.tells(s) {
 			r.batch.Triggers = append(r.batch.Triggers, Trigger{lb.FamilyOf(s.Endpoints[0].Addr), s.LastChangeTrigger})
 		}
 	}
+}
+
+// tells says whether a slice tells of a change that we can be measured by. One
+// from before we began cannot. Nor can one that the slice has told of already:
+// it changed since for a reason that has no trigger, and the time in between
+// would count as ours.
+func (r *Reconciler) tells(s *lb.Slice) bool {
+	if len(s.Endpoints) == 0 || !s.LastChangeTrigger.After(r.began) {
+		return false
+	}
+	old := r.state.Slice(s.SliceName)
+	return old == nil || !old.LastChangeTrigger.Equal(s.LastChangeTrigger)
 }
 
 // countNoLocal notes what a Service adds to the sum.

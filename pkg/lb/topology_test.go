@@ -65,6 +65,8 @@ var topologyCases = []selectionCase{
 		endpoints: `10.1.2.3 ready zones=zone-a,zone-b,zone-c; 10.1.2.4 ready zones=zone-b,zone-c
 			10.1.2.5 ready zones=zone-b,zone-d; 10.1.2.6 ready zones=zone-c`, cluster: "10.1.2.3 10.1.2.4 10.1.2.6"},
 	{name: "PreferSameNode available", node: here, endpoints: nodes1234, cluster: "10.1.2.3"},
+	// Upstream a gate that is no more; without it slices have no hints for nodes.
+	{name: "PreferSameNode falls back to same-zone when feature gate disabled", node: here, endpoints: zonesABCA, cluster: "10.1.2.3 10.1.2.6"},
 	{name: "PreferSameNode ignored if some endpoints unhinted", node: here,
 		endpoints: `10.1.2.3 ready zones=zone-a nodes=node-1; 10.1.2.4 ready
 			10.1.2.5 ready zones=zone-c nodes=node-3; 10.1.2.6 ready zones=zone-a nodes=node-4`,

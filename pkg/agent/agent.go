@@ -46,11 +46,11 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	source, err := newSource(cfg)
+	source, tell, err := newSource(cfg)
 	if err != nil {
 		return err
 	}
-	answers := newAnswers(cfg, log)
+	answers := newAnswers(cfg, log, tell)
 	r.Observe(answers)
 	addresses := newNodeAddresses(cfg.NodePorts, cfg.NodePortLoopback, r.SetNodeAddresses)
 
@@ -83,17 +83,18 @@ type source interface {
 	Run(ctx context.Context, update func(lb.Update)) error
 }
 
-// newSource returns the source that the configuration asks for.
-func newSource(cfg Config) (source, error) {
+// newSource returns the source that the configuration asks for, and who tells
+// the owners of its Services what is wrong, nil where nobody does.
+func newSource(cfg Config) (source, reporter, error) {
 	if cfg.Manifests != "" {
-		return &withServiceCIDRs{source: manifest.New(cfg.Manifests, cfg.NodeName).Convert(cfg.Convert), prefixes: cfg.ServiceCIDRs}, nil
+		return &withServiceCIDRs{source: manifest.New(cfg.Manifests, cfg.NodeName).Convert(cfg.Convert), prefixes: cfg.ServiceCIDRs}, nil, nil
 	}
 	cfg.Kube.Node, cfg.Kube.Version, cfg.Kube.Convert = cfg.NodeName, cfg.Version, cfg.Convert
 	k, err := kube.New(cfg.Kube)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &withServiceCIDRs{source: k, prefixes: cfg.ServiceCIDRs}, nil
+	return &withServiceCIDRs{source: k, prefixes: cfg.ServiceCIDRs}, k, nil
 }
 
 // withServiceCIDRs says in the first update which prefixes belong to Services,

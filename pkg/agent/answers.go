@@ -29,6 +29,7 @@ type answers struct {
 	metrics  *metrics.Metrics
 	proxy    *healthcheck.ProxyServer
 	services *healthcheck.ServiceServer
+	problems *problems
 
 	mu     sync.Mutex
 	queued int // updates that were handed over and not yet brought in
@@ -36,13 +37,18 @@ type answers struct {
 
 var _ reconciler.Observer = (*answers)(nil)
 
-func newAnswers(cfg Config, log *zap.Logger) *answers {
+func newAnswers(cfg Config, log *zap.Logger, tell reporter) *answers {
 	a := &answers{cfg: cfg, log: log, metrics: metrics.New(cfg.Version)}
 	a.proxy = healthcheck.NewProxyServer(healthcheck.ProxyConfig{Healthz: a.metrics.CountHealthz, Livez: a.metrics.CountLivez})
+	a.problems = &problems{log: log, dir: cfg.StateDir, count: a.metrics.SetProblems, tell: tell,
+		unserved: map[lb.ServiceName]lb.Problem{}, report: Report{BPFRoot: cfg.BPFRoot}}
 	a.services = healthcheck.NewServiceServer(healthcheck.ServiceConfig{
 		Healthy: a.proxy.Healthy,
-		Report: func(name lb.ServiceName, err error) {
-			log.Warn("serve health-check NodePort, will try again", zap.Stringer("service", name), zap.Error(err))
+		Report: func(name lb.ServiceName, port uint16, err error) {
+			if err != nil {
+				log.Warn("serve health-check NodePort, will try again", zap.Stringer("service", name), zap.Error(err))
+			}
+			a.problems.setUnserved(name, port, err)
 		},
 	})
 	a.metrics.WatchDatapath(func() (metrics.Snapshot, error) { return snapshot(cfg.BPFRoot) })
@@ -106,7 +112,7 @@ func (a *answers) updated(n int) {
 }
 
 // Problems implements reconciler.Observer.
-func (a *answers) Problems(problems []lb.Problem) { a.metrics.SetProblems(problems) }
+func (a *answers) Problems(problems []lb.Problem) { a.problems.setInput(problems) }
 
 // serve answers until the context ends.
 func (a *answers) serve(ctx context.Context, group *errgroup.Group) {

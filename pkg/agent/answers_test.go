@@ -3,6 +3,7 @@ package agent
 import (
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ func TestTheNodeIsEligibleOnceItIsKnownAndAsLongAsItStays(t *testing.T) {
 		{"about to leave", Config{}, []lb.Node{{Name: "a"}, {Name: "a", Leaving: true}}, http.StatusServiceUnavailable},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			a := newAnswers(tc.config, zap.NewNop())
+			a := newAnswers(tc.config, zap.NewNop(), nil)
 			for _, n := range tc.nodes {
 				a.setNode(n)
 			}
@@ -50,7 +51,7 @@ func TestTheNodeIsEligibleOnceItIsKnownAndAsLongAsItStays(t *testing.T) {
 }
 
 func TestMetricsTellWhatTheReconcilerDid(t *testing.T) {
-	a := newAnswers(Config{Version: "v1"}, zap.NewNop())
+	a := newAnswers(Config{Version: "v1"}, zap.NewNop(), nil)
 	a.Queued(time.Now())
 	a.Problems([]lb.Problem{{Object: "Service default/web", Reason: "is bad"}})
 	a.Flushed(reconciler.Attempt{
@@ -73,7 +74,7 @@ func TestMetricsTellWhatTheReconcilerDid(t *testing.T) {
 }
 
 func TestTheProxyIsUpToDateOnlyWhenNothingWaits(t *testing.T) {
-	a := newAnswers(Config{}, zap.NewNop())
+	a := newAnswers(Config{}, zap.NewNop(), nil)
 	a.Queued(time.Now())
 	a.Queued(time.Now())
 	a.Flushed(reconciler.Attempt{Batch: reconciler.Batch{Updates: 1}})
@@ -87,9 +88,19 @@ func TestTheProxyIsUpToDateOnlyWhenNothingWaits(t *testing.T) {
 }
 
 func TestTheConfigurationCanBeRead(t *testing.T) {
-	a := newAnswers(Config{NodeName: "node-a"}, zap.NewNop())
+	a := newAnswers(Config{NodeName: "node-a"}, zap.NewNop(), nil)
 	h := a.metrics.Handler(metrics.HandlerConfig{Config: func() any { return a.cfg }})
 	if code, body := get(t, h, "/configz"); code != http.StatusOK || !strings.Contains(body, "node-a") {
 		t.Errorf("got %d, %s", code, body)
+	}
+}
+
+var noConfig = metrics.HandlerConfig{}
+
+// wantLine checks the value of one line of an exposition.
+func wantLine(tb testing.TB, exposition, start string, value int) {
+	tb.Helper()
+	if !strings.Contains(exposition, start+strconv.Itoa(value)+"\n") {
+		tb.Errorf("no line %s%d in:\n%s", start, value, exposition)
 	}
 }

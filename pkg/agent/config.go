@@ -19,6 +19,7 @@ type Config struct {
 	Convert   convert.Options // what of Services is honoured, wherever they come from
 	Cgroup    string          // cgroup2 directory; "" is the root of the file system
 	BPFRoot   string          // directory in a BPF file system
+	StateDir  string          // directory of what outlives an agent, "" for nowhere
 	Version   string          // of headgate
 	// NodePorts says on which addresses of the node NodePorts answer.
 	NodePorts proxyconfig.NodePorts

@@ -102,7 +102,7 @@ func (o *agentOptions) run(cmd *cobra.Command, e *env) error {
 	if o.cleanup {
 		return datapath.Cleanup(e.bpfRoot)
 	}
-	o.BPFRoot, o.Version, o.changed = e.bpfRoot, e.version, cmd.Flags().Changed
+	o.BPFRoot, o.StateDir, o.Version, o.changed = e.bpfRoot, e.state, e.version, cmd.Flags().Changed
 	if err := o.complete(); err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func (d *demo) startAgent(ctx context.Context) error {
 	return d.step("agent", func(progress func(string)) (string, error) {
 		s := &d.stage
 		cmd := exec.Command(d.program, "agent", "--manifests", s.manifests(), "--node-name", demoNode,
-			"--cgroup", s.cgroup.Path, "--bpf-root", s.bpfRoot())
+			"--cgroup", s.cgroup.Path, "--bpf-root", s.bpfRoot(), "--state-dir", filepath.Join(s.dir, "state"))
 		agent, err := startAgentProcess(s.topology.Node, cmd, filepath.Join(s.dir, "agent.log"), s.failed)
 		if err != nil {
 			return "", err

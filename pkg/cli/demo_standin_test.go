@@ -63,7 +63,7 @@ func runStandIn(args []string) error {
 	flags := flag.NewFlagSet("agent", flag.ContinueOnError)
 	s := &standIn{fault: os.Getenv(standInEnv)}
 	flags.StringVar(&s.manifests, "manifests", "", "")
-	for _, name := range []string{"node-name", "cgroup", "bpf-root"} {
+	for _, name := range []string{"node-name", "cgroup", "bpf-root", "state-dir"} {
 		flags.String(name, "", "")
 	}
 	if err := flags.Parse(args); err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/datapath"
 )
 
@@ -22,6 +24,7 @@ import (
 type env struct {
 	version string
 	bpfRoot string
+	state   string // directory
 	json    bool
 	pretty  bool
 }
@@ -70,6 +73,7 @@ or not an agent runs. Verbs (agent, cleanup, demo, bench) act.`,
 	})
 	flags := root.PersistentFlags()
 	flags.StringVar(&e.bpfRoot, "bpf-root", datapath.DefaultRoot, "directory in a BPF file system where maps and programs are pinned")
+	flags.StringVar(&e.state, "state-dir", orDefault(os.Getenv("STATE_DIRECTORY"), agent.DefaultStateDir), "directory where an agent keeps what outlives it: its report, and addresses of API servers")
 	flags.BoolVarP(&e.json, "json", "j", false, "print JSON")
 	flags.BoolVarP(&e.pretty, "pretty", "p", false, "print indented JSON")
 	root.AddCommand(

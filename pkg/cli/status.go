@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/datapath"
 )
 
@@ -16,11 +17,11 @@ func newStatus(e *env) *cobra.Command {
 		Use:   "status",
 		Short: "Show what is in force, and what was counted",
 		Args:  noArgs,
-		RunE:  e.inspect(showStatus),
+		RunE:  e.inspect(e.showStatus),
 	}
 }
 
-func showStatus(i *datapath.Inspector, _ []string) (table, error) {
+func (e *env) showStatus(i *datapath.Inspector, _ []string) (table, error) {
 	s, err := i.Status()
 	if err != nil {
 		return table{}, err
@@ -53,13 +54,37 @@ func showStatus(i *datapath.Inspector, _ []string) (table, error) {
 	}
 	rows = append(rows, counts("count", s.Counters)...)
 	rows = append(rows, counts("drop", s.Drops)...)
+	said, saidRows, err := e.said(s.Agent)
+	if err != nil {
+		return table{}, err
+	}
 	value := struct {
 		datapath.Status
-		Frontends int `json:"frontends"`
-		Tables    int `json:"tables"`
-		Backends  int `json:"backends"`
-	}{s, len(c.Frontends), len(c.Tables), len(c.Backends)}
-	return table{rows: rows, value: value}, nil
+		Frontends int      `json:"frontends"`
+		Tables    int      `json:"tables"`
+		Backends  int      `json:"backends"`
+		Sockets   string   `json:"sockets,omitempty"`
+		Problems  []string `json:"problems"`
+	}{s, len(c.Frontends), len(c.Tables), len(c.Backends), said.Sockets, said.Problems}
+	return table{rows: append(rows, saidRows...), value: value}, nil
+}
+
+// said returns what the agent says of itself, as long as it runs: what it said
+// before may be true no more.
+func (e *env) said(runs bool) (r agent.Report, rows [][]string, err error) {
+	if runs {
+		r, err = agent.ReadReport(e.state, e.bpfRoot)
+	}
+	if r.Problems == nil {
+		r.Problems = []string{} // an empty list, for programs
+	}
+	if r.Sockets != "" {
+		rows = append(rows, []string{"sockets", r.Sockets})
+	}
+	for _, p := range r.Problems {
+		rows = append(rows, []string{"problem", p})
+	}
+	return r, rows, err
 }
 
 // counts returns a row for each counter, by name.

@@ -3,6 +3,7 @@ package healthcheck
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -37,8 +38,13 @@ func newNode(tb testing.TB, addresses []netip.Addr) *node {
 	n.server = NewServiceServer(ServiceConfig{
 		Addresses: addresses,
 		Healthy:   n.healthy.Load,
-		Report:    func(s lb.ServiceName, err error) { n.failed = append(n.failed, s.String()+": "+err.Error()) },
-		Listen:    n.listen,
+		Report: func(s lb.ServiceName, port uint16, err error) {
+			if err == nil {
+				err = fmt.Errorf("%d is well", port)
+			}
+			n.failed = append(n.failed, s.String()+": "+err.Error())
+		},
+		Listen: n.listen,
 	})
 	tb.Cleanup(func() { n.server.Sync(nil) })
 	return n

@@ -33,8 +33,9 @@ type ServiceConfig struct {
 	// Healthy says whether the proxy itself keeps up.
 	Healthy func() bool
 	// Report is told that a Service has no listener, once for as long as the
-	// reason stays the same. May be nil.
-	Report func(lb.ServiceName, error)
+	// reason stays the same, and with no error when it has one or needs none any
+	// more. May be nil.
+	Report func(lb.ServiceName, uint16, error)
 	// Listen opens a port; nil is net.Listen.
 	Listen func(network, address string) (net.Listener, error)
 }
@@ -43,7 +44,7 @@ type ServiceConfig struct {
 // sends clients only to nodes that answer 200.
 type ServiceServer struct {
 	healthy func() bool
-	report  func(lb.ServiceName, error)
+	report  func(lb.ServiceName, uint16, error)
 	listen  func(network, address string) (net.Listener, error)
 
 	mu        sync.RWMutex
@@ -58,10 +59,11 @@ type service struct {
 	reported string // the failure that was told last, "" if all is open
 }
 
-// failure is what Report is told after the lock is released: it may call back.
-type failure struct {
+// finding is what Report is told after the lock is released: it may call back.
+type finding struct {
 	service lb.ServiceName
-	err     error
+	port    uint16
+	err     error // nil where all is well again
 }
 
 // NewServiceServer returns a server that serves nothing yet.
@@ -71,7 +73,7 @@ func NewServiceServer(cfg ServiceConfig) *ServiceServer {
 		addresses: orAll(cfg.Addresses), services: map[lb.ServiceName]*service{},
 	}
 	if s.report == nil {
-		s.report = func(lb.ServiceName, error) {}
+		s.report = func(lb.ServiceName, uint16, error) {}
 	}
 	if s.listen == nil {
 		s.listen = net.Listen
@@ -89,13 +91,16 @@ func orAll(addresses []netip.Addr) []netip.Addr {
 // Sync makes these the Services that are answered for, and no others. A port
 // that changes is closed and opened anew.
 func (s *ServiceServer) Sync(services map[lb.ServiceName]Service) {
-	s.change(func() {
+	s.change(func() (well []finding) {
 		// All that goes is closed before anything is opened: a port may move
 		// from one Service to another in one change.
 		for name, old := range s.services {
 			if want, stays := services[name]; !stays || want.Port != old.Port {
 				old.close()
 				delete(s.services, name)
+				if old.reported != "" {
+					well = append(well, finding{name, old.Port, nil})
+				}
 			}
 		}
 		for name, want := range services {
@@ -104,21 +109,23 @@ func (s *ServiceServer) Sync(services map[lb.ServiceName]Service) {
 			}
 			s.services[name].Service = want
 		}
+		return well
 	})
 }
 
 // SetAddresses changes the addresses that are listened on, see ServiceConfig.
 func (s *ServiceServer) SetAddresses(addresses []netip.Addr) {
-	s.change(func() {
+	s.change(func() []finding {
 		s.addresses = orAll(addresses)
 		for _, svc := range s.services {
 			svc.closeOthers(s.addresses)
 		}
+		return nil
 	})
 }
 
 // Retry opens what could not be opened before.
-func (s *ServiceServer) Retry() { s.change(func() {}) }
+func (s *ServiceServer) Retry() { s.change(func() []finding { return nil }) }
 
 // Run retries every five seconds until the context ends, then closes
 // everything.
@@ -137,24 +144,23 @@ func (s *ServiceServer) Run(ctx context.Context) {
 }
 
 // change does what is asked and opens what is missing then.
-func (s *ServiceServer) change(do func()) {
+func (s *ServiceServer) change(do func() (well []finding)) {
 	s.mu.Lock()
-	do()
-	var failures []failure
+	found := do()
 	for _, name := range slices.SortedFunc(maps.Keys(s.services), lb.ServiceName.Compare) {
-		if err := s.open(name); err != nil {
-			failures = append(failures, failure{name, err})
+		if news, err := s.open(name); news {
+			found = append(found, finding{name, s.services[name].Port, err})
 		}
 	}
 	s.mu.Unlock()
-	for _, f := range failures {
-		s.report(f.service, f.err)
+	for _, f := range found {
+		s.report(f.service, f.port, f.err)
 	}
 }
 
 // open opens what a Service misses. What can be opened is, whatever fails
-// beside it. It returns a failure that was not told before.
-func (s *ServiceServer) open(name lb.ServiceName) error {
+// beside it. It says whether that is news.
+func (s *ServiceServer) open(name lb.ServiceName) (news bool, err error) {
 	svc := s.services[name]
 	var errs []error
 	for _, addr := range s.addresses {
@@ -168,13 +174,10 @@ func (s *ServiceServer) open(name lb.ServiceName) error {
 		}
 		svc.ports[addr] = servePort(l, answer{s, name})
 	}
-	err, told := errors.Join(errs...), svc.reported
+	told := svc.reported
 	svc.reported = ""
-	if err != nil {
+	if err = errors.Join(errs...); err != nil {
 		svc.reported = err.Error()
 	}
-	if svc.reported == told {
-		return nil
-	}
-	return err
+	return svc.reported != told, err
 }

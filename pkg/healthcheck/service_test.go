@@ -113,12 +113,20 @@ func TestAFailureIsReportedOnceRetriedAndHurtsNoOther(t *testing.T) {
 	n.refused["192.0.2.1:9376"] = false
 	n.server.Retry()
 	n.wantAnswer(t, "192.0.2.1:9376", 200, web, 1)
+	well := "shop/web: 9376 is well"
+	if diff := cmp.Diff([]string{failure, well}, n.failed); diff != "" {
+		t.Errorf("mended (-want +got):\n%s", diff)
+	}
 
 	n.server.SetAddresses(addresses[1:])
 	n.refused["192.0.2.1:9376"] = true
 	n.server.SetAddresses(addresses)
-	if diff := cmp.Diff([]string{failure, failure}, n.failed); diff != "" {
+	if diff := cmp.Diff([]string{failure, well, failure}, n.failed); diff != "" {
 		t.Errorf("a failure after all was well is new (-want +got):\n%s", diff)
+	}
+	n.server.Sync(map[lb.ServiceName]Service{api: {9377, 1}})
+	if diff := cmp.Diff([]string{failure, well, failure, well}, n.failed); diff != "" {
+		t.Errorf("the Service is gone (-want +got):\n%s", diff)
 	}
 }
 
@@ -132,7 +140,7 @@ func TestAPortOfTheMachineThatIsTakenIsReported(t *testing.T) {
 	var failed error
 	s := NewServiceServer(ServiceConfig{
 		Healthy: func() bool { return true },
-		Report:  func(_ lb.ServiceName, err error) { failed = err },
+		Report:  func(_ lb.ServiceName, _ uint16, err error) { failed = err },
 	})
 	defer s.Sync(nil)
 	s.Sync(map[lb.ServiceName]Service{web: {port, 1}})

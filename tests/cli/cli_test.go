@@ -18,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/zap"
 
+	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/cli"
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/plan"
@@ -59,11 +60,12 @@ func TestTheCommandLineOnAKernel(t *testing.T) {
 			testscript.RunT(alone{t}, testscript.Params{
 				Files: []string{script}, UpdateScripts: *update, RequireUniqueNames: true, Deadline: deadline,
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
-					"load": load, "ready": ready, "nobody": nobody,
+					"load": load, "ready": ready, "nobody": nobody, "problem": problem,
 				},
 				Setup: func(env *testscript.Env) error {
 					env.Setenv("CGROUP", testenv.Cgroup(t))
 					env.Setenv("BPFROOT", testenv.BPFRoot(t))
+					env.Setenv("STATE_DIRECTORY", t.TempDir())
 					return nil
 				},
 			})
@@ -154,6 +156,18 @@ func lookReady(root string) error {
 		return fmt.Errorf("no agent runs")
 	}
 	return nil
+}
+
+// problem waits until the agent says that something is wrong.
+func problem(ts *testscript.TestScript, _ bool, _ []string) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		r, err := agent.ReadReport(ts.Getenv("STATE_DIRECTORY"), ts.Getenv("BPFROOT"))
+		ts.Check(err)
+		if len(r.Problems) > 0 {
+			return
+		}
+	}
+	ts.Fatalf("the agent says of no problem")
 }
 
 // nobody COMMAND... runs a command as somebody who is not root.

@@ -96,8 +96,7 @@ func TestTheAgentMayReadFourKindsAndWriteEvents(t *testing.T) {
 		"discovery.k8s.io/endpointslices": "list watch",
 		"nodes":                           "get list watch",
 		"networking.k8s.io/servicecidrs":  "list watch",
-		"events":                          "create patch update",
-		"events.k8s.io/events":            "create patch update",
+		"events.k8s.io/events":            "create patch",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)

@@ -28,6 +28,8 @@ const (
 	requireVar = "HEADGATE_REQUIRE_PRIVILEGED"
 	cgroupVar  = "HEADGATE_TEST_CGROUP"
 	bpffsVar   = "HEADGATE_TEST_BPFFS"
+	// stateVar tells agents where to keep what outlives them.
+	stateVar = "STATE_DIRECTORY"
 )
 
 // Runner is what runs in a machine of its own: a *testing.M, or a benchmark.
@@ -71,7 +73,12 @@ func outer() (int, error) {
 	defer dir.Close()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), cgroupVar+"="+cgroup)
+	state, err := os.MkdirTemp("", "headgate-test-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(state)
+	cmd.Env = append(os.Environ(), cgroupVar+"="+cgroup, stateVar+"="+state)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
 		UseCgroupFD: true,

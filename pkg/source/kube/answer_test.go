@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -16,13 +18,16 @@ import (
 )
 
 func (a *api) refuse(w http.ResponseWriter, code int) {
-	reason := map[int]metav1.StatusReason{403: metav1.StatusReasonForbidden, 404: metav1.StatusReasonNotFound, 422: metav1.StatusReasonInvalid}[code]
+	reason := map[int]metav1.StatusReason{400: metav1.StatusReasonBadRequest, 403: metav1.StatusReasonForbidden, 409: metav1.StatusReasonAlreadyExists, 404: metav1.StatusReasonNotFound, 422: metav1.StatusReasonInvalid}[code]
 	w.WriteHeader(code)
 	_, _ = w.Write(a.encode(&metav1.Status{Status: "Failure", Code: int32(code), Reason: reason, Message: "no, said the test"}))
 }
 
 func (a *api) encode(o runtime.Object) []byte {
 	gv := corev1.SchemeGroupVersion
+	if _, ok := o.(*eventsv1.Event); ok {
+		gv = eventsv1.SchemeGroupVersion
+	}
 	for _, r := range a.paths {
 		if t := fmt.Sprintf("%T", o); t == fmt.Sprintf("%T", r.object) || t == fmt.Sprintf("%T", r.list()) {
 			gv = r.gv
@@ -63,6 +68,9 @@ func (q question) selects(o object) bool {
 	set := fields.Set{"metadata.name": o.GetName()}
 	if svc, ok := o.(*corev1.Service); ok {
 		set["spec.clusterIP"] = svc.Spec.ClusterIP
+	}
+	if at := strings.Split(q.URL.Path, "/"); len(at) > 2 && at[len(at)-3] == "namespaces" && at[len(at)-2] != o.GetNamespace() {
+		return false
 	}
 	return q.label.Matches(labels.Set(o.GetLabels())) && q.field.Matches(set)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -53,6 +54,7 @@ type api struct {
 	agent     string   // as the last request said
 	accept    string
 	selectors map[string]string // as last asked, by path
+	events    map[name]*eventsv1.Event
 }
 
 func mustServe(tb testing.TB) *api {
@@ -65,7 +67,7 @@ func mustServe(tb testing.TB) *api {
 	a := &api{tb: tb, addr: "127.0.0.1:0", info: info, codecs: codecs, version: 100,
 		paths: map[string]resource{}, objects: map[string]map[name]object{}, log: map[string][]event{},
 		changed: make(chan struct{}), cut: make(chan struct{}),
-		refusals: map[string]int{}, holds: map[string]chan struct{}{}, selectors: map[string]string{}}
+		refusals: map[string]int{}, holds: map[string]chan struct{}{}, selectors: map[string]string{}, events: map[name]*eventsv1.Event{}}
 	for _, r := range resources("") {
 		a.paths[r.path] = r
 		a.objects[r.path] = map[name]object{}
@@ -184,6 +186,11 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		verb = "stream"
 	case q.Get("watch") != "":
 		verb = "watch"
+	case r.Method != http.MethodGet:
+		verb = strings.ToLower(r.Method)
+		if verb == "patch" {
+			p = path.Base(path.Dir(r.URL.Path))
+		}
 	}
 	a.mu.Lock()
 	a.asked = append(a.asked, verb+" "+p)
@@ -201,6 +208,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case refusal != 0:
 		a.refuse(w, refusal)
+	case r.Method != http.MethodGet:
+		a.writeEvent(w, r)
 	case verb == "watch" && noWatch:
 		a.refuse(w, http.StatusForbidden)
 	case verb == "stream" && listsOnly:

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -85,14 +86,15 @@ func identity(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// newScheme knows the objects that are watched and no others: a client of the
+// newScheme knows the objects that are watched, events, and no others: a client of the
 // whole API is tens of megabytes of code.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
 	s.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
 	s.AddKnownTypes(networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{})
-	for _, gv := range []schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, networkingv1.SchemeGroupVersion} {
+	s.AddKnownTypes(eventsv1.SchemeGroupVersion, &eventsv1.Event{})
+	for _, gv := range []schema.GroupVersion{eventsv1.SchemeGroupVersion, corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, networkingv1.SchemeGroupVersion} {
 		metav1.AddToGroupVersion(s, gv)
 	}
 	return s

@@ -12,12 +12,13 @@ import (
 	"github.com/headgate/headgate/pkg/source/convert"
 )
 
-// The kinds of objects that are watched.
+// The kinds of objects.
 const (
 	serviceKind = "Service"
 	sliceKind   = "EndpointSlice"
 	nodeKind    = "Node"
 	cidrKind    = "ServiceCIDR"
+	eventKind   = "Event" // is written only
 )
 
 func services(opts convert.Options) kind[lb.Service] {

@@ -51,6 +51,7 @@ type Source struct {
 	watchers []*watcher
 	stores   []cache.ReflectorStore // of each watcher
 	backoff  wait.Backoff
+	events   *events
 }
 
 // New returns a source that has not asked anything yet.
@@ -78,7 +79,27 @@ func New(cfg Config) (*Source, error) {
 		}
 		s.watchers = append(s.watchers, w)
 	}
+	recorder, err := s.conn.recorder(cfg.Node)
+	if err != nil {
+		return nil, err
+	}
+	s.events = newEvents(recorder, s.mayNotTell)
 	return s, nil
+}
+
+// Report says everything that is wrong now, with this source or with what became
+// of it. What is about a Service, or a slice of one, becomes an event on the
+// Service while Run runs. It does not wait, and may be called from anywhere.
+func (s *Source) Report(problems []lb.Problem) { s.events.report(problems) }
+
+// mayNotTell notes why events may not be written, nil once they may.
+func (s *Source) mayNotTell(err error) {
+	var problems []lb.Problem
+	if err != nil {
+		problems = []lb.Problem{{Object: eventKind, Reason: "may not be written: " + message(err),
+			Remedy: "allow the agent's ServiceAccount to create and patch events of events.k8s.io"}}
+	}
+	s.out.change(func() { s.out.note(subject{kind: eventKind}, problems, lb.ServiceName{}) })
 }
 
 // Run calls the function with everything there is, once that is known, and from
@@ -93,6 +114,7 @@ func (s *Source) Run(ctx context.Context, update func(lb.Update)) error {
 	for i, w := range s.watchers {
 		reflectors.Go(func() { w.reflect(ctx, s.stores[i], s.backoff) })
 	}
+	reflectors.Go(func() { s.events.run(ctx) })
 	defer s.conn.http.CloseIdleConnections()
 	defer reflectors.Wait()
 	for {

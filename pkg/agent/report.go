@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// DefaultStateDir is where agents keep what outlives them, unless told otherwise.
+const DefaultStateDir = "/var/lib/headgate"
+
+// reportFile and serversFile are within the state directory.
+const (
+	reportFile  = "report.json"
+	serversFile = "api-servers.json"
+)
+
+// Report is what a running agent says to those who cannot ask it, such as
+// headgate status: what the kernel does not know.
+type Report struct {
+	BPFRoot string `json:"bpfRoot"` // of the agent, since a directory may have served another
+	// Problems is everything that is wrong now, a line each.
+	Problems []string `json:"problems"`
+	// Sockets is how those of a lost backend are told of it, "" as long as
+	// nobody had to know.
+	Sockets string `json:"sockets,omitempty"`
+}
+
+// write replaces the report in a directory, which is made if missing.
+func (r Report) write(dir string) error {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return replaceFile(filepath.Join(dir, reportFile), append(body, '\n'))
+}
+
+// ReadReport returns what the agent of a BPF root has written last; nothing
+// where there is none.
+func ReadReport(dir, bpfRoot string) (Report, error) {
+	body, err := os.ReadFile(filepath.Join(dir, reportFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Report{}, nil
+	}
+	if err != nil {
+		return Report{}, err
+	}
+	var r Report
+	if err := json.Unmarshal(body, &r); err != nil {
+		return Report{}, fmt.Errorf("read %s: %w", filepath.Join(dir, reportFile), err)
+	}
+	if r.BPFRoot != bpfRoot {
+		return Report{}, nil
+	}
+	return r, nil
+}
+
+// replaceFile writes a file in one step: who reads it meets the old content or
+// the new. Its directory is made if missing, for root alone.
+func replaceFile(path string, body []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	next, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = next.Write(body)
+	if err = errors.Join(err, next.Close()); err == nil {
+		err = os.Rename(next.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(next.Name()))
+	}
+	return nil
+}

@@ -23,6 +23,20 @@ static __always_inline bool is_ip4(const struct ip_addr *a)
 	return !a->word[0] && !a->word[1] && a->word[2] == bpf_htonl(0xffff);
 }
 
+static __always_inline bool is_zero(const struct ip_addr *a)
+{
+	return !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
+}
+
+/* 127.0.0.0/8 or ::1. */
+static __always_inline bool is_loopback(const struct ip_addr *a)
+{
+	if (is_ip4(a))
+		return (bpf_ntohl(a->word[3]) >> 24) == 127;
+	return !a->word[0] && !a->word[1] && !a->word[2] &&
+	       a->word[3] == bpf_htonl(1);
+}
+
 static __always_inline struct ip_addr from_ip4(__be32 ip4)
 {
 	return (struct ip_addr){ .word = { 0, 0, bpf_htonl(0xffff), ip4 } };

@@ -17,6 +17,15 @@ volatile const __u32 promises_mask = 0;
 /* BPF_F_IPV6 where the kernel knows it (6.16), else 0. */
 volatile const __u64 ip6_csum_flag = 0;
 
+/* Are there pods whose sockets are left alone? */
+volatile const bool pod_devices = false;
+
+/* May programs read the kernel's memory? Not where it is locked down. */
+volatile const bool kernel_readable = false;
+
+/* Do packets to other nodes leave at once, past the stack and its filters? */
+volatile const bool redirect_flows = false;
+
 /* Idle seconds after which a flow of datagrams is a new one. */
 volatile const __u32 udp_flow_timeout_s = 180;
 

@@ -26,6 +26,7 @@ enum flow_flag {
 	FLOW_CLOSING = 1 << 1,	  /* FIN or RST was seen */
 	FLOW_REFUSED = 1 << 2,	  /* to a port that answers with a refusal */
 	FLOW_SEEN = 1 << 3,	  /* a packet came after it was made */
+	FLOW_FROM_POD = 1 << 4,	  /* of a pod on this node: keeps its address */
 };
 
 /* What a packet with a tuple becomes, in the conntrack map. */
@@ -63,8 +64,17 @@ struct source_range {
 	struct ip_addr addr;
 };
 
-/* A network device on which others reach the node, by ifindex. */
+enum device_flag {
+	DEVICE_POD = 1 << 0, /* the node's end of a pod's device */
+	DEVICE_L3 = 1 << 1,  /* packets have no Ethernet header */
+};
+
+/*
+ * A network device with programs, by ifindex. Index 0 is the node itself, with
+ * the addresses by which it reaches whom it has no special route to.
+ */
 struct device {
-	struct ip_addr ip4; /* its own addresses, all zero for none */
+	struct ip_addr ip4; /* that flows leave with, all zero for none */
 	struct ip_addr ip6;
+	enum device_flag flags;
 };

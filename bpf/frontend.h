@@ -75,3 +75,17 @@ find_frontend(void *ctx, const struct addr_port *to, struct frontend **frontend)
 		return refuse(DROP_NO_SERVICE_PORT, 0);
 	return VERDICT_PASS;
 }
+
+/* May a client use the frontend? Most let everybody. */
+static __always_inline bool is_allowed(const struct frontend *f,
+				       const struct ip_addr *client)
+{
+	struct source_range key = {
+		.prefixlen = 8 * (sizeof(key.service) + sizeof(key.addr)),
+		.service = f->service,
+		.addr = *client,
+	};
+
+	return !(f->flags & FRONTEND_SOURCE_RANGES) ||
+	       bpf_map_lookup_elem(&source_ranges, &key);
+}

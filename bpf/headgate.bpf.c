@@ -12,6 +12,7 @@
 #include "destroy.h"
 #include "forward.h"
 #include "icmp.h"
+#include "redirect.h"
 #include "sock.h"
 
 SEC("cgroup/connect4")
@@ -113,33 +114,81 @@ int sock_release(struct bpf_sock *sk)
 	return SOCK_PROCEED;
 }
 
-static __always_inline int handle_packet(struct __sk_buff *skb, enum hook hook)
+/*
+ * What every packet goes through at a device. Programs of others that are
+ * attached there come after: ours only ever decides to drop.
+ */
+static __always_inline int handle_packet(struct __sk_buff *skb,
+					 struct packet *pkt, __u32 l3_off)
 {
-	struct packet pkt = { .tuple.hook = hook };
+	enum hook hook = pkt->tuple.hook;
 	int v;
 
-	if (!parse(skb, &pkt, ETH_HLEN))
-		return TC_ACT_OK;
-	if (is_icmp_error(skb, &pkt))
-		v = translate_error(skb, &pkt);
+	if (!parse(skb, pkt, l3_off))
+		return TC_ACT_UNSPEC;
+	if (hook == HOOK_IN && is_martian(pkt))
+		return refuse(DROP_MARTIAN, 0), TC_ACT_SHOT;
+	if (is_icmp_error(skb, pkt))
+		v = translate_error(skb, pkt);
 	else
-		v = follow_flow(skb, &pkt);
+		v = follow_flow(skb, pkt);
 	if (v == VERDICT_CONTINUE)
-		v = hook == HOOK_IN ? balance(skb, &pkt) :
-				      from_device(skb, &pkt);
-	return v == VERDICT_REFUSE ? TC_ACT_SHOT : TC_ACT_OK;
+		v = hook == HOOK_IN ? balance(skb, pkt) : from_device(skb, pkt);
+	return v == VERDICT_REFUSE ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 
+/* On devices on which others reach the node. */
 SEC("tc")
 int device_in(struct __sk_buff *skb)
 {
-	return handle_packet(skb, HOOK_IN);
+	struct packet pkt = { .tuple.hook = HOOK_IN };
+	int next = handle_packet(skb, &pkt, ETH_HLEN);
+
+	if (redirect_flows && next == TC_ACT_UNSPEC && pkt.rewritten)
+		return send_on(skb, &pkt);
+	return next;
 }
 
 SEC("tc")
 int device_out(struct __sk_buff *skb)
 {
-	return handle_packet(skb, HOOK_OUT);
+	struct packet pkt = { .tuple.hook = HOOK_OUT };
+
+	return handle_packet(skb, &pkt, ETH_HLEN);
+}
+
+/* The same on devices whose packets have no Ethernet header. */
+SEC("tc")
+int l3_in(struct __sk_buff *skb)
+{
+	struct packet pkt = { .tuple.hook = HOOK_IN };
+
+	return handle_packet(skb, &pkt, 0);
+}
+
+SEC("tc")
+int l3_out(struct __sk_buff *skb)
+{
+	struct packet pkt = { .tuple.hook = HOOK_OUT };
+
+	return handle_packet(skb, &pkt, 0);
+}
+
+/* On the node's end of the devices of pods: in is from the pod, out to it. */
+SEC("tc")
+int pod_in(struct __sk_buff *skb)
+{
+	struct packet pkt = { .tuple.hook = HOOK_IN, .pod = true };
+
+	return handle_packet(skb, &pkt, ETH_HLEN);
+}
+
+SEC("tc")
+int pod_out(struct __sk_buff *skb)
+{
+	struct packet pkt = { .tuple.hook = HOOK_OUT, .pod = true };
+
+	return handle_packet(skb, &pkt, ETH_HLEN);
 }
 
 SEC("iter/tcp")

@@ -130,10 +130,21 @@ struct {
 /* Devices with programs, by ifindex. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 256);
+	__uint(max_entries, 1024);
 	__type(key, __u32);
 	__type(value, struct device);
 } devices SEC(".maps");
+
+/*
+ * Network namespaces whose sockets are left alone, by cookie: those of pods that
+ * are balanced by their packets. The value means nothing.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64);
+	__type(value, __u32);
+} exempt_namespaces SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -135,5 +135,6 @@ STEP bool rewrite(struct __sk_buff *skb, struct packet *pkt,
 	if (!write_addrs(skb, pkt->l3_off, pkt->ip4, &pkt->tuple, to))
 		return false;
 	pkt->tuple = *to;
+	pkt->rewritten = true;
 	return true;
 }

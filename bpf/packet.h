@@ -26,6 +26,8 @@ struct packet {
 	bool ip4;
 	bool fragment; /* has no ports: not the first of its datagram */
 	bool more_fragments;
+	bool pod;	/* seen on the device of a pod */
+	bool rewritten; /* has another tuple now */
 	__be32 fragment_id;
 	__u8 l4_proto;
 	__u8 tcp_flags; /* TCP_SYN, …; 0 without a TCP header */

@@ -9,6 +9,7 @@
 #include <linux/in.h>
 
 #include "affinity.h"
+#include "client.h"
 #include "config.h"
 #include "frontend.h"
 #include "promise.h"
@@ -60,6 +61,17 @@ static __always_inline bool is_balanced(const struct addr_port *a)
 	return a->protocol == IPPROTO_TCP || a->protocol == IPPROTO_UDP;
 }
 
+/* Is the client one whose packets are balanced instead of its sockets? */
+static __always_inline bool is_exempt(struct bpf_sock_addr *ctx)
+{
+	__u64 cookie;
+
+	if (!pod_devices)
+		return false;
+	cookie = bpf_get_netns_cookie(ctx);
+	return bpf_map_lookup_elem(&exempt_namespaces, &cookie);
+}
+
 /* The frontend that a socket means by an address. */
 static __always_inline enum verdict socket_frontend(struct bpf_sock_addr *ctx,
 						    const struct addr_port *to,
@@ -70,10 +82,11 @@ static __always_inline enum verdict socket_frontend(struct bpf_sock_addr *ctx,
 	if (!is_balanced(to))
 		return VERDICT_PASS;
 	v = find_frontend(ctx, to, frontend);
-	/* A socket has no address yet that could be compared: packets have. */
+	if (v != VERDICT_PASS && is_exempt(ctx))
+		return VERDICT_PASS;
 	if (v == VERDICT_CONTINUE &&
 	    (*frontend)->flags & FRONTEND_SOURCE_RANGES)
-		return VERDICT_PASS;
+		return socket_allowed(ctx, *frontend, is_ip4(&to->addr));
 	return v;
 }
 

@@ -113,6 +113,8 @@ enum drop_reason {
 	DROP_NO_BACKEND,	/* a slot names no backend: a bug */
 	DROP_SNAT_EXHAUSTED,	/* every port to this backend is taken */
 	DROP_FRAGMENT,		/* its transport header cannot be known */
+	DROP_MARTIAN,		/* from or to loopback, from elsewhere */
+	DROP_NO_ADDRESS,	/* no address of the node to leave with */
 	DROP_REASONS,
 };
 
@@ -157,6 +159,7 @@ struct counters {
 	__u64 flow_made;	   /* packets that began a flow */
 	__u64 flow_packet;	   /* packets that were rewritten */
 	__u64 flow_error;	   /* ICMP errors that were rewritten */
+	__u64 flow_redirected;	   /* packets sent on without the stack */
 	__u64 drops[DROP_REASONS]; /* enum drop_reason */
 };
 

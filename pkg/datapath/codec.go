@@ -108,6 +108,12 @@ func encodeDevice(d plan.Device) headgateDevice {
 	if d.IP6.IsValid() {
 		out.Ip6 = encodeAddr(d.IP6)
 	}
+	if d.Pod {
+		out.Flags |= headgateDeviceFlagDEVICE_POD
+	}
+	if d.L3 {
+		out.Flags |= headgateDeviceFlagDEVICE_L3
+	}
 	return out
 }
 

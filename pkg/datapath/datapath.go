@@ -44,6 +44,12 @@ type Config struct {
 	// of a backend on this node and four otherwise; the least recently used
 	// make room.
 	Flows uint32
+	// Pods says that there may be pods whose sockets are left alone.
+	Pods bool
+	// Redirect lets packets to other nodes leave past the stack.
+	Redirect bool
+	// Filters attaches to devices as on kernels without tcx.
+	Filters bool
 }
 
 // DefaultSizes is the room that maps start with.

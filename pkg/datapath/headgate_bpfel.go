@@ -75,14 +75,23 @@ type headgateCounters struct {
 	FlowMade        uint64
 	FlowPacket      uint64
 	FlowError       uint64
-	Drops           [8]uint64
+	FlowRedirected  uint64
+	Drops           [10]uint64
 }
 
 type headgateDevice struct {
-	_   structs.HostLayout
-	Ip4 headgateIpAddr
-	Ip6 headgateIpAddr
+	_     structs.HostLayout
+	Ip4   headgateIpAddr
+	Ip6   headgateIpAddr
+	Flags headgateDeviceFlag
 }
+
+type headgateDeviceFlag uint32
+
+const (
+	headgateDeviceFlagDEVICE_POD headgateDeviceFlag = 1
+	headgateDeviceFlagDEVICE_L3  headgateDeviceFlag = 2
+)
 
 type headgateDropReason uint32
 
@@ -95,7 +104,9 @@ const (
 	headgateDropReasonDROP_NO_BACKEND        headgateDropReason = 5
 	headgateDropReasonDROP_SNAT_EXHAUSTED    headgateDropReason = 6
 	headgateDropReasonDROP_FRAGMENT          headgateDropReason = 7
-	headgateDropReasonDROP_REASONS           headgateDropReason = 8
+	headgateDropReasonDROP_MARTIAN           headgateDropReason = 8
+	headgateDropReasonDROP_NO_ADDRESS        headgateDropReason = 9
+	headgateDropReasonDROP_REASONS           headgateDropReason = 10
 )
 
 type headgateFlow struct {
@@ -171,7 +182,7 @@ type headgatePromiseSlot struct {
 type headgateService struct {
 	_     structs.HostLayout
 	Name  [200]int8
-	Drops [8]uint64
+	Drops [10]uint64
 }
 
 type headgateServiceCidr struct {
@@ -225,42 +236,50 @@ type headgateTuple struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	headgateMapAbout           = "about"
-	headgateMapAddresses       = "addresses"
-	headgateMapAffinities      = "affinities"
-	headgateMapBackends        = "backends"
-	headgateMapConntrack       = "conntrack"
-	headgateMapCounters        = "counters"
-	headgateMapDevices         = "devices"
-	headgateMapFragments       = "fragments"
-	headgateMapFrontendIds     = "frontend_ids"
-	headgateMapFrontends       = "frontends"
-	headgateMapPromises        = "promises"
-	headgateMapRandomState     = "random_state"
-	headgateMapServiceCidrs    = "service_cidrs"
-	headgateMapServices        = "services"
-	headgateMapSlots           = "slots"
-	headgateMapSourceRanges    = "source_ranges"
-	headgateMapStoredPromises  = "stored_promises"
-	headgateProgConnect4       = "connect4"
-	headgateProgConnect6       = "connect6"
-	headgateProgDestroyTcp     = "destroy_tcp"
-	headgateProgDestroyUdp     = "destroy_udp"
-	headgateProgDeviceIn       = "device_in"
-	headgateProgDeviceOut      = "device_out"
-	headgateProgGetpeername4   = "getpeername4"
-	headgateProgGetpeername6   = "getpeername6"
-	headgateProgRecvmsg4       = "recvmsg4"
-	headgateProgRecvmsg6       = "recvmsg6"
-	headgateProgSendmsg4       = "sendmsg4"
-	headgateProgSendmsg6       = "sendmsg6"
-	headgateProgSockRelease    = "sock_release"
-	headgateVarIp6CsumFlag     = "ip6_csum_flag"
-	headgateVarNodeNetnsCookie = "node_netns_cookie"
-	headgateVarPromisesMask    = "promises_mask"
-	headgateVarSnatPortLow     = "snat_port_low"
-	headgateVarSnatPortMask    = "snat_port_mask"
-	headgateVarUdpFlowTimeoutS = "udp_flow_timeout_s"
+	headgateMapAbout            = "about"
+	headgateMapAddresses        = "addresses"
+	headgateMapAffinities       = "affinities"
+	headgateMapBackends         = "backends"
+	headgateMapConntrack        = "conntrack"
+	headgateMapCounters         = "counters"
+	headgateMapDevices          = "devices"
+	headgateMapExemptNamespaces = "exempt_namespaces"
+	headgateMapFragments        = "fragments"
+	headgateMapFrontendIds      = "frontend_ids"
+	headgateMapFrontends        = "frontends"
+	headgateMapPromises         = "promises"
+	headgateMapRandomState      = "random_state"
+	headgateMapServiceCidrs     = "service_cidrs"
+	headgateMapServices         = "services"
+	headgateMapSlots            = "slots"
+	headgateMapSourceRanges     = "source_ranges"
+	headgateMapStoredPromises   = "stored_promises"
+	headgateProgConnect4        = "connect4"
+	headgateProgConnect6        = "connect6"
+	headgateProgDestroyTcp      = "destroy_tcp"
+	headgateProgDestroyUdp      = "destroy_udp"
+	headgateProgDeviceIn        = "device_in"
+	headgateProgDeviceOut       = "device_out"
+	headgateProgGetpeername4    = "getpeername4"
+	headgateProgGetpeername6    = "getpeername6"
+	headgateProgL3In            = "l3_in"
+	headgateProgL3Out           = "l3_out"
+	headgateProgPodIn           = "pod_in"
+	headgateProgPodOut          = "pod_out"
+	headgateProgRecvmsg4        = "recvmsg4"
+	headgateProgRecvmsg6        = "recvmsg6"
+	headgateProgSendmsg4        = "sendmsg4"
+	headgateProgSendmsg6        = "sendmsg6"
+	headgateProgSockRelease     = "sock_release"
+	headgateVarIp6CsumFlag      = "ip6_csum_flag"
+	headgateVarKernelReadable   = "kernel_readable"
+	headgateVarNodeNetnsCookie  = "node_netns_cookie"
+	headgateVarPodDevices       = "pod_devices"
+	headgateVarPromisesMask     = "promises_mask"
+	headgateVarRedirectFlows    = "redirect_flows"
+	headgateVarSnatPortLow      = "snat_port_low"
+	headgateVarSnatPortMask     = "snat_port_mask"
+	headgateVarUdpFlowTimeoutS  = "udp_flow_timeout_s"
 )
 
 // loadHeadgate returns the embedded CollectionSpec for headgate.
@@ -313,6 +332,10 @@ type headgateProgramSpecs struct {
 	DeviceOut    *ebpf.ProgramSpec `ebpf:"device_out"`
 	Getpeername4 *ebpf.ProgramSpec `ebpf:"getpeername4"`
 	Getpeername6 *ebpf.ProgramSpec `ebpf:"getpeername6"`
+	L3In         *ebpf.ProgramSpec `ebpf:"l3_in"`
+	L3Out        *ebpf.ProgramSpec `ebpf:"l3_out"`
+	PodIn        *ebpf.ProgramSpec `ebpf:"pod_in"`
+	PodOut       *ebpf.ProgramSpec `ebpf:"pod_out"`
 	Recvmsg4     *ebpf.ProgramSpec `ebpf:"recvmsg4"`
 	Recvmsg6     *ebpf.ProgramSpec `ebpf:"recvmsg6"`
 	Sendmsg4     *ebpf.ProgramSpec `ebpf:"sendmsg4"`
@@ -324,23 +347,24 @@ type headgateProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateMapSpecs struct {
-	About          *ebpf.MapSpec `ebpf:"about"`
-	Addresses      *ebpf.MapSpec `ebpf:"addresses"`
-	Affinities     *ebpf.MapSpec `ebpf:"affinities"`
-	Backends       *ebpf.MapSpec `ebpf:"backends"`
-	Conntrack      *ebpf.MapSpec `ebpf:"conntrack"`
-	Counters       *ebpf.MapSpec `ebpf:"counters"`
-	Devices        *ebpf.MapSpec `ebpf:"devices"`
-	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
-	FrontendIds    *ebpf.MapSpec `ebpf:"frontend_ids"`
-	Frontends      *ebpf.MapSpec `ebpf:"frontends"`
-	Promises       *ebpf.MapSpec `ebpf:"promises"`
-	RandomState    *ebpf.MapSpec `ebpf:"random_state"`
-	ServiceCidrs   *ebpf.MapSpec `ebpf:"service_cidrs"`
-	Services       *ebpf.MapSpec `ebpf:"services"`
-	Slots          *ebpf.MapSpec `ebpf:"slots"`
-	SourceRanges   *ebpf.MapSpec `ebpf:"source_ranges"`
-	StoredPromises *ebpf.MapSpec `ebpf:"stored_promises"`
+	About            *ebpf.MapSpec `ebpf:"about"`
+	Addresses        *ebpf.MapSpec `ebpf:"addresses"`
+	Affinities       *ebpf.MapSpec `ebpf:"affinities"`
+	Backends         *ebpf.MapSpec `ebpf:"backends"`
+	Conntrack        *ebpf.MapSpec `ebpf:"conntrack"`
+	Counters         *ebpf.MapSpec `ebpf:"counters"`
+	Devices          *ebpf.MapSpec `ebpf:"devices"`
+	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
+	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	FrontendIds      *ebpf.MapSpec `ebpf:"frontend_ids"`
+	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
+	Promises         *ebpf.MapSpec `ebpf:"promises"`
+	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
+	ServiceCidrs     *ebpf.MapSpec `ebpf:"service_cidrs"`
+	Services         *ebpf.MapSpec `ebpf:"services"`
+	Slots            *ebpf.MapSpec `ebpf:"slots"`
+	SourceRanges     *ebpf.MapSpec `ebpf:"source_ranges"`
+	StoredPromises   *ebpf.MapSpec `ebpf:"stored_promises"`
 }
 
 // headgateVariableSpecs contains global variables before they are loaded into the kernel.
@@ -348,8 +372,11 @@ type headgateMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateVariableSpecs struct {
 	Ip6CsumFlag     *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
+	KernelReadable  *ebpf.VariableSpec `ebpf:"kernel_readable"`
 	NodeNetnsCookie *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
+	PodDevices      *ebpf.VariableSpec `ebpf:"pod_devices"`
 	PromisesMask    *ebpf.VariableSpec `ebpf:"promises_mask"`
+	RedirectFlows   *ebpf.VariableSpec `ebpf:"redirect_flows"`
 	SnatPortLow     *ebpf.VariableSpec `ebpf:"snat_port_low"`
 	SnatPortMask    *ebpf.VariableSpec `ebpf:"snat_port_mask"`
 	UdpFlowTimeoutS *ebpf.VariableSpec `ebpf:"udp_flow_timeout_s"`
@@ -375,23 +402,24 @@ func (o *headgateObjects) Close() error {
 //
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateMaps struct {
-	About          *ebpf.Map `ebpf:"about"`
-	Addresses      *ebpf.Map `ebpf:"addresses"`
-	Affinities     *ebpf.Map `ebpf:"affinities"`
-	Backends       *ebpf.Map `ebpf:"backends"`
-	Conntrack      *ebpf.Map `ebpf:"conntrack"`
-	Counters       *ebpf.Map `ebpf:"counters"`
-	Devices        *ebpf.Map `ebpf:"devices"`
-	Fragments      *ebpf.Map `ebpf:"fragments"`
-	FrontendIds    *ebpf.Map `ebpf:"frontend_ids"`
-	Frontends      *ebpf.Map `ebpf:"frontends"`
-	Promises       *ebpf.Map `ebpf:"promises"`
-	RandomState    *ebpf.Map `ebpf:"random_state"`
-	ServiceCidrs   *ebpf.Map `ebpf:"service_cidrs"`
-	Services       *ebpf.Map `ebpf:"services"`
-	Slots          *ebpf.Map `ebpf:"slots"`
-	SourceRanges   *ebpf.Map `ebpf:"source_ranges"`
-	StoredPromises *ebpf.Map `ebpf:"stored_promises"`
+	About            *ebpf.Map `ebpf:"about"`
+	Addresses        *ebpf.Map `ebpf:"addresses"`
+	Affinities       *ebpf.Map `ebpf:"affinities"`
+	Backends         *ebpf.Map `ebpf:"backends"`
+	Conntrack        *ebpf.Map `ebpf:"conntrack"`
+	Counters         *ebpf.Map `ebpf:"counters"`
+	Devices          *ebpf.Map `ebpf:"devices"`
+	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
+	Fragments        *ebpf.Map `ebpf:"fragments"`
+	FrontendIds      *ebpf.Map `ebpf:"frontend_ids"`
+	Frontends        *ebpf.Map `ebpf:"frontends"`
+	Promises         *ebpf.Map `ebpf:"promises"`
+	RandomState      *ebpf.Map `ebpf:"random_state"`
+	ServiceCidrs     *ebpf.Map `ebpf:"service_cidrs"`
+	Services         *ebpf.Map `ebpf:"services"`
+	Slots            *ebpf.Map `ebpf:"slots"`
+	SourceRanges     *ebpf.Map `ebpf:"source_ranges"`
+	StoredPromises   *ebpf.Map `ebpf:"stored_promises"`
 }
 
 func (m *headgateMaps) Close() error {
@@ -403,6 +431,7 @@ func (m *headgateMaps) Close() error {
 		m.Conntrack,
 		m.Counters,
 		m.Devices,
+		m.ExemptNamespaces,
 		m.Fragments,
 		m.FrontendIds,
 		m.Frontends,
@@ -421,8 +450,11 @@ func (m *headgateMaps) Close() error {
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateVariables struct {
 	Ip6CsumFlag     *ebpf.Variable `ebpf:"ip6_csum_flag"`
+	KernelReadable  *ebpf.Variable `ebpf:"kernel_readable"`
 	NodeNetnsCookie *ebpf.Variable `ebpf:"node_netns_cookie"`
+	PodDevices      *ebpf.Variable `ebpf:"pod_devices"`
 	PromisesMask    *ebpf.Variable `ebpf:"promises_mask"`
+	RedirectFlows   *ebpf.Variable `ebpf:"redirect_flows"`
 	SnatPortLow     *ebpf.Variable `ebpf:"snat_port_low"`
 	SnatPortMask    *ebpf.Variable `ebpf:"snat_port_mask"`
 	UdpFlowTimeoutS *ebpf.Variable `ebpf:"udp_flow_timeout_s"`
@@ -440,6 +472,10 @@ type headgatePrograms struct {
 	DeviceOut    *ebpf.Program `ebpf:"device_out"`
 	Getpeername4 *ebpf.Program `ebpf:"getpeername4"`
 	Getpeername6 *ebpf.Program `ebpf:"getpeername6"`
+	L3In         *ebpf.Program `ebpf:"l3_in"`
+	L3Out        *ebpf.Program `ebpf:"l3_out"`
+	PodIn        *ebpf.Program `ebpf:"pod_in"`
+	PodOut       *ebpf.Program `ebpf:"pod_out"`
 	Recvmsg4     *ebpf.Program `ebpf:"recvmsg4"`
 	Recvmsg6     *ebpf.Program `ebpf:"recvmsg6"`
 	Sendmsg4     *ebpf.Program `ebpf:"sendmsg4"`
@@ -457,6 +493,10 @@ func (p *headgatePrograms) Close() error {
 		p.DeviceOut,
 		p.Getpeername4,
 		p.Getpeername6,
+		p.L3In,
+		p.L3Out,
+		p.PodIn,
+		p.PodOut,
 		p.Recvmsg4,
 		p.Recvmsg6,
 		p.Sendmsg4,

@@ -132,7 +132,7 @@ func (i *Inspector) readCounters(s *Status) error {
 		for name, n := range map[string]uint64{
 			"connect": c.Connect, "sendmsg": c.Sendmsg, "recvmsg": c.Recvmsg, "getpeername": c.Getpeername,
 			"promise_stored": c.PromiseStored, "promise_replaced": c.PromiseReplaced, "promise_lost": c.PromiseLost,
-			"flow_made": c.FlowMade, "flow_packet": c.FlowPacket, "flow_error": c.FlowError,
+			"flow_made": c.FlowMade, "flow_packet": c.FlowPacket, "flow_error": c.FlowError, "flow_redirected": c.FlowRedirected,
 			"affinity": c.Affinity, "socket_destroyed": c.SocketDestroyed,
 		} {
 			s.Counters[name] += n
@@ -263,6 +263,9 @@ func Cleanup(root string) error {
 		if err := detach(filepath.Join(root, "links", h.program)); err != nil {
 			return err
 		}
+	}
+	if err := dropFilters(func(uint32, string) bool { return false }); err != nil {
+		return err
 	}
 	everything := func(string) bool { return false }
 	if err := detachAll(filepath.Join(root, "links"), everything); err != nil && !errors.Is(err, fs.ErrNotExist) {

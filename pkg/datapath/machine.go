@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -116,6 +117,13 @@ func lock(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
 	return f, nil
+}
+
+// lockedDown says whether programs must not read the kernel's memory
+// (kernel_lockdown(7)).
+func lockedDown() bool {
+	mode, err := os.ReadFile("/sys/kernel/security/lockdown")
+	return err == nil && strings.Contains(string(mode), "[confidentiality]")
 }
 
 // explainLoad adds to an error from loading the object what the kernel lacks.

@@ -38,7 +38,8 @@ func newObject(cfg Config) (*object, error) {
 	for _, knob := range []struct {
 		name  string
 		value any
-	}{{"node_netns_cookie", cookie}, {"promises_mask", cfg.Promises - 1}, {"", cfg.Affinities}, {"", cfg.Flows}, {"ip6_csum_flag", ip6CsumFlag()}} {
+	}{{"node_netns_cookie", cookie}, {"promises_mask", cfg.Promises - 1}, {"", cfg.Affinities}, {"", cfg.Flows}, {"ip6_csum_flag", ip6CsumFlag()},
+		{"pod_devices", cfg.Pods}, {"redirect_flows", cfg.Redirect}, {"kernel_readable", !lockedDown()}} {
 		if v := spec.Variables[knob.name]; v != nil {
 			if err := v.Set(knob.value); err != nil {
 				return nil, fmt.Errorf("set knob %s: %w", knob.name, err)

@@ -118,12 +118,14 @@ type Sizes struct {
 	Addresses uint32
 }
 
-// Device is a network device on which others reach the node. Packets to
-// Services that come in there are balanced.
+// Device is a network device on which others reach the node, or a pod does.
+// Packets to Services that come in there are balanced.
 type Device struct {
-	Index uint32
+	Index uint32 // 0 is the node itself, with the addresses that it mostly leaves with
 	Name  string
 	// IP4 and IP6 are the addresses that flows to other nodes leave with, the
-	// zero Addr where the device has none of the family.
+	// zero Addr where the node has none of the family.
 	IP4, IP6 netip.Addr
+	Pod      bool // the node's end of a pod's device
+	L3       bool // packets have no Ethernet header
 }

@@ -67,13 +67,15 @@ type placesCounters struct {
 	FlowMade        uint64
 	FlowPacket      uint64
 	FlowError       uint64
-	Drops           [8]uint64
+	FlowRedirected  uint64
+	Drops           [10]uint64
 }
 
 type placesDevice struct {
-	_   structs.HostLayout
-	Ip4 placesIpAddr
-	Ip6 placesIpAddr
+	_     structs.HostLayout
+	Ip4   placesIpAddr
+	Ip6   placesIpAddr
+	Flags uint32
 }
 
 type placesFlow struct {
@@ -150,7 +152,7 @@ type placesPromiseSlot struct {
 type placesService struct {
 	_     structs.HostLayout
 	Name  [200]int8
-	Drops [8]uint64
+	Drops [10]uint64
 }
 
 type placesServiceCidrs struct {
@@ -196,39 +198,43 @@ type placesTuple struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	placesMapAbout           = "about"
-	placesMapAddresses       = "addresses"
-	placesMapAffinities      = "affinities"
-	placesMapBackends        = "backends"
-	placesMapConntrack       = "conntrack"
-	placesMapCounters        = "counters"
-	placesMapDevices         = "devices"
-	placesMapFragments       = "fragments"
-	placesMapFrontendIds     = "frontend_ids"
-	placesMapFrontends       = "frontends"
-	placesMapHashPlace       = "hash_place"
-	placesMapLruPlace        = "lru_place"
-	placesMapPromises        = "promises"
-	placesMapRandomState     = "random_state"
-	placesMapServiceCidrs    = "service_cidrs"
-	placesMapServices        = "services"
-	placesMapSlots           = "slots"
-	placesMapSourceRanges    = "source_ranges"
-	placesMapStoragePlace    = "storage_place"
-	placesMapStoredPromises  = "stored_promises"
-	placesProgConnectHash    = "connect_hash"
-	placesProgConnectLru     = "connect_lru"
-	placesProgConnectNone    = "connect_none"
-	placesProgConnectSlot    = "connect_slot"
-	placesProgConnectStorage = "connect_storage"
-	placesProgReleaseHash    = "release_hash"
-	placesProgReleaseSlot    = "release_slot"
-	placesVarIp6CsumFlag     = "ip6_csum_flag"
-	placesVarNodeNetnsCookie = "node_netns_cookie"
-	placesVarPromisesMask    = "promises_mask"
-	placesVarSnatPortLow     = "snat_port_low"
-	placesVarSnatPortMask    = "snat_port_mask"
-	placesVarUdpFlowTimeoutS = "udp_flow_timeout_s"
+	placesMapAbout            = "about"
+	placesMapAddresses        = "addresses"
+	placesMapAffinities       = "affinities"
+	placesMapBackends         = "backends"
+	placesMapConntrack        = "conntrack"
+	placesMapCounters         = "counters"
+	placesMapDevices          = "devices"
+	placesMapExemptNamespaces = "exempt_namespaces"
+	placesMapFragments        = "fragments"
+	placesMapFrontendIds      = "frontend_ids"
+	placesMapFrontends        = "frontends"
+	placesMapHashPlace        = "hash_place"
+	placesMapLruPlace         = "lru_place"
+	placesMapPromises         = "promises"
+	placesMapRandomState      = "random_state"
+	placesMapServiceCidrs     = "service_cidrs"
+	placesMapServices         = "services"
+	placesMapSlots            = "slots"
+	placesMapSourceRanges     = "source_ranges"
+	placesMapStoragePlace     = "storage_place"
+	placesMapStoredPromises   = "stored_promises"
+	placesProgConnectHash     = "connect_hash"
+	placesProgConnectLru      = "connect_lru"
+	placesProgConnectNone     = "connect_none"
+	placesProgConnectSlot     = "connect_slot"
+	placesProgConnectStorage  = "connect_storage"
+	placesProgReleaseHash     = "release_hash"
+	placesProgReleaseSlot     = "release_slot"
+	placesVarIp6CsumFlag      = "ip6_csum_flag"
+	placesVarKernelReadable   = "kernel_readable"
+	placesVarNodeNetnsCookie  = "node_netns_cookie"
+	placesVarPodDevices       = "pod_devices"
+	placesVarPromisesMask     = "promises_mask"
+	placesVarRedirectFlows    = "redirect_flows"
+	placesVarSnatPortLow      = "snat_port_low"
+	placesVarSnatPortMask     = "snat_port_mask"
+	placesVarUdpFlowTimeoutS  = "udp_flow_timeout_s"
 )
 
 // loadPlaces returns the embedded CollectionSpec for places.
@@ -286,26 +292,27 @@ type placesProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type placesMapSpecs struct {
-	About          *ebpf.MapSpec `ebpf:"about"`
-	Addresses      *ebpf.MapSpec `ebpf:"addresses"`
-	Affinities     *ebpf.MapSpec `ebpf:"affinities"`
-	Backends       *ebpf.MapSpec `ebpf:"backends"`
-	Conntrack      *ebpf.MapSpec `ebpf:"conntrack"`
-	Counters       *ebpf.MapSpec `ebpf:"counters"`
-	Devices        *ebpf.MapSpec `ebpf:"devices"`
-	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
-	FrontendIds    *ebpf.MapSpec `ebpf:"frontend_ids"`
-	Frontends      *ebpf.MapSpec `ebpf:"frontends"`
-	HashPlace      *ebpf.MapSpec `ebpf:"hash_place"`
-	LruPlace       *ebpf.MapSpec `ebpf:"lru_place"`
-	Promises       *ebpf.MapSpec `ebpf:"promises"`
-	RandomState    *ebpf.MapSpec `ebpf:"random_state"`
-	ServiceCidrs   *ebpf.MapSpec `ebpf:"service_cidrs"`
-	Services       *ebpf.MapSpec `ebpf:"services"`
-	Slots          *ebpf.MapSpec `ebpf:"slots"`
-	SourceRanges   *ebpf.MapSpec `ebpf:"source_ranges"`
-	StoragePlace   *ebpf.MapSpec `ebpf:"storage_place"`
-	StoredPromises *ebpf.MapSpec `ebpf:"stored_promises"`
+	About            *ebpf.MapSpec `ebpf:"about"`
+	Addresses        *ebpf.MapSpec `ebpf:"addresses"`
+	Affinities       *ebpf.MapSpec `ebpf:"affinities"`
+	Backends         *ebpf.MapSpec `ebpf:"backends"`
+	Conntrack        *ebpf.MapSpec `ebpf:"conntrack"`
+	Counters         *ebpf.MapSpec `ebpf:"counters"`
+	Devices          *ebpf.MapSpec `ebpf:"devices"`
+	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
+	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	FrontendIds      *ebpf.MapSpec `ebpf:"frontend_ids"`
+	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
+	HashPlace        *ebpf.MapSpec `ebpf:"hash_place"`
+	LruPlace         *ebpf.MapSpec `ebpf:"lru_place"`
+	Promises         *ebpf.MapSpec `ebpf:"promises"`
+	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
+	ServiceCidrs     *ebpf.MapSpec `ebpf:"service_cidrs"`
+	Services         *ebpf.MapSpec `ebpf:"services"`
+	Slots            *ebpf.MapSpec `ebpf:"slots"`
+	SourceRanges     *ebpf.MapSpec `ebpf:"source_ranges"`
+	StoragePlace     *ebpf.MapSpec `ebpf:"storage_place"`
+	StoredPromises   *ebpf.MapSpec `ebpf:"stored_promises"`
 }
 
 // placesVariableSpecs contains global variables before they are loaded into the kernel.
@@ -313,8 +320,11 @@ type placesMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type placesVariableSpecs struct {
 	Ip6CsumFlag     *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
+	KernelReadable  *ebpf.VariableSpec `ebpf:"kernel_readable"`
 	NodeNetnsCookie *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
+	PodDevices      *ebpf.VariableSpec `ebpf:"pod_devices"`
 	PromisesMask    *ebpf.VariableSpec `ebpf:"promises_mask"`
+	RedirectFlows   *ebpf.VariableSpec `ebpf:"redirect_flows"`
 	SnatPortLow     *ebpf.VariableSpec `ebpf:"snat_port_low"`
 	SnatPortMask    *ebpf.VariableSpec `ebpf:"snat_port_mask"`
 	UdpFlowTimeoutS *ebpf.VariableSpec `ebpf:"udp_flow_timeout_s"`
@@ -340,26 +350,27 @@ func (o *placesObjects) Close() error {
 //
 // It can be passed to loadPlacesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type placesMaps struct {
-	About          *ebpf.Map `ebpf:"about"`
-	Addresses      *ebpf.Map `ebpf:"addresses"`
-	Affinities     *ebpf.Map `ebpf:"affinities"`
-	Backends       *ebpf.Map `ebpf:"backends"`
-	Conntrack      *ebpf.Map `ebpf:"conntrack"`
-	Counters       *ebpf.Map `ebpf:"counters"`
-	Devices        *ebpf.Map `ebpf:"devices"`
-	Fragments      *ebpf.Map `ebpf:"fragments"`
-	FrontendIds    *ebpf.Map `ebpf:"frontend_ids"`
-	Frontends      *ebpf.Map `ebpf:"frontends"`
-	HashPlace      *ebpf.Map `ebpf:"hash_place"`
-	LruPlace       *ebpf.Map `ebpf:"lru_place"`
-	Promises       *ebpf.Map `ebpf:"promises"`
-	RandomState    *ebpf.Map `ebpf:"random_state"`
-	ServiceCidrs   *ebpf.Map `ebpf:"service_cidrs"`
-	Services       *ebpf.Map `ebpf:"services"`
-	Slots          *ebpf.Map `ebpf:"slots"`
-	SourceRanges   *ebpf.Map `ebpf:"source_ranges"`
-	StoragePlace   *ebpf.Map `ebpf:"storage_place"`
-	StoredPromises *ebpf.Map `ebpf:"stored_promises"`
+	About            *ebpf.Map `ebpf:"about"`
+	Addresses        *ebpf.Map `ebpf:"addresses"`
+	Affinities       *ebpf.Map `ebpf:"affinities"`
+	Backends         *ebpf.Map `ebpf:"backends"`
+	Conntrack        *ebpf.Map `ebpf:"conntrack"`
+	Counters         *ebpf.Map `ebpf:"counters"`
+	Devices          *ebpf.Map `ebpf:"devices"`
+	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
+	Fragments        *ebpf.Map `ebpf:"fragments"`
+	FrontendIds      *ebpf.Map `ebpf:"frontend_ids"`
+	Frontends        *ebpf.Map `ebpf:"frontends"`
+	HashPlace        *ebpf.Map `ebpf:"hash_place"`
+	LruPlace         *ebpf.Map `ebpf:"lru_place"`
+	Promises         *ebpf.Map `ebpf:"promises"`
+	RandomState      *ebpf.Map `ebpf:"random_state"`
+	ServiceCidrs     *ebpf.Map `ebpf:"service_cidrs"`
+	Services         *ebpf.Map `ebpf:"services"`
+	Slots            *ebpf.Map `ebpf:"slots"`
+	SourceRanges     *ebpf.Map `ebpf:"source_ranges"`
+	StoragePlace     *ebpf.Map `ebpf:"storage_place"`
+	StoredPromises   *ebpf.Map `ebpf:"stored_promises"`
 }
 
 func (m *placesMaps) Close() error {
@@ -371,6 +382,7 @@ func (m *placesMaps) Close() error {
 		m.Conntrack,
 		m.Counters,
 		m.Devices,
+		m.ExemptNamespaces,
 		m.Fragments,
 		m.FrontendIds,
 		m.Frontends,
@@ -392,8 +404,11 @@ func (m *placesMaps) Close() error {
 // It can be passed to loadPlacesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type placesVariables struct {
 	Ip6CsumFlag     *ebpf.Variable `ebpf:"ip6_csum_flag"`
+	KernelReadable  *ebpf.Variable `ebpf:"kernel_readable"`
 	NodeNetnsCookie *ebpf.Variable `ebpf:"node_netns_cookie"`
+	PodDevices      *ebpf.Variable `ebpf:"pod_devices"`
 	PromisesMask    *ebpf.Variable `ebpf:"promises_mask"`
+	RedirectFlows   *ebpf.Variable `ebpf:"redirect_flows"`
 	SnatPortLow     *ebpf.Variable `ebpf:"snat_port_low"`
 	SnatPortMask    *ebpf.Variable `ebpf:"snat_port_mask"`
 	UdpFlowTimeoutS *ebpf.Variable `ebpf:"udp_flow_timeout_s"`

@@ -169,7 +169,7 @@ func everyAddressOfTheNodeAnswersOnANodePort(t *testing.T, c cast) {
 	}
 	c.untouched(t, "an address of somebody else", in, uplink, c.packet(at(c.client, 40000), at(c.other, 30080), 1))
 	c.untouched(t, "another port", in, uplink, c.packet(at(c.client, 40000), at(c.node, 30081), 1))
-	c.untouched(t, "loopback is no address for others", in, uplink, c.packet(at(c.client, 40000), loopback(c.book, 30080), 1))
+	c.refused(t, "loopback is no address for others", in, uplink, c.packet(at(c.client, 40000), loopback(c.book, 30080), 1))
 }
 
 func aClusterIPAnswersClientsOutside(t *testing.T, c cast) {

@@ -67,6 +67,10 @@ func (m *model) judge(h hook, dev plan.Device, frame []byte, got result) error {
 	if !ok {
 		return got.want(frame)
 	}
+	if h == in && (v.src.Addr().Unmap().IsLoopback() || v.dst.Addr().Unmap().IsLoopback()) {
+		m.counts["drop martian"]++
+		return got.wantDrop("a martian")
+	}
 	if v.isError(frame) {
 		return got.want(m.translateError(frame, v))
 	}

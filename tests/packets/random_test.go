@@ -65,7 +65,7 @@ func TestRandomPackets(t *testing.T) {
 		seed++
 	}
 	t.Logf("seen: %v", total)
-	for _, name := range []string{"flow_made", "flow_packet", "flow_error", "affinity", "drop no_endpoint", "drop no_local_endpoint", "drop no_service_port", "drop no_service"} {
+	for _, name := range []string{"flow_made", "flow_packet", "flow_error", "affinity", "drop no_endpoint", "drop no_local_endpoint", "drop no_service_port", "drop no_service", "drop martian"} {
 		if total[name] == 0 {
 			t.Errorf("no packet led to %s: nothing is tested", name)
 		}

@@ -21,23 +21,26 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// hook is one of the two programs of a device.
+// hook is one of the programs of devices.
 type hook string
 
 const (
-	in  hook = "device_in"
-	out hook = "device_out"
+	in     hook = "device_in"
+	out    hook = "device_out"
+	podIn  hook = "pod_in"
+	podOut hook = "pod_out"
 )
 
 // The devices of the node of every test, by name.
 const (
 	uplink = "hg-up"
 	tunnel = "hg-tun"
+	podEnd = "hg-pod"
 )
 
 // Verdicts, as of linux/pkt_cls.h.
 const (
-	pass = 0
+	pass = 1<<32 - 1 // TC_ACT_UNSPEC: on to the next program
 	drop = 2
 )
 
@@ -53,7 +56,7 @@ type rig struct {
 	counted  map[string]uint64
 }
 
-// newRig loads the datapath, with two devices and the addresses of a node.
+// newRig loads the datapath, with three devices and the addresses of a node.
 func newRig(tb testing.TB) *rig {
 	tb.Helper()
 	r := &rig{
@@ -71,7 +74,7 @@ func newRig(tb testing.TB) *rig {
 		tb.Fatal(err)
 	}
 	r.addDevices(tb)
-	for _, h := range []hook{in, out} {
+	for _, h := range []hook{in, out, podIn, podOut} {
 		if r.programs[h], err = ebpf.LoadPinnedProgram(filepath.Join(r.root, "maps", string(h)), nil); err != nil {
 			tb.Fatal(err)
 		}
@@ -104,7 +107,7 @@ func (r *rig) narrow(tb testing.TB, ports uint16) {
 		spec.Maps[name].MaxEntries = m.MaxEntries()
 		tb.Cleanup(func() { m.Close() })
 	}
-	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != string(in) && name != string(out) })
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return r.programs[hook(name)] == nil })
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 	must(tb, err)
 	tb.Cleanup(c.Close)
@@ -123,6 +126,7 @@ func (r *rig) addDevices(tb testing.TB) {
 	for _, d := range []plan.Device{
 		{Name: uplink, IP4: v4.node, IP6: v6.node},
 		{Name: tunnel, IP4: v4.tunnel, IP6: v6.tunnel},
+		{Name: podEnd, IP4: v4.tunnel, IP6: v6.tunnel, Pod: true},
 	} {
 		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: d.Name}, PeerName: d.Name + "-peer"}
 		if err := netlink.LinkAdd(l); err != nil {

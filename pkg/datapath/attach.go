@@ -1,0 +1,224 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/netdev"
+)
+
+// devicePrograms are the programs in force for devices, by name.
+type devicePrograms map[string]*ebpf.Program
+
+// Close lets go of the programs.
+func (p devicePrograms) Close() {
+	for _, program := range p {
+		program.Close()
+	}
+}
+
+// devicePrograms opens the programs that Attach has pinned beside the maps.
+func (d *Datapath) devicePrograms() (devicePrograms, error) {
+	out := devicePrograms{}
+	for _, h := range deviceHooks {
+		p, err := ebpf.LoadPinnedProgram(filepath.Join(d.path("maps"), h.program), nil)
+		if err != nil {
+			out.Close()
+			return nil, fmt.Errorf("open pinned program %s: %w", h.program, err)
+		}
+		out[h.program] = p
+	}
+	return out, nil
+}
+
+// devicePin is where the link of a program to a device is pinned.
+func (d *Datapath) devicePin(program string, index int) string {
+	return filepath.Join(d.path("links"), program+"_"+strconv.Itoa(index))
+}
+
+// devicePinOf returns the program and the index of the device that a pinned
+// link is of, and whether it is of one.
+func devicePinOf(pin string) (program string, index uint32, ok bool) {
+	program, number, ok := cutLast(pin, "_")
+	parsed, err := strconv.ParseUint(number, 10, 32)
+	ours := slices.ContainsFunc(deviceHooks, func(h deviceHook) bool { return h.program == program })
+	return program, uint32(parsed), ok && err == nil && ours
+}
+
+func isDevicePin(pin string) bool {
+	_, _, ok := devicePinOf(pin)
+	return ok
+}
+
+// attachDevice puts a program in force on a device, in place of the one that
+// is there: by tcx, or by a filter where the kernel has none.
+func (d *Datapath) attachDevice(index int, h deviceHook, program *ebpf.Program) error {
+	pin := d.devicePin(h.program, index)
+	if !d.cfg.Filters {
+		err := attachLink(pin, index, h, program)
+		if !errors.Is(err, ebpf.ErrNotSupported) {
+			return errors.Join(err, dropFilter(index, h))
+		}
+	}
+	if err := attachFilter(index, h, program); err != nil {
+		return err
+	}
+	if err := os.Remove(pin); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// attachLink attaches by tcx and pins the link.
+func attachLink(pin string, index int, h deviceHook, program *ebpf.Program) error {
+	old, err := link.LoadPinnedLink(pin, nil)
+	if err == nil {
+		defer old.Close()
+		info, err := old.Info()
+		if err == nil && info.TCX() != nil && info.TCX().Ifindex == uint32(index) {
+			if id, ok := programID(program); ok && id == info.Program {
+				return nil
+			}
+			return old.Update(program)
+		}
+		// The device is gone, and another one has its index.
+		if err := os.Remove(pin); err != nil {
+			return err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: program, Attach: h.attach()})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	return l.Pin(pin)
+}
+
+// attachFilter attaches by a filter, unless the program is there already.
+func attachFilter(index int, h deviceHook, program *ebpf.Program) error {
+	f := netdev.Filter{Index: index, In: h.in, Name: h.program}
+	if id, ok := programID(program); ok {
+		f.Program = uint32(id)
+		if there, err := f.InForce(); err != nil || there {
+			return err
+		}
+	}
+	return netdev.SetFilter(f, program.FD())
+}
+
+// dropFilter removes the filter that a link has taken the place of.
+func dropFilter(index int, h deviceHook) error {
+	f := netdev.Filter{Index: index, In: h.in}
+	if there, err := f.Find(); err != nil || !there {
+		return err
+	}
+	return netdev.RemoveFilter(f)
+}
+
+func programID(program *ebpf.Program) (ebpf.ProgramID, bool) {
+	info, err := program.Info()
+	if err != nil {
+		return 0, false
+	}
+	return info.ID()
+}
+
+// dropLinks detaches every program from devices that is not to be kept there.
+func (d *Datapath) dropLinks(keep func(index uint32, program string) bool) error {
+	pins, err := os.ReadDir(d.path("links"))
+	if err != nil {
+		return err
+	}
+	for _, pin := range pins {
+		program, index, ok := devicePinOf(pin.Name())
+		if !ok || keep(index, program) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(d.path("links"), pin.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropFilters does the same with filters.
+func dropFilters(keep func(index uint32, program string) bool) error {
+	filters, err := netdev.Filters()
+	if err != nil {
+		return err
+	}
+	for _, f := range filters {
+		if keep(uint32(f.Index), f.Name) {
+			continue
+		}
+		if err := netdev.RemoveFilter(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pinForDevices pins the programs of devices beside the maps, and puts them in
+// force on the devices that have their predecessors.
+func (p *programSet) pinForDevices(maps, links string) error {
+	filters, err := netdev.Filters()
+	if err != nil {
+		return err
+	}
+	for _, h := range deviceHooks {
+		program := p.c.Programs[h.program]
+		c, err := program.Clone()
+		if err != nil {
+			return err
+		}
+		err = c.Pin(filepath.Join(maps, h.program))
+		c.Close()
+		if err != nil {
+			return fmt.Errorf("pin program %s: %w", h.program, err)
+		}
+		if err := updateLinks(links, h, program); err != nil {
+			return err
+		}
+		for _, f := range filters {
+			if f.Name != h.program {
+				continue
+			}
+			if err := netdev.SetFilter(f, program.FD()); err != nil && !errors.Is(err, unix.ENODEV) {
+				return fmt.Errorf("update %s on device %d: %w", h.program, f.Index, err)
+			}
+		}
+	}
+	return nil
+}
+
+// updateLinks puts a program in force on the devices that have its predecessor
+// by tcx.
+func updateLinks(links string, h deviceHook, program *ebpf.Program) error {
+	pins, err := filepath.Glob(filepath.Join(links, h.program+"_*"))
+	if err != nil {
+		return err
+	}
+	for _, pin := range pins {
+		l, err := link.LoadPinnedLink(pin, nil)
+		if err != nil {
+			return err
+		}
+		err = l.Update(program)
+		l.Close()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOLINK) {
+			return fmt.Errorf("update %s: %w", pin, err)
+		}
+	}
+	return nil
+}

@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"fmt"
+	"os"
+
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/pkg/traffic/load"
 	"github.com/headgate/headgate/pkg/traffic/result"
 )
 
@@ -23,7 +27,7 @@ func newBench(e *env) *cobra.Command {
 		Args:  noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchShow(e))
+	cmd.AddCommand(newBenchClient(e), newBenchServer(e), newBenchShow(e), newBenchWorker())
 	return cmd
 }
 
@@ -37,7 +41,43 @@ func newBenchShow(e *env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return e.printReport(cmd.OutOrStdout(), report)
+			return e.printReport(cmd, "", report)
 		},
 	}
+}
+
+// newBenchWorker is what runs loads in the namespaces that bench makes.
+func newBenchWorker() *cobra.Command {
+	return &cobra.Command{
+		Use:    "worker",
+		Short:  "Run loads from standard input",
+		Hidden: true,
+		Args:   noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return load.Serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+}
+
+// newReport returns a report of this command line.
+func (e *env) newReport() *result.Report {
+	return result.NewReport(result.Collect(os.Args, map[string]string{"headgate": e.version}))
+}
+
+// printReport prints a report in the form that was asked for, and writes it to
+// a file if one is named.
+func (e *env) printReport(cmd *cobra.Command, file string, report *result.Report) error {
+	if file != "" {
+		if err := report.WriteFile(file); err != nil {
+			return err
+		}
+	}
+	if e.json || e.pretty {
+		return report.Write(cmd.OutOrStdout())
+	}
+	if err := report.WriteTable(cmd.OutOrStdout()); err != nil || file == "" {
+		return err
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "\nwritten to %s\n", file)
+	return err
 }

@@ -31,6 +31,7 @@ func (r *Run) add(other *Run) {
 	r.Due += other.Due
 	r.Completed += other.Completed
 	r.Failed += other.Failed
+	r.InTime += other.InTime
 	r.Broken += other.Broken
 	r.Bytes.Sent += other.Bytes.Sent
 	r.Bytes.Received += other.Bytes.Received

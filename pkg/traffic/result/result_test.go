@@ -130,7 +130,7 @@ func example() Run {
 			Connections: 64, Senders: 2, PerSocket: 1, Request: 64, Response: 128, Timeout: time.Second, WarmUp: time.Second, Duration: 5 * time.Second,
 		},
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Elapsed: 5 * time.Second, Interrupted: true,
-		Due: 10_000, Completed: 9_990, Failed: 10, Errors: map[ErrorKind]uint64{Refused: 4, Timeout: 6},
+		Due: 10_000, Completed: 9_990, InTime: 9_990, Failed: 10, Errors: map[ErrorKind]uint64{Refused: 4, Timeout: 6},
 		ErrorExamples: map[ErrorKind]string{Refused: "connection refused"}, Broken: 3,
 		Bytes: Bytes{Sent: 1, Received: 2}, Packets: &Packets{Sent: 100, Received: 80, Unknown: 10, Senders: 4, Reports: 3},
 		Latency: NewHistogram(), Service: NewHistogram(), Lateness: NewHistogram(),

@@ -26,6 +26,9 @@ type Run struct {
 	Due       uint64 `json:"due"`
 	Completed uint64 `json:"completed"`
 	Failed    uint64 `json:"failed"`
+	// InTime is how many operations ended in the measured time, whenever they
+	// were due: the rate that was sustained.
+	InTime uint64 `json:"completed_in_time"`
 	// Errors are the failed ones by kind; ErrorExamples is the text of the
 	// first of each kind.
 	Errors        map[ErrorKind]uint64 `json:"errors,omitempty"`
@@ -94,6 +97,7 @@ const (
 	BadAnswer   ErrorKind = "bad-answer"   // not what was asked for, HTTP status 400 and above among it
 	NotStarted  ErrorKind = "not-started"  // due, but no connection was free until the end
 	Lost        ErrorKind = "lost"         // one-way datagrams that no backend received
+	Unaccounted ErrorKind = "unaccounted"  // one-way datagrams of which nobody said whether they arrived
 	Other       ErrorKind = "other"
 )
 
@@ -154,8 +158,8 @@ type Ceiling struct {
 // as what limits a result.
 const limitedFrom = 0.8
 
-// PerSecond returns the completed operations a second: of one-way loads the
-// packets received, of bulk loads the bytes.
+// PerSecond returns the operations a second that ended in the measured time: of
+// one-way loads the packets received, of bulk loads the bytes.
 func (r *Run) PerSecond() float64 {
 	if r.Elapsed <= 0 {
 		return 0
@@ -171,7 +175,7 @@ func (r *Run) Done() uint64 {
 	case r.Load.Kind == "bulk":
 		return r.Bytes.Sent + r.Bytes.Received
 	default:
-		return r.Completed
+		return r.InTime
 	}
 }
 

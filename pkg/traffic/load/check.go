@@ -1,0 +1,136 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/traffic/netio"
+	"github.com/headgate/headgate/pkg/traffic/wire"
+)
+
+// checked bounds how many targets are asked before a run.
+const checked = 16
+
+// udpTries is how many datagrams go to a target before it counts as silent:
+// one may be lost.
+const udpTries = 3
+
+// check returns an error if a target is not there, so that a run against
+// nothing ends before it begins.
+func check(spec *Spec) error {
+	sources := newSources(spec, 0)
+	for _, t := range spec.Targets[:min(len(spec.Targets), checked)] {
+		var err error
+		if spec.Kind == UDP || spec.Kind == Packets {
+			err = checkUDP(spec, sources, t)
+		} else {
+			err = checkTCP(spec, sources, t)
+		}
+		if err != nil {
+			return fmt.Errorf("target %s: %s", t, strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
+	}
+	return nil
+}
+
+// dialBlocking returns a connected socket whose steps end after a timeout.
+func dialBlocking(spec *Spec, sources *sources, target netip.AddrPort, kind int) (int, error) {
+	family := netio.Family(target.Addr())
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("socket: %w", err)
+	}
+	limit := unix.NsecToTimeval(spec.Timeout.Nanoseconds())
+	for _, option := range []int{unix.SO_SNDTIMEO, unix.SO_RCVTIMEO} {
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, option, &limit); err != nil {
+			return -1, errors.Join(fmt.Errorf("set timeout: %w", err), unix.Close(fd))
+		}
+	}
+	if err := sources.bind(fd, family); err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
+	}
+	if err := unix.Connect(fd, netio.Sockaddr(target)); err != nil {
+		return -1, errors.Join(explain(spec, err), unix.Close(fd))
+	}
+	return fd, nil
+}
+
+// explain says what a failed connect() means.
+func explain(spec *Spec, err error) error {
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED):
+		return errors.New("connection refused: nothing listens there; start headgate bench server, or look at the port")
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINPROGRESS), errors.Is(err, unix.ETIMEDOUT):
+		return fmt.Errorf("no answer within %s: look at routes and filters on the way", spec.Timeout)
+	case kindOf(err) == "unreachable":
+		return fmt.Errorf("%s: look at the routes of this network namespace", err)
+	}
+	return err
+}
+
+func checkTCP(spec *Spec, sources *sources, target netip.AddrPort) error {
+	fd, err := dialBlocking(spec, sources, target, unix.SOCK_STREAM)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	p, err := protocolOf(spec)
+	if err != nil || p.reader == nil {
+		return unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	}
+	reader := p.reader()
+	reader.begin(0)
+	if _, err := unix.Write(fd, p.request); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	buffer := make([]byte, bufferSize)
+	for {
+		n, err := unix.Read(fd, buffer)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			return fmt.Errorf("connected, but no answer within %s: is it headgate bench server?", spec.Timeout)
+		case err != nil:
+			return fmt.Errorf("receive: %w", err)
+		case n == 0:
+			return errors.New("connected, but closed without an answer: is it headgate bench server?")
+		}
+		if whole, err := reader.take(buffer[:n]); whole || err != nil {
+			return err
+		}
+	}
+}
+
+func checkUDP(spec *Spec, sources *sources, target netip.AddrPort) error {
+	share := *spec
+	share.Timeout = max(spec.Timeout/udpTries, time.Millisecond)
+	fd, err := dialBlocking(&share, sources, target, unix.SOCK_DGRAM)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	request := make([]byte, wire.RequestHeader)
+	wire.Request{Length: wire.RequestHeader, Flags: wire.Report}.Put(request)
+	answer := make([]byte, wire.MaxDatagram)
+	for range udpTries {
+		if _, err := unix.Write(fd, request); err != nil {
+			return explain(spec, err)
+		}
+		n, err := unix.Read(fd, answer)
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return explain(spec, err)
+		}
+		_, err = new(datagramReader).take(answer[:n])
+		return err
+	}
+	return fmt.Errorf("no answer within %s: is headgate bench server there?", spec.Timeout)
+}

@@ -1,0 +1,73 @@
+package load
+
+import (
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/headgate/headgate/pkg/traffic/result"
+)
+
+// merge adds what all senders have seen to a run.
+func merge(run *result.Run, records []*record) {
+	run.Errors, run.ErrorExamples = make(map[result.ErrorKind]uint64), make(map[result.ErrorKind]string)
+	run.Latency, run.Service, run.Lateness = result.NewHistogram(), result.NewHistogram(), result.NewHistogram()
+	backends := make(map[string]result.Backend)
+	for _, r := range records {
+		run.Elapsed = max(run.Elapsed, time.Duration(r.end-r.begin))
+		run.Due += r.due
+		run.Completed += r.completed
+		run.InTime += r.inTime
+		run.Broken += r.broken
+		run.Bytes.Sent += r.bytes.Sent
+		run.Bytes.Received += r.bytes.Received
+		for kind, count := range r.failed {
+			run.Errors[kind] += count
+			run.Failed += count
+			if run.ErrorExamples[kind] == "" && r.examples[kind] != "" {
+				run.ErrorExamples[kind] = r.examples[kind]
+			}
+		}
+		run.Latency.Merge(r.latency)
+		run.Service.Merge(r.service)
+		run.Lateness.Merge(r.late)
+		for name, b := range r.backends {
+			sum := backends[name]
+			backends[name] = result.Backend{Name: name, Choices: sum.Choices + b.choices, Answers: sum.Answers + b.answers}
+		}
+	}
+	run.SetBackends(backends)
+	run.TimeLine = timeLine(run, records)
+}
+
+// timeLine merges the points, up to the last in which something happened.
+func timeLine(run *result.Run, records []*record) []result.Point {
+	var line []result.Point
+	last := 0
+	latency := hdrhistogram.New(1, result.Longest.Microseconds(), 2)
+	for i := range records[0].points {
+		p := result.Point{At: time.Duration(i) * run.Interval}
+		latency.Reset()
+		for _, r := range records {
+			q := &r.points[i]
+			p.Due += q.due
+			p.Completed += q.completed
+			p.Failed += q.failed
+			p.Broken += q.broken
+			p.Bytes += q.bytes
+			if q.latency != nil {
+				latency.Merge(q.latency)
+			}
+		}
+		if latency.TotalCount() > 0 {
+			p.P50 = time.Duration(latency.ValueAtPercentile(50)) * time.Microsecond
+			p.P99 = time.Duration(latency.ValueAtPercentile(99)) * time.Microsecond
+			p.Max = time.Duration(latency.Max()) * time.Microsecond
+		}
+		line = append(line, p)
+		if p.At < run.Elapsed || p.Failed > 0 {
+			last = len(line)
+		}
+	}
+	return line[:last]
+}

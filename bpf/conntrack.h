@@ -12,19 +12,27 @@
  *	out  C → B  becomes  D → B     in   B → D  becomes  B → C
  *
  * The kernel in between, with its own conntrack, only ever sees C and B.
+ *
+ * Most packets find their entry and read it: one look-up, and no store. What is
+ * to be noted is noted at the ends of a connection and once a second.
  */
 #pragma once
 
 #include "affinity.h"
+#include "brief.h"
 #include "nat.h"
 #include "ports.h"
 
-#define SNAT_TRIES 16
+/* Who acknowledges so many bytes after a SYN has seen it: one guess in 4096. */
+#define HANDSHAKE_WINDOW (1 << 20)
 
-/* Idle seconds after which the port of a flow may be another's. */
-#define IDLE_CLOSED_S 1		/* closed by both, where ports are scarce */
-#define IDLE_ENDED_S 60		/* closed, or never answered */
-#define IDLE_ESTABLISHED_S 7440 /* RFC 5382: two hours and four minutes */
+#define TCP_SEQ_OFF 4
+
+/* The numbers of a TCP header. */
+struct tcp_seq {
+	__be32 seq;
+	__be32 ack;
+};
 
 /*
  * Does the packet begin a connection? Datagrams may always begin one, but what
@@ -39,150 +47,151 @@ static __always_inline bool may_begin(const struct packet *pkt)
 		(pkt->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN);
 }
 
-/*
- * Does a flow still hold? An established connection does until it ends by
- * itself; what may begin anew needs a backend that the Service still has, and
- * datagrams must not have paused for too long.
- */
-static __always_inline bool still_flows(const struct packet *pkt,
-					struct flow *flow, __u64 now)
+static __always_inline bool has_backend(struct flow *flow)
 {
-	struct frontend *f;
+	struct frontend *f = bpf_map_lookup_elem(&frontends, &flow->frontend);
 
-	if (!(flow->flags & (FLOW_TO_BACKEND | FLOW_REFUSED)) ||
-	    !may_begin(pkt))
-		return true;
-	if (flow->flags & FLOW_REFUSED)
-		return false; /* there may be an endpoint by now */
-	if (pkt->l4_proto != IPPROTO_TCP &&
-	    now - flow->last_seen_ns > udp_flow_timeout_s * NSEC_PER_SEC)
-		return false;
-	f = bpf_map_lookup_elem(&frontends, &flow->frontend);
 	return f && f->service == flow->service &&
 	       still_names(f->known, flow->backend_id, &flow->slot);
 }
 
-/* The flow that a packet belongs to, or NULL. */
-static __always_inline struct flow *find_flow(const struct packet *pkt)
+/* A flow that is broken is so both ways: both sides are told. */
+static __always_inline enum verdict break_flow(const struct packet *pkt,
+					       struct flow *flow)
 {
-	/* Linux 6.1 takes no key from the memory of a caller. */
-	struct tuple key = pkt->tuple;
-	struct flow *flow = bpf_map_lookup_elem(&conntrack, &key);
-	__u64 now = bpf_ktime_get_coarse_ns();
+	struct flow *other;
+	struct tuple key;
 
-	if (!flow || !still_flows(pkt, flow, now))
-		return NULL;
-	flow->last_seen_ns = now;
-	flow->flags |= FLOW_SEEN;
-	if (pkt->tcp_flags & (TCP_FIN | TCP_RST))
+	other_key(&key, &flow->to, pkt->tuple.hook);
+	other = bpf_map_lookup_elem(&conntrack, &key);
+	flow->flags |= FLOW_BROKEN;
+	if (other)
+		other->flags |= FLOW_BROKEN;
+	count(flow_broken);
+	return VERDICT_RESET;
+}
+
+/*
+ * Does a flow still hold for a packet? It needs a backend that the Service still
+ * has, and datagrams must not have paused for too long. Otherwise what may begin
+ * anew does (VERDICT_CONTINUE), and a connection ends (VERDICT_RESET).
+ */
+static __always_inline enum verdict still_flows(const struct packet *pkt,
+						struct flow *flow, __u64 now)
+{
+	bool begins = may_begin(pkt);
+
+	if (flow->flags & FLOW_BROKEN && !begins)
+		return VERDICT_RESET;
+	if (flow->flags & FLOW_REFUSED && begins)
+		return VERDICT_CONTINUE; /* there may be an endpoint by now */
+	if (!(flow->flags & FLOW_TO_BACKEND) || pkt->fragment ||
+	    (pkt->l4_proto != IPPROTO_TCP && !begins))
+		return VERDICT_PASS;
+	if (pkt->l4_proto != IPPROTO_TCP &&
+	    now - flow->last_seen_ns > udp_flow_timeout_s * NSEC_PER_SEC)
+		return VERDICT_CONTINUE;
+	if (!(flow->flags & FLOW_BROKEN) && has_backend(flow))
+		return VERDICT_PASS;
+	return begins ? VERDICT_CONTINUE : break_flow(pkt, flow);
+}
+
+/* Is a packet more than one of many? */
+static __always_inline bool is_notable(const struct packet *pkt,
+				       const struct flow *flow, __u64 now)
+{
+	return pkt->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST) ||
+	       (flow->flags & (FLOW_SEEN | FLOW_BRIEF)) != FLOW_SEEN ||
+	       now - flow->last_seen_ns >= NSEC_PER_SEC;
+}
+
+/*
+ * Does a packet prove that its sender has seen what came by the other way? A
+ * reset or a FIN proves nothing that would be worth it.
+ */
+static __always_inline bool confirms(const struct packet *pkt,
+				     const struct tcp_seq *seq,
+				     const struct flow *flow,
+				     const struct flow *other)
+{
+	if (!(other->flags & FLOW_SEEN) ||
+	    (flow->flags | other->flags) & FLOW_CLOSING)
+		return false;
+	if (pkt->l4_proto != IPPROTO_TCP)
+		return true;
+	return (pkt->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_ACK &&
+	       bpf_ntohl(seq->ack) - other->next_seq < HANDSHAKE_WINDOW;
+}
+
+/* Makes the other way of a flow again: the map had no room for it. */
+STEP int restore_way(const struct packet *pkt, const struct flow *flow)
+{
+	struct flow other;
+	struct tuple key;
+
+	if (!pkt || !flow)
+		return 0;
+	other = *flow;
+	other_key(&other.to, &pkt->tuple, pkt->tuple.hook);
+	other.flags &= FLOW_DIRECT | FLOW_SEEN;
+	if (flow->flags & FLOW_TO_BACKEND)
+		other.flags |= pkt->pod ? FLOW_BACK | FLOW_FROM_POD : FLOW_BACK;
+	if (flow->flags & FLOW_BACK)
+		other.flags |= FLOW_TO_BACKEND;
+	other_key(&key, &flow->to, pkt->tuple.hook);
+	bpf_map_update_elem(&conntrack, &key, &other, BPF_NOEXIST);
+	count(flow_restored);
+	return 0;
+}
+
+/* What TCP says about a connection, of which a packet came by a way. */
+static __always_inline void
+note_tcp(const struct packet *pkt, const struct tcp_seq *seq, struct flow *flow)
+{
+	if (pkt->tcp_flags & (TCP_FIN | TCP_RST)) {
 		flow->flags |= FLOW_CLOSING;
-	else if (pkt->tcp_flags & TCP_SYN)
+	} else if (pkt->tcp_flags & TCP_SYN) {
 		flow->flags &= ~FLOW_CLOSING;
-	return flow;
-}
-
-/*
- * Has a flow ended, of which both ways are given? A connection that is open may
- * be silent for long; datagrams, what is closed and what nobody answered may not.
- * Where ports are scarce, what both sides have closed makes room at once.
- */
-static __always_inline bool has_ended(const struct flow *back,
-				      const struct flow *way, __u64 now,
-				      bool scarce)
-{
-	__u64 last = back->last_seen_ns, limit = IDLE_ESTABLISHED_S;
-
-	if ((__s64)(way->last_seen_ns - last) > 0)
-		last = way->last_seen_ns;
-	if (scarce && back->flags & way->flags & FLOW_CLOSING)
-		limit = IDLE_CLOSED_S;
-	else if ((back->flags | way->flags) & FLOW_CLOSING ||
-		 !(back->flags & FLOW_SEEN))
-		limit = IDLE_ENDED_S;
-	else if (back->to.protocol != IPPROTO_TCP)
-		limit = udp_flow_timeout_s;
-	return (__s64)(now - last) > (__s64)(limit * NSEC_PER_SEC);
-}
-
-/* The key of the way back of a packet that becomes *to. */
-static __always_inline struct tuple back_key(const struct tuple *to,
-					     enum hook hook)
-{
-	struct tuple key = reversed(to);
-
-	key.hook = hook;
-	return key;
-}
-
-/* One of the ports that the node's own sockets do not choose. */
-static __always_inline __be16 snat_port(__u32 number)
-{
-	return bpf_htons(snat_port_low + (number & snat_port_mask));
-}
-
-/* The search for a source port by which a way back is free. */
-struct port_search {
-	struct tuple *to;
-	const struct flow *back;
-	__u32 random;
-	__u8 hook; /* enum hook, of the way back */
-	bool scarce;
-	bool found;
-};
-
-/*
- * Adds a way back, unless its key belongs to another flow that goes on. One
- * that has ended loses both its ways.
- */
-static __always_inline bool add_back(const struct port_search *s)
-{
-	struct tuple key = back_key(s->to, s->hook);
-	struct flow *old, *way;
-
-	if (!bpf_map_update_elem(&conntrack, &key, s->back, BPF_NOEXIST))
-		return true;
-	old = bpf_map_lookup_elem(&conntrack, &key);
-	if (!old)
-		return false;
-	if (same_tuple(&old->to, &s->back->to)) {
-		old->flags &= ~FLOW_CLOSING;
-		return true;
+		flow->next_seq = bpf_ntohl(seq->seq) + 1;
 	}
-	key = back_key(&old->to, s->hook == HOOK_IN ? HOOK_OUT : HOOK_IN);
-	way = bpf_map_lookup_elem(&conntrack, &key);
-	if (way && !has_ended(old, way, s->back->last_seen_ns, s->scarce))
-		return false;
-	bpf_map_delete_elem(&conntrack, &key);
-	key = back_key(s->to, s->hook);
-	return !bpf_map_update_elem(&conntrack, &key, s->back, BPF_ANY);
-}
-
-/* One try; 1 ends the search. A callback, so that it is verified once. */
-static long try_port(__u32 i, void *data)
-{
-	struct port_search *s = data;
-
-	if (i)
-		s->to->src_port = snat_port(s->random + i * 0x9e37);
-	s->scarce = i >= SNAT_TRIES / 2;
-	s->found = add_back(s);
-	return s->found;
 }
 
 /*
- * Adds the way back of a flow whose way there becomes *to. Where another flow
- * has that way back already, this one gets another source port.
+ * Notes a packet of a flow: that it lives, how far it has got, whether it is
+ * brief. The look-up of the other way keeps that from being the least recently
+ * used, however little comes by it.
  */
-static __always_inline bool add_way_back(struct tuple *to, enum hook back_hook,
-					 const struct flow *back)
+STEP int note_packet(struct __sk_buff *skb, struct packet *pkt,
+		     struct flow *flow)
 {
-	struct port_search s = {
-		.to = to,
-		.back = back,
-		.random = bpf_get_prandom_u32(),
-		.hook = back_hook,
-	};
+	struct tcp_seq seq = {};
+	struct flow *other;
+	struct tuple key;
 
-	bpf_loop(SNAT_TRIES, try_port, &s, 0);
-	return s.found;
+	if (!pkt || !flow)
+		return 0;
+	if (pkt->l4_proto == IPPROTO_TCP && !pkt->fragment) {
+		bpf_skb_load_bytes(skb, pkt->l4_off + TCP_SEQ_OFF, &seq,
+				   sizeof(seq));
+		note_tcp(pkt, &seq, flow);
+	}
+	flow->last_seen_ns = bpf_ktime_get_coarse_ns();
+	flow->flags |= FLOW_SEEN;
+	other_key(&key, &flow->to, pkt->tuple.hook);
+	other = bpf_map_lookup_elem(&conntrack, &key);
+	if (!other) {
+		if (!(flow->flags & FLOW_BRIEF))
+			restore_way(pkt, flow);
+	} else if (flow->flags & FLOW_BRIEF) {
+		if (confirms(pkt, &seq, flow, other)) {
+			flow->flags &= ~FLOW_BRIEF;
+			count(flow_established);
+		}
+	} else if (pkt->tcp_flags & TCP_FIN && other->flags & FLOW_CLOSING &&
+		   !(other->flags & FLOW_BRIEF)) {
+		key = pkt->tuple;
+		flow->place = take_place(&key);
+		flow->flags |= FLOW_BRIEF;
+	}
+	return 0;
 }

@@ -27,17 +27,26 @@ enum flow_flag {
 	FLOW_REFUSED = 1 << 2,	  /* to a port that answers with a refusal */
 	FLOW_SEEN = 1 << 3,	  /* a packet came after it was made */
 	FLOW_FROM_POD = 1 << 4,	  /* of a pod on this node: keeps its address */
+	FLOW_BACK = 1 << 5,   /* to the client, the other way of one of ours */
+	FLOW_DIRECT = 1 << 6, /* past the Services, by a port of its own */
+	FLOW_BRIEF = 1 << 7,  /* may make room for others, see brief.h */
+	FLOW_BROKEN = 1 << 8, /* its backend has left the Service */
 };
 
-/* What a packet with a tuple becomes, in the conntrack map. */
+/*
+ * What a packet with a tuple becomes, in the conntrack map. Both ways know of
+ * which frontend and backend they are: one can be made again from the other.
+ */
 struct flow {
 	struct tuple to;
-	__u64 last_seen_ns; /* coarse clock */
+	__u64 last_seen_ns; /* coarse clock, up to a second late */
 	__u32 frontend;	    /* ID */
 	__u32 service;	    /* ID */
 	__u32 backend_id;
 	__u32 slot; /* the one that named the backend */
 	enum flow_flag flags;
+	__u32 next_seq; /* of TCP, after the SYN that came by this way */
+	__u32 place;	/* of a brief one, among the brief flows */
 	__u32 pad;
 };
 
@@ -78,3 +87,6 @@ struct device {
 	struct ip_addr ip6;
 	enum device_flag flags;
 };
+
+_Static_assert(sizeof(struct tuple) == 40, "key of conntrack");
+_Static_assert(sizeof(struct flow) == 80, "value of conntrack");

@@ -5,50 +5,7 @@
  */
 #pragma once
 
-#include "config.h"
-#include "conntrack.h"
-#include "frontend.h"
-
-/* The address of the device that has the family of a. */
-static __always_inline bool device_addr(const struct __sk_buff *skb,
-					const struct ip_addr *a,
-					struct ip_addr *own)
-{
-	__u32 ifindex = skb->ifindex;
-	struct device *d = bpf_map_lookup_elem(&devices, &ifindex);
-
-	if (!d)
-		return false;
-	*own = is_ip4(a) ? d->ip4 : d->ip6;
-	return !is_zero(own);
-}
-
-/*
- * Adds both ways of a new flow and rewrites its first packet. way->to is what
- * that becomes; its source port may change. A flow of a pod keeps its source,
- * since the way back is by the device of the pod wherever the backend is.
- */
-static __always_inline enum verdict begin_flow(struct __sk_buff *skb,
-					       struct packet *pkt,
-					       struct flow *way,
-					       enum hook back_hook)
-{
-	struct tuple key = pkt->tuple;
-	struct flow back = {
-		.to = reversed(&key),
-		.last_seen_ns = way->last_seen_ns,
-		.service = way->service,
-	};
-
-	back.to.hook = back_hook;
-	if (pkt->pod)
-		back.flags = FLOW_FROM_POD;
-	if (!add_way_back(&way->to, back_hook, &back))
-		return refuse(DROP_SNAT_EXHAUSTED, way->service);
-	bpf_map_update_elem(&conntrack, &key, way, BPF_ANY);
-	count(flow_made);
-	return rewrite(skb, pkt, &way->to) ? VERDICT_CONTINUE : VERDICT_REFUSE;
-}
+#include "begin.h"
 
 /* The backends of a client: a pod is one on this node. */
 static __always_inline struct table table_for(const struct packet *pkt,
@@ -59,49 +16,76 @@ static __always_inline struct table table_for(const struct packet *pkt,
 
 /* A packet for a frontend goes to a backend. */
 static __always_inline enum verdict
-to_backend(struct __sk_buff *skb, struct packet *pkt, const struct frontend *f)
+to_backend(const struct packet *pkt, const struct frontend *f, struct flow *way)
 {
-	struct flow way = {
-		.to = pkt->tuple,
-		.last_seen_ns = bpf_ktime_get_coarse_ns(),
-		.frontend = f->id,
-		.service = f->service,
-		.flags = FLOW_TO_BACKEND,
-	};
-	struct choice choice;
+	struct choice choice = {};
+	bool had_back = false;
 	enum verdict v;
 
-	v = select_from(f, table_for(pkt, f), &pkt->tuple.src, &choice);
-	if (v != VERDICT_CONTINUE)
-		return v;
-	way.to.dst = choice.backend->to.addr;
-	way.to.dst_port = choice.backend->to.port;
-	way.backend_id = choice.id;
-	way.slot = choice.slot;
+	if (!may_begin(pkt)) {
+		if (!find_lost(pkt, f, &choice, &had_back))
+			return refuse_lost(f->service);
+	} else {
+		v = select_from(f, table_for(pkt, f), &pkt->tuple.src, &choice);
+		if (v != VERDICT_CONTINUE)
+			return v;
+	}
+	if (!choice.backend)
+		return VERDICT_REFUSE;
+	way->to = pkt->tuple;
+	way->to.dst = choice.backend->to.addr;
+	way->to.dst_port = choice.backend->to.port;
 	/* Both ways of a pod to itself would be the same. */
-	if (pkt->pod && same_addr(&way.to.src, &way.to.dst) &&
-	    way.to.src_port == way.to.dst_port)
-		way.to.src_port = snat_port(bpf_get_prandom_u32());
-	return begin_flow(skb, pkt, &way, HOOK_OUT);
+	if (pkt->pod && same_addr(&way->to.src, &way->to.dst) &&
+	    way->to.src_port == way->to.dst_port)
+		way->to.src_port = snat_port(bpf_get_prandom_u32());
+	way->frontend = f->id;
+	way->service = f->service;
+	way->backend_id = choice.id;
+	way->slot = choice.slot;
+	way->flags = FLOW_TO_BACKEND | (had_back ? FLOW_SEEN : 0);
+	return VERDICT_BEGIN;
 }
 
 /*
- * A packet that nobody can take goes to port 0 of the node, on which nobody
- * ever listens: the kernel answers it as it should, and not too often.
+ * TCP that nobody can take is answered with a reset. A datagram goes to port 0 of
+ * the node, on which nobody ever listens: the kernel answers it as it should, and
+ * not too often.
  */
-static __always_inline enum verdict to_nobody(struct __sk_buff *skb,
-					      struct packet *pkt)
+static __always_inline enum verdict
+to_nobody(struct __sk_buff *skb, const struct packet *pkt, struct flow *way)
 {
-	struct flow way = {
-		.to = pkt->tuple,
-		.last_seen_ns = bpf_ktime_get_coarse_ns(),
-		.flags = FLOW_REFUSED,
-	};
-
-	if (!device_addr(skb, &pkt->tuple.dst, &way.to.dst))
+	if (pkt->l4_proto == IPPROTO_TCP)
+		return VERDICT_RESET;
+	way->to = pkt->tuple;
+	if (!device_addr(skb, &pkt->tuple.dst, &way->to.dst))
 		return VERDICT_REFUSE;
-	way.to.dst_port = 0;
-	return begin_flow(skb, pkt, &way, HOOK_OUT);
+	way->to.dst_port = 0;
+	way->flags = FLOW_REFUSED;
+	return VERDICT_BEGIN;
+}
+
+/*
+ * What is for no Service is left alone, unless a flow has what would be its way
+ * back: the same client speaks to the backend by a frontend, too, from the same
+ * port. Then it gets a flow of its own, and a port if the other one goes on.
+ */
+static __always_inline enum verdict past_services(const struct packet *pkt,
+						  struct flow *way)
+{
+	struct tuple key = reversed(&pkt->tuple);
+	struct flow *back;
+
+	if (!may_begin(pkt))
+		return VERDICT_PASS;
+	key.hook = HOOK_OUT;
+	back = bpf_map_lookup_elem(&conntrack, &key);
+	if (!back || !(back->flags & FLOW_BACK))
+		return VERDICT_PASS;
+	way->to = pkt->tuple;
+	way->service = back->service;
+	way->flags = FLOW_DIRECT;
+	return VERDICT_BEGIN;
 }
 
 /*
@@ -113,34 +97,37 @@ static __always_inline bool is_martian(const struct packet *pkt)
 	return is_loopback(&pkt->tuple.dst) || is_loopback(&pkt->tuple.src);
 }
 
-/* What becomes of a packet that may be for a frontend. */
-STEP int balance(struct __sk_buff *skb, struct packet *pkt)
+/*
+ * What becomes of a packet that may be for a frontend. *way is empty; if the packet
+ * begins a flow (VERDICT_BEGIN) it says which.
+ */
+STEP int balance(struct __sk_buff *skb, struct packet *pkt, struct flow *way)
 {
 	struct addr_port dst = {};
 	struct frontend *f;
 	enum verdict v;
 	__u32 no_local;
 
-	if (!pkt)
+	if (!pkt || !way)
 		return VERDICT_PASS;
 	dst.addr = pkt->tuple.dst;
 	dst.port = pkt->tuple.dst_port;
 	dst.protocol = pkt->tuple.protocol;
 	v = find_frontend(NULL, &dst, &f);
 	if (v == VERDICT_REFUSE)
-		return to_nobody(skb, pkt);
+		return to_nobody(skb, pkt, way);
 	if (v != VERDICT_CONTINUE)
-		return v;
+		return past_services(pkt, way);
 	if (!is_allowed(f, &pkt->tuple.src))
 		return refuse(DROP_SOURCE_RANGE, f->service);
 	if (table_for(pkt, f).size)
-		return to_backend(skb, pkt, f);
+		return to_backend(pkt, f, way);
 	no_local = pkt->pod ? FRONTEND_INTERNAL_NO_LOCAL :
 			      FRONTEND_EXTERNAL_NO_LOCAL;
 	if (f->flags & no_local)
 		return refuse(DROP_NO_LOCAL_ENDPOINT, f->service);
 	refuse(DROP_NO_ENDPOINT, f->service);
-	return to_nobody(skb, pkt);
+	return to_nobody(skb, pkt, way);
 }
 
 /*
@@ -153,42 +140,56 @@ STEP int balance(struct __sk_buff *skb, struct packet *pkt)
  * does not answer to itself by way of the node. Nothing else that goes into a
  * pod is changed.
  */
-STEP int from_device(struct __sk_buff *skb, struct packet *pkt)
+STEP int from_device(struct __sk_buff *skb, struct packet *pkt,
+		     struct flow *way)
 {
-	struct flow way = {}, *flow;
+	struct flow *flow;
 	struct tuple back;
 
-	if (!pkt)
+	if (!pkt || !way)
 		return VERDICT_PASS;
 	if (pkt->pod && !same_addr(&pkt->tuple.src, &pkt->tuple.dst))
 		return VERDICT_PASS;
 	back = reversed(&pkt->tuple);
 	flow = bpf_map_lookup_elem(&conntrack, &back);
-	if (!flow || (!pkt->pod && flow->flags & FLOW_FROM_POD))
+	if (!flow || flow->flags & FLOW_DIRECT ||
+	    (!pkt->pod && flow->flags & FLOW_FROM_POD))
 		return VERDICT_PASS;
-	way.to = pkt->tuple;
-	if (!device_addr(skb, &pkt->tuple.src, &way.to.src))
+	way->to = pkt->tuple;
+	if (!device_addr(skb, &pkt->tuple.src, &way->to.src))
 		return refuse(DROP_NO_ADDRESS, flow->service);
-	way.to.src_port = snat_port(bpf_ntohs(pkt->tuple.src_port));
-	way.last_seen_ns = bpf_ktime_get_coarse_ns();
-	return begin_flow(skb, pkt, &way, HOOK_IN);
+	way->to.src_port = snat_port(bpf_ntohs(pkt->tuple.src_port));
+	way->frontend = flow->frontend;
+	way->service = flow->service;
+	way->backend_id = flow->backend_id;
+	way->slot = flow->slot;
+	return VERDICT_BEGIN;
 }
 
 /* Gives a packet of a flow what that says; what has none goes on to the next step. */
 STEP int follow_flow(struct __sk_buff *skb, struct packet *pkt)
 {
 	struct flow *flow;
-	struct tuple to;
+	struct tuple key;
+	enum verdict v;
+	__u64 now;
 
 	if (!pkt || !has_ports(pkt->l4_proto) || !find_ports(skb, pkt))
 		return VERDICT_PASS;
-	flow = find_flow(pkt);
+	key = pkt->tuple; /* Linux 6.1 takes no key from a caller's memory */
+	flow = bpf_map_lookup_elem(&conntrack, &key);
 	if (!flow)
 		return pkt->fragment || (pkt->l4_proto == IPPROTO_SCTP &&
 					 pkt->more_fragments) ?
 			       VERDICT_PASS :
 			       VERDICT_CONTINUE;
-	to = flow->to; /* a copy: the entry may come to another flow meanwhile */
+	now = bpf_ktime_get_coarse_ns();
+	v = still_flows(pkt, flow, now);
+	if (v != VERDICT_PASS)
+		return v;
+	if (is_notable(pkt, flow, now))
+		note_packet(skb, pkt, flow);
+	key = flow->to; /* a copy: the entry may come to another flow meanwhile */
 	count(flow_packet);
-	return rewrite(skb, pkt, &to) ? VERDICT_PASS : VERDICT_REFUSE;
+	return rewrite(skb, pkt, &key) ? VERDICT_PASS : VERDICT_REFUSE;
 }

@@ -13,6 +13,7 @@
 #include "forward.h"
 #include "icmp.h"
 #include "redirect.h"
+#include "reset.h"
 #include "sock.h"
 
 SEC("cgroup/connect4")
@@ -122,6 +123,7 @@ static __always_inline int handle_packet(struct __sk_buff *skb,
 					 struct packet *pkt, __u32 l3_off)
 {
 	enum hook hook = pkt->tuple.hook;
+	struct flow way = {};
 	int v;
 
 	if (!parse(skb, pkt, l3_off))
@@ -133,7 +135,12 @@ static __always_inline int handle_packet(struct __sk_buff *skb,
 	else
 		v = follow_flow(skb, pkt);
 	if (v == VERDICT_CONTINUE)
-		v = hook == HOOK_IN ? balance(skb, pkt) : from_device(skb, pkt);
+		v = hook == HOOK_IN ? balance(skb, pkt, &way) :
+				      from_device(skb, pkt, &way);
+	if (v == VERDICT_BEGIN)
+		v = begin_flow(skb, pkt, &way);
+	if (v == VERDICT_RESET)
+		return reset(skb, pkt);
 	return v == VERDICT_REFUSE ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 

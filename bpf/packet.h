@@ -16,6 +16,7 @@
 
 #define IP4_FRAGMENT_OFFSET 0x1fff
 #define IP4_MORE_FRAGMENTS 0x2000
+#define IP4_DONT_FRAGMENT 0x4000
 #define IP6_MAX_HEADERS 6
 
 /* Where the headers of a packet are, in bytes from its start. */

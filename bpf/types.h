@@ -115,6 +115,7 @@ enum drop_reason {
 	DROP_FRAGMENT,		/* its transport header cannot be known */
 	DROP_MARTIAN,		/* from or to loopback, from elsewhere */
 	DROP_NO_ADDRESS,	/* no address of the node to leave with */
+	DROP_NO_FLOW,		/* in a TCP connection that is not known */
 	DROP_REASONS,
 };
 
@@ -147,19 +148,24 @@ struct stored_promises {
 
 /* What the datapath counts, on each CPU, for the whole node. */
 struct counters {
-	__u64 connect;		   /* connect() translated */
-	__u64 sendmsg;		   /* unconnected datagram translated */
-	__u64 recvmsg;		   /* source of a datagram translated back */
-	__u64 getpeername;	   /* peer shown as the frontend */
-	__u64 promise_stored;	   /* kept in socket storage */
-	__u64 promise_replaced;	   /* the oldest of a socket made room */
-	__u64 promise_lost;	   /* no memory to keep it */
-	__u64 affinity;		   /* chosen because the client had it before */
-	__u64 socket_destroyed;	   /* its backend had left the Service */
-	__u64 flow_made;	   /* packets that began a flow */
-	__u64 flow_packet;	   /* packets that were rewritten */
-	__u64 flow_error;	   /* ICMP errors that were rewritten */
-	__u64 flow_redirected;	   /* packets sent on without the stack */
+	__u64 connect;		/* connect() translated */
+	__u64 sendmsg;		/* unconnected datagram translated */
+	__u64 recvmsg;		/* source of a datagram translated back */
+	__u64 getpeername;	/* peer shown as the frontend */
+	__u64 promise_stored;	/* kept in socket storage */
+	__u64 promise_replaced; /* the oldest of a socket made room */
+	__u64 promise_lost;	/* no memory to keep it */
+	__u64 affinity;		/* chosen because the client had it before */
+	__u64 socket_destroyed; /* its backend had left the Service */
+	__u64 flow_made;	/* packets that began a flow */
+	__u64 flow_packet;	/* packets that were rewritten */
+	__u64 flow_error;	/* ICMP errors that were rewritten */
+	__u64 flow_redirected;	/* packets sent on without the stack */
+	__u64 flow_established; /* flows that both sides have confirmed */
+	__u64 flow_expired;	/* brief flows that made room for others */
+	__u64 flow_restored;	/* ways made again from what was left */
+	__u64 flow_broken;	/* TCP flows whose backend left the Service */
+	__u64 flow_reset;	/* packets answered with a TCP reset */
 	__u64 drops[DROP_REASONS]; /* enum drop_reason */
 };
 
@@ -170,6 +176,7 @@ struct about {
 	char cgroup[512]; /* where the programs are attached */
 	__u8 object[32];  /* SHA-256 of the object and its knobs */
 	__u64 writes;	  /* by the agent to the maps, since they were made */
+	__u64 settled;	  /* 1: no other maps know flows that these do not */
 };
 
 _Static_assert(sizeof(struct addr_port) == 20, "key of frontend_ids");

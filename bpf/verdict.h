@@ -8,6 +8,8 @@ enum verdict {
 	VERDICT_CONTINUE, /* on to the next step */
 	VERDICT_PASS,	  /* not for a Service: leave it alone */
 	VERDICT_REFUSE,	  /* for a Service that cannot take it; counted */
+	VERDICT_BEGIN,	  /* a packet begins a flow */
+	VERDICT_RESET,	  /* a packet is answered with a TCP reset */
 };
 
 static __always_inline struct counters *cpu_counters(void)

@@ -195,6 +195,7 @@ func (d *Datapath) Attach() error {
 	d.programs.Close()
 	d.programs = nil
 	d.forgetOld()
+	d.maps.about.at(0).Settled = 1
 	return d.tidy()
 }
 

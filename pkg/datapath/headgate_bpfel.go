@@ -20,6 +20,7 @@ type headgateAbout struct {
 	Cgroup  [512]int8
 	Object  [32]uint8
 	Writes  uint64
+	Settled uint64
 }
 
 type headgateAddrPort struct {
@@ -76,7 +77,12 @@ type headgateCounters struct {
 	FlowPacket      uint64
 	FlowError       uint64
 	FlowRedirected  uint64
-	Drops           [10]uint64
+	FlowEstablished uint64
+	FlowExpired     uint64
+	FlowRestored    uint64
+	FlowBroken      uint64
+	FlowReset       uint64
+	Drops           [11]uint64
 }
 
 type headgateDevice struct {
@@ -106,7 +112,8 @@ const (
 	headgateDropReasonDROP_FRAGMENT          headgateDropReason = 7
 	headgateDropReasonDROP_MARTIAN           headgateDropReason = 8
 	headgateDropReasonDROP_NO_ADDRESS        headgateDropReason = 9
-	headgateDropReasonDROP_REASONS           headgateDropReason = 10
+	headgateDropReasonDROP_NO_FLOW           headgateDropReason = 10
+	headgateDropReasonDROP_REASONS           headgateDropReason = 11
 )
 
 type headgateFlow struct {
@@ -118,6 +125,8 @@ type headgateFlow struct {
 	BackendId  uint32
 	Slot       uint32
 	Flags      uint32
+	NextSeq    uint32
+	Place      uint32
 	Pad        uint32
 }
 
@@ -182,7 +191,7 @@ type headgatePromiseSlot struct {
 type headgateService struct {
 	_     structs.HostLayout
 	Name  [200]int8
-	Drops [10]uint64
+	Drops [11]uint64
 }
 
 type headgateServiceCidr struct {
@@ -240,6 +249,7 @@ const (
 	headgateMapAddresses        = "addresses"
 	headgateMapAffinities       = "affinities"
 	headgateMapBackends         = "backends"
+	headgateMapBriefFlows       = "brief_flows"
 	headgateMapConntrack        = "conntrack"
 	headgateMapCounters         = "counters"
 	headgateMapDevices          = "devices"
@@ -247,6 +257,7 @@ const (
 	headgateMapFragments        = "fragments"
 	headgateMapFrontendIds      = "frontend_ids"
 	headgateMapFrontends        = "frontends"
+	headgateMapNextBriefFlow    = "next_brief_flow"
 	headgateMapPromises         = "promises"
 	headgateMapRandomState      = "random_state"
 	headgateMapServiceCidrs     = "service_cidrs"
@@ -271,6 +282,7 @@ const (
 	headgateProgSendmsg4        = "sendmsg4"
 	headgateProgSendmsg6        = "sendmsg6"
 	headgateProgSockRelease     = "sock_release"
+	headgateVarBriefFlowsMask   = "brief_flows_mask"
 	headgateVarIp6CsumFlag      = "ip6_csum_flag"
 	headgateVarKernelReadable   = "kernel_readable"
 	headgateVarNodeNetnsCookie  = "node_netns_cookie"
@@ -351,6 +363,7 @@ type headgateMapSpecs struct {
 	Addresses        *ebpf.MapSpec `ebpf:"addresses"`
 	Affinities       *ebpf.MapSpec `ebpf:"affinities"`
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
+	BriefFlows       *ebpf.MapSpec `ebpf:"brief_flows"`
 	Conntrack        *ebpf.MapSpec `ebpf:"conntrack"`
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
@@ -358,6 +371,7 @@ type headgateMapSpecs struct {
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	FrontendIds      *ebpf.MapSpec `ebpf:"frontend_ids"`
 	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
+	NextBriefFlow    *ebpf.MapSpec `ebpf:"next_brief_flow"`
 	Promises         *ebpf.MapSpec `ebpf:"promises"`
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
 	ServiceCidrs     *ebpf.MapSpec `ebpf:"service_cidrs"`
@@ -371,6 +385,7 @@ type headgateMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateVariableSpecs struct {
+	BriefFlowsMask  *ebpf.VariableSpec `ebpf:"brief_flows_mask"`
 	Ip6CsumFlag     *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
 	KernelReadable  *ebpf.VariableSpec `ebpf:"kernel_readable"`
 	NodeNetnsCookie *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
@@ -406,6 +421,7 @@ type headgateMaps struct {
 	Addresses        *ebpf.Map `ebpf:"addresses"`
 	Affinities       *ebpf.Map `ebpf:"affinities"`
 	Backends         *ebpf.Map `ebpf:"backends"`
+	BriefFlows       *ebpf.Map `ebpf:"brief_flows"`
 	Conntrack        *ebpf.Map `ebpf:"conntrack"`
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Devices          *ebpf.Map `ebpf:"devices"`
@@ -413,6 +429,7 @@ type headgateMaps struct {
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	FrontendIds      *ebpf.Map `ebpf:"frontend_ids"`
 	Frontends        *ebpf.Map `ebpf:"frontends"`
+	NextBriefFlow    *ebpf.Map `ebpf:"next_brief_flow"`
 	Promises         *ebpf.Map `ebpf:"promises"`
 	RandomState      *ebpf.Map `ebpf:"random_state"`
 	ServiceCidrs     *ebpf.Map `ebpf:"service_cidrs"`
@@ -428,6 +445,7 @@ func (m *headgateMaps) Close() error {
 		m.Addresses,
 		m.Affinities,
 		m.Backends,
+		m.BriefFlows,
 		m.Conntrack,
 		m.Counters,
 		m.Devices,
@@ -435,6 +453,7 @@ func (m *headgateMaps) Close() error {
 		m.Fragments,
 		m.FrontendIds,
 		m.Frontends,
+		m.NextBriefFlow,
 		m.Promises,
 		m.RandomState,
 		m.ServiceCidrs,
@@ -449,6 +468,7 @@ func (m *headgateMaps) Close() error {
 //
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateVariables struct {
+	BriefFlowsMask  *ebpf.Variable `ebpf:"brief_flows_mask"`
 	Ip6CsumFlag     *ebpf.Variable `ebpf:"ip6_csum_flag"`
 	KernelReadable  *ebpf.Variable `ebpf:"kernel_readable"`
 	NodeNetnsCookie *ebpf.Variable `ebpf:"node_netns_cookie"`

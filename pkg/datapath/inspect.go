@@ -133,6 +133,8 @@ func (i *Inspector) readCounters(s *Status) error {
 			"connect": c.Connect, "sendmsg": c.Sendmsg, "recvmsg": c.Recvmsg, "getpeername": c.Getpeername,
 			"promise_stored": c.PromiseStored, "promise_replaced": c.PromiseReplaced, "promise_lost": c.PromiseLost,
 			"flow_made": c.FlowMade, "flow_packet": c.FlowPacket, "flow_error": c.FlowError, "flow_redirected": c.FlowRedirected,
+			"flow_established": c.FlowEstablished, "flow_expired": c.FlowExpired, "flow_restored": c.FlowRestored,
+			"flow_broken": c.FlowBroken, "flow_reset": c.FlowReset,
 			"affinity": c.Affinity, "socket_destroyed": c.SocketDestroyed,
 		} {
 			s.Counters[name] += n

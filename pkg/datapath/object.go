@@ -33,12 +33,13 @@ func newObject(cfg Config) (*object, error) {
 	spec.Maps["promises"].MaxEntries = cfg.Promises
 	spec.Maps["affinities"].MaxEntries = cfg.Affinities
 	spec.Maps["conntrack"].MaxEntries = cfg.Flows
+	spec.Maps["brief_flows"].MaxEntries = briefFlows(cfg.Flows)
 	h := sha256.New()
 	h.Write(cfg.Object)
 	for _, knob := range []struct {
 		name  string
 		value any
-	}{{"node_netns_cookie", cookie}, {"promises_mask", cfg.Promises - 1}, {"", cfg.Affinities}, {"", cfg.Flows}, {"ip6_csum_flag", ip6CsumFlag()},
+	}{{"node_netns_cookie", cookie}, {"promises_mask", cfg.Promises - 1}, {"brief_flows_mask", briefFlows(cfg.Flows) - 1}, {"", cfg.Affinities}, {"", cfg.Flows}, {"ip6_csum_flag", ip6CsumFlag()},
 		{"pod_devices", cfg.Pods}, {"redirect_flows", cfg.Redirect}, {"kernel_readable", !lockedDown()}} {
 		if v := spec.Variables[knob.name]; v != nil {
 			if err := v.Set(knob.value); err != nil {

@@ -20,6 +20,7 @@ type placesAbout struct {
 	Cgroup  [512]int8
 	Object  [32]uint8
 	Writes  uint64
+	Settled uint64
 }
 
 type placesAddrPort struct {
@@ -68,7 +69,12 @@ type placesCounters struct {
 	FlowPacket      uint64
 	FlowError       uint64
 	FlowRedirected  uint64
-	Drops           [10]uint64
+	FlowEstablished uint64
+	FlowExpired     uint64
+	FlowRestored    uint64
+	FlowBroken      uint64
+	FlowReset       uint64
+	Drops           [11]uint64
 }
 
 type placesDevice struct {
@@ -87,6 +93,8 @@ type placesFlow struct {
 	BackendId  uint32
 	Slot       uint32
 	Flags      uint32
+	NextSeq    uint32
+	Place      uint32
 	Pad        uint32
 }
 
@@ -152,7 +160,7 @@ type placesPromiseSlot struct {
 type placesService struct {
 	_     structs.HostLayout
 	Name  [200]int8
-	Drops [10]uint64
+	Drops [11]uint64
 }
 
 type placesServiceCidrs struct {
@@ -202,6 +210,7 @@ const (
 	placesMapAddresses        = "addresses"
 	placesMapAffinities       = "affinities"
 	placesMapBackends         = "backends"
+	placesMapBriefFlows       = "brief_flows"
 	placesMapConntrack        = "conntrack"
 	placesMapCounters         = "counters"
 	placesMapDevices          = "devices"
@@ -211,6 +220,7 @@ const (
 	placesMapFrontends        = "frontends"
 	placesMapHashPlace        = "hash_place"
 	placesMapLruPlace         = "lru_place"
+	placesMapNextBriefFlow    = "next_brief_flow"
 	placesMapPromises         = "promises"
 	placesMapRandomState      = "random_state"
 	placesMapServiceCidrs     = "service_cidrs"
@@ -226,6 +236,7 @@ const (
 	placesProgConnectStorage  = "connect_storage"
 	placesProgReleaseHash     = "release_hash"
 	placesProgReleaseSlot     = "release_slot"
+	placesVarBriefFlowsMask   = "brief_flows_mask"
 	placesVarIp6CsumFlag      = "ip6_csum_flag"
 	placesVarKernelReadable   = "kernel_readable"
 	placesVarNodeNetnsCookie  = "node_netns_cookie"
@@ -296,6 +307,7 @@ type placesMapSpecs struct {
 	Addresses        *ebpf.MapSpec `ebpf:"addresses"`
 	Affinities       *ebpf.MapSpec `ebpf:"affinities"`
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
+	BriefFlows       *ebpf.MapSpec `ebpf:"brief_flows"`
 	Conntrack        *ebpf.MapSpec `ebpf:"conntrack"`
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
@@ -305,6 +317,7 @@ type placesMapSpecs struct {
 	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
 	HashPlace        *ebpf.MapSpec `ebpf:"hash_place"`
 	LruPlace         *ebpf.MapSpec `ebpf:"lru_place"`
+	NextBriefFlow    *ebpf.MapSpec `ebpf:"next_brief_flow"`
 	Promises         *ebpf.MapSpec `ebpf:"promises"`
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
 	ServiceCidrs     *ebpf.MapSpec `ebpf:"service_cidrs"`
@@ -319,6 +332,7 @@ type placesMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type placesVariableSpecs struct {
+	BriefFlowsMask  *ebpf.VariableSpec `ebpf:"brief_flows_mask"`
 	Ip6CsumFlag     *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
 	KernelReadable  *ebpf.VariableSpec `ebpf:"kernel_readable"`
 	NodeNetnsCookie *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
@@ -354,6 +368,7 @@ type placesMaps struct {
 	Addresses        *ebpf.Map `ebpf:"addresses"`
 	Affinities       *ebpf.Map `ebpf:"affinities"`
 	Backends         *ebpf.Map `ebpf:"backends"`
+	BriefFlows       *ebpf.Map `ebpf:"brief_flows"`
 	Conntrack        *ebpf.Map `ebpf:"conntrack"`
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Devices          *ebpf.Map `ebpf:"devices"`
@@ -363,6 +378,7 @@ type placesMaps struct {
 	Frontends        *ebpf.Map `ebpf:"frontends"`
 	HashPlace        *ebpf.Map `ebpf:"hash_place"`
 	LruPlace         *ebpf.Map `ebpf:"lru_place"`
+	NextBriefFlow    *ebpf.Map `ebpf:"next_brief_flow"`
 	Promises         *ebpf.Map `ebpf:"promises"`
 	RandomState      *ebpf.Map `ebpf:"random_state"`
 	ServiceCidrs     *ebpf.Map `ebpf:"service_cidrs"`
@@ -379,6 +395,7 @@ func (m *placesMaps) Close() error {
 		m.Addresses,
 		m.Affinities,
 		m.Backends,
+		m.BriefFlows,
 		m.Conntrack,
 		m.Counters,
 		m.Devices,
@@ -388,6 +405,7 @@ func (m *placesMaps) Close() error {
 		m.Frontends,
 		m.HashPlace,
 		m.LruPlace,
+		m.NextBriefFlow,
 		m.Promises,
 		m.RandomState,
 		m.ServiceCidrs,
@@ -403,6 +421,7 @@ func (m *placesMaps) Close() error {
 //
 // It can be passed to loadPlacesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type placesVariables struct {
+	BriefFlowsMask  *ebpf.Variable `ebpf:"brief_flows_mask"`
 	Ip6CsumFlag     *ebpf.Variable `ebpf:"ip6_csum_flag"`
 	KernelReadable  *ebpf.Variable `ebpf:"kernel_readable"`
 	NodeNetnsCookie *ebpf.Variable `ebpf:"node_netns_cookie"`

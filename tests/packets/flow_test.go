@@ -114,6 +114,12 @@ func portsOfEndedFlowsAreUsedAgain(t *testing.T, c cast) {
 		a := p.answer(flags, nil)
 		c.becomes(t, "the answer comes back", in, tunnel, a, a.to(backend, at(c.client, 40000)))
 	}
+	talk := func(p packet, answers []string) {
+		for _, flags := range answers {
+			answer(p, flags)
+			c.becomes(t, "the client acknowledges", out, tunnel, first.to(first.src, backend).with("A"), p.with("A"))
+		}
+	}
 	for _, end := range []struct {
 		name  string
 		lives bool // if it is TCP
@@ -121,17 +127,13 @@ func portsOfEndedFlowsAreUsedAgain(t *testing.T, c cast) {
 	}{{"nobody answered", false, nil}, {"it is open", true, []string{"SA", "A"}}, {"it is closed", false, []string{"SA", "A", "FA"}}, {"it was reset", false, []string{"SA", "RA"}}} {
 		c.forget(t)
 		one := begin(first)
-		for _, flags := range end.flags {
-			answer(one, flags)
-		}
+		talk(one, end.flags)
 		if two := begin(second); two.src == one.src {
 			t.Fatalf("%s, not idle: both leave from %s", end.name, one.src)
 		}
 		c.forget(t)
 		one = begin(first)
-		for _, flags := range end.flags {
-			answer(one, flags)
-		}
+		talk(one, end.flags)
 		c.age(t, 200)
 		two := begin(second)
 		if ended := c.protocol != lb.TCP || !end.lives; (two.src == one.src) != ended {

@@ -22,19 +22,7 @@ type model struct {
 	fragments  map[fragmentKey][2]uint16
 	affinities map[affinityKey]uint32
 	counts     map[string]uint64
-}
-
-// modelFlow is what packets with a key become.
-type modelFlow struct {
-	src, dst  netip.AddrPort
-	toBackend bool
-	refused   bool // sent to where nobody listens
-	frontend  uint32
-	service   uint32
-	backend   uint32
-	idle      bool // so long that datagrams begin anew
-	seen      bool // a packet came after it was made
-	closing   bool // a packet said that it is the last
+	missing    []missingWay
 }
 
 type fragmentKey struct {
@@ -77,9 +65,12 @@ func (m *model) judge(h hook, dev plan.Device, frame []byte, got result) error {
 	if v, ok = m.ports(frame, v); !ok {
 		return got.want(frame)
 	}
-	if f := m.find(frame, v); f != nil {
+	switch f, does := m.find(frame, v); does {
+	case isBroken:
+		return got.wantReset(frame, v, m)
+	case flows:
 		m.counts["flow_packet"]++
-		f.note(frame, v)
+		m.note(frame, v, f)
 		if v.protocol == lb.SCTP && v.more && !v.later && (f.src.Port() != v.src.Port() || f.dst.Port() != v.dst.Port()) {
 			m.counts["drop fragment"]++
 			return got.wantDrop("its checksum cannot be known")
@@ -110,6 +101,13 @@ func (r result) wantDrop(why string) error {
 	return nil
 }
 
+func (r result) wantVerdict(v uint32) error {
+	if r.verdict != v {
+		return fmt.Errorf("verdict %d, want %d, frame %s", r.verdict, v, dump(r.frame))
+	}
+	return nil
+}
+
 // ports reads the ports of a packet, or finds them if it is a fragment; false
 // if it has none.
 func (m *model) ports(frame []byte, v view) (view, bool) {
@@ -129,29 +127,6 @@ func (m *model) ports(frame []byte, v view) (view, bool) {
 	return v, true
 }
 
-// mayBegin says whether a packet can be the first of a connection.
-func mayBegin(frame []byte, v view) bool {
-	const syn, ack = 0x02, 0x10
-	return !v.later && !(v.protocol == lb.SCTP && v.more) && (v.protocol != lb.TCP || frame[v.l4+13]&(syn|ack) == syn)
-}
-
-// find returns the flow of a packet, if that still holds for it.
-func (m *model) find(frame []byte, v view) *modelFlow {
-	f := m.flows[v.key]
-	if f == nil || !f.toBackend && !f.refused || !mayBegin(frame, v) {
-		return f
-	}
-	if f.refused || v.protocol != lb.TCP && f.idle {
-		return nil
-	}
-	for _, frontend := range m.told.Frontends {
-		if frontend.ID == f.frontend && frontend.Service == f.service && slices.Contains(m.table(frontend.Known), f.backend) {
-			return f
-		}
-	}
-	return nil
-}
-
 func (m *model) table(t plan.Table) []uint32 { return m.told.Slots[t.Offset : t.Offset+t.Size] }
 
 // balance judges what was done with a packet that may be for a frontend.
@@ -162,7 +137,7 @@ func (m *model) balance(frame []byte, v view, dev plan.Device, got result) error
 		m.counts["drop "+reason]++
 		return m.refusal(frame, v, dev, got)
 	case f == nil:
-		return got.want(frame)
+		return m.pastServices(frame, v, got)
 	case f.External.Table.Size == 0 && f.External.NoLocal:
 		m.counts["drop no_local_endpoint"]++
 		return got.wantDrop("no local endpoint")
@@ -203,6 +178,9 @@ func (m *model) frontend(v view) (f *plan.Frontend, refused string) {
 
 // toBackend judges the choice of a backend.
 func (m *model) toBackend(frame []byte, v view, f *plan.Frontend, got result) error {
+	if !mayBegin(frame, v) {
+		return m.lost(frame, v, f, got)
+	}
 	allowed := m.table(f.External.Table)
 	sticky := affinityKey{v.src.Addr(), f.Service}
 	if had, ok := m.affinities[sticky]; ok && f.AffinityTimeout > 0 && slices.Contains(allowed, had) {
@@ -227,6 +205,9 @@ func (m *model) toBackend(frame []byte, v view, f *plan.Frontend, got result) er
 
 // refusal judges a packet that nobody takes.
 func (m *model) refusal(frame []byte, v view, dev plan.Device, got result) error {
+	if v.protocol == lb.TCP {
+		return got.wantReset(frame, v, m)
+	}
 	src, dst, err := got.ends(frame, v)
 	if err != nil {
 		return err
@@ -235,20 +216,4 @@ func (m *model) refusal(frame []byte, v view, dev plan.Device, got result) error
 		return fmt.Errorf("refused by %s, want %s", dst, want)
 	}
 	return m.begin(v, src, dst, v.src.Port(), &modelFlow{refused: true})
-}
-
-// fromDevice judges a packet on its way out that has no flow yet.
-func (m *model) fromDevice(frame []byte, v view, dev plan.Device, got result) error {
-	if m.flows[v.reversed(out)] == nil {
-		return got.want(frame)
-	}
-	from, first := own(dev, v), snatLow+v.src.Port()%(snatHigh-snatLow+1)
-	src, dst, err := got.ends(frame, v)
-	if err != nil {
-		return err
-	}
-	if src.Addr() != from || dst != v.dst {
-		return fmt.Errorf("it leaves as %s → %s, want %s → %s", src, dst, from, v.dst)
-	}
-	return m.begin(v, src, dst, first, &modelFlow{})
 }

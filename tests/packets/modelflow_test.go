@@ -7,7 +7,6 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 )
 
@@ -27,72 +26,6 @@ func (r result) ends(frame []byte, v view) (src, dst netip.AddrPort, err error) 
 	}
 	w = w.withPorts(r.frame)
 	return w.src, w.dst, r.want(v.rewritten(frame, w.src, w.dst))
-}
-
-// note takes note of a packet of a flow.
-func (f *modelFlow) note(frame []byte, v view) {
-	const fin, syn, rst = 1, 2, 4
-	f.idle, f.seen = false, true
-	if v.protocol != lb.TCP || v.later {
-		return
-	}
-	switch flags := frame[v.l4+13]; {
-	case flags&(fin|rst) != 0:
-		f.closing = true
-	case flags&syn != 0:
-		f.closing = false
-	}
-}
-
-var otherHook = map[hook]hook{in: out, out: in}
-
-// otherWay is the key of the other way of a flow.
-func (f *modelFlow) otherWay(k key) key { return key{otherHook[k.hook], f.dst, f.src, k.protocol} }
-
-// hasEnded says whether a flow, of which the way back is given, makes room for
-// another that wants its port.
-func (m *model) hasEnded(back key) bool {
-	f := m.flows[back]
-	way := m.flows[f.otherWay(back)]
-	if way == nil {
-		return true
-	}
-	return f.idle && way.idle && (back.protocol != lb.TCP || f.closing || way.closing || !f.seen)
-}
-
-// isFree says whether a way back is nobody's, or that of this packet already.
-func (m *model) isFree(back, way key) bool {
-	f := m.flows[back]
-	return f == nil || f.src == way.dst && f.dst == way.src || m.hasEnded(back)
-}
-
-// begin takes note of a flow, both ways. It must have the first port that was
-// to be tried, unless another flow has it.
-func (m *model) begin(v view, src, dst netip.AddrPort, first uint16, f *modelFlow) error {
-	back := func(port uint16) key { return key{otherHook[v.hook], dst, at(src.Addr(), port), v.protocol} }
-	switch {
-	case m.isFree(back(first), v.key):
-		if src.Port() != first {
-			return fmt.Errorf("it leaves from port %d though %d is free", src.Port(), first)
-		}
-	case src.Port() < snatLow || src.Port() > snatHigh:
-		return fmt.Errorf("it leaves from port %d", src.Port())
-	case !m.isFree(back(src.Port()), v.key):
-		return fmt.Errorf("it leaves from port %d, which another flow has", src.Port())
-	}
-	old := m.flows[back(src.Port())]
-	if old != nil && old.src == v.dst && old.dst == v.src {
-		old.closing = false
-	} else {
-		if old != nil {
-			delete(m.flows, old.otherWay(back(src.Port())))
-		}
-		m.flows[back(src.Port())] = &modelFlow{src: v.dst, dst: v.src}
-	}
-	f.src, f.dst = src, dst
-	m.flows[v.key] = f
-	m.counts["flow_made"]++
-	return nil
 }
 
 // isError says whether a packet is an ICMP error.

@@ -45,6 +45,9 @@ type fragment struct {
 
 const ethernetLen = 14
 
+// firstSeq is the sequence number of every packet: all follow the other's SYN.
+const firstSeq = 0x1234567
+
 func (p packet) is4() bool { return p.dst.Addr().Is4() }
 
 // answer is the packet back, with flags and payload of its own.
@@ -159,7 +162,7 @@ func (p packet) transport(tb testing.TB) []byte {
 	case lb.TCP:
 		has := func(flag string) bool { return bytes.Contains([]byte(p.flags), []byte(flag)) }
 		tcp := &layers.TCP{
-			SrcPort: layers.TCPPort(p.src.Port()), DstPort: layers.TCPPort(p.dst.Port()), Seq: 0x1234567, Ack: 0x89abcdef, Window: 1000,
+			SrcPort: layers.TCPPort(p.src.Port()), DstPort: layers.TCPPort(p.dst.Port()), Seq: firstSeq, Ack: firstSeq + 1, Window: 1000,
 			SYN: has("S"), ACK: has("A"), FIN: has("F"), RST: has("R"),
 		}
 		must(tb, tcp.SetNetworkLayerForChecksum(p.network()))

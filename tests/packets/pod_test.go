@@ -56,7 +56,7 @@ func aPodReachesItself(t *testing.T, c cast) {
 	pod, vip, backend := at(c.local, 40000), at(c.cluster, 80), at(c.local, 8080)
 	c.set(t, "web", c.frontend(lb.ClusterIP, vip, backend))
 	c.reachesItself(t, pod, vip, backend, pod)
-	c.wantCounts(t, map[string]uint64{"flow_made": 2, "flow_packet": 4})
+	c.wantCounts(t, map[string]uint64{"flow_made": 2, "flow_packet": 4, "flow_established": 2})
 }
 
 func aPodReachesItselfFromThePortThatItServes(t *testing.T, c cast) {
@@ -102,6 +102,10 @@ func aPodHearsThatNobodyServes(t *testing.T, c cast) {
 	vip := at(c.cluster, 80)
 	c.set(t, "web", c.frontend(lb.ClusterIP, vip))
 	p := c.packet(at(c.local, 40000), vip, 0)
+	if c.protocol == lb.TCP {
+		c.isReset(t, "the packet is answered at once", podIn, podEnd, p)
+		return
+	}
 	c.becomes(t, "the packet goes where nobody listens", podIn, podEnd, p, p.to(p.src, at(c.tunnel, 0)))
 	answer := p.to(at(c.tunnel, 0), p.src).with("RA")
 	c.becomes(t, "the refusal comes from the frontend", podOut, podEnd, answer, answer.to(vip, p.src))

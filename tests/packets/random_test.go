@@ -65,7 +65,7 @@ func TestRandomPackets(t *testing.T) {
 		seed++
 	}
 	t.Logf("seen: %v", total)
-	for _, name := range []string{"flow_made", "flow_packet", "flow_error", "affinity", "drop no_endpoint", "drop no_local_endpoint", "drop no_service_port", "drop no_service", "drop martian"} {
+	for _, name := range []string{"flow_made", "flow_packet", "flow_error", "affinity", "drop no_endpoint", "drop no_local_endpoint", "drop no_service_port", "drop no_service", "drop martian", "drop no_flow", "flow_established", "flow_broken", "flow_reset"} {
 		if total[name] == 0 {
 			t.Errorf("no packet led to %s: nothing is tested", name)
 		}
@@ -150,8 +150,15 @@ func (w *world) both(h hook, device string, frame []byte) error {
 		return err
 	}
 	before := len(w.model.flows)
+	w.model.missing = nil
 	if err := w.model.judge(h, w.devices[device], frame, got); err != nil {
 		return fmt.Errorf("%s on %s: %w\ngiven %s", h, device, err, dump(frame))
+	}
+	for _, way := range w.model.missing {
+		if w.has(way.key) {
+			w.model.flows[way.key] = way.flow
+			w.model.counts["flow_restored"]++
+		}
 	}
 	if v, ok := parse(frame); ok && len(w.model.flows) > before {
 		v.hook = h

@@ -18,25 +18,26 @@ var refuseStories = []story{
 	{"Datagrams move on from a backend that is gone", datagramsMoveOnFromABackendThatIsGone},
 	{"Datagrams end with their Service", datagramsEndWithTheirService},
 	{"An idle flow of datagrams is a new one", anIdleFlowOfDatagramsIsANewOne},
-	{"A connection outlives its endpoint and a new one does not", aConnectionOutlivesItsEndpointAndANewOneDoesNot},
+	{"A connection outlives draining and is reset then", aConnectionOutlivesDrainingAndIsResetThen},
 	{"A client outside comes back to its backend", aClientOutsideComesBackToItsBackend},
 }
 
 // nobody is where the datapath sends what nobody takes: the kernel refuses it.
 const nobody = uint16(0)
 
-// wantRefusal says that a packet goes to where nobody listens, and that the
-// kernel's answer looks as if the frontend had refused it.
+// wantRefusal says that a packet is refused: with TCP by a reset at once. A
+// datagram goes to where nobody listens, and the kernel's answer looks as if the
+// frontend had refused it.
 func (c cast) wantRefusal(t *testing.T, p packet) {
 	t.Helper()
+	if c.protocol == lb.TCP {
+		c.isReset(t, "a packet that nobody takes", in, uplink, p)
+		c.isReset(t, "and once more", in, uplink, p)
+		return
+	}
 	node := at(c.node, nobody)
 	c.becomes(t, "a packet that nobody takes", in, uplink, p, p.to(p.src, node))
 	c.becomes(t, "and once more", in, uplink, p, p.to(p.src, node))
-	if c.protocol == lb.TCP {
-		reset := p.to(p.src, node).answer("RA", nil)
-		c.becomes(t, "the reset", out, uplink, reset, reset.to(p.dst, p.src))
-		return
-	}
 	unreachable := c.portUnreachable(t, c.node, p.to(p.src, node))
 	want := c.portUnreachable(t, p.dst.Addr(), p)
 	c.framesBecome(t, "the ICMP error", out, uplink, unreachable.frame(t), want.frame(t))
@@ -56,7 +57,7 @@ func aRefusedClientReachesAnEndpointThatComes(t *testing.T, c cast) {
 	vip := at(c.vip, 80)
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip))
 	p := c.packet(at(c.client, 40000), vip, 4)
-	c.becomes(t, "a packet that nobody takes", in, uplink, p, p.to(p.src, at(c.node, nobody)))
+	c.wantRefusal(t, p)
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, at(c.local, 8080)))
 	c.becomes(t, "the next one", in, uplink, p, p.to(p.src, at(c.local, 8080)))
 }
@@ -149,7 +150,7 @@ func anIdleFlowOfDatagramsIsANewOne(t *testing.T, c cast) {
 	}
 }
 
-func aConnectionOutlivesItsEndpointAndANewOneDoesNot(t *testing.T, c cast) {
+func aConnectionOutlivesDrainingAndIsResetThen(t *testing.T, c cast) {
 	if c.protocol != lb.TCP {
 		return
 	}
@@ -162,7 +163,10 @@ func aConnectionOutlivesItsEndpointAndANewOneDoesNot(t *testing.T, c cast) {
 	c.set(t, "web", draining)
 	c.becomes(t, "a draining backend keeps it, even its SYN", in, uplink, p, p.to(p.src, gone))
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, now))
-	c.becomes(t, "established, it goes on", in, uplink, p.with("A"), p.with("A").to(p.src, gone))
+	c.isReset(t, "the client of one that is gone is told", in, uplink, p.with("A"))
+	c.isReset(t, "and so is the backend, if it is there", out, uplink, p.to(p.src, gone).answer("A", nil))
+	c.isReset(t, "as often as they ask", in, uplink, p.with("FA"))
+	c.refused(t, "a reset gets no answer", in, uplink, p.with("R"))
 	c.becomes(t, "a new one from the same port goes to whom there is", in, uplink, p, p.to(p.src, now))
 	a := p.to(p.src, now).answer("SA", nil)
 	c.becomes(t, "and back", out, uplink, a, a.to(vip, p.src))

@@ -63,7 +63,7 @@ func newRig(tb testing.TB) *rig {
 		root: testenv.BPFRoot(tb), planner: plan.New(plan.Sizes{}),
 		devices: map[string]plan.Device{}, programs: map[hook]*ebpf.Program{}, tables: map[string]*ebpf.Map{},
 	}
-	cfg := datapath.Config{Root: r.root, Cgroup: testenv.Cgroup(tb), Node: "node", Version: "test", Sizes: datapath.DefaultSizes, Promises: 64, Flows: 1 << 14}
+	cfg := datapath.Config{Root: r.root, Cgroup: testenv.Cgroup(tb), Node: "node", Version: "test", Sizes: datapath.DefaultSizes, Promises: 64, Flows: 1 << 15}
 	dp, err := datapath.Open(cfg)
 	if err != nil {
 		tb.Fatal(err)
@@ -107,6 +107,7 @@ func (r *rig) narrow(tb testing.TB, ports uint16) {
 		spec.Maps[name].MaxEntries = m.MaxEntries()
 		tb.Cleanup(func() { m.Close() })
 	}
+	must(tb, spec.Variables["brief_flows_mask"].Set(shared["brief_flows"].MaxEntries()-1))
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return r.programs[hook(name)] == nil })
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 	must(tb, err)
@@ -187,12 +188,15 @@ func (r *rig) run(tb testing.TB, h hook, device string, frame []byte) (verdict u
 // try does so with a frame that the kernel may not take, since it is shorter
 // than its IP header.
 func (r *rig) try(h hook, device string, frame []byte) (result, error) {
-	// struct __sk_buff of linux/bpf.h up to ifindex, the eleventh word.
-	var ctx [192]byte
-	binary.NativeEndian.PutUint32(ctx[40:], r.devices[device].Index)
-	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: ctx}
+	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: r.context(device)}
 	verdict, err := r.programs[h].Run(opts)
 	return result{verdict, opts.DataOut}, err
+}
+
+// context is struct __sk_buff of linux/bpf.h up to ifindex, the eleventh word.
+func (r *rig) context(device string) (ctx [192]byte) {
+	binary.NativeEndian.PutUint32(ctx[40:], r.devices[device].Index)
+	return ctx
 }
 
 // forget empties what programs write.

@@ -36,6 +36,7 @@ func (c *crowd) begin(t *testing.T) bool {
 	c.open = append(c.open, struct{ sent, left packet }{p, left})
 	a := left.answer("SA", nil)
 	c.becomes(t, "the answer", in, tunnel, a, a.to(backend, p.src))
+	c.becomes(t, "the client confirms it", out, tunnel, p.to(p.src, backend).with("A"), left.with("A"))
 	return true
 }
 

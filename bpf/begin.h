@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Flows begin, at any hook: both ways are added, and the packet is rewritten. */
+#pragma once
+
+#include "lost.h"
+#include "snat.h"
+
+/* The address of the device that has the family of a. */
+static __always_inline bool device_addr(const struct __sk_buff *skb,
+					const struct ip_addr *a,
+					struct ip_addr *own)
+{
+	__u32 ifindex = skb->ifindex;
+	struct device *d = bpf_map_lookup_elem(&devices, &ifindex);
+
+	if (!d)
+		return false;
+	*own = is_ip4(a) ? d->ip4 : d->ip6;
+	return !is_zero(own);
+}
+
+/*
+ * Does a packet begin a flow? One in a TCP connection goes on with a way back that
+ * is there, or without one if the backend was remembered for another reason.
+ */
+static __always_inline bool begins(const struct packet *pkt,
+				   const struct flow *way)
+{
+	return may_begin(pkt) ||
+	       (way->flags & (FLOW_TO_BACKEND | FLOW_SEEN)) == FLOW_TO_BACKEND;
+}
+
+/*
+ * Adds both ways of a new flow and rewrites its first packet. way->to is what
+ * that becomes; its source port may change. A flow of a pod keeps its source, since
+ * the way back is by the device of the pod wherever the backend is.
+ */
+STEP int begin_flow(struct __sk_buff *skb, struct packet *pkt, struct flow *way)
+{
+	struct flow back;
+	struct tuple key;
+	enum hook hook;
+
+	if (!pkt || !way)
+		return VERDICT_PASS;
+	key = pkt->tuple;
+	hook = other_hook(key.hook);
+	way->last_seen_ns = bpf_ktime_get_coarse_ns();
+	back = *way;
+	other_key(&back.to, &key, key.hook);
+	back.flags &= FLOW_DIRECT | FLOW_SEEN;
+	if (way->flags & FLOW_TO_BACKEND)
+		back.flags |= FLOW_BACK;
+	if (pkt->pod)
+		back.flags |= FLOW_FROM_POD;
+	if (!add_way_back(&way->to, hook, &back, begins(pkt, way)))
+		return begins(pkt, way) ?
+			       refuse(DROP_SNAT_EXHAUSTED, way->service) :
+			       refuse_lost(way->service);
+	if (!(way->flags & FLOW_SEEN)) {
+		way->flags |= FLOW_BRIEF;
+		way->place = take_place(&key);
+	}
+	bpf_map_update_elem(&conntrack, &key, way, BPF_ANY);
+	count(flow_made);
+	return rewrite(skb, pkt, &way->to) ? VERDICT_CONTINUE : VERDICT_REFUSE;
+}

@@ -1,0 +1,252 @@
+package packets
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// modelFlow is what packets with a key become.
+type modelFlow struct {
+	src, dst  netip.AddrPort
+	toBackend bool // from the client
+	back      bool // the other way of such a one
+	direct    bool // past the Services
+	refused   bool // sent to where nobody listens
+	frontend  uint32
+	service   uint32
+	backend   uint32
+	idle      bool   // so long that datagrams begin anew
+	seen      bool   // a packet came after it was made
+	closing   bool   // a packet said that it is the last
+	brief     bool   // not confirmed yet, or closed
+	broken    bool   // the backend has left the Service
+	nextSeq   uint32 // after the SYN
+}
+
+// missingWay is a way of a flow that the datapath may make again, once a second
+// at most: whether it did is not for the model to say.
+type missingWay struct {
+	key  key
+	flow *modelFlow
+}
+
+// doing is what a flow has to say about a packet.
+type doing int
+
+const (
+	beginsAnew doing = iota // or there is none
+	flows
+	isBroken
+)
+
+// mayBegin says whether a packet can be the first of a connection.
+func mayBegin(frame []byte, v view) bool {
+	return !v.later && !(v.protocol == lb.SCTP && v.more) && (v.protocol != lb.TCP || frame[v.l4+13]&(flagSYN|flagACK) == flagSYN)
+}
+
+// find returns the flow of a packet, and whether that still holds for it.
+func (m *model) find(frame []byte, v view) (*modelFlow, doing) {
+	f, begins := m.flows[v.key], mayBegin(frame, v)
+	switch {
+	case f == nil || f.refused && begins:
+		return nil, beginsAnew
+	case f.broken && !begins:
+		return f, isBroken
+	case !f.toBackend || v.later || v.protocol != lb.TCP && !begins:
+		return f, flows
+	case v.protocol != lb.TCP && f.idle:
+		return nil, beginsAnew
+	case !f.broken && m.hasBackend(f):
+		return f, flows
+	case begins:
+		return nil, beginsAnew
+	}
+	f.broken = true
+	if other := m.flows[f.otherWay(v.key)]; other != nil {
+		other.broken = true
+	}
+	m.counts["flow_broken"]++
+	return f, isBroken
+}
+
+func (m *model) hasBackend(f *modelFlow) bool {
+	for _, frontend := range m.told.Frontends {
+		if frontend.ID == f.frontend {
+			return frontend.Service == f.service && slices.Contains(m.table(frontend.Known), f.backend)
+		}
+	}
+	return false
+}
+
+// note takes note of a packet of a flow.
+func (m *model) note(frame []byte, v view, f *modelFlow) {
+	f.idle, f.seen = false, true
+	var flags byte
+	if v.protocol == lb.TCP && !v.later {
+		flags = frame[v.l4+13]
+	}
+	switch {
+	case flags&(flagFIN|flagRST) != 0:
+		f.closing = true
+	case flags&flagSYN != 0:
+		f.closing = false
+		f.nextSeq = binary.BigEndian.Uint32(frame[v.l4+4:]) + 1
+	}
+	other := m.flows[f.otherWay(v.key)]
+	switch {
+	case other == nil && !f.brief:
+		m.missing = append(m.missing, missingWay{f.otherWay(v.key), &modelFlow{
+			src: v.dst, dst: v.src, toBackend: f.back, back: f.toBackend, direct: f.direct,
+			frontend: f.frontend, service: f.service, backend: f.backend, seen: true,
+		}})
+	case other == nil:
+	case f.brief:
+		if other.seen && !f.closing && !other.closing && (v.protocol != lb.TCP || flags&(flagSYN|flagACK) == flagACK &&
+			binary.BigEndian.Uint32(frame[v.l4+8:])-other.nextSeq < 1<<20) {
+			f.brief = false
+			m.counts["flow_established"]++
+		}
+	case flags&flagFIN != 0 && other.closing && !other.brief:
+		f.brief = true
+	}
+}
+
+var otherHook = map[hook]hook{in: out, out: in}
+
+// otherWay is the key of the other way of a flow.
+func (f *modelFlow) otherWay(k key) key { return key{otherHook[k.hook], f.dst, f.src, k.protocol} }
+
+// hasEnded says whether a flow, of which the way back is given, makes room for
+// another that wants its port.
+func (m *model) hasEnded(back key) bool {
+	f := m.flows[back]
+	way := m.flows[f.otherWay(back)]
+	if way == nil {
+		return true
+	}
+	return f.idle && way.idle && (back.protocol != lb.TCP || f.closing || way.closing || f.brief || way.brief || !f.seen)
+}
+
+// isFree says whether a way back is nobody's, or that of this packet already.
+func (m *model) isFree(back, way key) bool {
+	f := m.flows[back]
+	return f == nil || f.src == way.dst && f.dst == way.src || m.hasEnded(back)
+}
+
+// begin takes note of a flow, both ways. It must have the first port that was
+// to be tried, unless another flow has it.
+func (m *model) begin(v view, src, dst netip.AddrPort, first uint16, f *modelFlow) error {
+	back := func(port uint16) key { return key{otherHook[v.hook], dst, at(src.Addr(), port), v.protocol} }
+	switch {
+	case m.isFree(back(first), v.key):
+		if src.Port() != first {
+			return fmt.Errorf("it leaves from port %d though %d is free", src.Port(), first)
+		}
+	case src.Port() < snatLow || src.Port() > snatHigh:
+		return fmt.Errorf("it leaves from port %d", src.Port())
+	case !m.isFree(back(src.Port()), v.key):
+		return fmt.Errorf("it leaves from port %d, which another flow has", src.Port())
+	}
+	old := m.flows[back(src.Port())]
+	if old != nil && old.src == v.dst && old.dst == v.src {
+		old.closing, old.broken, old.brief = false, false, false
+		old.frontend, old.service, old.backend = f.frontend, f.service, f.backend
+	} else {
+		if old != nil {
+			delete(m.flows, old.otherWay(back(src.Port())))
+		}
+		m.flows[back(src.Port())] = &modelFlow{
+			src: v.dst, dst: v.src, back: f.toBackend, direct: f.direct, seen: f.seen,
+			frontend: f.frontend, service: f.service, backend: f.backend,
+		}
+	}
+	f.src, f.dst, f.brief = src, dst, !f.seen
+	m.flows[v.key] = f
+	m.counts["flow_made"]++
+	return nil
+}
+
+// pastServices judges a packet that is for no Service.
+func (m *model) pastServices(frame []byte, v view, got result) error {
+	back := m.flows[v.reversed(out)]
+	if !mayBegin(frame, v) || back == nil || !back.back {
+		return got.want(frame)
+	}
+	src, dst, err := got.ends(frame, v)
+	if err != nil {
+		return err
+	}
+	if src.Addr() != v.src.Addr() || dst != v.dst {
+		return fmt.Errorf("past the Services it goes as %s → %s", src, dst)
+	}
+	return m.begin(v, src, dst, v.src.Port(), &modelFlow{direct: true, service: back.service})
+}
+
+// lost judges a packet within a connection of which nothing is known but,
+// maybe, the way back.
+func (m *model) lost(frame []byte, v view, f *plan.Frontend, got result) error {
+	known := m.table(f.Known)
+	for _, id := range known[:min(len(known), 32)] {
+		b := m.told.Backends[id]
+		back := m.flows[key{out, at(b.Addr, b.Port), v.src, v.protocol}]
+		if back == nil || back.src != v.dst || back.dst != v.src {
+			continue
+		}
+		if err := got.want(v.rewritten(frame, v.src, at(b.Addr, b.Port))); err != nil {
+			return err
+		}
+		return m.begin(v, v.src, at(b.Addr, b.Port), v.src.Port(), &modelFlow{toBackend: true, seen: true, frontend: f.ID, service: f.Service, backend: id})
+	}
+	id, had := m.affinities[affinityKey{v.src.Addr(), f.Service}]
+	if f.AffinityTimeout == 0 || !had || !slices.Contains(known, id) {
+		m.counts["drop no_flow"]++
+		return got.wantReset(frame, v, m)
+	}
+	src, dst, err := got.ends(frame, v)
+	if err != nil {
+		return err
+	}
+	if b := m.told.Backends[id]; dst != at(b.Addr, b.Port) {
+		return fmt.Errorf("a lost connection goes to %s, want %v", dst, b)
+	}
+	return m.begin(v, src, dst, v.src.Port(), &modelFlow{toBackend: true, frontend: f.ID, service: f.Service, backend: id})
+}
+
+// fromDevice judges a packet on its way out that has no flow yet.
+func (m *model) fromDevice(frame []byte, v view, dev plan.Device, got result) error {
+	of := m.flows[v.reversed(out)]
+	if of == nil || of.direct {
+		return got.want(frame)
+	}
+	from, first := own(dev, v), snatLow+v.src.Port()%(snatHigh-snatLow+1)
+	if !mayBegin(frame, v) && !m.leftBefore(v, from) {
+		m.counts["drop no_flow"]++
+		return got.wantReset(frame, v, m)
+	}
+	src, dst, err := got.ends(frame, v)
+	if err != nil {
+		return err
+	}
+	if src.Addr() != from || dst != v.dst {
+		return fmt.Errorf("it leaves as %s → %s, want %s → %s", src, dst, from, v.dst)
+	}
+	if !mayBegin(frame, v) {
+		first = src.Port() // the way back must be there, see begin
+	}
+	return m.begin(v, src, dst, first, &modelFlow{frontend: of.frontend, service: of.service, backend: of.backend})
+}
+
+// leftBefore says whether there is a way back to a client by an address.
+func (m *model) leftBefore(v view, from netip.Addr) bool {
+	for k, f := range m.flows {
+		if k.hook == in && k.src == v.dst && k.dst.Addr() == from && k.protocol == v.protocol && f.src == v.dst && f.dst == v.src {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,230 @@
+package packets
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// stateStories are told by TestPackets.
+var stateStories = []story{
+	{"A client speaks to a backend by a frontend and past it", aClientSpeaksToABackendByAFrontendAndPastIt},
+	{"A connection past the Services takes the place of one that ended", aDirectConnectionTakesThePlaceOfOneThatEnded},
+	{"A lost way there is found by the way back", aLostWayThereIsFoundByTheWayBack},
+	{"A lost way back is made again", aLostWayBackIsMadeAgain},
+	{"A lost connection is reset", aLostConnectionIsReset},
+	{"A lost connection of a remote backend keeps its port", aLostConnectionOfARemoteBackendKeepsItsPort},
+	{"A lost connection goes where its client went", aLostConnectionGoesWhereItsClientWent},
+}
+
+// bytes is the key as the conntrack map has it.
+func (k key) bytes() []byte {
+	b := make([]byte, 40)
+	src, dst := k.src.Addr().As16(), k.dst.Addr().As16()
+	copy(b, src[:])
+	copy(b[16:], dst[:])
+	binary.BigEndian.PutUint16(b[32:], k.src.Port())
+	binary.BigEndian.PutUint16(b[34:], k.dst.Port())
+	b[36], b[37] = uint8(k.protocol), map[hook]uint8{in: 1, out: 2}[k.hook]
+	return b
+}
+
+// has says whether there is a flow with a key.
+func (r *rig) has(k key) bool {
+	value, err := r.tables["conntrack"].LookupBytes(k.bytes())
+	return err == nil && value != nil
+}
+
+// drop forgets what a packet becomes at a hook, as if it had made room.
+func (r *rig) drop(tb testing.TB, h hook, p packet) {
+	tb.Helper()
+	if err := r.tables["conntrack"].Delete(key{h, p.src, p.dst, p.protocol}.bytes()); err != nil {
+		tb.Fatalf("forget %s at %s: %v", describe(p), h, err)
+	}
+}
+
+// establish makes a connection of a client to a local backend by a frontend,
+// which both sides confirm. It returns the first packet.
+func (c cast) establish(t *testing.T, client, vip, backend netip.AddrPort) packet {
+	t.Helper()
+	p := c.packet(client, vip, 3)
+	c.becomes(t, "the connection begins", in, uplink, p, p.to(client, backend))
+	a := p.to(client, backend).answer("SA", nil)
+	c.becomes(t, "the answer", out, uplink, a, a.to(vip, client))
+	c.becomes(t, "the client confirms it", in, uplink, p.with("A"), p.with("A").to(client, backend))
+	return p
+}
+
+func aClientSpeaksToABackendByAFrontendAndPastIt(t *testing.T, c cast) {
+	client, vip := at(c.client, 40000), at(c.vip, 80)
+	for _, backend := range []netip.AddrPort{at(c.local, 8080), at(c.remote, 8080)} {
+		c.forget(t)
+		c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+		p := c.establish(t, client, vip, backend)
+		past := c.packet(client, backend, 3)
+		moved := c.comesOut(t, "past the frontend it gets another port", in, uplink, past)
+		if moved.src.Addr() != client.Addr() || moved.src.Port() == client.Port() || moved.dst != backend {
+			t.Fatalf("it becomes %s", describe(moved))
+		}
+		c.becomes(t, "and keeps it", in, uplink, past.with("A"), moved.with("A"))
+		c.untouched(t, "and its address where it leaves", out, tunnel, moved)
+		a := moved.answer("SA", nil)
+		c.becomes(t, "the answer comes from the backend", out, uplink, a, a.to(backend, client))
+		a = p.to(client, backend).answer("A", nil)
+		c.becomes(t, "the answer by the frontend is as ever", out, uplink, a, a.to(vip, client))
+	}
+}
+
+func aDirectConnectionTakesThePlaceOfOneThatEnded(t *testing.T, c cast) {
+	client, vip, backend := at(c.client, 40000), at(c.vip, 80), at(c.local, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+	p := c.establish(t, client, vip, backend)
+	a := p.to(client, backend).answer("FA", nil)
+	c.becomes(t, "the backend ends it", out, uplink, a, a.to(vip, client))
+	c.becomes(t, "and so does the client", in, uplink, p.with("FA"), p.with("FA").to(client, backend))
+	c.age(t, 200)
+	past := c.packet(client, backend, 3)
+	c.untouched(t, "a connection past the frontend", in, uplink, past)
+	c.untouched(t, "goes on", in, uplink, past.with("A"))
+	c.untouched(t, "both ways", out, uplink, past.answer("SA", nil))
+}
+
+func aLostWayThereIsFoundByTheWayBack(t *testing.T, c cast) {
+	client, vip := at(c.client, 40000), at(c.vip, 80)
+	var all []netip.AddrPort
+	for i := range uint16(20) {
+		all = append(all, at(c.local, 8080+i))
+	}
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, all...))
+	first := c.packet(client, vip, 3)
+	chosen := c.comesOut(t, "the first packet", in, uplink, first)
+	a := chosen.answer("SA", nil)
+	c.becomes(t, "the answer", out, uplink, a, a.to(vip, client))
+	c.drop(t, in, first)
+	if c.protocol != lb.TCP {
+		return
+	}
+	c.becomes(t, "within the connection it is the same backend", in, uplink, first.with("A"), chosen.with("A"))
+}
+
+func aLostWayBackIsMadeAgain(t *testing.T, c cast) {
+	client, vip, backend := at(c.client, 40000), at(c.vip, 80), at(c.local, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+	p := c.establish(t, client, vip, backend)
+	a := p.to(client, backend).answer("A", nil)
+	if c.protocol == lb.UDP {
+		c.becomes(t, "another question", in, uplink, p, p.to(client, backend))
+	}
+	c.drop(t, out, a)
+	c.age(t, 2)
+	c.becomes(t, "the client goes on", in, uplink, p.with("A"), p.with("A").to(client, backend))
+	c.becomes(t, "and is answered", out, uplink, a, a.to(vip, client))
+	c.drop(t, in, p)
+	c.age(t, 2)
+	c.becomes(t, "the backend goes on", out, uplink, a, a.to(vip, client))
+	c.becomes(t, "and is answered", in, uplink, p.with("A"), p.with("A").to(client, backend))
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, at(c.local2, 8080)))
+	if c.protocol == lb.TCP {
+		c.isReset(t, "it is known whose connection it is", in, uplink, p.with("A"))
+		return
+	}
+	c.becomes(t, "it is known whose flow it is", in, uplink, p, p.to(client, at(c.local2, 8080)))
+}
+
+func aLostConnectionIsReset(t *testing.T, c cast) {
+	if c.protocol != lb.TCP {
+		return
+	}
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.local, 8080), at(c.local2, 8080), at(c.remote, 8080)))
+	p := c.packet(at(c.client, 40000), at(c.vip, 80), 10)
+	for _, flags := range []string{"A", "FA", "SA", ""} {
+		c.isReset(t, "a packet of no connection", in, uplink, p.with(flags))
+	}
+	c.refused(t, "nor has a reset", in, uplink, p.with("R"))
+	c.wantCounts(t, map[string]uint64{"flow_reset": 4, "drop no_flow": 5, "drop no_flow of web": 5})
+	if n := c.flows(t); n > 0 {
+		t.Errorf("%d tuples are kept", n)
+	}
+}
+
+func aLostConnectionOfARemoteBackendKeepsItsPort(t *testing.T, c cast) {
+	vip, backend := at(c.vip, 80), at(c.remote, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+	var went, left []packet
+	for _, client := range []netip.Addr{c.client, c.other, c.router} {
+		p := c.packet(at(client, 40000), vip, 0)
+		c.becomes(t, "the packet goes to the backend", in, uplink, p, p.to(p.src, backend))
+		went = append(went, p.to(p.src, backend))
+		left = append(left, c.comesOut(t, "and leaves", out, tunnel, p.to(p.src, backend)))
+	}
+	for i := range went {
+		c.drop(t, out, went[i])
+	}
+	if c.protocol != lb.TCP {
+		return
+	}
+	for i := len(went) - 1; i >= 0; i-- {
+		c.becomes(t, "it leaves as it did", out, tunnel, went[i].with("A"), left[i].with("A"))
+	}
+	c.drop(t, out, went[1])
+	c.drop(t, in, left[1].answer("", nil))
+	c.isReset(t, "without a way back it is lost", out, tunnel, went[1].with("A"))
+}
+
+func aLostConnectionGoesWhereItsClientWent(t *testing.T, c cast) {
+	if c.protocol != lb.TCP {
+		return
+	}
+	f := c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.local, 1), at(c.local, 2), at(c.local, 3), at(c.remote, 4))
+	f.AffinityTimeout = 3600
+	c.set(t, "web", f)
+	p := c.packet(at(c.client, 40000), at(c.vip, 80), 0)
+	chosen := c.comesOut(t, "the connection begins", in, uplink, p)
+	c.drop(t, in, p)
+	c.drop(t, out, chosen.answer("", nil))
+	c.becomes(t, "it goes on by session affinity", in, uplink, p.with("A"), chosen.with("A"))
+}
+
+// TestAFloodLeavesAlone has more half-open connections than the table has
+// entries, beside some that work.
+func TestAFloodLeavesAlone(t *testing.T) {
+	r := newRig(t)
+	for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
+		t.Run(protocol.String(), func(t *testing.T) { r.tell(t, story{tell: aFloodLeavesAlone}, cast{v4, r, protocol}) })
+	}
+}
+
+func aFloodLeavesAlone(t *testing.T, c cast) {
+	vip, local, remote := at(c.vip, 80), at(c.local, 8080), at(c.remote, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, local))
+	c.set(t, "far", c.frontend(lb.LoadBalancerIP, at(c.vip2, 80), remote))
+	var open []packet
+	for port := range uint16(1000) {
+		open = append(open, c.establish(t, at(c.client, 40000+port), vip, local))
+	}
+	entries := c.tables["conntrack"].MaxEntries()
+	flood := c.packet(at(c.other, 1), vip, 0)
+	frame, options := flood.frame(t), ebpf.RunOptions{Context: c.context(uplink)}
+	for i := range 2 * entries {
+		binary.BigEndian.PutUint32(frame[ethernetLen+12:], 0x0b000000+i)
+		options.Data = frame
+		if verdict, err := c.programs[in].Run(&options); err != nil || verdict != pass {
+			t.Fatalf("packet %d: verdict %d, %v", i, verdict, err)
+		}
+	}
+	if n := c.flows(t); n > int(entries)/2 {
+		t.Errorf("%d tuples are kept of %d", n, entries)
+	}
+	for _, p := range open {
+		c.becomes(t, "what worked goes on", in, uplink, p.with("A"), p.with("A").to(p.src, local))
+		a := p.to(p.src, local).answer("A", nil)
+		c.becomes(t, "both ways", out, uplink, a, a.to(vip, p.src))
+	}
+	for port := range uint16(1000) {
+		c.establish(t, at(c.router, 40000+port), vip, local)
+	}
+}

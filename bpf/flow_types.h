@@ -55,8 +55,8 @@ struct fragment_key {
 	struct ip_addr src;
 	struct ip_addr dst;
 	__be32 id;
-	__u8 protocol;
-	__u8 hook; /* enum hook */
+	__u8 protocol; /* of IPv4; with IPv6 only the first one may know */
+	__u8 hook;     /* enum hook */
 	__u8 pad[2];
 };
 
@@ -64,6 +64,29 @@ struct fragment_key {
 struct ports {
 	__be16 src;
 	__be16 dst;
+};
+
+/* A datagram that comes in fragments. */
+struct datagram {
+	struct ports ports;
+	__u8 protocol;
+	__u8 known; /* the first one came; else the two above mean nothing */
+	__u8 pad[2];
+	__u32 held; /* how many came before it */
+};
+
+#define HELD_FRAGMENTS 48 /* of a datagram: 64 KiB in Ethernet frames */
+#define HELD_LEN 2044	  /* bytes of a frame */
+
+/* A fragment that waits for the first one of its datagram. */
+struct held_key {
+	struct fragment_key fragment;
+	__u32 number;
+};
+
+struct held_frame {
+	__u32 len;
+	__u8 bytes[HELD_LEN];
 };
 
 /* Clients that may use a Service port, in the order of bits that a trie needs. */

@@ -174,8 +174,11 @@ STEP int follow_flow(struct __sk_buff *skb, struct packet *pkt)
 	enum verdict v;
 	__u64 now;
 
-	if (!pkt || !has_ports(pkt->l4_proto) || !find_ports(skb, pkt))
+	if (!pkt)
 		return VERDICT_PASS;
+	v = find_ports(skb, pkt);
+	if (v != VERDICT_CONTINUE)
+		return v;
 	key = pkt->tuple; /* Linux 6.1 takes no key from a caller's memory */
 	flow = bpf_map_lookup_elem(&conntrack, &key);
 	if (!flow)

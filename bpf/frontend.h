@@ -60,7 +60,7 @@ find_frontend(void *ctx, const struct addr_port *to, struct frontend **frontend)
 	if (*frontend)
 		return VERDICT_CONTINUE;
 	address = bpf_map_lookup_elem(&addresses, &to->addr);
-	if (!address)
+	if (!address || address->kind == ADDRESS_FRONTEND)
 		return in_service_cidr(&to->addr) ? refuse(DROP_NO_SERVICE, 0) :
 						    VERDICT_PASS;
 	kind = address->kind;

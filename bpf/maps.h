@@ -134,7 +134,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 8192);
 	__type(key, struct fragment_key);
-	__type(value, struct ports);
+	__type(value, struct datagram);
 } fragments SEC(".maps");
 
 /* Clients that may use frontends with the flag; the value means nothing. */

@@ -25,7 +25,8 @@ struct packet {
 	__u32 l4_off;
 	__u32 end; /* of the IP packet: frames may be padded */
 	bool ip4;
-	bool fragment; /* has no ports: not the first of its datagram */
+	bool fragment;	    /* has no ports: not the first of its datagram */
+	__u16 fragment_off; /* in bytes */
 	bool more_fragments;
 	bool pod;	/* seen on the device of a pod */
 	bool rewritten; /* has another tuple now */
@@ -76,7 +77,8 @@ static __always_inline bool parse_ip4(struct __sk_buff *skb, struct packet *pkt,
 	pkt->l4_off = l3_off + ip.ihl * 4;
 	pkt->end = ip.tot_len ? l3_off + bpf_ntohs(ip.tot_len) : skb->len;
 	pkt->l4_proto = ip.protocol;
-	pkt->fragment = ip.frag_off & bpf_htons(IP4_FRAGMENT_OFFSET);
+	pkt->fragment_off = (bpf_ntohs(ip.frag_off) & IP4_FRAGMENT_OFFSET) * 8;
+	pkt->fragment = pkt->fragment_off;
 	pkt->more_fragments = ip.frag_off & bpf_htons(IP4_MORE_FRAGMENTS);
 	pkt->fragment_id = ip.id;
 	pkt->tuple.src = from_ip4(ip.saddr);
@@ -121,10 +123,16 @@ static long skip_ip6_extension(__u32 i, void *data)
 	if (bpf_skb_load_bytes(walk->skb, walk->off, &ext, sizeof(ext)))
 		return 1;
 	if (walk->next == IPPROTO_FRAGMENT) {
-		pkt->fragment = ext.offset_flags & bpf_htons(0xfff8);
+		pkt->fragment_off = bpf_ntohs(ext.offset_flags) & 0xfff8;
+		pkt->fragment = pkt->fragment_off;
 		pkt->more_fragments = ext.offset_flags & bpf_htons(1);
 		pkt->fragment_id = ext.id;
 		walk->off += 8;
+		if (pkt->fragment) { /* no header follows, but data */
+			walk->next = ext.next;
+			walk->ok = true;
+			return 1;
+		}
 	} else if (walk->next == IPPROTO_AH) {
 		walk->off += (ext.len + 2) * 4;
 	} else {

@@ -39,14 +39,26 @@ static const __u32 crc32c_power[SCTP_LEN_DIGITS][16] = {
 };
 /* clang-format on */
 
-/* The product modulo the polynomial. No branches: the verifier walks it once. */
+/*
+ * Bit i of a. The compiler must not know that it is one: it would make branches
+ * or masks of products with it, and the verifier walks both ways of either.
+ */
+static __always_inline __u32 bit(__u32 a, int i)
+{
+	__u32 b = a >> i & 1;
+
+	asm volatile("" : "+r"(b));
+	return b;
+}
+
+/* The product modulo the polynomial. */
 static __always_inline __u32 crc32c_product(__u32 a, __u32 b)
 {
 	__u32 product = 0;
 
 	for (int i = 31; i >= 0; i--) {
-		product ^= b & -(a >> i & 1);
-		b = b >> 1 ^ (CRC32C_POLYNOMIAL & -(b & 1));
+		product ^= b * bit(a, i);
+		b = b >> 1 ^ (CRC32C_POLYNOMIAL * bit(b, 0));
 	}
 	return product;
 }

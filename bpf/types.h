@@ -70,6 +70,7 @@ enum address_kind {
 	ADDRESS_NODE = 1 << 0,	   /* NodePorts answer */
 	ADDRESS_LOOPBACK = 1 << 1, /* the same, in the node's namespace */
 	ADDRESS_SERVICE = 1 << 2,  /* a ClusterIP: other ports are refused */
+	ADDRESS_FRONTEND = 1 << 3, /* another address of a frontend */
 };
 
 struct address {
@@ -148,24 +149,26 @@ struct stored_promises {
 
 /* What the datapath counts, on each CPU, for the whole node. */
 struct counters {
-	__u64 connect;		/* connect() translated */
-	__u64 sendmsg;		/* unconnected datagram translated */
-	__u64 recvmsg;		/* source of a datagram translated back */
-	__u64 getpeername;	/* peer shown as the frontend */
-	__u64 promise_stored;	/* kept in socket storage */
-	__u64 promise_replaced; /* the oldest of a socket made room */
-	__u64 promise_lost;	/* no memory to keep it */
-	__u64 affinity;		/* chosen because the client had it before */
-	__u64 socket_destroyed; /* its backend had left the Service */
-	__u64 flow_made;	/* packets that began a flow */
-	__u64 flow_packet;	/* packets that were rewritten */
-	__u64 flow_error;	/* ICMP errors that were rewritten */
-	__u64 flow_redirected;	/* packets sent on without the stack */
-	__u64 flow_established; /* flows that both sides have confirmed */
-	__u64 flow_expired;	/* brief flows that made room for others */
-	__u64 flow_restored;	/* ways made again from what was left */
-	__u64 flow_broken;	/* TCP flows whose backend left the Service */
-	__u64 flow_reset;	/* packets answered with a TCP reset */
+	__u64 connect;		 /* connect() translated */
+	__u64 sendmsg;		 /* unconnected datagram translated */
+	__u64 recvmsg;		 /* source of a datagram translated back */
+	__u64 getpeername;	 /* peer shown as the frontend */
+	__u64 promise_stored;	 /* kept in socket storage */
+	__u64 promise_replaced;	 /* the oldest of a socket made room */
+	__u64 promise_lost;	 /* no memory to keep it */
+	__u64 affinity;		 /* chosen because the client had it before */
+	__u64 socket_destroyed;	 /* its backend had left the Service */
+	__u64 flow_made;	 /* packets that began a flow */
+	__u64 flow_packet;	 /* packets that were rewritten */
+	__u64 flow_error;	 /* ICMP errors that were rewritten */
+	__u64 flow_redirected;	 /* packets sent on without the stack */
+	__u64 flow_established;	 /* flows that both sides have confirmed */
+	__u64 flow_expired;	 /* brief flows that made room for others */
+	__u64 flow_restored;	 /* ways made again from what was left */
+	__u64 flow_broken;	 /* TCP flows whose backend left the Service */
+	__u64 flow_reset;	 /* packets answered with a TCP reset */
+	__u64 fragment_held;	 /* came before the first one of its datagram */
+	__u64 fragment_released; /* first ones that others had waited for */
 	__u64 drops[DROP_REASONS]; /* enum drop_reason */
 };
 

@@ -172,6 +172,7 @@ var kindBits = map[plan.AddressKind]headgateAddressKind{
 	plan.NodeAddress:     headgateAddressKindADDRESS_NODE,
 	plan.LoopbackAddress: headgateAddressKindADDRESS_LOOPBACK,
 	plan.ServiceAddress:  headgateAddressKindADDRESS_SERVICE,
+	plan.FrontendAddress: headgateAddressKindADDRESS_FRONTEND,
 }
 
 func encodeAddress(k plan.AddressKind) headgateAddress {

@@ -42,6 +42,7 @@ const (
 	headgateAddressKindADDRESS_NODE     headgateAddressKind = 1
 	headgateAddressKindADDRESS_LOOPBACK headgateAddressKind = 2
 	headgateAddressKindADDRESS_SERVICE  headgateAddressKind = 4
+	headgateAddressKindADDRESS_FRONTEND headgateAddressKind = 8
 )
 
 type headgateAffinity struct {
@@ -63,26 +64,41 @@ type headgateBackend struct {
 }
 
 type headgateCounters struct {
-	_               structs.HostLayout
-	Connect         uint64
-	Sendmsg         uint64
-	Recvmsg         uint64
-	Getpeername     uint64
-	PromiseStored   uint64
-	PromiseReplaced uint64
-	PromiseLost     uint64
-	Affinity        uint64
-	SocketDestroyed uint64
-	FlowMade        uint64
-	FlowPacket      uint64
-	FlowError       uint64
-	FlowRedirected  uint64
-	FlowEstablished uint64
-	FlowExpired     uint64
-	FlowRestored    uint64
-	FlowBroken      uint64
-	FlowReset       uint64
-	Drops           [11]uint64
+	_                structs.HostLayout
+	Connect          uint64
+	Sendmsg          uint64
+	Recvmsg          uint64
+	Getpeername      uint64
+	PromiseStored    uint64
+	PromiseReplaced  uint64
+	PromiseLost      uint64
+	Affinity         uint64
+	SocketDestroyed  uint64
+	FlowMade         uint64
+	FlowPacket       uint64
+	FlowError        uint64
+	FlowRedirected   uint64
+	FlowEstablished  uint64
+	FlowExpired      uint64
+	FlowRestored     uint64
+	FlowBroken       uint64
+	FlowReset        uint64
+	FragmentHeld     uint64
+	FragmentReleased uint64
+	Drops            [11]uint64
+}
+
+type headgateDatagram struct {
+	_     structs.HostLayout
+	Ports struct {
+		_   structs.HostLayout
+		Src uint16
+		Dst uint16
+	}
+	Protocol uint8
+	Known    uint8
+	Pad      [2]uint8
+	Held     uint32
 }
 
 type headgateDevice struct {
@@ -162,15 +178,21 @@ const (
 	headgateFrontendFlagFRONTEND_SOURCE_RANGES     headgateFrontendFlag = 32
 )
 
+type headgateHeldFrame struct {
+	_     structs.HostLayout
+	Len   uint32
+	Bytes [2044]uint8
+}
+
+type headgateHeldKey struct {
+	_        structs.HostLayout
+	Fragment headgateFragmentKey
+	Number   uint32
+}
+
 type headgateIpAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
-}
-
-type headgatePorts struct {
-	_   structs.HostLayout
-	Src uint16
-	Dst uint16
 }
 
 type headgatePromise struct {
@@ -257,6 +279,8 @@ const (
 	headgateMapFragments        = "fragments"
 	headgateMapFrontendIds      = "frontend_ids"
 	headgateMapFrontends        = "frontends"
+	headgateMapHeld             = "held"
+	headgateMapHeldScratch      = "held_scratch"
 	headgateMapNextBriefFlow    = "next_brief_flow"
 	headgateMapPromises         = "promises"
 	headgateMapRandomState      = "random_state"
@@ -371,6 +395,8 @@ type headgateMapSpecs struct {
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	FrontendIds      *ebpf.MapSpec `ebpf:"frontend_ids"`
 	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
+	Held             *ebpf.MapSpec `ebpf:"held"`
+	HeldScratch      *ebpf.MapSpec `ebpf:"held_scratch"`
 	NextBriefFlow    *ebpf.MapSpec `ebpf:"next_brief_flow"`
 	Promises         *ebpf.MapSpec `ebpf:"promises"`
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
@@ -429,6 +455,8 @@ type headgateMaps struct {
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	FrontendIds      *ebpf.Map `ebpf:"frontend_ids"`
 	Frontends        *ebpf.Map `ebpf:"frontends"`
+	Held             *ebpf.Map `ebpf:"held"`
+	HeldScratch      *ebpf.Map `ebpf:"held_scratch"`
 	NextBriefFlow    *ebpf.Map `ebpf:"next_brief_flow"`
 	Promises         *ebpf.Map `ebpf:"promises"`
 	RandomState      *ebpf.Map `ebpf:"random_state"`
@@ -453,6 +481,8 @@ func (m *headgateMaps) Close() error {
 		m.Fragments,
 		m.FrontendIds,
 		m.Frontends,
+		m.Held,
+		m.HeldScratch,
 		m.NextBriefFlow,
 		m.Promises,
 		m.RandomState,

@@ -28,7 +28,7 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 			p.addresses[a] = &address{}
 		}
 		p.addresses[a].written = kind
-		p.addresses[a].node = kind &^ ServiceAddress
+		p.addresses[a].node = kind &^ (ServiceAddress | FrontendAddress)
 	}
 	for key, t := range p.pool.tables {
 		if t.uses == 0 {
@@ -129,8 +129,6 @@ func (p *Planner) adoptFrontend(c Content, key lb.AddrPort) error {
 	p.pool.useService(service, &none)
 	p.frontends[key] = e
 	p.owned[e.owner] = append(p.owned[e.owner], key)
-	if value.Kind == lb.ClusterIP {
-		p.countClusterIP(key.Addr, 1)
-	}
+	p.countFrontend(key.Addr, value.Kind, 1)
 	return nil
 }

@@ -203,9 +203,7 @@ func (c *change) place(t taken) {
 	if old != nil && old.known != t.entry.known {
 		p.lose(t.key, old.known, t.entry.known)
 	}
-	if t.entry.value.Kind == lb.ClusterIP {
-		p.countClusterIP(t.key.Addr, 1)
-	}
+	p.countFrontend(t.key.Addr, t.entry.value.Kind, 1)
 	if old != nil {
 		c.release(t.key, old)
 	}
@@ -215,9 +213,7 @@ func (c *change) place(t taken) {
 // release gives back what a frontend had that is no longer in force.
 func (c *change) release(key lb.AddrPort, e *entry) {
 	c.p.ranges.drop(e.value.Service, e.ranges, &c.ended)
-	if e.value.Kind == lb.ClusterIP {
-		c.p.countClusterIP(key.Addr, -1)
-	}
+	c.p.countFrontend(key.Addr, e.value.Kind, -1)
 	c.p.dropEntry(e)
 }
 

@@ -83,6 +83,8 @@ const (
 	// ServiceAddress is a ClusterIP: ports that no Service serves are
 	// refused.
 	ServiceAddress
+	// FrontendAddress is any other address of a frontend.
+	FrontendAddress
 )
 
 // Content is what the maps hold, apart from what the datapath itself writes.

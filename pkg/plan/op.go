@@ -118,7 +118,7 @@ func (k AddressKind) String() string {
 	for _, e := range []struct {
 		bit  AddressKind
 		name string
-	}{{NodeAddress, "node"}, {LoopbackAddress, "loopback"}, {ServiceAddress, "service"}} {
+	}{{NodeAddress, "node"}, {LoopbackAddress, "loopback"}, {ServiceAddress, "service"}, {FrontendAddress, "frontend"}} {
 		if k&e.bit != 0 {
 			names = append(names, e.name)
 		}

@@ -436,10 +436,13 @@ put service 1 default/web/TCP
 put source range service 1 10.0.0.0/8
 put source range service 1 192.0.2.7/32
 put frontend 203.0.113.1:80/TCP id 1 kind LoadBalancer service 1 internal none external none filtered
+put address 203.0.113.1 frontend
 put frontend 203.0.113.2:80/TCP id 2 kind LoadBalancer service 1 internal none external none filtered
+put address 203.0.113.2 frontend
 `)
 	l.set(t, web, at("203.0.113.1", "10.0.0.0/8"))
 	wantOps(t, l.ops, `
+delete address 203.0.113.2
 delete frontend 203.0.113.2:80/TCP
 delete source range service 1 192.0.2.7/32
 `)

@@ -54,6 +54,7 @@ type Loss struct {
 type address struct {
 	node       AddressKind // NodeAddress, LoopbackAddress or nothing
 	clusterIPs int         // frontends that make it a ServiceAddress
+	others     int         // frontends that make it a FrontendAddress
 	written    AddressKind
 }
 
@@ -173,12 +174,19 @@ func (p *Planner) SetServiceCIDRs(prefixes []netip.Prefix) ([]Op, error) {
 	return []Op{PutServiceCIDRs{Prefixes: prefixes}}, nil
 }
 
-// countClusterIP adds n frontends that make an address a ClusterIP.
-func (p *Planner) countClusterIP(a netip.Addr, n int) {
+// countFrontend adds n frontends of a kind to an address. NodePorts have none.
+func (p *Planner) countFrontend(a netip.Addr, kind lb.FrontendKind, n int) {
+	if a.IsUnspecified() {
+		return
+	}
 	if p.addresses[a] == nil {
 		p.addresses[a] = &address{}
 	}
-	p.addresses[a].clusterIPs += n
+	if kind == lb.ClusterIP {
+		p.addresses[a].clusterIPs += n
+	} else {
+		p.addresses[a].others += n
+	}
 }
 
 // writeAddress appends what brings an address up to date.
@@ -190,6 +198,9 @@ func (p *Planner) writeAddress(a netip.Addr, ops *[]Op) {
 	kind := e.node
 	if e.clusterIPs > 0 {
 		kind |= ServiceAddress
+	}
+	if e.others > 0 {
+		kind |= FrontendAddress
 	}
 	switch {
 	case kind == 0:

@@ -55,26 +55,41 @@ type placesBackend struct {
 }
 
 type placesCounters struct {
-	_               structs.HostLayout
-	Connect         uint64
-	Sendmsg         uint64
-	Recvmsg         uint64
-	Getpeername     uint64
-	PromiseStored   uint64
-	PromiseReplaced uint64
-	PromiseLost     uint64
-	Affinity        uint64
-	SocketDestroyed uint64
-	FlowMade        uint64
-	FlowPacket      uint64
-	FlowError       uint64
-	FlowRedirected  uint64
-	FlowEstablished uint64
-	FlowExpired     uint64
-	FlowRestored    uint64
-	FlowBroken      uint64
-	FlowReset       uint64
-	Drops           [11]uint64
+	_                structs.HostLayout
+	Connect          uint64
+	Sendmsg          uint64
+	Recvmsg          uint64
+	Getpeername      uint64
+	PromiseStored    uint64
+	PromiseReplaced  uint64
+	PromiseLost      uint64
+	Affinity         uint64
+	SocketDestroyed  uint64
+	FlowMade         uint64
+	FlowPacket       uint64
+	FlowError        uint64
+	FlowRedirected   uint64
+	FlowEstablished  uint64
+	FlowExpired      uint64
+	FlowRestored     uint64
+	FlowBroken       uint64
+	FlowReset        uint64
+	FragmentHeld     uint64
+	FragmentReleased uint64
+	Drops            [11]uint64
+}
+
+type placesDatagram struct {
+	_     structs.HostLayout
+	Ports struct {
+		_   structs.HostLayout
+		Src uint16
+		Dst uint16
+	}
+	Protocol uint8
+	Known    uint8
+	Pad      [2]uint8
+	Held     uint32
 }
 
 type placesDevice struct {
@@ -134,12 +149,6 @@ type placesFrontend struct {
 type placesIpAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
-}
-
-type placesPorts struct {
-	_   structs.HostLayout
-	Src uint16
-	Dst uint16
 }
 
 type placesPromise struct {

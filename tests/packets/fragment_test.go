@@ -1,6 +1,7 @@
 package packets
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -11,7 +12,9 @@ var fragmentStories = []story{
 	{"Fragments follow the first of their datagram", fragmentsFollowTheFirst},
 	{"Fragments leave by a device and come back", fragmentsLeaveAndComeBack},
 	{"Fragments of two datagrams do not mix", fragmentsDoNotMix},
-	{"A fragment before the first one is left alone", fragmentBeforeTheFirst},
+	{"A fragment before the first one is held", fragmentBeforeTheFirst},
+	{"A fragment over the transport header is dropped", fragmentOverHeader},
+	{"IPv6 headers may come after the fragment header", headersAfterTheFragmentHeader},
 }
 
 // cut returns the fragments of a packet.
@@ -82,17 +85,67 @@ func fragmentsDoNotMix(t *testing.T, c cast) {
 	}
 }
 
-// fragmentBeforeTheFirst says what is, not what should be: such a fragment
-// goes to the node, which waits in vain for the others.
+// fragmentBeforeTheFirst is about one packet alone: what becomes of it when the
+// first one comes is seen by TestFragmentsInAnyOrder.
 func fragmentBeforeTheFirst(t *testing.T, c cast) {
 	if c.protocol == lb.SCTP {
 		return
 	}
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.local, 8080)))
+	p := c.packet(at(c.client, 40000), at(c.vip, 80), 2000)
+	c.refused(t, "it is held", in, uplink, cut(p, 77, 1000, 2)[1])
+	c.wantCounts(t, map[string]uint64{"fragment_held": 1})
+	to := map[string]netip.AddrPort{"a pod": at(c.local, 80), "nobody": at(c.other, 80)}
+	for name, dst := range to {
+		c.untouched(t, "not one that is for "+name, in, uplink, cut(p.to(p.src, dst), 78, 1000, 2)[1])
+	}
+	c.untouched(t, "not one on its way out", out, uplink, cut(p, 79, 1000, 2)[1])
+	many := c.packet(p.src, p.dst, 1000)
+	for i := range 60 {
+		many.fragment = &fragment{id: 80, offset: 8 * (i + 3), size: 8}
+		c.refused(t, "one of many", in, uplink, many)
+	}
+	large := c.packet(p.src, p.dst, 9000)
+	large.fragment = &fragment{id: 81, offset: 2400, size: 2400}
+	c.refused(t, "one too large to be held", in, uplink, large)
+	c.wantCounts(t, map[string]uint64{"fragment_held": 48, "drop fragment": 13})
+}
+
+// fragmentOverHeader is what no sender does who means well: the second
+// fragment would replace a part of the transport header of the first one.
+func fragmentOverHeader(t *testing.T, c cast) {
+	if c.protocol != lb.TCP {
+		return
+	}
 	backend := at(c.local, 8080)
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
-	p := c.packet(at(c.client, 40000), at(c.vip, 80), 2000)
-	parts := cut(p, 77, 1000, 2)
-	c.untouched(t, "the last part", in, uplink, parts[1])
-	c.becomes(t, "the first part", in, uplink, parts[0], parts[0].to(p.src, backend))
-	c.becomes(t, "the last part, again", in, uplink, parts[1], parts[1].to(p.src, backend))
+	p := c.packet(at(c.client, 40000), at(c.vip, 80), 100)
+	first, second := p, p
+	first.fragment = &fragment{id: 5, size: 40}
+	c.becomes(t, "the first part", in, uplink, first, first.to(p.src, backend))
+	for _, offset := range []int{8, 16} {
+		second.fragment = &fragment{id: 5, offset: offset, size: 40}
+		c.refused(t, "one that overlaps the header", in, uplink, second)
+	}
+	second.fragment = &fragment{id: 5, offset: 24}
+	c.becomes(t, "one that does not", in, uplink, second, second.to(p.src, backend))
+	c.wantCounts(t, map[string]uint64{"flow_made": 1, "flow_packet": 1, "drop fragment": 2})
+	short := c.packet(at(c.client, 40001), at(c.vip, 80), 100)
+	short.fragment = &fragment{id: 6, size: 16}
+	c.untouched(t, "a first part without all of its header", in, uplink, short)
+}
+
+// headersAfterTheFragmentHeader are only in the first fragment: what looks like
+// some in the others is data.
+func headersAfterTheFragmentHeader(t *testing.T, c cast) {
+	if c.client.Is4() || c.protocol == lb.SCTP {
+		return
+	}
+	backend := at(c.local, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
+	p := c.packet(at(c.client, 40000), at(c.vip, 80), 1000)
+	p.inner = []header{destination}
+	for _, part := range cut(p, 7, 504, 3) {
+		c.becomes(t, "a part", in, uplink, part, part.to(p.src, backend))
+	}
 }

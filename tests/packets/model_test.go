@@ -19,7 +19,7 @@ const snatLow, snatHigh = 16384, 32767
 type model struct {
 	told       *plan.Model
 	flows      map[key]*modelFlow
-	fragments  map[fragmentKey][2]uint16
+	datagrams  map[fragmentKey]datagram
 	affinities map[affinityKey]uint32
 	counts     map[string]uint64
 	missing    []missingWay
@@ -29,6 +29,12 @@ type fragmentKey struct {
 	hook     hook
 	src, dst netip.Addr
 	id       uint32
+	protocol lb.Protocol // of IPv4
+}
+
+// datagram is what the first of some fragments had.
+type datagram struct {
+	src, dst uint16
 	protocol lb.Protocol
 }
 
@@ -38,7 +44,7 @@ type affinityKey struct {
 }
 
 func newModel(told *plan.Model) *model {
-	return &model{told: told, flows: map[key]*modelFlow{}, fragments: map[fragmentKey][2]uint16{}, affinities: map[affinityKey]uint32{}, counts: map[string]uint64{}}
+	return &model{told: told, flows: map[key]*modelFlow{}, datagrams: map[fragmentKey]datagram{}, affinities: map[affinityKey]uint32{}, counts: map[string]uint64{}}
 }
 
 // result is what a program did.
@@ -62,8 +68,16 @@ func (m *model) judge(h hook, dev plan.Device, frame []byte, got result) error {
 	if v.isError(frame) {
 		return got.want(m.translateError(frame, v))
 	}
-	if v, ok = m.ports(frame, v); !ok {
+	v, what := m.ports(frame, v)
+	switch what {
+	case "none":
 		return got.want(frame)
+	case "early":
+		m.counts["fragment_held"]++
+		return got.wantDrop("its first fragment is missing")
+	case "over header":
+		m.counts["drop fragment"]++
+		return got.wantDrop("it overlaps a header")
 	}
 	switch f, does := m.find(frame, v); does {
 	case isBroken:
@@ -108,23 +122,41 @@ func (r result) wantVerdict(v uint32) error {
 	return nil
 }
 
-// ports reads the ports of a packet, or finds them if it is a fragment; false
-// if it has none.
-func (m *model) ports(frame []byte, v view) (view, bool) {
-	if !v.hasPorts() || len(frame) < v.end || !v.later && v.end < v.l4+minimum[v.protocol] {
-		return v, false
+// ports reads the ports of a packet, or finds them if it is a fragment. It says
+// why there are none: "none" ever, "early" if its datagram has not begun, or
+// "over header" if it would replace them.
+func (m *model) ports(frame []byte, v view) (view, string) {
+	if len(frame) < v.end || !v.later && (!v.hasPorts() || v.end < v.l4+minimum[v.protocol]) {
+		return v, "none"
 	}
+	k := v.fragmentKey()
+	if !v.later {
+		v = v.withPorts(frame)
+		if v.more {
+			m.datagrams[k] = datagram{v.src.Port(), v.dst.Port(), v.protocol}
+		}
+		return v, ""
+	}
+	d, known := m.datagrams[k]
+	switch {
+	case !known && v.hasPorts() && v.hook == in && m.told.Addresses[v.dst.Addr()] != 0:
+		return v, "early"
+	case !known:
+		return v, "none"
+	}
+	v.src, v.dst, v.protocol = at(v.src.Addr(), d.src), at(v.dst.Addr(), d.dst), d.protocol
+	if v.offset < minimum[v.protocol] {
+		return v, "over header"
+	}
+	return v, ""
+}
+
+func (v view) fragmentKey() fragmentKey {
 	k := fragmentKey{v.hook, v.src.Addr(), v.dst.Addr(), v.fragmentID, v.protocol}
-	if v.later {
-		p, known := m.fragments[k]
-		v.src, v.dst = at(v.src.Addr(), p[0]), at(v.dst.Addr(), p[1])
-		return v, known
+	if !v.is4 {
+		k.protocol = 0
 	}
-	v = v.withPorts(frame)
-	if v.more {
-		m.fragments[k] = [2]uint16{v.src.Port(), v.dst.Port()}
-	}
-	return v, true
+	return k
 }
 
 func (m *model) table(t plan.Table) []uint32 { return m.told.Slots[t.Offset : t.Offset+t.Size] }

@@ -26,6 +26,7 @@ type packet struct {
 	noChecksum bool     // UDP over IPv4 may go without
 	options    []byte   // of IPv4, a multiple of four bytes
 	headers    []header // of IPv6, before the transport header
+	inner      []header // of IPv6, after the fragment header and cut with the rest
 	fragment   *fragment
 }
 
@@ -87,6 +88,10 @@ func (p packet) ethernet() []byte {
 func (p packet) datagram(tb testing.TB) []byte {
 	tb.Helper()
 	body := p.transport(tb)
+	if len(p.inner) > 0 {
+		extensions, _ := join(p.inner, layers.IPProtocol(p.protocol))
+		body = append(extensions, body...)
+	}
 	last := true
 	if f := p.fragment; f != nil {
 		body = body[f.offset:]
@@ -138,19 +143,28 @@ func (p packet) header6(size int, last bool) []byte {
 		binary.BigEndian.PutUint32(b[4:], f.id)
 		headers = append(headers[:len(headers):len(headers)], header{layers.IPProtocolIPv6Fragment, b})
 	}
-	var extensions []byte
 	next := layers.IPProtocol(p.protocol)
-	for i := len(headers) - 1; i >= 0; i-- {
-		b := bytes.Clone(headers[i].bytes)
-		b[0] = uint8(next)
-		extensions, next = append(b, extensions...), headers[i].number
+	if len(p.inner) > 0 {
+		next = p.inner[0].number
 	}
+	extensions, next := join(headers, next)
 	h := make([]byte, 40)
 	h[0], h[6], h[7] = 0x60, uint8(next), p.hops()
 	binary.BigEndian.PutUint16(h[4:], uint16(len(extensions)+size))
 	copy(h[8:], p.src.Addr().AsSlice())
 	copy(h[24:], p.dst.Addr().AsSlice())
 	return append(h, extensions...)
+}
+
+// join returns extension headers before one with a number, and the number of
+// the first of them.
+func join(headers []header, next layers.IPProtocol) (extensions []byte, first layers.IPProtocol) {
+	for i := len(headers) - 1; i >= 0; i-- {
+		b := bytes.Clone(headers[i].bytes)
+		b[0] = uint8(next)
+		extensions, next = append(b, extensions...), headers[i].number
+	}
+	return extensions, next
 }
 
 // transport returns the packet from its transport header on.

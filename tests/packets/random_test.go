@@ -65,7 +65,7 @@ func TestRandomPackets(t *testing.T) {
 		seed++
 	}
 	t.Logf("seen: %v", total)
-	for _, name := range []string{"flow_made", "flow_packet", "flow_error", "affinity", "drop no_endpoint", "drop no_local_endpoint", "drop no_service_port", "drop no_service", "drop martian", "drop no_flow", "flow_established", "flow_broken", "flow_reset"} {
+	for _, name := range []string{"flow_made", "flow_packet", "flow_error", "affinity", "fragment_held", "drop fragment", "drop no_endpoint", "drop no_local_endpoint", "drop no_service_port", "drop no_service", "drop martian", "drop no_flow", "flow_established", "flow_broken", "flow_reset"} {
 		if total[name] == 0 {
 			t.Errorf("no packet led to %s: nothing is tested", name)
 		}
@@ -149,7 +149,7 @@ func (w *world) both(h hook, device string, frame []byte) error {
 	if err != nil {
 		return err
 	}
-	before := len(w.model.flows)
+	before, held := len(w.model.flows), w.model.counts["fragment_held"]
 	w.model.missing = nil
 	if err := w.model.judge(h, w.devices[device], frame, got); err != nil {
 		return fmt.Errorf("%s on %s: %w\ngiven %s", h, device, err, dump(frame))
@@ -159,6 +159,9 @@ func (w *world) both(h hook, device string, frame []byte) error {
 			w.model.flows[way.key] = way.flow
 			w.model.counts["flow_restored"]++
 		}
+	}
+	if w.model.counts["fragment_held"] > held {
+		w.forgetHeld(h, frame)
 	}
 	if v, ok := parse(frame); ok && len(w.model.flows) > before {
 		v.hook = h
@@ -251,6 +254,9 @@ func (w *world) anyPacket() packet {
 func (w *world) decorated(p packet) packet {
 	p.flags = pick(w, "S", "S", "A", "SA", "F", "R", "")
 	p.payload = bytes.Repeat([]byte{byte(w.Uint32())}, w.IntN(60))
+	if w.IntN(16) == 0 {
+		p.inner = []header{pick(w, destination, routing)}
+	}
 	p.noChecksum = w.IntN(8) == 0 && p.protocol == lb.UDP
 	if w.IntN(4) == 0 {
 		p.options = bytes.Repeat([]byte{1}, 4*w.IntN(11))

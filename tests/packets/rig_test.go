@@ -81,7 +81,7 @@ func newRig(tb testing.TB) *rig {
 		program := r.programs[h]
 		tb.Cleanup(func() { program.Close() })
 	}
-	for _, name := range []string{"conntrack", "fragments", "affinities"} {
+	for _, name := range []string{"conntrack", "fragments", "held", "affinities"} {
 		if r.tables[name], err = ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", name), nil); err != nil {
 			tb.Fatal(err)
 		}

@@ -6,6 +6,8 @@ import (
 	"hash/crc32"
 	"net/netip"
 
+	"github.com/gopacket/gopacket/layers"
+
 	"github.com/headgate/headgate/pkg/lb"
 )
 
@@ -26,6 +28,7 @@ type view struct {
 	l3, l4     int  // where the headers begin
 	end        int  // of the packet
 	later      bool // a fragment, not the first: it has no ports
+	offset     int  // of the fragment
 	more       bool // a fragment with others behind it
 	fragmentID uint32
 }
@@ -63,7 +66,7 @@ func parse4(frame []byte, at int) (view, bool) {
 	}
 	h := frame[at:]
 	offset := binary.BigEndian.Uint16(h[6:])
-	v := view{is4: true, l3: at, l4: at + int(h[0]&15)*4, later: offset&0x1fff != 0, more: offset&0x2000 != 0}
+	v := view{is4: true, l3: at, l4: at + int(h[0]&15)*4, later: offset&0x1fff != 0, offset: int(offset&0x1fff) * 8, more: offset&0x2000 != 0}
 	v.end = at + int(binary.BigEndian.Uint16(h[2:]))
 	if v.end == at {
 		v.end = len(frame)
@@ -103,8 +106,13 @@ func parse6(frame []byte, at int) (view, bool) {
 		if size == 0 {
 			return v, false
 		}
+		isFragment := next == uint8(layers.IPProtocolIPv6Fragment)
 		next = frame[v.l4]
 		v.l4 += size
+		if isFragment && v.later { // what follows is data
+			v.protocol = lb.Protocol(next)
+			return v, true
+		}
 	}
 	return v, false
 }
@@ -124,7 +132,7 @@ func (v *view) extension(number uint8, b []byte) (size int, known bool) {
 	switch number {
 	case fragment:
 		offset := binary.BigEndian.Uint16(b[2:])
-		v.later, v.more, v.fragmentID = offset&^7 != 0, offset&1 != 0, binary.BigEndian.Uint32(b[4:])
+		v.offset, v.later, v.more, v.fragmentID = int(offset&^7), offset&^7 != 0, offset&1 != 0, binary.BigEndian.Uint32(b[4:])
 		return 8, true
 	case authentication:
 		return (int(b[1]) + 2) * 4, true

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Fragments that come before the first one of their datagram, which alone has
+ * ports. They are held: their frames are kept in a map. When the first one
+ * comes, it is sent to the device again, and so are those that were held, each
+ * by a clone that gets its bytes; then all of them have ports. What is held
+ * for long makes room for others.
+ *
+ * Only what is for an address of the node or of a Service is held: routers must
+ * not wait, since the first one may have taken another way.
+ */
+#pragma once
+
+#include "packet.h"
+#include "verdict.h"
+
+/* Fragments that came before the first one of their datagram. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct held_key);
+	__type(value, struct held_frame);
+} held SEC(".maps");
+
+/* Where a frame is put together: it is too long for the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct held_frame);
+} held_scratch SEC(".maps");
+
+/* Fills in the ports and protocol of a fragment from those of its datagram. */
+static __always_inline void take_ports(struct packet *pkt,
+				       const struct datagram *d)
+{
+	pkt->tuple.src_port = d->ports.src;
+	pkt->tuple.dst_port = d->ports.dst;
+	pkt->tuple.protocol = d->protocol;
+	pkt->l4_proto = d->protocol;
+}
+
+/* May the packet be for a Service, or for a flow of one? */
+static __always_inline bool may_be_ours(const struct packet *pkt)
+{
+	struct ip_addr dst = pkt->tuple.dst;
+
+	return pkt->tuple.hook == HOOK_IN &&
+	       bpf_map_lookup_elem(&addresses, &dst);
+}
+
+/* The next number for a fragment of a datagram of which the first is missing. */
+static __always_inline __u32 next_number(const struct fragment_key *key)
+{
+	struct datagram none = {}, *d;
+
+	bpf_map_update_elem(&fragments, key, &none, BPF_NOEXIST);
+	d = bpf_map_lookup_elem(&fragments, key);
+	return d ? __sync_fetch_and_add(&d->held, 1) : HELD_FRAGMENTS;
+}
+
+/*
+ * Holds a fragment. The first one may have come meanwhile, to another CPU: then
+ * this one goes on with its ports.
+ */
+STEP int hold(struct __sk_buff *skb, struct packet *pkt,
+	      const struct fragment_key *fragment)
+{
+	struct held_key key = {};
+	struct held_frame *frame;
+	struct datagram *d;
+	__u32 zero = 0;
+
+	if (!pkt || !fragment)
+		return VERDICT_PASS;
+	key.fragment = *fragment;
+	key.number = next_number(&key.fragment);
+	frame = bpf_map_lookup_elem(&held_scratch, &zero);
+	if (!frame || key.number >= HELD_FRAGMENTS)
+		return refuse(DROP_FRAGMENT, 0);
+	frame->len = skb->len;
+	if (frame->len < ETH_HLEN || frame->len > HELD_LEN ||
+	    bpf_skb_load_bytes(skb, 0, frame->bytes, frame->len) ||
+	    bpf_map_update_elem(&held, &key, frame, BPF_ANY))
+		return refuse(DROP_FRAGMENT, 0);
+	d = bpf_map_lookup_elem(&fragments, &key.fragment);
+	if (d && d->known) {
+		bpf_map_delete_elem(&held, &key);
+		take_ports(pkt, d);
+		return VERDICT_CONTINUE;
+	}
+	count(fragment_held);
+	return VERDICT_REFUSE;
+}
+
+/* The frames that go to a device once more. */
+struct release {
+	struct __sk_buff *skb;
+	struct held_key key;
+};
+
+/* One frame. A callback, so that it is verified once. */
+static long release_one(__u32 i, void *data)
+{
+	struct release *r = data;
+	struct __sk_buff *skb = r->skb;
+	struct held_frame *frame;
+	__u32 len;
+
+	r->key.number = i;
+	frame = bpf_map_lookup_elem(&held, &r->key);
+	if (!frame)
+		return 0;
+	len = frame->len;
+	if (len >= ETH_HLEN && len <= HELD_LEN &&
+	    !bpf_skb_change_tail(skb, len, 0) &&
+	    !bpf_skb_store_bytes(skb, 0, frame->bytes, len,
+				 BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH))
+		bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	bpf_map_delete_elem(&held, &r->key);
+	return 0;
+}
+
+/*
+ * Sends the first fragment to its device again, and those that waited for it
+ * after that. The packet itself has then served its turn.
+ */
+STEP int release(struct __sk_buff *skb, const struct fragment_key *fragment,
+		 __u32 n)
+{
+	struct release r = { .skb = skb };
+
+	if (!fragment || n > HELD_FRAGMENTS)
+		return VERDICT_PASS;
+	r.key.fragment = *fragment;
+	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	bpf_loop(n, release_one, &r, 0);
+	count(fragment_released);
+	return VERDICT_REFUSE;
+}

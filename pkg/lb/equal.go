@@ -24,6 +24,7 @@ func (s *Service) equal(o *Service) bool {
 		s.InternalPolicy == o.InternalPolicy &&
 		s.ExternalPolicy == o.ExternalPolicy &&
 		s.AffinityTimeout == o.AffinityTimeout &&
+		s.DrainTime == o.DrainTime &&
 		s.HealthCheckNodePort == o.HealthCheckNodePort &&
 		slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
 		slices.Equal(s.ExternalIPs, o.ExternalIPs) &&

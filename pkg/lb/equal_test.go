@@ -60,6 +60,8 @@ func mustSet(tb testing.TB, v reflect.Value) {
 		v.SetBool(true)
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
 		v.SetUint(1)
+	case reflect.Int64:
+		v.SetInt(1)
 	case reflect.String:
 		v.SetString("x")
 	case reflect.Slice:

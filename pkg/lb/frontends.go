@@ -49,7 +49,7 @@ func appendFrontends(to []Frontend, svc *Service, port ServicePort, clusterIP ne
 		at := AddrPort{Addr: addr, Port: number, Protocol: port.Protocol}
 		to = append(to, Frontend{
 			AddrPort: at, Kind: kind, Port: port.Name, Internal: internal, External: external,
-			Known: s.known, AffinityTimeout: svc.AffinityTimeout,
+			Known: s.known, DrainTime: svc.DrainTime, AffinityTimeout: svc.AffinityTimeout,
 		})
 		if kind == LoadBalancerIP {
 			to[len(to)-1].SourceRanges = rangesOf(svc.SourceRanges, addr)

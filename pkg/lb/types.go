@@ -74,6 +74,9 @@ type Service struct {
 	AffinityTimeout uint32 // seconds that a client stays with its backend; 0: no session affinity
 	Ports           []ServicePort
 
+	// DrainTime is how long what is connected to a backend may go on after the
+	// backend has left the Service; 0 ends it at once.
+	DrainTime time.Duration
 	// SourceRanges are the prefixes that may use the LoadBalancerIPs, masked. A
 	// family of which there is none is not restricted.
 	SourceRanges []netip.Prefix
@@ -202,7 +205,9 @@ type Frontend struct {
 	// Known is every backend that the Service still has, whether or not it
 	// takes new connections: those of sockets are left alone. Sorted, without
 	// duplicates.
-	Known           []AddrPort
+	Known []AddrPort
+	// DrainTime is how long a backend stays known after it has left.
+	DrainTime       time.Duration
 	AffinityTimeout uint32 // seconds, 0: no session affinity
 	// SourceRanges are the clients that may use the frontend, sorted; nil is
 	// everybody.

@@ -22,6 +22,7 @@ type change struct {
 	before  Sizes
 	ended   []Op     // what goes when no frontend uses it any more
 	newIDs  []uint32 // of frontends that were not there
+	drains  map[lb.AddrPort]*drain
 }
 
 // taken is a frontend with what it uses.
@@ -31,7 +32,7 @@ type taken struct {
 }
 
 func (p *Planner) begin(name lb.ServiceName) *change {
-	c := &change{p: p, name: name, had: map[lb.AddrPort]bool{}, refused: map[lb.AddrPort]lb.Frontend{}, before: p.Needs()}
+	c := &change{p: p, name: name, had: map[lb.AddrPort]bool{}, refused: map[lb.AddrPort]lb.Frontend{}, before: p.Needs(), drains: map[lb.AddrPort]*drain{}}
 	for _, key := range p.owned[name] {
 		c.had[key] = true
 	}
@@ -48,6 +49,7 @@ func (c *change) want(f lb.Frontend) {
 	var id uint32
 	if e != nil {
 		id = e.value.ID
+		c.drain(&f, e)
 	} else {
 		id = c.p.pool.frontendIDs.take()
 		c.newIDs = append(c.newIDs, id)
@@ -177,6 +179,7 @@ func (c *change) finish() {
 	c.useRanges()
 	for _, t := range c.take {
 		c.place(t)
+		p.setDrain(t.key, c.drains[t.key])
 	}
 	c.waitFor(c.refused)
 	for _, key := range slices.SortedFunc(maps.Keys(c.had), lb.AddrPort.Compare) {
@@ -240,6 +243,7 @@ func (c *change) remove(key lb.AddrPort) {
 	p := c.p
 	e := p.frontends[key]
 	delete(p.frontends, key)
+	delete(p.draining, key)
 	p.lose(key, e.known, nil)
 	c.release(key, e)
 	p.writeAddress(key.Addr, &c.ops)
@@ -281,6 +285,7 @@ func (c *change) passOn(key lb.AddrPort) bool {
 	delete(p.wanting[key], heir)
 	e := p.newEntry(p.frontends[key].value.ID, heir, f, &c.ops)
 	p.ranges.use(e.value.Service, e.ranges, &c.ops)
+	delete(p.draining, key)
 	c.place(taken{key, e})
 	p.own(heir, append(p.owned[heir], key))
 	return true

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
 )
@@ -30,6 +31,8 @@ type Planner struct {
 	ranges  sourceRanges
 	// strayRanges are in the maps though no frontend uses them.
 	strayRanges []DeleteSourceRange
+	now         time.Time // as last told
+	draining    map[lb.AddrPort]*drain
 }
 
 // entry is a frontend in force.
@@ -69,6 +72,7 @@ func New(limits Sizes) *Planner {
 		wanting:   map[lb.AddrPort]map[lb.ServiceName]lb.Frontend{},
 		addresses: map[netip.Addr]*address{},
 		ranges:    sourceRanges{},
+		draining:  map[lb.AddrPort]*drain{},
 	}
 }
 

@@ -149,7 +149,8 @@ func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
 
 // Run reconciles until the context ends.
 func (r *Reconciler) Run(ctx context.Context) {
-	sweep, retry := newTimer(), newTimer()
+	sweep, retry, drained := newTimer(), newTimer(), newTimer()
+	defer drained.Stop()
 	defer sweep.Stop()
 	defer retry.Stop()
 	wait, sweeping := firstRetry, false
@@ -164,6 +165,12 @@ func (r *Reconciler) Run(ctx context.Context) {
 		case <-sweep.C:
 			sweeping = false
 			r.sweep()
+		case <-drained.C:
+			r.planWaiting()
+			r.report()
+		}
+		if at, ok := r.planner.NextDrained(); ok {
+			drained.Reset(time.Until(at))
 		}
 		if err := r.observedFlush(); err != nil {
 			r.log.Error("apply changes, will try again", zap.Duration("after", wait), zap.Int("operations", len(r.pending)), zap.Error(err))
@@ -238,8 +245,12 @@ func (r *Reconciler) gather() {
 	r.report()
 }
 
-// planWaiting plans every Service that changed and is not held.
+// planWaiting plans every Service that changed, or of which a backend is
+// drained, and is not held.
 func (r *Reconciler) planWaiting() {
+	for _, name := range r.planner.Tick(time.Now()) {
+		r.waiting[name] = true
+	}
 	for _, name := range slices.SortedFunc(maps.Keys(r.waiting), lb.ServiceName.Compare) {
 		if r.held(name) {
 			continue

@@ -27,10 +27,11 @@ type ExternalIPs struct {
 // Service is to be used without what the error speaks of.
 func (o Options) Service(svc *corev1.Service) (*lb.Service, error) {
 	out, err := Service(svc)
-	if out == nil || len(out.ExternalIPs) == 0 {
+	if out == nil {
 		return out, err
 	}
 	f := &findings{object: "Service " + out.String()}
+	out.DrainTime = f.drainTime(svc.Annotations)
 	out.ExternalIPs = slices.DeleteFunc(out.ExternalIPs, func(addr netip.Addr) bool {
 		return !f.honoured(o.ExternalIPs, addr)
 	})

@@ -1,0 +1,100 @@
+package reconciler
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// draining is web(n) with a drain time.
+func draining(d time.Duration, n byte, endpoints ...byte) lb.Update {
+	u := web(n, endpoints...)
+	for _, s := range u.Services {
+		s.DrainTime = d
+	}
+	return u
+}
+
+// lost returns the calls that told sockets, since it was last asked.
+func (f *fake) lost() (out []string) {
+	for _, call := range f.taken() {
+		if strings.Contains(call, " lost ") {
+			out = append(out, call)
+		}
+	}
+	return out
+}
+
+func TestSocketsAreToldWhenTheirBackendIsDrained(t *testing.T) {
+	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
+		b.begin(draining(time.Minute, 1, 1, 2, 3))
+		b.Update(draining(time.Minute, 1, 2, 3))
+		pass(20 * time.Second)
+		b.Update(draining(time.Minute, 1, 3))
+		pass(10 * time.Minute)
+		want(t, "told", []string{"1m0s lost 10.244.1.1:8080/TCP", "1m20s lost 10.244.1.2:8080/TCP"}, b.dp.lost())
+		b.Update(draining(time.Minute, 1))
+		b.Update(without(1))
+		synctest.Wait()
+		want(t, "told with the Service", []string{"10m20s lost 10.244.1.3:8080/TCP"}, b.dp.lost())
+		pass(10 * time.Minute)
+		want(t, "told after that", []string(nil), b.dp.lost())
+	})
+}
+
+// thatDrains returns a datapath of which the first of two backends drains.
+func thatDrains(t *testing.T) *fake {
+	t.Helper()
+	dp := &fake{}
+	inBubble(t, dp, func(_ *testing.T, b *bench) {
+		b.begin(draining(time.Hour, 1, 1, 2))
+		b.Update(draining(time.Hour, 1, 2))
+		pass(time.Minute)
+	})
+	dp.calls, dp.ops = nil, nil
+	return dp
+}
+
+func TestAnAgentThatStartsLetsBackendsDrain(t *testing.T) {
+	dp := thatDrains(t)
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		b.begin(draining(time.Hour, 1, 2))
+		pass(59 * time.Minute)
+		want(t, "told before", []string(nil), b.dp.lost())
+		pass(2 * time.Minute)
+		want(t, "told", []string{"1h0m0s lost 10.244.1.1:8080/TCP"}, b.dp.lost())
+	})
+	dp = thatDrains(t)
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		b.begin(web(1, 2)) // the annotation is gone
+		want(t, "told at once", []string{"0s lost 10.244.1.1:8080/TCP"}, b.dp.lost())
+	})
+}
+
+// A Service that is held stays as it is, and nobody looks at it over and over.
+func TestAHeldServiceDrainsOnlyWhenItIsFreed(t *testing.T) {
+	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
+		b.begin(draining(time.Minute, 1, 1, 2))
+		b.Update(draining(time.Minute, 1, 2))
+		synctest.Wait()
+		hold := lb.Update{Hold: map[lb.ServiceName]bool{}}
+		for name := range web(1).Services {
+			hold.Hold[name] = true
+		}
+		b.Update(hold)
+		pass(2 * time.Minute)
+		calls := b.dp.taken()
+		if slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(c, " lost ") }) {
+			t.Errorf("told while held: %q", calls)
+		}
+		pass(time.Hour)
+		want(t, "calls in an hour", 0, len(b.dp.taken()))
+		b.Update(lb.Update{})
+		synctest.Wait()
+		want(t, "told", []string{"1h2m0s lost 10.244.1.1:8080/TCP"}, b.dp.lost())
+	})
+}

@@ -23,7 +23,9 @@ export BPF2GO_STRIP  := llvm-strip-$(CLANG_MAJOR)
 export BPF2GO_CFLAGS := -O2 -g -Wall -Werror -mcpu=v3 -idirafter /usr/include/$(shell uname -m)-linux-gnu
 
 # Linters are a module of their own: the product does not depend on them.
-TOOL         := $(GO) tool -modfile=tests/tools/go.mod
+TOOL         := $(GO) tool -modfile=$(CURDIR)/tests/tools/go.mod
+# Tests whose dependencies the product does not need are modules of their own, too.
+TEST_MODULES := tests/deploy tests/e2e
 CLANG_FORMAT := clang-format-$(CLANG_MAJOR)
 C_FILES      := $(wildcard bpf/*.c bpf/*.h bpf/bench/*.c)
 GENERATED    := pkg/datapath 'tests/bench/*_bpfel.*'
@@ -74,6 +76,12 @@ test-deploy: ## Render deploy/ as helm and kubectl do, and read it strictly
 	@echo "test deploy/ (the first run builds helm and kustomize)"
 	@cd tests/deploy && $(GO) test -v -count=1 ./... | $(QUIETER)
 
+.PHONY: test-e2e
+test-e2e: ## Run the tests with a real control plane, which the first run builds (root)
+	$(call need-root)
+	@echo "test with etcd, kube-apiserver and controllers (the first run builds them, which takes minutes)"
+	@cd tests/e2e && HEADGATE_REQUIRE_PRIVILEGED=1 $(GO) test -v -count=1 -timeout 20m . | $(QUIETER)
+
 .PHONY: test-unit
 test-unit: ## Run the tests that need no root
 	@$(GO) test ./...
@@ -123,10 +131,10 @@ fences: ## Check who imports what, and how long files are
 .PHONY: lint
 lint: fences ## Run every linter
 	@echo "gofmt"; unformatted=$$(gofmt -l .); [[ -z $$unformatted ]] || { echo "not formatted, run make fmt: $$unformatted" >&2; exit 1; }
-	@echo "go mod tidy"; $(GO) mod tidy -diff; cd tests/deploy && $(GO) mod tidy -diff
-	@echo "go vet"; $(GO) vet ./...; cd tests/deploy && $(GO) vet ./...
-	@echo "staticcheck (the first run builds it)"; $(TOOL) staticcheck ./...
-	@echo "golangci-lint (the first run builds it)"; $(TOOL) golangci-lint run
+	@echo "go mod tidy"; $(GO) mod tidy -diff; for m in $(TEST_MODULES); do (cd $$m && $(GO) mod tidy -diff); done
+	@echo "go vet"; $(GO) vet ./...; for m in $(TEST_MODULES); do (cd $$m && $(GO) vet ./...); done
+	@echo "staticcheck (the first run builds it)"; for m in . $(TEST_MODULES); do (cd $$m && $(TOOL) staticcheck ./...); done
+	@echo "golangci-lint (the first run builds it)"; for m in . $(TEST_MODULES); do (cd $$m && $(TOOL) golangci-lint run); done
 	@echo "clang-format"; $(if $(C_FILES),$(CLANG_FORMAT) --dry-run -Werror $(C_FILES),true)
 
 .PHONY: fmt

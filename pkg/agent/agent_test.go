@@ -12,7 +12,7 @@ import (
 )
 
 func TestAConfigThatMakesNoSenseIsSaid(t *testing.T) {
-	good := Config{Manifests: "dir", NodeName: "node-a", Promises: 1024, Affinities: 1, Flows: 1}
+	good := Config{Manifests: "dir", NodeName: "node-a", Promises: 1024, Affinities: 1}
 	for _, tc := range []struct {
 		name  string
 		spoil func(*Config)
@@ -20,7 +20,6 @@ func TestAConfigThatMakesNoSenseIsSaid(t *testing.T) {
 	}{
 		{"nothing wrong", func(*Config) {}, ""},
 		{"no affinities", func(c *Config) { c.Affinities = 0 }, "--affinities 0: must be positive"},
-		{"no flows", func(c *Config) { c.Flows = 0 }, "--flows 0: must be positive"},
 		{"no node", func(c *Config) { c.NodeName = "" }, "no node name: say which Node this is with --node-name"},
 		{"no promises", func(c *Config) { c.Promises = 0 }, "--promises 0: not a power of two"},
 		{"odd promises", func(c *Config) { c.Promises = 1000 }, "--promises 1000: not a power of two"},

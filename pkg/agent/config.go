@@ -53,8 +53,6 @@ func (c Config) Validate() error {
 		return fmt.Errorf("--promises %d: not a power of two", c.Promises)
 	case c.Affinities == 0:
 		return errors.New("--affinities 0: must be positive")
-	case c.Flows == 0:
-		return errors.New("--flows 0: must be positive")
 	}
 	return nil
 }

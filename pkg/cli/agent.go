@@ -85,7 +85,7 @@ func (o *agentOptions) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.KernelConntrack.TCPCloseWaitTimeout, "conntrack-tcp-timeout-close-wait", 0, "the same of half-closed ones (default: 1h, as it is with --manifests)")
 	f.Uint32Var(&o.Promises, "promises", datapath.DefaultPromises, "sockets whose promise is kept in the fast map, 64 bytes each; a power of two")
 	f.Uint32Var(&o.Affinities, "affinities", datapath.DefaultAffinities, "clients of Services with session affinity that are remembered")
-	f.Uint32Var(&o.Flows, "flows", datapath.DefaultFlows, "entries for flows of packets from outside, two to four for each flow")
+	f.Uint32Var(&o.Flows, "flows", 0, "entries for flows of packets, two to four for each flow (default: one for each 64 KiB of memory)")
 	f.Uint32Var(&o.Limits.Frontends, "max-frontends", o.Limits.Frontends, "entries that the frontends map grows to at most (0: no limit)")
 	f.Uint32Var(&o.Limits.Slots, "max-slots", o.Limits.Slots, "slots that the slots map grows to at most (0: no limit)")
 	f.Uint32Var(&o.Limits.Backends, "max-backends", o.Limits.Backends, "entries that the backends map grows to at most (0: no limit)")

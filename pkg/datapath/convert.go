@@ -147,6 +147,9 @@ func (c *conversion) copy(to, from *ebpf.Map) error {
 	if c.perCPU {
 		return c.copyPerCPU(to, from)
 	}
+	if from.Type() == ebpf.LRUHash {
+		return c.copyHash(to, from, ebpf.UpdateAny)
+	}
 	key, value := make([]byte, c.oldKey), make([]byte, c.oldValue)
 	zero := make([]byte, c.newValue)
 	isArray := from.Type() == ebpf.Array

@@ -42,7 +42,8 @@ type Config struct {
 	Affinities uint32
 	// Flows is how many ways of flows of packets are kept, two for a client
 	// of a backend on this node and four otherwise; the least recently used
-	// make room.
+	// make room. 0 is one for each 64 KiB of the machine's memory: the nearest
+	// power of two, at least 65,536 and at most 4,194,304.
 	Flows uint32
 	// Pods says that there may be pods whose sockets are left alone.
 	Pods bool
@@ -55,12 +56,10 @@ type Config struct {
 // DefaultSizes is the room that maps start with.
 var DefaultSizes = plan.Sizes{Frontends: 1024, Slots: 16384, Backends: 4096, Services: 1024, Addresses: 1024}
 
-// Sizes of the maps that do not grow: 4 MiB of promises, 8 MiB of affinities,
-// 40 MiB of flows.
+// Sizes of the maps that do not grow: 4 MiB of promises, 8 MiB of affinities.
 const (
 	DefaultPromises   = 1 << 16
 	DefaultAffinities = 1 << 16
-	DefaultFlows      = 1 << 18
 )
 
 // Datapath is the kernel's side of Headgate. It is not safe for concurrent use.
@@ -72,6 +71,8 @@ type Datapath struct {
 	programs *programSet // nil once attached
 	// old are the maps of programs that are in force until Attach.
 	old []*mapSet
+	// flowsOf are those of old whose flows come along.
+	flowsOf []*mapSet
 }
 
 // Open takes the node for this process. If what is pinned is as it should be,
@@ -89,7 +90,7 @@ func Open(cfg Config) (*Datapath, error) {
 		return nil, fmt.Errorf("%d promises: not a power of two", cfg.Promises)
 	}
 	if cfg.Flows == 0 {
-		cfg.Flows = DefaultFlows
+		cfg.Flows = flowsFor(memoryOfMachine())
 	}
 	if cfg.Affinities == 0 {
 		cfg.Affinities = DefaultAffinities
@@ -121,6 +122,7 @@ func (d *Datapath) open() error {
 		return d.tidy()
 	}
 	d.old = []*mapSet{pinned, d.openUnfinished()}
+	d.flowsOf = d.old
 	return d.load(object, atLeast(pinned.sizes(), d.cfg.Sizes), pinned)
 }
 
@@ -195,7 +197,7 @@ func (d *Datapath) Attach() error {
 	d.programs.Close()
 	d.programs = nil
 	d.forgetOld()
-	d.maps.about.at(0).Settled = 1
+	d.maps.about.at(0).Settled = 1 // from now on an unknown connection is lost
 	return d.tidy()
 }
 
@@ -210,13 +212,19 @@ func (d *Datapath) attachPrograms() error {
 	if err := d.takeAllPromises(); err != nil {
 		return err
 	}
+	if err := d.takeFlows(ebpf.UpdateAny); err != nil {
+		return err
+	}
 	if err := d.programs.attachOthers(d.path("links"), d.cfg.Cgroup); err != nil {
 		return err
 	}
 	if err := d.programs.pinForDevices(d.path("next"), d.path("links")); err != nil {
 		return err
 	}
-	if err := waitGrace(); err != nil { // until no old program makes promises
+	if err := waitGrace(); err != nil { // until no old program makes promises or flows
+		return err
+	}
+	if err := d.takeFlows(ebpf.UpdateNoExist); err != nil {
 		return err
 	}
 	return d.takeAllPromises()
@@ -248,6 +256,12 @@ func (d *Datapath) replace(sizes plan.Sizes, from *mapSet) error {
 	}
 	inForce, old := d.programs == nil, d.old
 	d.old = append(d.old, d.maps)
+	switch {
+	case from == nil:
+		d.flowsOf = nil // they speak of frontends that have no sense either
+	case inForce:
+		d.flowsOf = []*mapSet{from}
+	}
 	if err := d.load(object, sizes, from); err != nil {
 		d.old = old
 		return fmt.Errorf("replace the maps by others of %+v: %w", sizes, err)
@@ -263,7 +277,7 @@ func (d *Datapath) forgetOld() {
 	for _, m := range d.old {
 		m.Close()
 	}
-	d.old = nil
+	d.old, d.flowsOf = nil, nil
 }
 
 // Content returns what the maps hold.

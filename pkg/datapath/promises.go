@@ -1,7 +1,6 @@
 package datapath
 
 import (
-	"path/filepath"
 	"sync/atomic"
 	"unsafe"
 
@@ -74,17 +73,6 @@ func takePromise(slots *mapping[headgatePromiseSlot], p headgatePromiseSlot) boo
 
 func dropPromise(slots *mapping[headgatePromiseSlot], owner uint64) {
 	atomic.CompareAndSwapUint64(&slots.at(uint32(owner)&(slots.len-1)).Owner, owner, 0)
-}
-
-// openUnfinished opens the promises of a replacement that did not come to its
-// end: its process died, but some of its programs may be in force and have
-// made promises to sockets. It returns nil if there are none.
-func (d *Datapath) openUnfinished() *mapSet {
-	m, err := ebpf.LoadPinnedMap(filepath.Join(d.path("next"), "promises"), nil)
-	if err != nil {
-		return nil
-	}
-	return &mapSet{byName: map[string]*ebpf.Map{"promises": m}}
 }
 
 // sameMap says whether two file descriptors are of one map.

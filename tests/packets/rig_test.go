@@ -47,6 +47,7 @@ const (
 // rig is the datapath in the kernel, with what it was told.
 type rig struct {
 	root     string
+	cfg      datapath.Config
 	dp       *datapath.Datapath
 	planner  *plan.Planner
 	told     plan.Model
@@ -63,8 +64,8 @@ func newRig(tb testing.TB) *rig {
 		root: testenv.BPFRoot(tb), planner: plan.New(plan.Sizes{}),
 		devices: map[string]plan.Device{}, programs: map[hook]*ebpf.Program{}, tables: map[string]*ebpf.Map{},
 	}
-	cfg := datapath.Config{Root: r.root, Cgroup: testenv.Cgroup(tb), Node: "node", Version: "test", Sizes: datapath.DefaultSizes, Promises: 64, Flows: 1 << 15}
-	dp, err := datapath.Open(cfg)
+	r.cfg = datapath.Config{Root: r.root, Cgroup: testenv.Cgroup(tb), Node: "node", Version: "test", Sizes: datapath.DefaultSizes, Promises: 64, Flows: 1 << 15}
+	dp, err := datapath.Open(r.cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -74,6 +75,15 @@ func newRig(tb testing.TB) *rig {
 		tb.Fatal(err)
 	}
 	r.addDevices(tb)
+	r.open(tb)
+	r.counted = r.counters(tb)
+	return r
+}
+
+// open opens the programs and tables that are pinned now.
+func (r *rig) open(tb testing.TB) {
+	tb.Helper()
+	var err error
 	for _, h := range []hook{in, out, podIn, podOut} {
 		if r.programs[h], err = ebpf.LoadPinnedProgram(filepath.Join(r.root, "maps", string(h)), nil); err != nil {
 			tb.Fatal(err)
@@ -85,10 +95,9 @@ func newRig(tb testing.TB) *rig {
 		if r.tables[name], err = ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", name), nil); err != nil {
 			tb.Fatal(err)
 		}
-		tb.Cleanup(func() { r.tables[name].Close() })
+		table := r.tables[name]
+		tb.Cleanup(func() { table.Close() })
 	}
-	r.counted = r.counters(tb)
-	return r
 }
 
 // narrow leaves only so many ports, a power of two, for flows to other nodes.
@@ -220,7 +229,7 @@ func (r *rig) forget(tb testing.TB) {
 func (r *rig) age(tb testing.TB, seconds uint64) {
 	tb.Helper()
 	m := r.tables["conntrack"]
-	at := fieldOffset(tb, m, "last_seen_ns")
+	at := fieldOffset(tb, m, "flow", "last_seen_ns")
 	var keys, values [][]byte
 	var key, value []byte
 	for entries := m.Iterate(); entries.Next(&key, &value); {
@@ -245,8 +254,20 @@ func (r *rig) flows(tb testing.TB) (n int) {
 	return n
 }
 
+// settle says whether all flows of former maps have come along.
+func (r *rig) settle(tb testing.TB, yes bool) {
+	tb.Helper()
+	m, err := ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", "about"), nil)
+	must(tb, err)
+	defer m.Close()
+	value, err := m.LookupBytes(uint32(0))
+	must(tb, err)
+	value[fieldOffset(tb, m, "about", "settled")] = map[bool]byte{true: 1}[yes]
+	must(tb, m.Put(uint32(0), value))
+}
+
 // fieldOffset is where the values of a map have a field.
-func fieldOffset(tb testing.TB, m *ebpf.Map, name string) uint32 {
+func fieldOffset(tb testing.TB, m *ebpf.Map, of, name string) uint32 {
 	tb.Helper()
 	h, err := m.Handle()
 	if err != nil {
@@ -258,7 +279,7 @@ func fieldOffset(tb testing.TB, m *ebpf.Map, name string) uint32 {
 		tb.Fatal(err)
 	}
 	var value *btf.Struct
-	if err := types.TypeByName("flow", &value); err != nil {
+	if err := types.TypeByName(of, &value); err != nil {
 		tb.Fatal(err)
 	}
 	for _, member := range value.Members {
@@ -266,6 +287,6 @@ func fieldOffset(tb testing.TB, m *ebpf.Map, name string) uint32 {
 			return member.Offset.Bytes()
 		}
 	}
-	tb.Fatalf("struct flow has no %s", name)
+	tb.Fatalf("struct %s has no %s", of, name)
 	return 0
 }

@@ -63,8 +63,9 @@ type limit struct{ tests, reason string }
 var limits = []limit{
 	{`\[Disruptive\]`, "restarts parts of nodes by SSH"},
 	{`\[Feature:NetworkPolicy\]`, "needs a pod network with policies"},
-	{`\[Feature:Networking(IPv4|IPv6|DNS)\]`, "needs the Internet"},
+	{`\[Feature:Networking-(IPv4|IPv6|DNS)\]`, "needs the Internet"},
 	{`\[Feature:Networking-Performance\]`, "measures the pod network"},
+	{`\[Feature:PerformanceDNS\]`, "measures the DNS server with 10,000 Services"},
 	{`\[Feature:KubeProxyNFAcct\]`, "asks kube-proxy for its own iptables rules"},
 }
 

@@ -16,8 +16,8 @@ var (
 )
 
 const (
-	registry = "registry.k8s.io/"
-	testing  = registry + "e2e-test-images/"
+	registry   = "registry.k8s.io/"
+	testImages = registry + "e2e-test-images/"
 )
 
 // tagged is a name with each of some tags.
@@ -68,7 +68,7 @@ func (l *lab) pauseImage() (*image, error) {
 // agnhostImage has what the Dockerfile of agnhost installs, of Debian and not
 // of Alpine.
 func (l *lab) agnhostImage() (*image, error) {
-	i := newImage(map[string]any{"Entrypoint": []string{"/agnhost"}, "Cmd": []string{"pause"}}, tagged(testing+"agnhost", agnhostTags)...)
+	i := newImage(map[string]any{"Entrypoint": []string{"/agnhost"}, "Cmd": []string{"pause"}}, tagged(testImages+"agnhost", agnhostTags)...)
 	if err := l.withTools(i); err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (l *lab) agnhostImage() (*image, error) {
 // dnsImage stands for the image that is there for glibc's resolver, which is
 // Debian's.
 func (l *lab) dnsImage() (*image, error) {
-	i := newImage(map[string]any{"Cmd": []string{"sh"}}, testing+"glibc-dns-testing:2.0.0")
+	i := newImage(map[string]any{"Cmd": []string{"sh"}}, testImages+"glibc-dns-testing:2.0.0")
 	return i, l.withTools(i)
 }
 
@@ -103,7 +103,7 @@ func (l *lab) withTools(i *image) error {
 }
 
 func (l *lab) busyboxImage() (*image, error) {
-	i := newImage(map[string]any{"Cmd": []string{"sh"}}, tagged(testing+"busybox", busyboxTags)...)
+	i := newImage(map[string]any{"Cmd": []string{"sh"}}, tagged(testImages+"busybox", busyboxTags)...)
 	return i, i.busybox()
 }
 
@@ -114,7 +114,7 @@ func (l *lab) corednsImage() (*image, error) {
 
 // resetImage has the server that provokes packets in an invalid state.
 func (l *lab) resetImage() (*image, error) {
-	i := newImage(map[string]any{"Entrypoint": []string{"/regression-issue-74839"}}, testing+"regression-issue-74839:1.4")
+	i := newImage(map[string]any{"Entrypoint": []string{"/regression-issue-74839"}}, testImages+"regression-issue-74839:1.4")
 	return i, i.file("/regression-issue-74839", l.bin("regression-issue-74839"))
 }
 

@@ -175,10 +175,12 @@ func readJUnit(path string) ([]result, error) {
 	var report struct {
 		Suites []struct {
 			Cases []struct {
-				Name                    string  `xml:"name,attr"`
-				Status                  string  `xml:"status,attr"`
-				Time                    float64 `xml:"time,attr"`
-				Failure, Error, Skipped why
+				Name    string  `xml:"name,attr"`
+				Status  string  `xml:"status,attr"`
+				Time    float64 `xml:"time,attr"`
+				Failure why     `xml:"failure"`
+				Error   why     `xml:"error"`
+				Skipped why     `xml:"skipped"`
 			} `xml:"testcase"`
 		} `xml:"testsuite"`
 	}

@@ -45,12 +45,19 @@ func setUpNode(addrs []netip.Addr) error {
 	if err := setUpSysctls(); err != nil {
 		return err
 	}
+	if err := setUpForwarding(); err != nil {
+		return err
+	}
+	return setUpDevice("lo", addrs)
+}
+
+func setUpForwarding() error {
 	for _, path := range []string{"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"} {
 		if err := writeSysctl(path, "1"); err != nil {
 			return err
 		}
 	}
-	return setUpDevice("lo", addrs)
+	return nil
 }
 
 // plug makes the veth pair between the node, whose thread calls, and the pod,

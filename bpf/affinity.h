@@ -61,7 +61,7 @@ static __always_inline enum verdict select_from(const struct frontend *f,
 	struct affinity_key key = { .service = f->service };
 
 	if (f->affinity_timeout_s) {
-		key.client = client->addr;
+		key.client = *client->addr;
 		if (recall_backend(f, &key, table_of(v), c)) {
 			count(affinity);
 			return VERDICT_CONTINUE;

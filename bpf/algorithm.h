@@ -10,9 +10,9 @@
 
 /* Who wants a backend. */
 struct client {
-	struct ip_addr addr;
-	struct ip_addr dst; /* that it asked for */
-	__u64 port;	    /* or the cookie of its socket */
+	const struct ip_addr *addr;
+	const struct ip_addr *dst; /* that it asked for */
+	__u64 port;		   /* or the cookie of its socket */
 };
 
 /* Reads a view in one load. */
@@ -56,60 +56,62 @@ static __always_inline __u64 hash_addr(const struct ip_addr *a)
 	return sip_end(&s, sizeof(*a));
 }
 
-static __always_inline __u64 hash_flow(const struct request *r)
+static __always_inline __u64 hash_flow(const struct ip_addr *client, __u64 port)
 {
 	struct siphash s = sip_begin();
 
-	sip_addr(&s, &r->client);
-	sip_word(&s, r->port);
-	return sip_end(&s, sizeof(r->client) + sizeof(r->port));
+	sip_addr(&s, client);
+	sip_word(&s, port);
+	return sip_end(&s, sizeof(*client) + sizeof(port));
 }
 
-/* An index into the table of a request, below its size, which is not 0. */
-STEP int choose_index(const struct request *r)
+/*
+ * An index into a table of which offset and size are given, below the size. The
+ * algorithm may be weighted. It must take any pointer.
+ */
+STEP int choose_index(const struct ip_addr *client, const struct ip_addr *dst,
+		      __u64 port, __u64 table, enum algorithm algorithm)
 {
-	if (!r || !r->table.size)
+	struct request r = {
+		.table = { .offset = table, .size = table >> 32 },
+		.algorithm = algorithm & ~ALGORITHM_WEIGHTED,
+		.weighted = algorithm & ALGORITHM_WEIGHTED,
+	};
+
+	if (!client || !dst || !r.table.size)
 		return 0;
-	switch (r->algorithm) {
+	switch (r.algorithm) {
 	case ALGORITHM_RR:
 	case ALGORITHM_WRR:
-		return next_index(&r->table);
+		return next_index(&r.table);
 	case ALGORITHM_MAGLEV:
 	case ALGORITHM_STABLE:
-		return hashed_index(hash_flow(r), r->table.size);
+		return hashed_index(hash_flow(client, port), r.table.size);
 	case ALGORITHM_SH:
-		return hashed_index(hash_addr(&r->client), r->table.size);
+		return hashed_index(hash_addr(client), r.table.size);
 	case ALGORITHM_DH:
-		return hashed_index(hash_addr(&r->dst), r->table.size);
+		return hashed_index(hash_addr(dst), r.table.size);
 	case ALGORITHM_LC:
 	case ALGORITHM_WLC:
 	case ALGORITHM_SED:
 	case ALGORITHM_NQ:
-		return least_index(r);
+		return least_index(&r);
 	case ALGORITHM_P2C:
 	case ALGORITHM_LATENCY:
-		return better_of_two(r);
+		return better_of_two(&r);
 	default:
-		return random_index(r->table.size);
+		return random_index(r.table.size);
 	}
 }
 
 /* The slot that a client gets of a view whose table is not empty. */
-static __always_inline __u32 choose_slot(struct view v,
-					 const struct client *client)
+static __always_inline __u32 choose_slot(struct view v, const struct client *c)
 {
 	__u32 algorithm = v.size >> VIEW_ALGORITHM_SHIFT;
-	struct request r;
+	__u64 table = (__u64)(v.size & VIEW_SIZE_MASK) << 32 | v.offset;
 
 	if (algorithm == ALGORITHM_RANDOM)
 		return v.offset + random_index(v.size);
-	r = (struct request){
-		.client = client->addr,
-		.dst = client->dst,
-		.port = client->port,
-		.table = table_of(v),
-		.algorithm = algorithm & ~ALGORITHM_WEIGHTED,
-		.weighted = algorithm & ALGORITHM_WEIGHTED,
-	};
-	return v.offset + choose_index(&r);
+	return v.offset +
+	       choose_index(c->addr, c->dst, c->port, table, algorithm);
 }

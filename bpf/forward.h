@@ -21,8 +21,8 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
 					       struct flow *way)
 {
 	struct client client = {
-		.addr = pkt->tuple.src,
-		.dst = pkt->tuple.dst,
+		.addr = &pkt->tuple.src,
+		.dst = &pkt->tuple.dst,
 		.port = pkt->tuple.src_port,
 	};
 	struct choice choice = {};
@@ -93,15 +93,6 @@ static __always_inline enum verdict past_services(const struct packet *pkt,
 	way->service = back->service;
 	way->flags = FLOW_DIRECT;
 	return VERDICT_BEGIN;
-}
-
-/*
- * Is the packet from or to loopback? Nobody else may speak to the services that
- * a node keeps to itself there, whatever its sysctls let in (CVE-2020-8558).
- */
-static __always_inline bool is_martian(const struct packet *pkt)
-{
-	return is_loopback(&pkt->tuple.dst) || is_loopback(&pkt->tuple.src);
 }
 
 /*

@@ -16,14 +16,11 @@
 #define LEAST_EXACT 256
 #define LEAST_SAMPLES 64
 
-/* What is to be chosen, by whom: the question to an algorithm. */
+/* What an algorithm chooses from. */
 struct request {
-	struct ip_addr client;
-	struct ip_addr dst; /* that the client asked for */
-	__u64 port; /* of the client; cookie of a socket that has none */
 	struct table table;
 	enum algorithm algorithm;
-	__u32 weighted;
+	__u32 weighted; /* weights follow the slots */
 };
 
 /* A slot among those that are compared. */

@@ -95,11 +95,12 @@ static __always_inline enum verdict
 socket_backend(struct bpf_sock_addr *ctx, const struct addr_port *to,
 	       const struct frontend *frontend, struct offer *offer)
 {
-	struct client client = { .dst = to->addr };
+	struct ip_addr addr;
+	struct client client = { &addr, &to->addr };
 
 	offer->frontend = to;
 	offer->netns = bpf_get_netns_cookie(ctx);
-	client.addr = local_client(offer->netns, is_ip4(&to->addr));
+	addr = local_client(offer->netns, is_ip4(&to->addr));
 	client.port = bpf_get_socket_cookie(ctx);
 	return select_internal(frontend, &client, &offer->choice);
 }

@@ -30,8 +30,7 @@ func (s *Service) equal(o *Service) bool {
 		slices.Equal(s.ExternalIPs, o.ExternalIPs) &&
 		slices.Equal(s.LoadBalancerIPs, o.LoadBalancerIPs) &&
 		slices.Equal(s.SourceRanges, o.SourceRanges) &&
-		slices.Equal(s.Ports, o.Ports) &&
-		s.Balancing.equal(o.Balancing)
+		slices.Equal(s.Ports, o.Ports)
 }
 
 // equal says whether two slices are the same in every field but
@@ -39,7 +38,6 @@ func (s *Service) equal(o *Service) bool {
 func (s *Slice) equal(o *Slice) bool {
 	return s.SliceName == o.SliceName &&
 		s.Service == o.Service &&
-		s.KeepWeights == o.KeepWeights &&
 		slices.Equal(s.Ports, o.Ports) &&
 		slices.EqualFunc(s.Endpoints, o.Endpoints, Endpoint.equal)
 }
@@ -51,8 +49,6 @@ func (e Endpoint) equal(o Endpoint) bool {
 		e.Serving == o.Serving &&
 		e.Terminating == o.Terminating &&
 		e.Node == o.Node &&
-		e.Weight == o.Weight &&
-		e.Drained == o.Drained &&
 		slices.Equal(e.ZoneHints, o.ZoneHints) &&
 		slices.Equal(e.NodeHints, o.NodeHints)
 }

@@ -29,8 +29,7 @@ func Frontends(svc *Service, from []*Slice, node Node) []Frontend {
 	for _, port := range svc.Ports {
 		for _, ip := range svc.ClusterIPs {
 			candidates := merge(from, port, ip)
-			weigh(candidates, svc.Balancing.Weights)
-			s := selectEndpoints(takesConnections(candidates), svc, port, node)
+			s := selectEndpoints(candidates, svc, port, node)
 			s.known = keptBackends(candidates, port.Protocol)
 			all = appendFrontends(all, svc, port, ip, s)
 		}
@@ -51,7 +50,6 @@ func appendFrontends(to []Frontend, svc *Service, port ServicePort, clusterIP ne
 		to = append(to, Frontend{
 			AddrPort: at, Kind: kind, Port: port.Name, Internal: internal, External: external,
 			Known: s.known, DrainTime: svc.DrainTime, AffinityTimeout: svc.AffinityTimeout,
-			Algorithm: svc.Balancing.Algorithm, TableSize: svc.Balancing.TableSize,
 		})
 		if kind == LoadBalancerIP {
 			to[len(to)-1].SourceRanges = rangesOf(svc.SourceRanges, addr)

@@ -38,7 +38,7 @@ func NewState() *State {
 // nothing. A slice that moves from one Service to another changes both. A
 // slice that names no Service belongs to none.
 //
-// Problems, Hold and Partial are for others: Apply ignores them.
+// Pods, Problems, Hold and Partial are for others: Apply ignores them.
 func (st *State) Apply(u Update) []ServiceName {
 	dirty := map[ServiceName]bool{}
 	for name, svc := range u.Services {
@@ -68,9 +68,6 @@ func (st *State) setNode(n Node) bool {
 // changed anything.
 func (st *State) putService(name ServiceName, svc *Service) bool {
 	old, known := st.services[name]
-	if svc != nil {
-		svc = svc.withBalancing(old)
-	}
 	switch {
 	case svc == nil:
 		delete(st.services, name)
@@ -93,9 +90,6 @@ func (st *State) putService(name ServiceName, svc *Service) bool {
 // Services that it leaves, joins or changes.
 func (st *State) putSlice(name SliceName, slice *Slice, dirty map[ServiceName]bool) {
 	old, known := st.slices[name]
-	if slice != nil {
-		slice = slice.withWeights(old)
-	}
 	if known && slice != nil && old.equal(slice) {
 		return
 	}

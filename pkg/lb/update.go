@@ -9,6 +9,10 @@ type Update struct {
 	Slices   map[SliceName]*Slice     // nil value: the slice is gone
 	Node     *Node                    // nil: as before
 
+	// Pods are those on this node, of which nobody is told unless some are to
+	// be balanced by their packets; nil value: the Pod is gone.
+	Pods map[PodName]*Pod
+
 	// ServiceCIDRs is all prefixes that ClusterIPs are taken from, sorted (KEP-1880).
 	// nil: as before, which at first is unknown.
 	ServiceCIDRs []netip.Prefix

@@ -13,6 +13,8 @@ import (
 // takes everything that kube-proxy takes.
 type Options struct {
 	ExternalIPs ExternalIPs
+	// RuntimeClasses are those of Pods whose sockets are not the node's.
+	RuntimeClasses []string
 }
 
 // ExternalIPs says which spec.externalIPs of Services are honoured. Whoever may
@@ -30,7 +32,7 @@ func (o Options) Service(svc *corev1.Service) (*lb.Service, error) {
 	if out == nil {
 		return out, err
 	}
-	f := &findings{object: "Service " + out.String(), errs: []error{err}}
+	f := &findings{object: "Service " + out.String()}
 	out.DrainTime = f.drainTime(svc.Annotations)
 	out.ExternalIPs = slices.DeleteFunc(out.ExternalIPs, func(addr netip.Addr) bool {
 		return !f.honoured(o.ExternalIPs, addr)

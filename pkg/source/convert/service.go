@@ -15,8 +15,7 @@ const LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
 // Service returns what matters of a Service, or nil and no error where no
 // proxy implements it: headless, ExternalName, or another proxy's. Problems
-// reads the error. Where both results are not nil, the Service is to be used
-// without what the error speaks of.
+// reads the error.
 func Service(svc *corev1.Service) (*lb.Service, error) {
 	if !implemented(svc) {
 		return nil, nil
@@ -37,9 +36,7 @@ func Service(svc *corev1.Service) (*lb.Service, error) {
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	b, problems := balancing(svc)
-	out.Balancing = b
-	return out, problems.err()
+	return out, nil
 }
 
 // implemented says whether a proxy implements the Service at all.

@@ -14,9 +14,7 @@ import (
 
 // Slice returns what matters of an EndpointSlice, or nil and no error where no
 // proxy uses it: without the label that names its Service, of a headless
-// Service, or with host names for addresses. Problems reads the error. Where
-// both results are not nil, the slice is to be used without what the error
-// speaks of.
+// Service, or with host names for addresses. Problems reads the error.
 func Slice(es *discoveryv1.EndpointSlice) (*lb.Slice, error) {
 	service, headless := es.Labels[discoveryv1.LabelServiceName], false
 	if _, ok := es.Labels[corev1.IsHeadlessService]; ok {
@@ -35,8 +33,7 @@ func Slice(es *discoveryv1.EndpointSlice) (*lb.Slice, error) {
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	f.setWeights(es, out)
-	return out, f.err()
+	return out, nil
 }
 
 // lastChangeTrigger returns when that happened which the slice was last changed

@@ -18,6 +18,7 @@ const (
 	sliceKind   = "EndpointSlice"
 	nodeKind    = "Node"
 	cidrKind    = "ServiceCIDR"
+	podKind     = "Pod"
 	eventKind   = "Event" // is written only
 )
 
@@ -56,6 +57,22 @@ func nodes(nodeName string) kind[lb.Node] {
 				v = &lb.Node{Name: nodeName}
 			}
 			u.Node = v
+		},
+	}
+}
+
+// pods are those on this node: the selector of their watch leaves no other.
+func pods(opts convert.Options) kind[lb.Pod] {
+	return kind[lb.Pod]{
+		name:  podKind,
+		read:  func(obj any) (*lb.Pod, error) { return opts.Pod(obj.(*corev1.Pod)) },
+		same:  lb.EqualPods,
+		owner: func(any) lb.ServiceName { return lb.ServiceName{} },
+		put: func(u *lb.Update, n name, v *lb.Pod) {
+			if u.Pods == nil {
+				u.Pods = map[lb.PodName]*lb.Pod{}
+			}
+			u.Pods[lb.PodName(n)] = v
 		},
 	}
 }

@@ -41,6 +41,7 @@ type Config struct {
 	Burst         int     // requests at once, 0 means 10
 	Version       string  // of the program, for the server's logs
 	Convert       convert.Options
+	Pods          bool // tell of the Pods on this node
 }
 
 // Source is the Services of a cluster as one node needs them. Run may be called
@@ -71,7 +72,12 @@ func New(cfg Config) (*Source, error) {
 		newStore(nodes(cfg.Node), s.out),
 		newStore(serviceCIDRs(), s.out),
 	}
-	for _, r := range resources(cfg.Node) {
+	watched := resources(cfg.Node)
+	if cfg.Pods {
+		watched = append(watched, podsOf(cfg.Node))
+		s.stores = append(s.stores, newStore(pods(cfg.Convert), s.out))
+	}
+	for _, r := range watched {
 		w := &watcher{resource: r, codec: runtime.NewParameterCodec(s.conn.scheme), contact: &contact{},
 			refused: s.refused, pauses: pauses, pause: 5 * time.Minute}
 		if w.client, err = s.conn.client(r.gv); err != nil {
@@ -158,7 +164,7 @@ func (s *Source) unreachable(err error) {
 
 // refused goes on without a kind of objects that can be done without.
 func (s *Source) refused(kind string, err error) {
-	if kind != nodeKind && kind != cidrKind {
+	if kind != nodeKind && kind != cidrKind && kind != podKind {
 		return
 	}
 	var problems []lb.Problem

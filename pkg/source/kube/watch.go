@@ -52,6 +52,13 @@ func resources(node string) []resource {
 	}
 }
 
+// podsOf is the Pods of a node.
+func podsOf(node string) resource {
+	return resource{kind: podKind, gv: corev1.SchemeGroupVersion, path: "pods",
+		object: &corev1.Pod{}, list: func() runtime.Object { return &corev1.PodList{} },
+		fields: fields.OneTermEqualSelector("spec.nodeName", node)}
+}
+
 // watcher lists and watches one resource.
 type watcher struct {
 	resource

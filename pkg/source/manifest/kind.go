@@ -10,12 +10,13 @@ const (
 	serviceKind = "Service"
 	sliceKind   = "EndpointSlice"
 	nodeKind    = "Node"
+	podKind     = "Pod"
 )
 
 // versionOf returns the one version of a kind that is read, "" for others.
 func versionOf(kind string) string {
 	switch kind {
-	case serviceKind, nodeKind:
+	case serviceKind, nodeKind, podKind:
 		return "v1"
 	case sliceKind:
 		return "discovery.k8s.io/v1"
@@ -42,7 +43,7 @@ type mistake struct{ field, value, reason, remedy string }
 // foreign: what it was before the slip stays in force. kind is "" for objects
 // that have nothing to do with load balancing, as far as one can tell.
 func meant(apiVersion, kind string) (string, *mistake) {
-	for _, k := range []string{serviceKind, sliceKind, nodeKind} {
+	for _, k := range []string{serviceKind, sliceKind, nodeKind, podKind} {
 		if !sameGroup(apiVersion, k) {
 			continue
 		}
@@ -58,7 +59,7 @@ func meant(apiVersion, kind string) (string, *mistake) {
 		return k, nil
 	}
 	return "", &mistake{"kind", kind, fmt.Sprintf("is not a known kind of apiVersion %q", apiVersion),
-		"keep only Service and Node (v1) and EndpointSlice (discovery.k8s.io/v1) here"}
+		"keep only Service, Node and Pod (v1) and EndpointSlice (discovery.k8s.io/v1) here"}
 }
 
 // sameGroup says whether an object of that version can be meant as that kind:

@@ -36,6 +36,7 @@ type value struct {
 	service *lb.Service
 	slice   *lb.Slice
 	node    *lb.Node
+	pod     *lb.Pod
 }
 
 // from returns the value with the file that it is from. Equal documents share

@@ -39,6 +39,11 @@ func (s *state) put(k key, v value, u *lb.Update) {
 		u.Services[lb.ServiceName{Namespace: k.namespace, Name: k.name}] = v.service
 	case sliceKind:
 		u.Slices[lb.SliceName{Namespace: k.namespace, Name: k.name}] = v.slice
+	case podKind:
+		if u.Pods == nil {
+			u.Pods = map[lb.PodName]*lb.Pod{}
+		}
+		u.Pods[lb.PodName{Namespace: k.namespace, Name: k.name}] = v.pod
 	case nodeKind:
 		u.Node = v.node
 		if v.node == nil {

@@ -108,7 +108,7 @@ func (s *state) next() (u lb.Update, ok bool) {
 	}
 	s.account(&u)
 	// The first update always has the Node, and so is never left out.
-	ok = len(u.Services) > 0 || len(u.Slices) > 0 || u.Node != nil ||
+	ok = len(u.Services) > 0 || len(u.Slices) > 0 || len(u.Pods) > 0 || u.Node != nil ||
 		!slices.Equal(u.Problems, s.problems) || !maps.Equal(u.Hold, s.hold) || u.Partial != s.partial
 	s.started, s.problems, s.hold, s.partial = true, u.Problems, u.Hold, u.Partial
 	u.Problems, u.Hold = slices.Clone(u.Problems), maps.Clone(u.Hold)

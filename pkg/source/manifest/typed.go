@@ -38,6 +38,15 @@ func (dec decoder) convert(d *document, raw []byte, o *object) {
 			return
 		}
 		o.value.node, err = convert.Node(node)
+	case podKind:
+		pod := &corev1.Pod{}
+		if !d.fill(raw, o, pod) {
+			return
+		}
+		pod.Namespace = o.key.namespace
+		if pod.Spec.NodeName == dec.node {
+			o.value.pod, err = dec.opts.Pod(pod)
+		}
 	}
 	for _, p := range convert.Problems(err) {
 		d.findings = append(d.findings, finding{Problem: p})

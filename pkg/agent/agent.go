@@ -14,7 +14,6 @@ import (
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/netdev"
-	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/reconciler"
 	"github.com/headgate/headgate/pkg/source/kube"
 	"github.com/headgate/headgate/pkg/source/manifest"
@@ -30,13 +29,10 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 		}
 		cfg.Cgroup = root
 	}
-	key, err := cfg.hashKey()
-	if err != nil {
-		return err
-	}
 	dp, err := datapath.Open(datapath.Config{
 		Root: cfg.BPFRoot, Cgroup: cfg.Cgroup, Node: cfg.NodeName, Version: cfg.Version,
-		Sizes: datapath.DefaultSizes, Promises: cfg.Promises, Affinities: cfg.Affinities, Flows: cfg.Flows, HashKey: key,
+		Sizes: datapath.DefaultSizes, Promises: cfg.Promises, Affinities: cfg.Affinities, Flows: cfg.Flows,
+		Pods: cfg.PodDevices.watched(), Redirect: cfg.Redirect, Filters: cfg.Filters,
 	})
 	if err != nil {
 		return err
@@ -50,7 +46,6 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	r.Balance(cfg.algorithm(), key)
 	source, tell, err := newSource(cfg)
 	if err != nil {
 		return err
@@ -58,6 +53,8 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	answers := newAnswers(cfg, log, tell)
 	r.Observe(answers)
 	addresses := newNodeAddresses(cfg.NodePorts, cfg.NodePortLoopback, r.SetNodeAddresses)
+
+	devices := newDeviceList(cfg.PodDevices, log, r.SetDevices)
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { r.Run(ctx); return nil })
@@ -67,12 +64,13 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 				answers.setNode(*u.Node)
 				addresses.setNode(*u.Node)
 			}
+			devices.setPods(u.Pods)
 			r.Update(u)
 		})
 	})
 	group.Go(func() error { return netdev.WatchAddresses(ctx, addresses.setLocal) })
 	group.Go(func() error {
-		return netdev.WatchDevices(ctx, cfg.Devices, func(list []netdev.Device) { r.SetDevices(devices(list)) })
+		return netdev.WatchDevices(ctx, cfg.Devices, devices.pods, devices.setDevices, devices.missed)
 	})
 	answers.serve(ctx, group)
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
@@ -95,6 +93,7 @@ func newSource(cfg Config) (source, reporter, error) {
 		return &withServiceCIDRs{source: manifest.New(cfg.Manifests, cfg.NodeName).Convert(cfg.Convert), prefixes: cfg.ServiceCIDRs}, nil, nil
 	}
 	cfg.Kube.Node, cfg.Kube.Version, cfg.Kube.Convert = cfg.NodeName, cfg.Version, cfg.Convert
+	cfg.Kube.Pods = cfg.PodDevices.watched()
 	k, err := kube.New(cfg.Kube)
 	if err != nil {
 		return nil, nil, err
@@ -117,13 +116,4 @@ func (w *withServiceCIDRs) Run(ctx context.Context, update func(lb.Update)) erro
 		}
 		update(u)
 	})
-}
-
-// devices are devices as the datapath takes them.
-func devices(list []netdev.Device) []plan.Device {
-	out := []plan.Device{}
-	for _, d := range list {
-		out = append(out, plan.Device{Index: uint32(d.Index), Name: d.Name, IP4: d.IP4, IP6: d.IP6})
-	}
-	return out
 }

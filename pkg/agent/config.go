@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
+	"slices"
 
-	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/source/convert"
 	"github.com/headgate/headgate/pkg/source/kube"
@@ -32,7 +31,14 @@ type Config struct {
 	ServiceCIDRs []netip.Prefix
 	// Devices are patterns of names of the devices on which others reach the
 	// node; none chooses those with a default route, and tunnels.
-	Devices        []string
+	Devices []string
+	// PodDevices says which pods have their packets balanced at their own
+	// devices; none of them by default.
+	PodDevices PodDevices
+	// Redirect lets packets to backends on other nodes leave past the stack.
+	Redirect bool
+	// Filters attaches to devices as on kernels without tcx.
+	Filters        bool
 	HealthzAddress string // host:port of /healthz and /livez, "" for none
 	MetricsAddress string // host:port of /metrics and others, "" for none
 	BindHardFail   bool   // an address that cannot be had ends the agent
@@ -43,8 +49,6 @@ type Config struct {
 	Promises        uint32     // sockets in the promises map, a power of two
 	Affinities      uint32     // clients in the affinities map
 	Flows           uint32     // entries of the conntrack map
-	Algorithm       string     // of Services that name none, as lb.Algorithms has them; "" is random
-	HashKeyFile     string     // whose content keys the hashes of flows; "" takes the cluster's certificate authority
 	Limits          plan.Sizes // entries that maps grow to at most, 0 is no limit
 }
 
@@ -53,12 +57,12 @@ func (c Config) Validate() error {
 	switch {
 	case c.NodeName == "":
 		return errors.New("no node name: say which Node this is with --node-name")
+	case !slices.Contains([]PodDevices{"", PodDevicesNone, PodDevicesMarked, PodDevicesAll}, c.PodDevices):
+		return fmt.Errorf("--pod-devices %q: write none, marked or all", c.PodDevices)
 	case c.Promises == 0 || c.Promises&(c.Promises-1) != 0:
 		return fmt.Errorf("--promises %d: not a power of two", c.Promises)
 	case c.Affinities == 0:
 		return errors.New("--affinities 0: must be positive")
-	case !isAlgorithm(c.Algorithm):
-		return fmt.Errorf("--algorithm %q: not an algorithm; write one of %s", c.Algorithm, strings.Join(lb.Algorithms(), ", "))
 	}
 	return nil
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/datapath"
-	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/source/proxyconfig"
 )
@@ -72,6 +71,10 @@ func (o *agentOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.hostname, "hostname-override", "", "the same, as kube-proxy calls it")
 	f.StringVar(&o.Cgroup, "cgroup", "", "cgroup2 directory whose processes are balanced (default: the root, wherever it is mounted)")
 	f.StringSliceVar(&o.Devices, "devices", nil, "names or patterns of the devices on which others reach the node (default: those with a default route, and tunnels)")
+	f.StringVar((*string)(&o.PodDevices), "pod-devices", string(agent.PodDevicesNone), "pods whose packets are balanced at their own devices: none, marked (those with the annotation headgate.dev/socket-balancing: off, or a runtime class named by --pod-runtime-classes), all")
+	f.StringSliceVar(&o.Convert.RuntimeClasses, "pod-runtime-classes", nil, "runtime classes of pods whose sockets are not the node's, such as kata")
+	f.BoolVar(&o.Redirect, "redirect", false, "send packets to backends on other nodes at once, past the stack: past its filters, too")
+	f.BoolVar(&o.Filters, "filters", false, "attach to devices by filters (clsact), as on kernels without tcx")
 	f.StringSliceVar(&o.nodePorts, "nodeport-addresses", nil, "prefixes of the addresses that NodePorts answer on, or primary (default: every address of the node)")
 	f.BoolVar(&o.NodePortLoopback, "nodeport-loopback", true, "let NodePorts answer on 127.0.0.1 and ::1 to processes in the node's network namespace")
 	f.StringSliceVar(&o.serviceCIDRs, "service-cidrs", nil, "prefixes that belong to Services: addresses that none has are refused (default: what the API server says)")
@@ -87,8 +90,6 @@ func (o *agentOptions) addFlags(f *pflag.FlagSet) {
 	f.Uint32Var(&o.Promises, "promises", datapath.DefaultPromises, "sockets whose promise is kept in the fast map, 64 bytes each; a power of two")
 	f.Uint32Var(&o.Affinities, "affinities", datapath.DefaultAffinities, "clients of Services with session affinity that are remembered")
 	f.Uint32Var(&o.Flows, "flows", 0, "entries for flows of packets, two to four for each flow (default: one for each 64 KiB of memory)")
-	f.StringVar(&o.Algorithm, "algorithm", "random", "how Services are balanced that have no annotation headgate.dev/algorithm: "+strings.Join(lb.Algorithms(), ", "))
-	f.StringVar(&o.HashKeyFile, "hash-key-file", "", "file with a secret that keys the hashes of flows, the same on all nodes (default: what follows from the certificate authority of the cluster)")
 	f.Uint32Var(&o.Limits.Frontends, "max-frontends", o.Limits.Frontends, "entries that the frontends map grows to at most (0: no limit)")
 	f.Uint32Var(&o.Limits.Slots, "max-slots", o.Limits.Slots, "slots that the slots map grows to at most (0: no limit)")
 	f.Uint32Var(&o.Limits.Backends, "max-backends", o.Limits.Backends, "entries that the backends map grows to at most (0: no limit)")

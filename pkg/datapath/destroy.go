@@ -39,7 +39,7 @@ func (d *Datapath) DestroySockets(losses []plan.Loss) error {
 			it.Close()
 		}
 	}()
-	return inNamespaces(func(cookie uint64) error {
+	return EachNamespace(func(cookie uint64) error {
 		if !all && !namespaces[cookie] {
 			return nil
 		}
@@ -135,9 +135,9 @@ func runIterators(iterators []*link.Iter) error {
 	return nil
 }
 
-// inNamespaces calls do in every network namespace that a process or a mount
-// keeps, with its cookie.
-func inNamespaces(do func(cookie uint64) error) error {
+// EachNamespace calls do in every network namespace that a process or a mount
+// keeps, with its cookie, on a thread that is in it.
+func EachNamespace(do func(cookie uint64) error) error {
 	files, err := namespaceFiles()
 	errs := []error{err}
 	onLostThread(func() {

@@ -69,15 +69,18 @@ func (d *Datapath) SetDevices(devices []plan.Device) error {
 		return err
 	}
 	defer programs.Close()
-	wanted := map[uint32]plan.Device{}
+	wanted, exempt := map[uint32]plan.Device{}, map[uint64]bool{}
 	var errs []error
 	for _, dev := range devices {
 		wanted[dev.Index] = dev
 		if err := d.setDevice(dev, programs); err != nil {
 			errs = append(errs, fmt.Errorf("device %s: %w", dev.Name, err))
+		} else if dev.Exempt != 0 {
+			exempt[dev.Exempt] = true
 		}
 	}
-	return errors.Join(append(errs, d.dropDevices(wanted))...)
+	// Sockets are balanced until packets are, and again before packets are not.
+	return errors.Join(append(errs, d.setExempt(exempt), d.dropDevices(wanted))...)
 }
 
 // setDevice writes the addresses of a device, then attaches to it.
@@ -130,8 +133,8 @@ func (d *Datapath) dropDevices(wanted map[uint32]plan.Device) error {
 	return entries.Err()
 }
 
-// SetExempt says in which network namespaces, by cookie, sockets are left alone.
-func (d *Datapath) SetExempt(namespaces map[uint64]bool) error {
+// setExempt says in which network namespaces, by cookie, sockets are left alone.
+func (d *Datapath) setExempt(namespaces map[uint64]bool) error {
 	m := d.maps.byName["exempt_namespaces"]
 	var key uint64
 	var value uint32

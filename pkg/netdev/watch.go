@@ -18,27 +18,55 @@ const settle = 5 * time.Millisecond
 // WatchAddresses calls tell with the addresses of the node, at once and after
 // every change, until the context ends. The map is the caller's own.
 func WatchAddresses(ctx context.Context, tell func(map[netip.Addr]bool)) error {
-	return watch(ctx, Addresses, maps.Equal[map[netip.Addr]bool, map[netip.Addr]bool], func(a map[netip.Addr]bool) { tell(maps.Clone(a)) })
+	read := func() (map[netip.Addr]bool, bool, error) { a, err := Addresses(); return a, false, err }
+	return watch(ctx, nil, read, maps.Equal[map[netip.Addr]bool, map[netip.Addr]bool], func(a map[netip.Addr]bool) { tell(maps.Clone(a)) })
 }
 
 // WatchDevices calls tell with the devices that the patterns choose, see
-// Devices, at once and after every change, until the context ends.
-func WatchDevices(ctx context.Context, patterns []string, tell func([]Device)) error {
-	read := func() ([]Device, error) { return Devices(patterns) }
-	return watch(ctx, read, slices.Equal[[]Device], func(d []Device) { tell(slices.Clone(d)) })
+// Devices, and those of the pods, which may be nil; at once and after every
+// change, until the context ends. miss hears of pods whose device was not found;
+// they are looked for again and again.
+func WatchDevices(ctx context.Context, patterns []string, pods *Pods, tell func([]Device), miss func(pod string, why error)) error {
+	if pods == nil {
+		pods = NewPods()
+	}
+	finder := &podFinder{ports: map[netip.Addr]int{}}
+	missed := map[string]bool{}
+	read := func() ([]Device, bool, error) {
+		list, err := Devices(patterns)
+		if err != nil {
+			return nil, false, err
+		}
+		ofPods, missing := finder.devices(pods.get(), list)
+		for pod, why := range missing {
+			if !missed[pod] {
+				miss(pod, why)
+			}
+		}
+		clear(missed)
+		for pod := range missing {
+			missed[pod] = true
+		}
+		return append(list, ofPods...), len(missing) > 0, nil
+	}
+	return watch(ctx, pods.changed, read, slices.Equal[[]Device], func(d []Device) { tell(slices.Clone(d)) })
 }
 
+// lookAgain is when something is read again that was not all there.
+const lookAgain = time.Second
+
 // watch calls tell with what read returns, at once and whenever that is no
-// longer equal to what was told.
-func watch[T any](ctx context.Context, read func() (T, error), equal func(a, b T) bool, tell func(T)) error {
+// longer equal to what was told. It reads after every change of the network, when
+// more says so, and after a while where read says that something is missing.
+func watch[T any](ctx context.Context, more <-chan struct{}, read func() (T, bool, error), equal func(a, b T) bool, tell func(T)) error {
 	told, last := false, *new(T)
 	for ctx.Err() == nil {
 		changes, stop, err := subscribe()
 		if err != nil {
 			return err
 		}
-		for open := true; open; open = wait(ctx, changes) {
-			now, err := read()
+		for open := true; open; {
+			now, missing, err := read()
 			if err != nil {
 				stop()
 				return err
@@ -47,6 +75,7 @@ func watch[T any](ctx context.Context, read func() (T, error), equal func(a, b T
 				told, last = true, now
 				tell(now)
 			}
+			open = wait(ctx, changes, more, missing)
 		}
 		stop()
 	}
@@ -55,7 +84,11 @@ func watch[T any](ctx context.Context, read func() (T, error), equal func(a, b T
 
 // wait returns when something has changed and nothing more does, or false if
 // there is nothing more to hear.
-func wait(ctx context.Context, changes <-chan struct{}) bool {
+func wait(ctx context.Context, changes, more <-chan struct{}, missing bool) bool {
+	var again <-chan time.Time
+	if missing {
+		again = time.After(lookAgain)
+	}
 	select {
 	case <-ctx.Done():
 		return false
@@ -63,6 +96,8 @@ func wait(ctx context.Context, changes <-chan struct{}) bool {
 		if !open {
 			return false
 		}
+	case <-more:
+	case <-again:
 	}
 	select {
 	case <-ctx.Done():

@@ -61,24 +61,22 @@ func (c *change) want(f lb.Frontend) {
 // newEntry takes from the pool what a frontend uses, and returns it.
 func (p *Planner) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, puts *[]Op) *entry {
 	e := &entry{owner: owner, service: Service{owner, f.Port, f.Protocol}}
-	internal := p.specOf(f.Internal, f)
-	e.internal = p.pool.useTable(internal, puts)
+	e.internal = p.pool.useTable(f.Internal.Backends, puts)
 	// Mostly all three are equal: no need to look again.
-	again := func(spec tableSpec) *tableRef {
-		if spec.equal(internal) {
+	again := func(backends []lb.AddrPort) *tableRef {
+		if slices.Equal(backends, f.Internal.Backends) {
 			return p.pool.shareTable(e.internal)
 		}
-		return p.pool.useTable(spec, puts)
+		return p.pool.useTable(backends, puts)
 	}
-	external := p.specOf(f.External, f)
-	e.external, e.known = again(external), again(tableSpec{backends: f.Known, algorithm: lb.Random})
+	e.external, e.known = again(f.External.Backends), again(f.Known)
 	e.value = Frontend{
 		ID:       id,
 		Service:  p.pool.useService(e.service, puts),
 		Kind:     f.Kind,
-		Internal: e.internal.view(f.Internal, internal.algorithm),
-		External: e.external.view(f.External, external.algorithm),
-		Known:    e.known.view(lb.View{}, lb.Random).Table,
+		Internal: e.internal.view(f.Internal),
+		External: e.external.view(f.External),
+		Known:    e.known.view(lb.View{}).Table,
 
 		AffinityTimeout: f.AffinityTimeout,
 		Filtered:        len(f.SourceRanges) > 0,
@@ -96,14 +94,11 @@ func (p *Planner) dropEntry(e *entry) {
 }
 
 // view returns the way to a table, which is nil for none.
-func (t *tableRef) view(v lb.View, a lb.Algorithm) View {
+func (t *tableRef) view(v lb.View) View {
 	if t == nil {
 		return View{NoLocal: v.NoLocal}
 	}
-	if a == lb.Random {
-		a = lb.AlgorithmDefault
-	}
-	return View{Table: t.table(), Algorithm: a, Weighted: t.weighted}
+	return View{Table: t.table}
 }
 
 // overLimit returns the problem of a change that needs more room than there
@@ -159,9 +154,8 @@ func (p *pool) forget(puts []Op) {
 			delete(p.backends, o.Backend)
 			delete(p.retiredBackends, o.Backend)
 		case PutTable:
-			r := run{o.Backends, o.Weights, o.Cursor}
-			key := r.key()
-			p.regions.give(Table{Offset: o.Table.Offset, Size: r.extent()})
+			key := contentKey(o.Backends)
+			p.regions.give(o.Table)
 			delete(p.tables, key)
 			delete(p.retiredTables, key)
 		case PutService:

@@ -22,13 +22,10 @@ type (
 		ID      uint32
 		Backend lb.AddrPort
 	}
-	// PutTable writes a run of slots that no frontend names yet, and what its
-	// algorithm needs behind them: weights, or a cursor at any number.
+	// PutTable writes a run of slots that no frontend names yet.
 	PutTable struct {
 		Table    Table
 		Backends []uint32
-		Weights  []uint32
-		Cursor   bool
 	}
 	// PutService writes the name of a Service port.
 	PutService struct {
@@ -68,14 +65,7 @@ type (
 
 func (o PutBackend) String() string { return fmt.Sprintf("put backend %d %s", o.ID, o.Backend) }
 func (o PutTable) String() string {
-	s := fmt.Sprintf("put table %s backends %s", o.Table, joinIDs(o.Backends))
-	if o.Weights != nil {
-		s += " weights " + joinIDs(o.Weights)
-	}
-	if o.Cursor {
-		s += " cursor"
-	}
-	return s
+	return fmt.Sprintf("put table %s backends %s", o.Table, joinIDs(o.Backends))
 }
 func (o PutService) String() string { return fmt.Sprintf("put service %d %s", o.ID, o.Service) }
 func (o PutFrontend) String() string {
@@ -105,9 +95,6 @@ func (f Frontend) String() string {
 	}
 	if f.Filtered {
 		s += " filtered"
-	}
-	if a := f.Algorithm(); a != lb.Random {
-		s += " algorithm " + a.String()
 	}
 	return s
 }

@@ -1,0 +1,165 @@
+package netdev
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Pod is a pod on this node whose device programs belong on.
+type Pod struct {
+	Name  string // for people
+	Addrs []netip.Addr
+	// PacketsOnly says that its sockets are to be left alone.
+	PacketsOnly bool
+}
+
+// Pods are the pods whose devices WatchDevices finds. They may change at any
+// time, from anywhere.
+type Pods struct {
+	changed chan struct{} // has an element while there is news
+
+	mu   sync.Mutex
+	list []Pod
+}
+
+// NewPods returns a set without pods.
+func NewPods() *Pods { return &Pods{changed: make(chan struct{}, 1)} }
+
+// Set says which pods there are. The slice is no longer the caller's.
+func (p *Pods) Set(list []Pod) {
+	p.mu.Lock()
+	p.list = list
+	p.mu.Unlock()
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (p *Pods) get() []Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.list
+}
+
+// podFinder finds the devices of pods, beside any CNI: the kernel knows the way.
+type podFinder struct {
+	// ports are the ports of bridges on which addresses were found. A bridge
+	// forgets those who are silent, and they are still there.
+	ports map[netip.Addr]int
+}
+
+// devices returns the devices of pods, sorted by index, and why there is none of
+// some pods yet. None of them is one of the others.
+func (f *podFinder) devices(pods []Pod, others []Device) ([]Device, map[string]error) {
+	found, missing := map[int]Device{}, map[string]error{}
+	seen := map[netip.Addr]bool{}
+	for _, pod := range pods {
+		for _, addr := range pod.Addrs {
+			seen[addr] = true
+			d, err := f.device(addr)
+			if err == nil && slices.ContainsFunc(others, func(o Device) bool { return o.Index == d.Index }) {
+				err = fmt.Errorf("%s is by %s, on which others reach the node", addr, d.Name)
+			}
+			if err != nil {
+				missing[pod.Name] = err
+				continue
+			}
+			d.Pod = pod.Name
+			if pod.PacketsOnly {
+				d.PodAddr = addr
+			}
+			found[d.Index] = d.orOf(found[d.Index])
+		}
+	}
+	maps.DeleteFunc(f.ports, func(a netip.Addr, _ int) bool { return !seen[a] })
+	return slices.SortedFunc(maps.Values(found), func(a, b Device) int { return a.Index - b.Index }), missing
+}
+
+// device returns the node's end of the device of a pod with an address, with the
+// address of the node that the pod sees of it.
+func (f *podFinder) device(addr netip.Addr) (Device, error) {
+	routes, err := netlink.RouteGet(addr.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return Device{}, fmt.Errorf("no route to %s: %w", addr, err)
+	}
+	r := routes[0]
+	if r.Type != unix.RTN_UNICAST || r.Gw != nil {
+		return Device{}, fmt.Errorf("%s is not reached directly", addr)
+	}
+	l, err := netlink.LinkByIndex(r.LinkIndex)
+	if err != nil {
+		return Device{}, fmt.Errorf("find the device of %s: %w", addr, err)
+	}
+	if l.Type() == "bridge" {
+		if l, err = f.port(l, addr); err != nil {
+			return Device{}, err
+		}
+	}
+	if !slices.Contains(withEthernet, l.Attrs().EncapType) {
+		return Device{}, fmt.Errorf("%s is by %s, whose packets have no Ethernet header", addr, l.Attrs().Name)
+	}
+	d := Device{Index: l.Attrs().Index, Name: l.Attrs().Name}
+	src, ok := netip.AddrFromSlice(r.Src)
+	if src = src.Unmap(); ok && src.Is4() {
+		d.IP4 = src
+	} else if ok {
+		d.IP6 = src
+	}
+	return d, nil
+}
+
+// port returns the port of a bridge behind which an address is. Where nobody
+// knows yet the kernel is made to ask.
+func (f *podFinder) port(bridge netlink.Link, addr netip.Addr) (netlink.Link, error) {
+	index := bridge.Attrs().Index
+	family := netlink.FAMILY_V4
+	if addr.Is6() {
+		family = netlink.FAMILY_V6
+	}
+	if known, err := netlink.LinkByIndex(f.ports[addr]); err == nil && known.Attrs().MasterIndex == index {
+		return known, nil
+	}
+	delete(f.ports, addr)
+	neighbours, err := dump(func() ([]netlink.Neigh, error) { return netlink.NeighList(index, family) })
+	if err != nil {
+		return nil, fmt.Errorf("list the neighbours of %s: %w", bridge.Attrs().Name, err)
+	}
+	for _, n := range neighbours {
+		ip, _ := netip.AddrFromSlice(n.IP)
+		if ip.Unmap() != addr || len(n.HardwareAddr) == 0 || n.State&netlink.NUD_FAILED != 0 {
+			continue
+		}
+		return f.portOf(bridge, addr, n.HardwareAddr)
+	}
+	_ = netlink.NeighSet(&netlink.Neigh{LinkIndex: index, Family: family, IP: addr.AsSlice(), Flags: netlink.NTF_USE, State: netlink.NUD_NONE}) // asks
+	return nil, fmt.Errorf("%s has not answered on %s yet", addr, bridge.Attrs().Name)
+}
+
+// portOf returns the port of a bridge behind which a hardware address is, and
+// remembers it for an address.
+func (f *podFinder) portOf(bridge netlink.Link, addr netip.Addr, mac net.HardwareAddr) (netlink.Link, error) {
+	entries, err := dump(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, unix.AF_BRIDGE) })
+	if err != nil {
+		return nil, fmt.Errorf("list what %s forwards: %w", bridge.Attrs().Name, err)
+	}
+	for _, e := range entries {
+		if e.MasterIndex != bridge.Attrs().Index || !slices.Equal(e.HardwareAddr, mac) {
+			continue
+		}
+		port, err := netlink.LinkByIndex(e.LinkIndex)
+		if err != nil {
+			return nil, fmt.Errorf("find the port of %s: %w", addr, err)
+		}
+		f.ports[addr] = e.LinkIndex
+		return port, nil
+	}
+	return nil, fmt.Errorf("%s knows no port of %s", bridge.Attrs().Name, mac)
+}

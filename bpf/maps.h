@@ -6,7 +6,6 @@
 #pragma once
 
 #include "flow_types.h"
-#include "frontend_types.h"
 #include "types.h"
 
 /* Addresses that clients use: frontend IDs. A NodePort is at 0.0.0.0 or ::. */
@@ -39,7 +38,7 @@ struct {
 	__type(value, struct slot_chunk);
 } slots SEC(".maps");
 
-/* Where traffic goes, and how it is there, by backend ID. */
+/* Where traffic goes, by backend ID. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

@@ -95,13 +95,11 @@ static __always_inline enum verdict
 socket_backend(struct bpf_sock_addr *ctx, const struct addr_port *to,
 	       const struct frontend *frontend, struct offer *offer)
 {
-	struct ip_addr addr;
-	struct client client = { &addr, &to->addr };
+	struct ip_addr client;
 
 	offer->frontend = to;
 	offer->netns = bpf_get_netns_cookie(ctx);
-	addr = local_client(offer->netns, is_ip4(&to->addr));
-	client.port = bpf_get_socket_cookie(ctx);
+	client = local_client(offer->netns, is_ip4(&to->addr));
 	return select_internal(frontend, &client, &offer->choice);
 }
 
@@ -155,7 +153,7 @@ static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 	if ((v = socket_frontend(ctx, to, &frontend)) != VERDICT_CONTINUE)
 		return v;
 	p = promise_about_frontend(ctx, cookie, to);
-	if (p && still_holds(p, table_of(read_view(&frontend->internal)))) {
+	if (p && still_holds(p, frontend->internal)) {
 		count(sendmsg);
 		*to = p->backend;
 		return VERDICT_CONTINUE;

@@ -7,8 +7,6 @@ import (
 	"os/exec"
 	"testing"
 	"time"
-
-	"github.com/headgate/headgate/tests/testenv"
 )
 
 // TestFlowsOutliveTheAgent kills the agents with many connections open, by
@@ -111,17 +109,12 @@ func TestADeviceThatAppearsIsBalanced(t *testing.T) {
 // and drops what the kernel's conntrack takes for invalid, and masquerades what
 // pods send out of the cluster.
 func TestBesideTheRulesOfACNI(t *testing.T) {
-	testenv.Need(t)
-	if _, err := exec.LookPath("iptables"); err != nil {
-		t.Skip("needs iptables: apt-get install iptables")
-	}
 	for name, tunnel := range map[string]bool{"routes": false, "VXLAN": true} {
 		t.Run(name, func(t *testing.T) {
 			n := newNetwork(t, tunnel)
 			for _, node := range n.nodes {
 				node.serve()
-				node.firewall("iptables", fmt.Sprintf("10.244.%d.0/24", node.number), "10.244.0.0/16")
-				node.firewall("ip6tables", fmt.Sprintf("fd00:10:244:%d::/64", node.number), "fd00:10:244::/48")
+				node.cniFirewall()
 			}
 			n.startAgents()
 			n.allPaths(func(f family, asked, answers *node, to netip.AddrPort) {
@@ -138,6 +131,16 @@ func TestBesideTheRulesOfACNI(t *testing.T) {
 			})
 		})
 	}
+}
+
+// cniFirewall sets the rules that CNIs set, in both families.
+func (n *node) cniFirewall() {
+	n.tb.Helper()
+	if _, err := exec.LookPath("iptables"); err != nil {
+		n.tb.Skip("needs iptables: apt-get install iptables")
+	}
+	n.firewall("iptables", fmt.Sprintf("10.244.%d.0/24", n.number), "10.244.0.0/16")
+	n.firewall("ip6tables", fmt.Sprintf("fd00:10:244:%d::/64", n.number), "fd00:10:244::/48")
 }
 
 // firewall sets the rules that CNIs set, for the pods of the node and of all.

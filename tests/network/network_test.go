@@ -22,6 +22,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asHeadgate) != "" {
 		os.Exit(cli.Run(os.Args[1:], "test", os.Stdout, os.Stderr))
 	}
+	if question := os.Getenv(asClient); question != "" {
+		askHere(question)
+		return
+	}
 	os.Exit(testenv.Main(m))
 }
 
@@ -34,15 +38,18 @@ type network struct {
 	devices             int // of each node, with programs
 }
 
-// node is a machine with an agent and one pod.
+// node is a machine with an agent and two pods, of which one serves.
 type node struct {
 	*host
 	number      int
 	name        string
-	pod         *host
+	pod         *host  // serves
+	guest       *host  // does not
 	root        string // of BPF pins
 	cgroup      *traffic.Cgroup
 	agent       *exec.Cmd
+	frontends   int           // that it has when it balances
+	options     []string      // of the agent, beside the usual ones
 	addr, addr6 netip.Addr    // on the uplink
 	snat        [2]netip.Addr // what a pod on another node sees of its clients
 }
@@ -60,6 +67,18 @@ var clientAddr = [2]netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustPa
 // is VXLAN. Then the nodes have to compute checksums, too.
 func newNetwork(tb testing.TB, tunnel bool) *network {
 	tb.Helper()
+	return newNetworkOf(tb, layout{tunnel: tunnel})
+}
+
+// layout is what a CNI decides.
+type layout struct {
+	tunnel bool // the way between the nodes' pods is VXLAN
+	bridge bool // the pods of a node are behind a bridge
+}
+
+func newNetworkOf(tb testing.TB, l layout) *network {
+	tb.Helper()
+	tunnel := l.tunnel
 	testenv.Need(tb)
 	n := &network{tb: tb, client: newHost(tb, "client"), far: newHost(tb, "far"), router: newHost(tb, "router"), manifests: tb.TempDir()}
 	plug(n.client, "eth0", n.far, "near", 1500)
@@ -69,7 +88,7 @@ func newNetwork(tb testing.TB, tunnel bool) *network {
 	n.far.address("up", "198.18.0.1/24", "2001:db8:18::1/64")
 	n.router.address("down", "198.18.0.2/24", "2001:db8:18::2/64")
 	for i := range n.nodes {
-		n.nodes[i] = n.newNode(i+1, tunnel)
+		n.nodes[i] = n.newNode(i+1, l)
 	}
 	n.router.bridge("br0", "node-1", "node-2")
 	n.router.address("br0", "192.0.2.254/24", "2001:db8::fe/64")
@@ -93,6 +112,7 @@ func newNetwork(tb testing.TB, tunnel bool) *network {
 		for _, node := range n.nodes {
 			node.sumHere("eth0")
 			node.sumHere("pod0")
+			node.sumHere("pod1")
 			node.sumHere("vx0")
 		}
 	}
@@ -100,15 +120,15 @@ func newNetwork(tb testing.TB, tunnel bool) *network {
 }
 
 // newNode makes a node with its pod.
-func (n *network) newNode(number int, tunnel bool) *node {
+func (n *network) newNode(number int, l layout) *node {
 	n.tb.Helper()
 	name := fmt.Sprintf("node-%d", number)
 	node := &node{
-		host: newHost(n.tb, name), number: number, name: name, pod: newHost(n.tb, fmt.Sprintf("pod-%d", number)),
+		host: newHost(n.tb, name), number: number, name: name, pod: newHost(n.tb, fmt.Sprintf("pod-%d", number)), guest: newHost(n.tb, fmt.Sprintf("guest-%d", number)),
 		addr: netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", number)), addr6: netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", number)),
 	}
 	node.snat = [2]netip.Addr{node.addr, node.addr6}
-	if tunnel {
+	if l.tunnel {
 		node.snat = [2]netip.Addr{netip.MustParseAddr(fmt.Sprintf("172.31.0.%d", number)), netip.MustParseAddr(fmt.Sprintf("fd00:31::%d", number))}
 	}
 	plug(n.router, name, node.host, "eth0", 1500)
@@ -116,11 +136,45 @@ func (n *network) newNode(number int, tunnel bool) *node {
 	node.route("0.0.0.0/0", "192.0.2.254")
 	node.route("::/0", "2001:db8::fe")
 	plug(node.host, "pod0", node.pod, "eth0", 1500)
-	node.address("pod0", fmt.Sprintf("10.244.%d.1/24", number), fmt.Sprintf("fd00:10:244:%d::1/64", number))
-	node.pod.address("eth0", fmt.Sprintf("10.244.%d.10/24", number), fmt.Sprintf("fd00:10:244:%d::10/64", number))
-	node.pod.route("0.0.0.0/0", fmt.Sprintf("10.244.%d.1", number))
-	node.pod.route("::/0", fmt.Sprintf("fd00:10:244:%d::1", number))
+	plug(node.host, "pod1", node.guest, "eth0", 1500)
+	node.addPods(l.bridge)
 	return node
+}
+
+// addPods gives the pods addresses, and the node the way to them: by a bridge, or
+// by a route to each.
+func (n *node) addPods(bridge bool) {
+	n.tb.Helper()
+	gateways := []string{fmt.Sprintf("10.244.%d.1", n.number), fmt.Sprintf("fd00:10:244:%d::1", n.number)}
+	if bridge {
+		n.bridge("cni0", "pod0", "pod1")
+		n.address("cni0", gateways[0]+"/24", gateways[1]+"/64")
+	} else {
+		for _, device := range []string{"pod0", "pod1"} { // neighbours ask for it on their own
+			n.address(device, gateways[0]+"/32", gateways[1]+"/128")
+		}
+	}
+	for i, pod := range []*host{n.pod, n.guest} {
+		bits := map[bool][2]string{true: {"/24", "/64"}, false: {"/32", "/128"}}[bridge]
+		for f, addr := range n.podAddrs(pod) {
+			pod.address("eth0", addr.String()+bits[f])
+			if !bridge {
+				device := fmt.Sprintf("pod%d", i)
+				n.link(device, netip.PrefixFrom(addr, addr.BitLen()).String())
+				pod.link("eth0", gateways[f]+bits[f])
+			}
+			pod.route([]string{"0.0.0.0/0", "::/0"}[f], gateways[f])
+		}
+	}
+}
+
+// podAddrs are the addresses of a pod of the node.
+func (n *node) podAddrs(pod *host) [2]netip.Addr {
+	last := 10
+	if pod == n.guest {
+		last = 20
+	}
+	return [2]netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.244.%d.%d", n.number, last)), netip.MustParseAddr(fmt.Sprintf("fd00:10:244:%d::%d", n.number, last))}
 }
 
 // connect makes the way from a node to the pods of the other.
@@ -139,9 +193,16 @@ func (n *node) connect(other *node, tunnel bool) {
 // startAgents starts an agent on each node and waits until they are done.
 func (n *network) startAgents() {
 	n.tb.Helper()
-	n.write("services.yaml", services)
+	n.startAgentsWith(services, frontendCount)
+}
+
+// startAgentsWith does so with other objects, which make so many frontends.
+func (n *network) startAgentsWith(objects string, frontends int) {
+	n.tb.Helper()
+	n.write("services.yaml", objects)
 	root := testenv.BPFRoot(n.tb)
 	for _, node := range n.nodes {
+		node.frontends = frontends
 		node.root = filepath.Join(root, node.name)
 		cgroup, err := traffic.NewCgroup(testenv.Cgroup(n.tb), node.name)
 		if err != nil {
@@ -172,7 +233,8 @@ func (n *network) write(name, text string) {
 func (n *node) startAgent(manifests string) {
 	n.tb.Helper()
 	n.agent = exec.Command("/proc/self/exe", "--bpf-root", n.root, "agent", "--manifests", manifests, "--node-name", n.name,
-		"--cgroup", n.cgroup.Path, "--devices", "eth*,vx0", "--promises", "1024", "--log-level", "warn")
+		"--cgroup", n.cgroup.Path, "--devices", "eth*,vx0,tun*", "--promises", "1024", "--log-level", "warn")
+	n.agent.Args = append(n.agent.Args, n.options...)
 	n.agent.Env = append(os.Environ(), asHeadgate+"=1")
 	n.agent.Stdout, n.agent.Stderr = os.Stderr, os.Stderr
 	if err := n.Start(n.agent); err != nil {
@@ -207,8 +269,20 @@ func (n *node) awaitBalance(devices int) {
 		if err != nil {
 			return err
 		}
-		if len(c.Frontends) != frontendCount || len(c.Backends) == 0 {
-			return fmt.Errorf("%d frontends, want %d", len(c.Frontends), frontendCount)
+		if len(c.Frontends) != n.frontends || len(c.Backends) == 0 {
+			return fmt.Errorf("%d frontends, want %d", len(c.Frontends), n.frontends)
+		}
+		return nil
+	})
+}
+
+// awaitPods waits until so many pods have programs on their devices.
+func (n *node) awaitPods(pods int) {
+	n.tb.Helper()
+	eventually(n.tb, n.name+" finds its pods", func() error {
+		attached, err := filepath.Glob(filepath.Join(n.root, "links", "pod_in_*"))
+		if err != nil || len(attached) != pods {
+			return fmt.Errorf("attached are %v, want %d", attached, pods)
 		}
 		return nil
 	})

@@ -116,6 +116,18 @@ func (h *host) route(prefix, gateway string) {
 	})
 }
 
+// link sends what is for a prefix by a device, on which it is.
+func (h *host) link(device, prefix string) {
+	h.tb.Helper()
+	h.do(func() error {
+		l, err := netlink.LinkByName(device)
+		if err != nil {
+			return err
+		}
+		return netlink.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix(prefix)), LinkIndex: l.Attrs().Index, Scope: netlink.SCOPE_LINK})
+	})
+}
+
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "select.h"
+#include "algorithm.h"
 
 #define NSEC_PER_SEC 1000000000ULL
 
@@ -52,22 +52,22 @@ static __always_inline void remember_backend(const struct affinity_key *key,
 	bpf_map_update_elem(&affinities, key, &a, BPF_ANY);
 }
 
-/* Chooses a backend from a table, which is not empty. */
+/* Chooses a backend by a view whose table is not empty. */
 static __always_inline enum verdict select_from(const struct frontend *f,
-						struct table t,
-						const struct ip_addr *client,
+						struct view v,
+						const struct client *client,
 						struct choice *c)
 {
 	struct affinity_key key = { .service = f->service };
 
 	if (f->affinity_timeout_s) {
-		key.client = *client;
-		if (recall_backend(f, &key, t, c)) {
+		key.client = *client->addr;
+		if (recall_backend(f, &key, table_of(v), c)) {
 			count(affinity);
 			return VERDICT_CONTINUE;
 		}
 	}
-	c->slot = t.offset + random_index(t.size);
+	c->slot = choose_slot(v, client);
 	if (!find_backend(c))
 		return refuse(DROP_NO_BACKEND, f->service);
 	if (f->affinity_timeout_s)
@@ -76,16 +76,16 @@ static __always_inline enum verdict select_from(const struct frontend *f,
 }
 
 /* Chooses a backend for a client on this node. */
-static __always_inline enum verdict
-select_internal(const struct frontend *f, const struct ip_addr *client,
-		struct choice *c)
+static __always_inline enum verdict select_internal(const struct frontend *f,
+						    const struct client *client,
+						    struct choice *c)
 {
-	struct table t = f->internal;
+	struct view v = read_view(&f->internal);
 
-	if (!t.size)
+	if (!v.size)
 		return refuse(f->flags & FRONTEND_INTERNAL_NO_LOCAL ?
 				      DROP_NO_LOCAL_ENDPOINT :
 				      DROP_NO_ENDPOINT,
 			      f->service);
-	return select_from(f, t, client, c);
+	return select_from(f, v, client, c);
 }

@@ -20,6 +20,15 @@ static __always_inline bool device_addr(const struct __sk_buff *skb,
 }
 
 /*
+ * Is the packet from or to loopback? Nobody else may speak to the services that
+ * a node keeps to itself there, whatever its sysctls let in (CVE-2020-8558).
+ */
+static __always_inline bool is_martian(const struct packet *pkt)
+{
+	return is_loopback(&pkt->tuple.dst) || is_loopback(&pkt->tuple.src);
+}
+
+/*
  * Does a packet begin a flow? One in a TCP connection goes on with a way back that
  * is there, or without one if the backend was remembered for another reason.
  */

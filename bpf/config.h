@@ -35,3 +35,6 @@ volatile const __u32 udp_flow_timeout_s = 180;
 /* Ports that devices give flows to other nodes: low … low + mask. */
 volatile const __u16 snat_port_low = 16384;
 volatile const __u16 snat_port_mask = 0x3fff;
+
+/* Of the hashes of flows and clients: the same on all nodes, known to no client. */
+volatile const __u64 hash_key[2] = { 0, 0 };

@@ -7,17 +7,24 @@
 
 #include "begin.h"
 
-/* The backends of a client: a pod is one on this node. */
-static __always_inline struct table table_for(const struct packet *pkt,
-					      const struct frontend *f)
+/* The view of a client: a pod is one on this node. */
+static __always_inline struct view view_for(const struct packet *pkt,
+					    const struct frontend *f)
 {
-	return pkt->pod ? f->internal : f->external;
+	return read_view(pkt->pod ? &f->internal : &f->external);
 }
 
 /* A packet for a frontend goes to a backend. */
-static __always_inline enum verdict
-to_backend(const struct packet *pkt, const struct frontend *f, struct flow *way)
+static __always_inline enum verdict to_backend(const struct packet *pkt,
+					       const struct frontend *f,
+					       struct view view,
+					       struct flow *way)
 {
+	struct client client = {
+		.addr = &pkt->tuple.src,
+		.dst = &pkt->tuple.dst,
+		.port = pkt->tuple.src_port,
+	};
 	struct choice choice = {};
 	bool had_back = false;
 	enum verdict v;
@@ -26,7 +33,7 @@ to_backend(const struct packet *pkt, const struct frontend *f, struct flow *way)
 		if (!find_lost(pkt, f, &choice, &had_back))
 			return refuse_lost(f->service);
 	} else {
-		v = select_from(f, table_for(pkt, f), &pkt->tuple.src, &choice);
+		v = select_from(f, view, &client, &choice);
 		if (v != VERDICT_CONTINUE)
 			return v;
 	}
@@ -89,15 +96,6 @@ static __always_inline enum verdict past_services(const struct packet *pkt,
 }
 
 /*
- * Is the packet from or to loopback? Nobody else may speak to the services that
- * a node keeps to itself there, whatever its sysctls let in (CVE-2020-8558).
- */
-static __always_inline bool is_martian(const struct packet *pkt)
-{
-	return is_loopback(&pkt->tuple.dst) || is_loopback(&pkt->tuple.src);
-}
-
-/*
  * What becomes of a packet that may be for a frontend. *way is empty; if the packet
  * begins a flow (VERDICT_BEGIN) it says which.
  */
@@ -105,6 +103,7 @@ STEP int balance(struct __sk_buff *skb, struct packet *pkt, struct flow *way)
 {
 	struct addr_port dst = {};
 	struct frontend *f;
+	struct view view;
 	enum verdict v;
 	__u32 no_local;
 
@@ -120,8 +119,9 @@ STEP int balance(struct __sk_buff *skb, struct packet *pkt, struct flow *way)
 		return past_services(pkt, way);
 	if (!is_allowed(f, &pkt->tuple.src))
 		return refuse(DROP_SOURCE_RANGE, f->service);
-	if (table_for(pkt, f).size)
-		return to_backend(pkt, f, way);
+	view = view_for(pkt, f);
+	if (view.size)
+		return to_backend(pkt, f, view, way);
 	no_local = pkt->pod ? FRONTEND_INTERNAL_NO_LOCAL :
 			      FRONTEND_EXTERNAL_NO_LOCAL;
 	if (f->flags & no_local)

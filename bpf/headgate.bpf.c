@@ -15,6 +15,7 @@
 #include "redirect.h"
 #include "reset.h"
 #include "sock.h"
+#include "watch.h"
 
 SEC("cgroup/connect4")
 int connect4(struct bpf_sock_addr *ctx)
@@ -112,6 +113,14 @@ SEC("cgroup/sock_release")
 int sock_release(struct bpf_sock *sk)
 {
 	forget_promise(bpf_get_socket_cookie(sk));
+	end_stored(sk);
+	return SOCK_PROCEED;
+}
+
+SEC("sockops")
+int sock_ops(struct bpf_sock_ops *ctx)
+{
+	watch(ctx);
 	return SOCK_PROCEED;
 }
 

@@ -37,12 +37,14 @@ static long try_backend(__u32 i, void *data)
 	return s->found;
 }
 
-/* Finds the backend that a client without a flow had; false if that is lost. */
-static __always_inline bool find_lost(const struct packet *pkt,
-				      const struct frontend *f,
-				      struct choice *choice, bool *had_back)
+/*
+ * Finds the backend to which there is a way back. Not inlined, so that the search
+ * takes no stack from those who choose anew.
+ */
+static __noinline bool find_by_back(const struct packet *pkt,
+				    const struct frontend *f,
+				    struct choice *choice)
 {
-	struct affinity_key client = { .service = f->service };
 	struct lost_search s = {
 		.key = pkt->tuple,
 		.to = reversed(&pkt->tuple),
@@ -54,10 +56,20 @@ static __always_inline bool find_lost(const struct packet *pkt,
 	s.key.dst = pkt->tuple.src;
 	s.key.dst_port = pkt->tuple.src_port;
 	bpf_loop(tries < LOST_TRIES ? tries : LOST_TRIES, try_backend, &s, 0);
-	*had_back = s.found;
 	*choice = s.choice;
-	if (s.found || !f->affinity_timeout_s)
-		return s.found;
+	return s.found;
+}
+
+/* Finds the backend that a client without a flow had; false if that is lost. */
+static __always_inline bool find_lost(const struct packet *pkt,
+				      const struct frontend *f,
+				      struct choice *choice, bool *had_back)
+{
+	struct affinity_key client = { .service = f->service };
+
+	*had_back = find_by_back(pkt, f, choice);
+	if (*had_back || !f->affinity_timeout_s)
+		return *had_back;
 	client.client = pkt->tuple.src;
 	return recall_backend(f, &client, f->known, choice);
 }

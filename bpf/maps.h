@@ -6,6 +6,7 @@
 #pragma once
 
 #include "flow_types.h"
+#include "frontend_types.h"
 #include "types.h"
 
 /* Addresses that clients use: frontend IDs. A NodePort is at 0.0.0.0 or ::. */
@@ -38,7 +39,7 @@ struct {
 	__type(value, struct slot_chunk);
 } slots SEC(".maps");
 
-/* Where traffic goes, by backend ID. */
+/* Where traffic goes, and how it is there, by backend ID. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

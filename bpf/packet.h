@@ -12,7 +12,7 @@
 #include <linux/pkt_cls.h>
 
 #include "addr.h"
-#include "maps.h"
+#include "verdict.h"
 
 #define IP4_FRAGMENT_OFFSET 0x1fff
 #define IP4_MORE_FRAGMENTS 0x2000
@@ -174,12 +174,6 @@ static __always_inline bool parse_ip6(struct __sk_buff *skb, struct packet *pkt,
 	pkt->tuple.protocol = walk.next;
 	return walk.ok;
 }
-
-/*
- * Steps that are verified once, wherever they are called from, instead of anew
- * on every path that leads to them. They must take any pointer.
- */
-#define STEP __noinline __attribute__((visibility("default")))
 
 /* Reads the headers of a packet; false if it is none of ours. */
 STEP bool parse(struct __sk_buff *skb, struct packet *pkt, __u32 l3_off)

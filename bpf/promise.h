@@ -8,17 +8,8 @@
  */
 #pragma once
 
-#include "addr.h"
 #include "config.h"
-#include "select.h"
-#include "verdict.h"
-
-/* What is to be promised. */
-struct offer {
-	const struct addr_port *frontend;
-	struct choice choice;
-	__u64 netns; /* of the socket */
-};
+#include "stored.h"
 
 static __always_inline struct promise_slot *promise_slot_of(__u64 cookie)
 {
@@ -33,19 +24,6 @@ static __always_inline struct promise *slot_promise(__u64 cookie)
 	struct promise_slot *slot = promise_slot_of(cookie);
 
 	return slot && slot->owner == cookie ? &slot->promise : NULL;
-}
-
-/* A broken promise is about no frontend, but still about its backend. */
-static __always_inline bool promises_frontend(const struct promise *p,
-					      const struct addr_port *frontend)
-{
-	return p->backend_id && same_addr_port(&p->frontend, frontend);
-}
-
-static __always_inline bool promises_backend(const struct promise *p,
-					     const struct addr_port *backend)
-{
-	return same_addr_port(&p->backend, backend);
 }
 
 /* The promise of a socket about a frontend, or NULL: there is one at most. */
@@ -67,16 +45,6 @@ promise_about_frontend(struct bpf_sock_addr *ctx, __u64 cookie,
 	return NULL;
 }
 
-/* Of the promises of a socket the one that a backend keeps, or NULL. */
-static __always_inline struct promise *
-find_promise(struct stored_promises *stored, const struct addr_port *backend)
-{
-	for (int i = 0; i < STORED_PROMISES; i++)
-		if (promises_backend(&stored->promise[i], backend))
-			return &stored->promise[i];
-	return NULL;
-}
-
 /* The promise of a socket that a backend keeps, or NULL. */
 static __always_inline struct promise *
 promise_about_backend(struct bpf_sock_addr *ctx,
@@ -92,53 +60,17 @@ promise_about_backend(struct bpf_sock_addr *ctx,
 }
 
 /*
- * Writes a promise where it is kept. Not by way of the stack: reading at once
- * what was written in other pieces makes the CPU wait.
+ * Claims the slot of a socket, and ends the promise that it holds of the same
+ * socket; false if another socket has it.
  */
-static __always_inline void write_promise(struct promise *p,
-					  const struct offer *o)
-{
-	p->frontend = *o->frontend;
-	p->backend = o->choice.backend->to;
-	p->backend_id = o->choice.id;
-	p->slot = o->choice.slot;
-	p->netns = o->netns;
-}
-
-/* Keeps a promise with the socket itself: slower, but never full. */
-static __always_inline void store_promise(struct bpf_sock_addr *ctx,
-					  const struct offer *o)
-{
-	struct stored_promises *stored = bpf_sk_storage_get(
-		&stored_promises, ctx->sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	__u32 i;
-
-	if (!stored) {
-		count(promise_lost);
-		return;
-	}
-	i = stored->next % STORED_PROMISES;
-	if (stored->promise[i].backend_id)
-		count(promise_replaced);
-	else
-		count(promise_stored);
-	write_promise(&stored->promise[i], o);
-	stored->next = i + 1;
-}
-
-/* Drops what was kept with the socket itself; for most there is nothing. */
-static __always_inline void forget_stored(struct bpf_sock_addr *ctx)
-{
-	if (bpf_sk_storage_get(&stored_promises, ctx->sk, NULL, 0))
-		bpf_sk_storage_delete(&stored_promises, ctx->sk);
-}
-
-/* Claims the slot of a socket; false if another socket has it. */
 static __always_inline bool claim_slot(struct promise_slot *slot, __u64 cookie)
 {
-	return slot->owner == cookie ||
-	       (!slot->owner &&
-		__sync_val_compare_and_swap(&slot->owner, 0, cookie) == 0);
+	if (slot->owner == cookie) {
+		end_promise(&slot->promise);
+		return true;
+	}
+	return !slot->owner &&
+	       __sync_val_compare_and_swap(&slot->owner, 0, cookie) == 0;
 }
 
 /* Keeps the only promise of a socket, in place of what it had. */
@@ -152,7 +84,7 @@ static __always_inline void keep_promise(struct bpf_sock_addr *ctx,
 		write_promise(&slot->promise, o);
 		return;
 	}
-	forget_stored(ctx);
+	forget_stored(ctx->sk);
 	store_promise(ctx, o);
 }
 
@@ -172,19 +104,15 @@ static __always_inline void keep_another_promise(struct bpf_sock_addr *ctx,
 		store_promise(ctx, o);
 }
 
-/* The Service has lost the backend. Late answers of it may still come. */
-static __always_inline void break_promise(struct promise *p)
-{
-	p->backend_id = 0;
-}
-
 /* The socket is gone, and its promise with it. */
 static __always_inline void forget_promise(__u64 cookie)
 {
 	struct promise_slot *slot = promise_slot_of(cookie);
 
-	if (slot && slot->owner == cookie)
+	if (slot && slot->owner == cookie) {
+		end_promise(&slot->promise);
 		slot->owner = 0;
+	}
 }
 
 /*
@@ -194,5 +122,5 @@ static __always_inline void forget_promise(__u64 cookie)
 static __always_inline void forget_promises(struct bpf_sock_addr *ctx)
 {
 	forget_promise(bpf_get_socket_cookie(ctx));
-	forget_stored(ctx);
+	forget_stored(ctx->sk);
 }

@@ -95,11 +95,13 @@ static __always_inline enum verdict
 socket_backend(struct bpf_sock_addr *ctx, const struct addr_port *to,
 	       const struct frontend *frontend, struct offer *offer)
 {
-	struct ip_addr client;
+	struct ip_addr addr;
+	struct client client = { &addr, &to->addr };
 
 	offer->frontend = to;
 	offer->netns = bpf_get_netns_cookie(ctx);
-	client = local_client(offer->netns, is_ip4(&to->addr));
+	addr = local_client(offer->netns, is_ip4(&to->addr));
+	client.port = bpf_get_socket_cookie(ctx);
 	return select_internal(frontend, &client, &offer->choice);
 }
 
@@ -153,7 +155,7 @@ static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 	if ((v = socket_frontend(ctx, to, &frontend)) != VERDICT_CONTINUE)
 		return v;
 	p = promise_about_frontend(ctx, cookie, to);
-	if (p && still_holds(p, frontend->internal)) {
+	if (p && still_holds(p, table_of(read_view(&frontend->internal)))) {
 		count(sendmsg);
 		*to = p->backend;
 		return VERDICT_CONTINUE;

@@ -6,7 +6,6 @@
  */
 #pragma once
 
-#define SLOTS_PER_CHUNK 16
 #define SERVICE_NAME_LEN 200
 #define STORED_PROMISES 4
 #define SERVICE_CIDRS 8
@@ -22,48 +21,6 @@ struct addr_port {
 	__be16 port;
 	__u8 protocol; /* IPPROTO_TCP, … */
 	__u8 pad;
-};
-
-/* slots[offset] … slots[offset + size - 1]. */
-struct table {
-	__u32 offset;
-	__u32 size;
-};
-
-/* Array elements are padded to 8 bytes, so slots come a cache line at a time. */
-struct slot_chunk {
-	__u32 backend[SLOTS_PER_CHUNK]; /* backend IDs, 0 is none */
-};
-
-enum frontend_flag {
-	/* The table is empty only because the traffic policy is Local. */
-	FRONTEND_INTERNAL_NO_LOCAL = 1 << 0,
-	FRONTEND_EXTERNAL_NO_LOCAL = 1 << 1,
-	/* The kind of address; none of them is a ClusterIP. */
-	FRONTEND_NODE_PORT = 1 << 2,
-	FRONTEND_LOAD_BALANCER = 1 << 3,
-	FRONTEND_EXTERNAL_IP = 1 << 4,
-	/* Only clients in source_ranges may use it. */
-	FRONTEND_SOURCE_RANGES = 1 << 5,
-};
-
-/*
- * What stands behind an address. The tables are aligned so that the agent can
- * change each in one store. What connect() asks for comes first.
- */
-struct frontend {
-	struct table internal
-		__attribute__((aligned(8))); /* for clients on this node */
-	enum frontend_flag flags;
-	__u32 affinity_timeout_s; /* idle seconds; 0: no session affinity */
-	struct table external;	  /* for clients elsewhere */
-	struct table known;	  /* every backend that the Service still has */
-	__u32 service;		  /* index into services, never 0 */
-	__u32 id;		  /* its own index */
-};
-
-struct backend {
-	struct addr_port to; /* port 0: no backend has this ID */
 };
 
 enum address_kind {
@@ -183,7 +140,5 @@ struct about {
 };
 
 _Static_assert(sizeof(struct addr_port) == 20, "key of frontend_ids");
-_Static_assert(sizeof(struct slot_chunk) == 64, "one cache line");
-_Static_assert(sizeof(struct frontend) == 40, "element of frontends");
 _Static_assert(sizeof(struct affinity_key) == 20, "key of affinities");
 _Static_assert(sizeof(struct promise_slot) == 64, "one cache line");

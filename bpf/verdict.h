@@ -4,6 +4,12 @@
 
 #include "maps.h"
 
+/*
+ * Steps that are verified once, wherever they are called from, instead of anew
+ * on every path that leads to them. They must take any pointer.
+ */
+#define STEP __noinline __attribute__((visibility("default")))
+
 enum verdict {
 	VERDICT_CONTINUE, /* on to the next step */
 	VERDICT_PASS,	  /* not for a Service: leave it alone */

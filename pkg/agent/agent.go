@@ -29,9 +29,13 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 		}
 		cfg.Cgroup = root
 	}
+	key, err := cfg.hashKey()
+	if err != nil {
+		return err
+	}
 	dp, err := datapath.Open(datapath.Config{
 		Root: cfg.BPFRoot, Cgroup: cfg.Cgroup, Node: cfg.NodeName, Version: cfg.Version,
-		Sizes: datapath.DefaultSizes, Promises: cfg.Promises, Affinities: cfg.Affinities, Flows: cfg.Flows,
+		Sizes: datapath.DefaultSizes, Promises: cfg.Promises, Affinities: cfg.Affinities, Flows: cfg.Flows, HashKey: key,
 		Pods: cfg.PodDevices.watched(), Redirect: cfg.Redirect, Filters: cfg.Filters,
 	})
 	if err != nil {
@@ -46,6 +50,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
+	r.Balance(cfg.algorithm(), key)
 	source, tell, err := newSource(cfg)
 	if err != nil {
 		return err

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/source/convert"
 	"github.com/headgate/headgate/pkg/source/kube"
@@ -49,6 +51,8 @@ type Config struct {
 	Promises        uint32     // sockets in the promises map, a power of two
 	Affinities      uint32     // clients in the affinities map
 	Flows           uint32     // entries of the conntrack map
+	Algorithm       string     // of Services that name none, as lb.Algorithms has them; "" is random
+	HashKeyFile     string     // whose content keys the hashes of flows; "" takes the cluster's certificate authority
 	Limits          plan.Sizes // entries that maps grow to at most, 0 is no limit
 }
 
@@ -63,6 +67,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("--promises %d: not a power of two", c.Promises)
 	case c.Affinities == 0:
 		return errors.New("--affinities 0: must be positive")
+	case !isAlgorithm(c.Algorithm):
+		return fmt.Errorf("--algorithm %q: not an algorithm; write one of %s", c.Algorithm, strings.Join(lb.Algorithms(), ", "))
 	}
 	return nil
 }

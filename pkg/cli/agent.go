@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/source/proxyconfig"
 )
@@ -90,6 +91,8 @@ func (o *agentOptions) addFlags(f *pflag.FlagSet) {
 	f.Uint32Var(&o.Promises, "promises", datapath.DefaultPromises, "sockets whose promise is kept in the fast map, 64 bytes each; a power of two")
 	f.Uint32Var(&o.Affinities, "affinities", datapath.DefaultAffinities, "clients of Services with session affinity that are remembered")
 	f.Uint32Var(&o.Flows, "flows", 0, "entries for flows of packets, two to four for each flow (default: one for each 64 KiB of memory)")
+	f.StringVar(&o.Algorithm, "algorithm", "random", "how Services are balanced that have no annotation headgate.dev/algorithm: "+strings.Join(lb.Algorithms(), ", "))
+	f.StringVar(&o.HashKeyFile, "hash-key-file", "", "file with a secret that keys the hashes of flows, the same on all nodes (default: what follows from the certificate authority of the cluster)")
 	f.Uint32Var(&o.Limits.Frontends, "max-frontends", o.Limits.Frontends, "entries that the frontends map grows to at most (0: no limit)")
 	f.Uint32Var(&o.Limits.Slots, "max-slots", o.Limits.Slots, "slots that the slots map grows to at most (0: no limit)")
 	f.Uint32Var(&o.Limits.Backends, "max-backends", o.Limits.Backends, "entries that the backends map grows to at most (0: no limit)")

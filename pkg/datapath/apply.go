@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"sync/atomic"
 
@@ -38,7 +39,7 @@ func (s *mapSet) apply(op plan.Op) error {
 	case plan.ClearBackend:
 		*s.backends.at(o.ID) = headgateBackend{}
 	case plan.PutTable:
-		s.putSlots(o.Table.Offset, o.Backends)
+		s.putTable(o)
 	case plan.PutService:
 		s.putService(o.ID, o.Service.String())
 	case plan.ClearService:
@@ -82,6 +83,17 @@ func ignoreMissing(err error) error {
 	return err
 }
 
+// putTable writes a run. Its cursor begins anywhere, so that not every node gives
+// its first client the first backend.
+func (s *mapSet) putTable(o plan.PutTable) {
+	s.putSlots(o.Table.Offset, o.Backends)
+	behind := o.Table.Offset + o.Table.Size
+	s.putSlots(behind, o.Weights)
+	if o.Cursor {
+		s.putSlots(behind, []uint32{rand.Uint32()})
+	}
+}
+
 func (s *mapSet) putSlots(offset uint32, backends []uint32) {
 	for i, id := range backends {
 		slot := offset + uint32(i)
@@ -118,8 +130,8 @@ func (s *mapSet) putFrontend(o plan.PutFrontend) error {
 	f := encodeFrontend(o.Value)
 	at := s.frontends.at(o.Value.ID)
 	at.Id, at.Service, at.Flags, at.AffinityTimeoutS = f.Id, f.Service, f.Flags, f.AffinityTimeoutS
-	storeTable(&at.Internal, f.Internal)
-	storeTable(&at.External, f.External)
+	storeView(&at.Internal, f.Internal)
+	storeView(&at.External, f.External)
 	storeTable(&at.Known, f.Known)
 	key := encodeAddrPort(o.Key)
 	var id uint32

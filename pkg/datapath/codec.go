@@ -128,6 +128,39 @@ func encodeTable(t plan.Table) headgateTable { return headgateTable{Offset: t.Of
 
 func decodeTable(t headgateTable) plan.Table { return plan.Table{Offset: t.Offset, Size: t.Size} }
 
+// Views hold the size of their table and, in the top bits, their algorithm.
+const (
+	viewSizeMask       = 1<<24 - 1
+	viewAlgorithmShift = 24
+	viewWeighted       = 0x80
+)
+
+// encodeView returns a view as the datapath has it: algorithms in the order of
+// pkg/lb, from lb.Random on, which plan leaves out.
+func encodeView(v plan.View) headgateView {
+	var algorithm uint32
+	if v.Algorithm != lb.AlgorithmDefault {
+		algorithm = uint32(v.Algorithm - lb.Random)
+	}
+	if v.Weighted {
+		algorithm |= viewWeighted
+	}
+	if v.Table.Size == 0 {
+		return headgateView{}
+	}
+	return headgateView{Offset: v.Table.Offset, Size: v.Table.Size&viewSizeMask | algorithm<<viewAlgorithmShift}
+}
+
+func decodeView(v headgateView) plan.View {
+	out := plan.View{Table: plan.Table{Offset: v.Offset, Size: v.Size & viewSizeMask}}
+	algorithm := v.Size >> viewAlgorithmShift
+	out.Weighted = algorithm&viewWeighted != 0
+	if algorithm &^= viewWeighted; algorithm != 0 {
+		out.Algorithm = lb.Random + lb.Algorithm(algorithm)
+	}
+	return out
+}
+
 func encodeFrontend(f plan.Frontend) headgateFrontend {
 	flags := kindFlags[f.Kind]
 	if f.Internal.NoLocal {
@@ -140,14 +173,16 @@ func encodeFrontend(f plan.Frontend) headgateFrontend {
 		flags |= headgateFrontendFlagFRONTEND_EXTERNAL_NO_LOCAL
 	}
 	return headgateFrontend{
-		Internal: encodeTable(f.Internal.Table), External: encodeTable(f.External.Table), Known: encodeTable(f.Known),
+		Internal: encodeView(f.Internal), External: encodeView(f.External), Known: encodeTable(f.Known),
 		Service: f.Service, Flags: flags, AffinityTimeoutS: f.AffinityTimeout, Id: f.ID,
 	}
 }
 
 func decodeFrontend(id uint32, f headgateFrontend) plan.Frontend {
-	view := func(t headgateTable, noLocal headgateFrontendFlag) plan.View {
-		return plan.View{Table: decodeTable(t), NoLocal: f.Flags&noLocal != 0}
+	view := func(v headgateView, noLocal headgateFrontendFlag) plan.View {
+		out := decodeView(v)
+		out.NoLocal = f.Flags&noLocal != 0
+		return out
 	}
 	out := plan.Frontend{
 		ID:       id,

@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -13,6 +14,7 @@ func (s *mapSet) content() (plan.Content, error) {
 	c := plan.Content{
 		Frontends: map[lb.AddrPort]plan.Frontend{},
 		Tables:    map[plan.Table][]uint32{},
+		Weights:   map[plan.Table][]uint32{},
 		Backends:  map[uint32]lb.AddrPort{},
 		Services:  map[uint32]plan.Service{},
 		Addresses: map[netip.Addr]plan.AddressKind{},
@@ -85,23 +87,35 @@ func (s *mapSet) readFrontends(out map[lb.AddrPort]plan.Frontend) error {
 }
 
 // readTables reads the tables that a frontend names.
-func (s *mapSet) readTables(c plan.Content, key lb.AddrPort) error {
+func (s *mapSet) readTables(c plan.Content, key lb.AddrPort) (err error) {
 	f := c.Frontends[key]
-	for _, t := range []plan.Table{f.Internal.Table, f.External.Table, f.Known} {
-		if t.Size == 0 || c.Tables[t] != nil {
-			continue
+	for _, v := range []plan.View{f.Internal, f.External, {Table: f.Known}} {
+		t := v.Table
+		if t.Size > 0 && c.Tables[t] == nil {
+			if c.Tables[t], err = s.readSlots(t.Offset, t.Size); err != nil {
+				return fmt.Errorf("frontend %s names table %s, %w", key, t, err)
+			}
 		}
-		if end := uint64(t.Offset) + uint64(t.Size); end > uint64(s.slots.len)*uint64(slotsPerChunk) {
-			return fmt.Errorf("frontend %s names table %s, which ends behind the last slot", key, t)
+		if v.Weighted && c.Weights[t] == nil {
+			if c.Weights[t], err = s.readSlots(t.Offset+t.Size, t.Size); err != nil {
+				return fmt.Errorf("frontend %s names table %s with weights, %w", key, t, err)
+			}
 		}
-		ids := make([]uint32, t.Size)
-		for i := range ids {
-			slot := t.Offset + uint32(i)
-			ids[i] = s.slots.at(slot / slotsPerChunk).Backend[slot%slotsPerChunk]
-		}
-		c.Tables[t] = ids
 	}
 	return nil
+}
+
+// readSlots returns a run of slots.
+func (s *mapSet) readSlots(offset, size uint32) ([]uint32, error) {
+	if uint64(offset)+uint64(size) > uint64(s.slots.len)*uint64(slotsPerChunk) {
+		return nil, errors.New("which ends behind the last slot")
+	}
+	out := make([]uint32, size)
+	for i := range out {
+		slot := offset + uint32(i)
+		out[i] = s.slots.at(slot / slotsPerChunk).Backend[slot%slotsPerChunk]
+	}
+	return out, nil
 }
 
 func (s *mapSet) readAddresses(out map[netip.Addr]plan.AddressKind) error {

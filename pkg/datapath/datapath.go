@@ -51,6 +51,9 @@ type Config struct {
 	Redirect bool
 	// Filters attaches to devices as on kernels without tcx.
 	Filters bool
+	// HashKey is the key of the hashes of flows and clients, the same on all
+	// nodes.
+	HashKey [2]uint64
 }
 
 // DefaultSizes is the room that maps start with.

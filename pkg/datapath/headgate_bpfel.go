@@ -58,9 +58,35 @@ type headgateAffinityKey struct {
 	Service uint32
 }
 
+type headgateAlgorithm uint32
+
+const (
+	headgateAlgorithmALGORITHM_RANDOM  headgateAlgorithm = 0
+	headgateAlgorithmALGORITHM_RR      headgateAlgorithm = 1
+	headgateAlgorithmALGORITHM_WRR     headgateAlgorithm = 2
+	headgateAlgorithmALGORITHM_MAGLEV  headgateAlgorithm = 3
+	headgateAlgorithmALGORITHM_STABLE  headgateAlgorithm = 4
+	headgateAlgorithmALGORITHM_SH      headgateAlgorithm = 5
+	headgateAlgorithmALGORITHM_DH      headgateAlgorithm = 6
+	headgateAlgorithmALGORITHM_LC      headgateAlgorithm = 7
+	headgateAlgorithmALGORITHM_WLC     headgateAlgorithm = 8
+	headgateAlgorithmALGORITHM_SED     headgateAlgorithm = 9
+	headgateAlgorithmALGORITHM_NQ      headgateAlgorithm = 10
+	headgateAlgorithmALGORITHM_P2C     headgateAlgorithm = 11
+	headgateAlgorithmALGORITHM_LATENCY headgateAlgorithm = 12
+	headgateAlgorithmALGORITHMS        headgateAlgorithm = 13
+)
+
 type headgateBackend struct {
-	_  structs.HostLayout
-	To headgateAddrPort
+	_               structs.HostLayout
+	To              headgateAddrPort
+	InFlight        int32
+	SrttUs          uint32
+	Failures        uint32
+	SrttAtNs        uint64
+	EjectedUntilNs  uint64
+	LastTrialNs     uint64
+	SlowStartFromNs uint64
 }
 
 type headgateCounters struct {
@@ -158,13 +184,14 @@ type headgateFragmentKey struct {
 
 type headgateFrontend struct {
 	_                structs.HostLayout
-	Internal         headgateTable
+	Internal         headgateView
 	Flags            headgateFrontendFlag
 	AffinityTimeoutS uint32
-	External         headgateTable
+	External         headgateView
 	Known            headgateTable
 	Service          uint32
 	Id               uint32
+	Pad              [6]uint32
 }
 
 type headgateFrontendFlag uint32
@@ -263,6 +290,12 @@ type headgateTuple struct {
 	Pad      [2]uint8
 }
 
+type headgateView struct {
+	_      structs.HostLayout
+	Offset uint32
+	Size   uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -305,8 +338,10 @@ const (
 	headgateProgRecvmsg6        = "recvmsg6"
 	headgateProgSendmsg4        = "sendmsg4"
 	headgateProgSendmsg6        = "sendmsg6"
+	headgateProgSockOps         = "sock_ops"
 	headgateProgSockRelease     = "sock_release"
 	headgateVarBriefFlowsMask   = "brief_flows_mask"
+	headgateVarHashKey          = "hash_key"
 	headgateVarIp6CsumFlag      = "ip6_csum_flag"
 	headgateVarKernelReadable   = "kernel_readable"
 	headgateVarNodeNetnsCookie  = "node_netns_cookie"
@@ -376,6 +411,7 @@ type headgateProgramSpecs struct {
 	Recvmsg6     *ebpf.ProgramSpec `ebpf:"recvmsg6"`
 	Sendmsg4     *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6     *ebpf.ProgramSpec `ebpf:"sendmsg6"`
+	SockOps      *ebpf.ProgramSpec `ebpf:"sock_ops"`
 	SockRelease  *ebpf.ProgramSpec `ebpf:"sock_release"`
 }
 
@@ -412,6 +448,7 @@ type headgateMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateVariableSpecs struct {
 	BriefFlowsMask  *ebpf.VariableSpec `ebpf:"brief_flows_mask"`
+	HashKey         *ebpf.VariableSpec `ebpf:"hash_key"`
 	Ip6CsumFlag     *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
 	KernelReadable  *ebpf.VariableSpec `ebpf:"kernel_readable"`
 	NodeNetnsCookie *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
@@ -499,6 +536,7 @@ func (m *headgateMaps) Close() error {
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateVariables struct {
 	BriefFlowsMask  *ebpf.Variable `ebpf:"brief_flows_mask"`
+	HashKey         *ebpf.Variable `ebpf:"hash_key"`
 	Ip6CsumFlag     *ebpf.Variable `ebpf:"ip6_csum_flag"`
 	KernelReadable  *ebpf.Variable `ebpf:"kernel_readable"`
 	NodeNetnsCookie *ebpf.Variable `ebpf:"node_netns_cookie"`
@@ -530,6 +568,7 @@ type headgatePrograms struct {
 	Recvmsg6     *ebpf.Program `ebpf:"recvmsg6"`
 	Sendmsg4     *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6     *ebpf.Program `ebpf:"sendmsg6"`
+	SockOps      *ebpf.Program `ebpf:"sock_ops"`
 	SockRelease  *ebpf.Program `ebpf:"sock_release"`
 }
 
@@ -551,6 +590,7 @@ func (p *headgatePrograms) Close() error {
 		p.Recvmsg6,
 		p.Sendmsg4,
 		p.Sendmsg6,
+		p.SockOps,
 		p.SockRelease,
 	)
 }

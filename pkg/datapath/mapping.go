@@ -69,3 +69,8 @@ func (m *mapping[T]) Close() {
 func storeTable(to *headgateTable, t headgateTable) {
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(to)), *(*uint64)(unsafe.Pointer(&t)))
 }
+
+// storeView does the same for a view.
+func storeView(to *headgateView, v headgateView) {
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(to)), *(*uint64)(unsafe.Pointer(&v)))
+}

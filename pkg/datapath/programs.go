@@ -28,6 +28,7 @@ var hooks = []hook{
 	{"getpeername6", ebpf.AttachCgroupInet6GetPeername},
 	{"recvmsg4", ebpf.AttachCGroupUDP4Recvmsg},
 	{"recvmsg6", ebpf.AttachCGroupUDP6Recvmsg},
+	{"sock_ops", ebpf.AttachCGroupSockOps},
 	{"sendmsg4", ebpf.AttachCGroupUDP4Sendmsg},
 	{"sendmsg6", ebpf.AttachCGroupUDP6Sendmsg},
 	{"connect4", ebpf.AttachCGroupInet4Connect},

@@ -30,7 +30,8 @@ func (s *Service) equal(o *Service) bool {
 		slices.Equal(s.ExternalIPs, o.ExternalIPs) &&
 		slices.Equal(s.LoadBalancerIPs, o.LoadBalancerIPs) &&
 		slices.Equal(s.SourceRanges, o.SourceRanges) &&
-		slices.Equal(s.Ports, o.Ports)
+		slices.Equal(s.Ports, o.Ports) &&
+		s.Balancing.equal(o.Balancing)
 }
 
 // equal says whether two slices are the same in every field but
@@ -38,6 +39,7 @@ func (s *Service) equal(o *Service) bool {
 func (s *Slice) equal(o *Slice) bool {
 	return s.SliceName == o.SliceName &&
 		s.Service == o.Service &&
+		s.KeepWeights == o.KeepWeights &&
 		slices.Equal(s.Ports, o.Ports) &&
 		slices.EqualFunc(s.Endpoints, o.Endpoints, Endpoint.equal)
 }
@@ -49,6 +51,8 @@ func (e Endpoint) equal(o Endpoint) bool {
 		e.Serving == o.Serving &&
 		e.Terminating == o.Terminating &&
 		e.Node == o.Node &&
+		e.Weight == o.Weight &&
+		e.Drained == o.Drained &&
 		slices.Equal(e.ZoneHints, o.ZoneHints) &&
 		slices.Equal(e.NodeHints, o.NodeHints)
 }

@@ -29,7 +29,8 @@ func Frontends(svc *Service, from []*Slice, node Node) []Frontend {
 	for _, port := range svc.Ports {
 		for _, ip := range svc.ClusterIPs {
 			candidates := merge(from, port, ip)
-			s := selectEndpoints(candidates, svc, port, node)
+			weigh(candidates, svc.Balancing.Weights)
+			s := selectEndpoints(takesConnections(candidates), svc, port, node)
 			s.known = keptBackends(candidates, port.Protocol)
 			all = appendFrontends(all, svc, port, ip, s)
 		}
@@ -50,6 +51,7 @@ func appendFrontends(to []Frontend, svc *Service, port ServicePort, clusterIP ne
 		to = append(to, Frontend{
 			AddrPort: at, Kind: kind, Port: port.Name, Internal: internal, External: external,
 			Known: s.known, DrainTime: svc.DrainTime, AffinityTimeout: svc.AffinityTimeout,
+			Algorithm: svc.Balancing.Algorithm, TableSize: svc.Balancing.TableSize,
 		})
 		if kind == LoadBalancerIP {
 			to[len(to)-1].SourceRanges = rangesOf(svc.SourceRanges, addr)

@@ -11,6 +11,7 @@ import (
 type candidate struct {
 	backend  AddrPort
 	endpoint *Endpoint
+	weight   uint32 // 0: takes no new connections
 }
 
 // merge returns the union of a Service's slices for one Service port, and one
@@ -60,7 +61,7 @@ func appendFamily(to []candidate, endpoints []Endpoint, p SlicePort, addr netip.
 	for i := range endpoints {
 		e := &endpoints[i]
 		if sameFamily(e.Addr, addr) {
-			to = append(to, candidate{AddrPort{e.Addr, p.Port, p.Protocol}, e})
+			to = append(to, candidate{backend: AddrPort{e.Addr, p.Port, p.Protocol}, endpoint: e})
 		}
 	}
 	return to
@@ -77,6 +78,8 @@ func preferred(a, b *Endpoint) int {
 		falseFirst(a.Terminating, b.Terminating),
 		falseFirst(b.Ready, a.Ready),
 		falseFirst(b.Serving, a.Serving),
+		falseFirst(a.Drained, b.Drained),
+		cmp.Compare(b.Weight, a.Weight),
 		cmp.Compare(b.Node, a.Node), // a known node before an unknown one
 		slices.Compare(a.NodeHints, b.NodeHints),
 		slices.Compare(a.ZoneHints, b.ZoneHints),

@@ -68,6 +68,9 @@ func (st *State) setNode(n Node) bool {
 // changed anything.
 func (st *State) putService(name ServiceName, svc *Service) bool {
 	old, known := st.services[name]
+	if svc != nil {
+		svc = svc.withBalancing(old)
+	}
 	switch {
 	case svc == nil:
 		delete(st.services, name)
@@ -90,6 +93,9 @@ func (st *State) putService(name ServiceName, svc *Service) bool {
 // Services that it leaves, joins or changes.
 func (st *State) putSlice(name SliceName, slice *Slice, dirty map[ServiceName]bool) {
 	old, known := st.slices[name]
+	if slice != nil {
+		slice = slice.withWeights(old)
+	}
 	if known && slice != nil && old.equal(slice) {
 		return
 	}

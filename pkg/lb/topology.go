@@ -18,6 +18,8 @@ type selection struct {
 	hasAny bool
 	// known is every backend that established flows may keep.
 	known []AddrPort
+	// clusterWeights and localWeights are those of the lists above.
+	clusterWeights, localWeights []uint32
 }
 
 // selectEndpoints says which endpoints of a Service port clients reach from
@@ -36,15 +38,16 @@ func selectEndpoints(from []candidate, svc *Service, port ServicePort, node Node
 	if slices.Equal(s.local, s.cluster) {
 		s.local = s.cluster // equal content, one slice
 	}
+	s.clusterWeights, s.localWeights = weightsOf(s.cluster, from), weightsOf(s.local, from)
 	return s
 }
 
 // view returns what clients under a traffic policy reach.
 func (s selection) view(p TrafficPolicy) View {
 	if p == PolicyLocal {
-		return View{Backends: s.local, NoLocal: s.hasAny && len(s.local) == 0}
+		return View{Backends: s.local, Weights: s.localWeights, NoLocal: s.hasAny && len(s.local) == 0}
 	}
-	return View{Backends: s.cluster}
+	return View{Backends: s.cluster, Weights: s.clusterWeights}
 }
 
 // census counts the endpoints that matter to the selection.

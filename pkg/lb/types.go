@@ -73,6 +73,7 @@ type Service struct {
 	ExternalPolicy  TrafficPolicy
 	AffinityTimeout uint32 // seconds that a client stays with its backend; 0: no session affinity
 	Ports           []ServicePort
+	Balancing       Balancing
 
 	// DrainTime is how long what is connected to a backend may go on after the
 	// backend has left the Service; 0 ends it at once.
@@ -114,6 +115,9 @@ type Slice struct {
 	Service   string // name of the Service, in the namespace of the slice
 	Ports     []SlicePort
 	Endpoints []Endpoint
+	// KeepWeights is set where the weight that the slice says cannot be used:
+	// endpoints keep those that they had.
+	KeepWeights bool
 
 	// LastChangeTrigger is when that happened, in the cluster, which led to the
 	// last change of the slice; zero where unknown. It means nothing for what
@@ -138,6 +142,8 @@ type Endpoint struct {
 	Node        string // "" where unknown: never local
 	ZoneHints   []string
 	NodeHints   []string
+	Weight      uint32 // share of the connections; 0: DefaultWeight
+	Drained     bool   // of weight 0: no new connections
 }
 
 // Node is this node. Endpoint selection depends on its name and zone.
@@ -212,11 +218,16 @@ type Frontend struct {
 	// SourceRanges are the clients that may use the frontend, sorted; nil is
 	// everybody.
 	SourceRanges []netip.Prefix
+	Algorithm    Algorithm // AlgorithmDefault where the Service does not say
+	TableSize    uint32    // that the Service asks for, 0: by the number of backends
 }
 
 // View is the set of backends that a class of clients reaches.
 type View struct {
 	Backends []AddrPort // sorted, without duplicates
+	// Weights are those of the backends, none of them 0; nil where all are
+	// equal.
+	Weights []uint32
 	// NoLocal is set where Backends is empty only because the traffic
 	// policy is Local: the Service has usable endpoints on other nodes.
 	NoLocal bool

@@ -14,6 +14,7 @@ import (
 func Adopt(c Content, limits Sizes) (*Planner, error) {
 	p := New(limits)
 	p.cidrs = c.ServiceCIDRs
+	p.pool.adopted = map[Table]*tableRef{}
 	if err := p.pool.adopt(c); err != nil {
 		return nil, err
 	}
@@ -22,6 +23,7 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 			return nil, err
 		}
 	}
+	p.pool.adopted = nil
 	p.adoptRanges(c.SourceRanges)
 	for a, kind := range c.Addresses {
 		if p.addresses[a] == nil {
@@ -73,24 +75,45 @@ func (p *pool) adopt(c Content) error {
 		serviceIDs[id] = true
 	}
 	p.backendIDs, p.serviceIDs = newIDPool(backendIDs), newIDPool(serviceIDs)
+	return p.adoptTables(c)
+}
+
+// adoptTables takes over the tables, each as the views that name it use it.
+func (p *pool) adoptTables(c Content) error {
+	cursors := map[Table]bool{}
+	for _, f := range c.Frontends {
+		for _, v := range []View{f.Internal, f.External} {
+			if hasCursor(v.Algorithm) {
+				cursors[v.Table] = true
+			}
+		}
+	}
+	var used []Table
 	for table, ids := range c.Tables {
-		t, err := adoptTable(c, table, ids)
+		t, err := adoptTable(c, table, run{ids, c.Weights[table], cursors[table]})
 		if err != nil {
 			return err
 		}
 		if other := p.tables[t.key]; other != nil {
-			return fmt.Errorf("tables %s and %s are equal", other.table, table)
+			return fmt.Errorf("tables %s and %s are equal", other.table(), table)
 		}
 		p.tables[t.key] = t
+		p.adopted[table] = t
+		used = append(used, t.region)
 	}
 	var err error
-	p.regions, err = newRegions(slices.Collect(maps.Keys(c.Tables)))
+	p.regions, err = newRegions(used)
 	return err
 }
 
-func adoptTable(c Content, table Table, ids []uint32) (*tableRef, error) {
-	t := &tableRef{table: table, key: contentKey(ids)}
-	for _, id := range ids {
+func adoptTable(c Content, table Table, r run) (*tableRef, error) {
+	t := &tableRef{region: Table{table.Offset, r.extent()}, size: table.Size, key: r.key(), weighted: r.weights != nil}
+	seen := map[uint32]bool{}
+	for _, id := range r.slots {
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
 		b, ok := c.Backends[id]
 		if !ok {
 			return nil, fmt.Errorf("table %s names backend %d, which is not there", table, id)
@@ -116,15 +139,11 @@ func (p *Planner) adoptFrontend(c Content, key lb.AddrPort) error {
 		if v.table.Size == 0 {
 			continue
 		}
-		if e.internal != nil && v.table == value.Internal.Table {
-			*v.ref = p.pool.shareTable(e.internal)
-			continue
-		}
-		ids, ok := c.Tables[v.table]
-		if !ok {
+		t := p.pool.adopted[v.table]
+		if t == nil {
 			return fmt.Errorf("frontend %s names table %s, which is not there", key, v.table)
 		}
-		*v.ref = p.pool.useTable(p.pool.tables[contentKey(ids)].backends, &none)
+		*v.ref = p.pool.adoptUse(t)
 	}
 	p.pool.useService(service, &none)
 	p.frontends[key] = e

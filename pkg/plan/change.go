@@ -61,22 +61,24 @@ func (c *change) want(f lb.Frontend) {
 // newEntry takes from the pool what a frontend uses, and returns it.
 func (p *Planner) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, puts *[]Op) *entry {
 	e := &entry{owner: owner, service: Service{owner, f.Port, f.Protocol}}
-	e.internal = p.pool.useTable(f.Internal.Backends, puts)
+	internal := p.specOf(f.Internal, f)
+	e.internal = p.pool.useTable(internal, puts)
 	// Mostly all three are equal: no need to look again.
-	again := func(backends []lb.AddrPort) *tableRef {
-		if slices.Equal(backends, f.Internal.Backends) {
+	again := func(spec tableSpec) *tableRef {
+		if spec.equal(internal) {
 			return p.pool.shareTable(e.internal)
 		}
-		return p.pool.useTable(backends, puts)
+		return p.pool.useTable(spec, puts)
 	}
-	e.external, e.known = again(f.External.Backends), again(f.Known)
+	external := p.specOf(f.External, f)
+	e.external, e.known = again(external), again(tableSpec{backends: f.Known, algorithm: lb.Random})
 	e.value = Frontend{
 		ID:       id,
 		Service:  p.pool.useService(e.service, puts),
 		Kind:     f.Kind,
-		Internal: e.internal.view(f.Internal),
-		External: e.external.view(f.External),
-		Known:    e.known.view(lb.View{}).Table,
+		Internal: e.internal.view(f.Internal, internal.algorithm),
+		External: e.external.view(f.External, external.algorithm),
+		Known:    e.known.view(lb.View{}, lb.Random).Table,
 
 		AffinityTimeout: f.AffinityTimeout,
 		Filtered:        len(f.SourceRanges) > 0,
@@ -94,11 +96,14 @@ func (p *Planner) dropEntry(e *entry) {
 }
 
 // view returns the way to a table, which is nil for none.
-func (t *tableRef) view(v lb.View) View {
+func (t *tableRef) view(v lb.View, a lb.Algorithm) View {
 	if t == nil {
 		return View{NoLocal: v.NoLocal}
 	}
-	return View{Table: t.table}
+	if a == lb.Random {
+		a = lb.AlgorithmDefault
+	}
+	return View{Table: t.table(), Algorithm: a, Weighted: t.weighted}
 }
 
 // overLimit returns the problem of a change that needs more room than there
@@ -154,8 +159,9 @@ func (p *pool) forget(puts []Op) {
 			delete(p.backends, o.Backend)
 			delete(p.retiredBackends, o.Backend)
 		case PutTable:
-			key := contentKey(o.Backends)
-			p.regions.give(o.Table)
+			r := run{o.Backends, o.Weights, o.Cursor}
+			key := r.key()
+			p.regions.give(Table{Offset: o.Table.Offset, Size: r.extent()})
 			delete(p.tables, key)
 			delete(p.retiredTables, key)
 		case PutService:

@@ -7,6 +7,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -32,6 +33,10 @@ func (t Table) String() string {
 type View struct {
 	Table   Table
 	NoLocal bool // the table is empty only because the traffic policy is Local
+	// Algorithm says how to choose from the table; the zero value is lb.Random,
+	// which never stands here.
+	Algorithm lb.Algorithm
+	Weighted  bool // weights follow the slots, for the algorithm to compare by
 }
 
 // Frontend is what stands behind an address: an element of the frontends map.
@@ -52,6 +57,12 @@ type Frontend struct {
 // tables returns every table that the frontend names, empty ones too.
 func (f Frontend) tables() [3]Table {
 	return [3]Table{f.Internal.Table, f.External.Table, f.Known}
+}
+
+// Algorithm says how clients get a backend: the views of a frontend differ by
+// table, not by algorithm.
+func (f Frontend) Algorithm() lb.Algorithm {
+	return cmp.Or(f.Internal.Algorithm, f.External.Algorithm, lb.Random)
 }
 
 // Service is the value of the services map: the name of a Service port.
@@ -92,6 +103,7 @@ const (
 type Content struct {
 	Frontends map[lb.AddrPort]Frontend
 	Tables    map[Table][]uint32 // backend IDs, slot by slot
+	Weights   map[Table][]uint32 // of the slots, of tables that have some
 	Backends  map[uint32]lb.AddrPort
 	Services  map[uint32]Service
 	Addresses map[netip.Addr]AddressKind

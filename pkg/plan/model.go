@@ -29,10 +29,11 @@ func (m *Model) Apply(op Op) {
 	case PutBackend:
 		put(&m.Backends, o.ID, o.Backend)
 	case PutTable:
-		if end := int(o.Table.Offset + o.Table.Size); end > len(m.Slots) {
+		r := run{o.Backends, o.Weights, o.Cursor}
+		if end := int(o.Table.Offset + r.extent()); end > len(m.Slots) {
 			m.Slots = append(m.Slots, make([]uint32, end-len(m.Slots))...)
 		}
-		copy(m.Slots[o.Table.Offset:], o.Backends)
+		copy(m.Slots[o.Table.Offset:], slices.Concat(o.Backends, o.Weights))
 	case PutService:
 		put(&m.Services, o.ID, o.Service)
 	case PutFrontend:
@@ -67,7 +68,7 @@ func put[K comparable, V any](m *map[K]V, k K, v V) {
 // Content returns what the maps hold. Tables are those that frontends name.
 func (m *Model) Content() Content {
 	c := Content{
-		Frontends: maps.Clone(m.Frontends), Tables: map[Table][]uint32{},
+		Frontends: maps.Clone(m.Frontends), Tables: map[Table][]uint32{}, Weights: map[Table][]uint32{},
 		Backends: maps.Clone(m.Backends), Services: maps.Clone(m.Services), Addresses: maps.Clone(m.Addresses),
 		SourceRanges: maps.Clone(m.SourceRanges), ServiceCIDRs: slices.Clone(m.ServiceCIDRs),
 	}
@@ -75,6 +76,11 @@ func (m *Model) Content() Content {
 		for _, t := range f.tables() {
 			if t.Size > 0 && int(t.Offset+t.Size) <= len(m.Slots) {
 				c.Tables[t] = slices.Clone(m.Slots[t.Offset : t.Offset+t.Size])
+			}
+		}
+		for _, v := range []View{f.Internal, f.External} {
+			if t := v.Table; v.Weighted && int(t.Offset+2*t.Size) <= len(m.Slots) {
+				c.Weights[t] = slices.Clone(m.Slots[t.Offset+t.Size : t.Offset+2*t.Size])
 			}
 		}
 	}
@@ -111,6 +117,9 @@ func (c Content) String() string {
 	}
 	for _, t := range slices.SortedFunc(maps.Keys(c.Tables), func(a, b Table) int { return int(a.Offset) - int(b.Offset) }) {
 		fmt.Fprintf(&b, "table %s backends %s\n", t, joinIDs(c.Tables[t]))
+		if c.Weights[t] != nil {
+			fmt.Fprintf(&b, "table %s weights %s\n", t, joinIDs(c.Weights[t]))
+		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Backends)) {
 		fmt.Fprintf(&b, "backend %d %s\n", id, c.Backends[id])

@@ -22,10 +22,13 @@ type (
 		ID      uint32
 		Backend lb.AddrPort
 	}
-	// PutTable writes a run of slots that no frontend names yet.
+	// PutTable writes a run of slots that no frontend names yet, and what its
+	// algorithm needs behind them: weights, or a cursor at any number.
 	PutTable struct {
 		Table    Table
 		Backends []uint32
+		Weights  []uint32
+		Cursor   bool
 	}
 	// PutService writes the name of a Service port.
 	PutService struct {
@@ -65,7 +68,14 @@ type (
 
 func (o PutBackend) String() string { return fmt.Sprintf("put backend %d %s", o.ID, o.Backend) }
 func (o PutTable) String() string {
-	return fmt.Sprintf("put table %s backends %s", o.Table, joinIDs(o.Backends))
+	s := fmt.Sprintf("put table %s backends %s", o.Table, joinIDs(o.Backends))
+	if o.Weights != nil {
+		s += " weights " + joinIDs(o.Weights)
+	}
+	if o.Cursor {
+		s += " cursor"
+	}
+	return s
 }
 func (o PutService) String() string { return fmt.Sprintf("put service %d %s", o.ID, o.Service) }
 func (o PutFrontend) String() string {
@@ -95,6 +105,9 @@ func (f Frontend) String() string {
 	}
 	if f.Filtered {
 		s += " filtered"
+	}
+	if a := f.Algorithm(); a != lb.Random {
+		s += " algorithm " + a.String()
 	}
 	return s
 }

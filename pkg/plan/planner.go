@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/maglev"
 )
 
 // Planner knows what the maps hold and what they should hold. Each change of a
@@ -17,6 +19,8 @@ import (
 // each at least once. A Planner is not safe for concurrent use.
 type Planner struct {
 	limits    Sizes
+	algorithm lb.Algorithm // of Services that name none
+	key       maglev.Key   // of tables for hashes
 	pool      *pool
 	frontends map[lb.AddrPort]*entry
 	owned     map[lb.ServiceName][]lb.AddrPort               // what each Service has in force
@@ -66,6 +70,7 @@ type address struct {
 func New(limits Sizes) *Planner {
 	return &Planner{
 		limits:    limits,
+		algorithm: lb.Random,
 		pool:      newPool(),
 		frontends: map[lb.AddrPort]*entry{},
 		owned:     map[lb.ServiceName][]lb.AddrPort{},
@@ -75,6 +80,16 @@ func New(limits Sizes) *Planner {
 		draining:  map[lb.AddrPort]*drain{},
 	}
 }
+
+// SetDefault says which algorithm Services get that name none: lb.Random unless
+// said otherwise. It is for the time before the first Set.
+func (p *Planner) SetDefault(a lb.Algorithm) {
+	p.algorithm = cmp.Or(a, lb.Random)
+}
+
+// SetHashKey says by which key tables for hashes are filled: the same on all
+// nodes. It is for the time before the first Set.
+func (p *Planner) SetHashKey(key maglev.Key) { p.key = key }
 
 // Services returns the Services that have frontends in force, sorted.
 func (p *Planner) Services() []lb.ServiceName {
@@ -250,7 +265,7 @@ func (p *Planner) Sweep() []Op {
 func (p *pool) sweep() []Op {
 	var backends, services []uint32
 	for key, t := range p.retiredTables {
-		p.regions.give(t.table)
+		p.regions.give(t.region)
 		delete(p.tables, key)
 	}
 	for b, r := range p.retiredBackends {

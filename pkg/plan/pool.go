@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"encoding/binary"
-
 	"github.com/headgate/headgate/pkg/lb"
 )
 
@@ -19,6 +17,8 @@ type pool struct {
 	serviceIDs  *idPool
 	services    map[Service]*serviceRef
 
+	adopted map[Table]*tableRef // while adopting, nil afterwards
+
 	retiredFrontends []uint32
 	retiredBackends  map[lb.AddrPort]*backendRef
 	retiredTables    map[string]*tableRef
@@ -31,11 +31,16 @@ type backendRef struct {
 }
 
 type tableRef struct {
-	table    Table
+	region   Table  // all that it takes of the slots map
+	size     uint32 // slots
 	key      string // its content
-	backends []lb.AddrPort
-	uses     int // views that name it
+	weighted bool
+	backends []lb.AddrPort // without duplicates
+	uses     int           // views that name it
 }
+
+// table returns its slots.
+func (t *tableRef) table() Table { return Table{Offset: t.region.Offset, Size: t.size} }
 
 type serviceRef struct {
 	id   uint32
@@ -55,26 +60,38 @@ func newPool() *pool {
 	}
 }
 
-// useTable returns the table that holds just these backends, nil for none, and
+// useTable returns the table that a spec asks for, nil for no backends, and
 // appends to ops what has to be written first.
-func (p *pool) useTable(backends []lb.AddrPort, ops *[]Op) *tableRef {
-	if len(backends) == 0 {
+func (p *pool) useTable(spec tableSpec, ops *[]Op) *tableRef {
+	if len(spec.backends) == 0 {
 		return nil
 	}
-	ids := make([]uint32, len(backends))
-	for i, b := range backends {
+	ids := make([]uint32, len(spec.backends))
+	for i, b := range spec.backends {
 		ids[i] = p.useBackend(b, ops)
 	}
-	key := contentKey(ids)
+	r := spec.fill(ids)
+	key := r.key()
 	t := p.tables[key]
 	if t == nil {
-		t = &tableRef{table: p.regions.take(uint32(len(ids))), key: key, backends: backends}
+		t = &tableRef{region: p.regions.take(r.extent()), size: uint32(len(r.slots)), key: key, weighted: r.weights != nil, backends: spec.backends}
 		p.tables[key] = t
-		*ops = append(*ops, PutTable{Table: t.table, Backends: ids})
+		*ops = append(*ops, PutTable{Table: t.table(), Backends: r.slots, Weights: r.weights, Cursor: r.cursor})
 	} else if t.uses > 0 {
-		p.dropBackends(backends) // the table holds them already
+		p.dropBackends(spec.backends) // the table holds them already
 	}
 	delete(p.retiredTables, key)
+	t.uses++
+	return t
+}
+
+// adoptUse uses a table as the maps have it once more.
+func (p *pool) adoptUse(t *tableRef) *tableRef {
+	if t.uses == 0 {
+		for _, b := range t.backends {
+			p.backends[b].uses++
+		}
+	}
 	t.uses++
 	return t
 }
@@ -136,13 +153,4 @@ func (p *pool) dropService(s Service) {
 	if r.uses--; r.uses == 0 {
 		p.retiredServices[s] = r
 	}
-}
-
-// contentKey is equal for equal runs of IDs only.
-func contentKey(ids []uint32) string {
-	b := make([]byte, 0, 4*len(ids))
-	for _, id := range ids {
-		b = binary.LittleEndian.AppendUint32(b, id)
-	}
-	return string(b)
 }

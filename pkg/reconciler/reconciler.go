@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/maglev"
 	"github.com/headgate/headgate/pkg/plan"
 )
 
@@ -110,6 +111,13 @@ func (r *Reconciler) adopt() error {
 		return r.dp.Reset()
 	}
 	return nil
+}
+
+// Balance says how Services are balanced that do not say it themselves, and by
+// which key flows are hashed. It is for the time before Run.
+func (r *Reconciler) Balance(a lb.Algorithm, key maglev.Key) {
+	r.planner.SetDefault(a)
+	r.planner.SetHashKey(key)
 }
 
 // Update hands over a batch of changes. It does not wait for them.

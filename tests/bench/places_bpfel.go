@@ -50,8 +50,15 @@ type placesAffinityKey struct {
 }
 
 type placesBackend struct {
-	_  structs.HostLayout
-	To placesAddrPort
+	_               structs.HostLayout
+	To              placesAddrPort
+	InFlight        int32
+	SrttUs          uint32
+	Failures        uint32
+	SrttAtNs        uint64
+	EjectedUntilNs  uint64
+	LastTrialNs     uint64
+	SlowStartFromNs uint64
 }
 
 type placesCounters struct {
@@ -144,6 +151,7 @@ type placesFrontend struct {
 	}
 	Service uint32
 	Id      uint32
+	Pad     [6]uint32
 }
 
 type placesIpAddr struct {
@@ -246,6 +254,7 @@ const (
 	placesProgReleaseHash     = "release_hash"
 	placesProgReleaseSlot     = "release_slot"
 	placesVarBriefFlowsMask   = "brief_flows_mask"
+	placesVarHashKey          = "hash_key"
 	placesVarIp6CsumFlag      = "ip6_csum_flag"
 	placesVarKernelReadable   = "kernel_readable"
 	placesVarNodeNetnsCookie  = "node_netns_cookie"
@@ -342,6 +351,7 @@ type placesMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type placesVariableSpecs struct {
 	BriefFlowsMask  *ebpf.VariableSpec `ebpf:"brief_flows_mask"`
+	HashKey         *ebpf.VariableSpec `ebpf:"hash_key"`
 	Ip6CsumFlag     *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
 	KernelReadable  *ebpf.VariableSpec `ebpf:"kernel_readable"`
 	NodeNetnsCookie *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
@@ -431,6 +441,7 @@ func (m *placesMaps) Close() error {
 // It can be passed to loadPlacesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type placesVariables struct {
 	BriefFlowsMask  *ebpf.Variable `ebpf:"brief_flows_mask"`
+	HashKey         *ebpf.Variable `ebpf:"hash_key"`
 	Ip6CsumFlag     *ebpf.Variable `ebpf:"ip6_csum_flag"`
 	KernelReadable  *ebpf.Variable `ebpf:"kernel_readable"`
 	NodeNetnsCookie *ebpf.Variable `ebpf:"node_netns_cookie"`

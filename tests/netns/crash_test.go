@@ -14,7 +14,7 @@ import (
 // replaceOrder is the order in which programs are replaced; the first five stay
 // in force beside their successors.
 var replaceOrder = []string{
-	"sock_release", "getpeername4", "getpeername6", "recvmsg4", "recvmsg6", "sendmsg4", "sendmsg6", "connect4", "connect6",
+	"sock_release", "getpeername4", "getpeername6", "recvmsg4", "recvmsg6", "sock_ops", "sendmsg4", "sendmsg6", "connect4", "connect6",
 }
 
 const keepers = 5
@@ -119,6 +119,7 @@ var attachTypes = map[string]ebpf.AttachType{
 	"getpeername4": ebpf.AttachCgroupInet4GetPeername, "getpeername6": ebpf.AttachCgroupInet6GetPeername,
 	"recvmsg4": ebpf.AttachCGroupUDP4Recvmsg, "recvmsg6": ebpf.AttachCGroupUDP6Recvmsg,
 	"sendmsg4": ebpf.AttachCGroupUDP4Sendmsg, "sendmsg6": ebpf.AttachCGroupUDP6Sendmsg,
+	"sock_ops": ebpf.AttachCGroupSockOps,
 	"connect4": ebpf.AttachCGroupInet4Connect, "connect6": ebpf.AttachCGroupInet6Connect,
 }
 

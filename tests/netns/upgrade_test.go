@@ -15,7 +15,7 @@ import (
 
 // programs are the names of the pinned links.
 var programs = []string{
-	"connect4", "connect6", "getpeername4", "getpeername6", "recvmsg4", "recvmsg6", "sendmsg4", "sendmsg6", "sock_release",
+	"connect4", "connect6", "getpeername4", "getpeername6", "recvmsg4", "recvmsg6", "sendmsg4", "sendmsg6", "sock_ops", "sock_release",
 }
 
 // inForce is the IDs of the programs behind the links.

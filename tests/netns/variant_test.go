@@ -16,21 +16,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// otherLayout is what another version of types.h has otherwise: members in
+// otherLayout is what another version of the headers has otherwise: members in
 // another order, and one that there is no more.
-var otherLayout = []struct{ now, then string }{
-	{`	__u32 affinity_timeout_s; /* idle seconds; 0: no session affinity */
-	struct table external;	  /* for clients elsewhere */
-	struct table known;	  /* every backend that the Service still has */
-	__u32 service;		  /* index into services, never 0 */
-	__u32 id;		  /* its own index */
+var otherLayout = []struct{ file, now, then string }{
+	{"frontend_types.h", `	struct view external
+		__attribute__((aligned(8))); /* for clients elsewhere */
+	struct table known __attribute__((
+		aligned(8))); /* backends the Service still has */
+	__u32 service;	      /* index into services, never 0 */
+	__u32 id;	      /* its own index */
 `, `	__u32 id;
 	__u32 service;
-	struct table known;
-	struct table external;
-	__u32 affinity_timeout_s;
+	struct table known __attribute__((aligned(8)));
+	struct view external __attribute__((aligned(8)));
 `},
-	{`	struct addr_port frontend;
+	{"types.h", `	struct addr_port frontend;
 	struct addr_port backend;
 	__u32 backend_id;
 	__u32 slot;  /* the one that named the backend */
@@ -41,7 +41,7 @@ var otherLayout = []struct{ now, then string }{
 	struct addr_port backend;
 	struct addr_port frontend;
 `},
-	{"	char name[SERVICE_NAME_LEN]; ", "	__u64 of_old; char name[SERVICE_NAME_LEN]; "},
+	{"types.h", "	char name[SERVICE_NAME_LEN]; ", "	__u64 of_old; char name[SERVICE_NAME_LEN]; "},
 }
 
 // buildVariant compiles bpf/ with another layout.
@@ -55,19 +55,19 @@ func buildVariant(t *testing.T) *ebpf.CollectionSpec {
 	if err := os.CopyFS(dir, os.DirFS("../../bpf")); err != nil {
 		t.Fatal(err)
 	}
-	types := filepath.Join(dir, "types.h")
-	text, err := os.ReadFile(types)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, r := range otherLayout {
+		file := filepath.Join(dir, r.file)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if strings.Count(string(text), r.now) != 1 {
-			t.Fatalf("types.h has not once:\n%s", r.now)
+			t.Fatalf("%s has not once:\n%s", r.file, r.now)
 		}
 		text = []byte(strings.Replace(string(text), r.now, r.then, 1))
-	}
-	if err := os.WriteFile(types, text, 0o600); err != nil {
-		t.Fatal(err)
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 	object := filepath.Join(dir, "variant.o")

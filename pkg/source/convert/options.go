@@ -32,7 +32,7 @@ func (o Options) Service(svc *corev1.Service) (*lb.Service, error) {
 	if out == nil {
 		return out, err
 	}
-	f := &findings{object: "Service " + out.String()}
+	f := &findings{object: "Service " + out.String(), errs: []error{err}}
 	out.DrainTime = f.drainTime(svc.Annotations)
 	out.ExternalIPs = slices.DeleteFunc(out.ExternalIPs, func(addr netip.Addr) bool {
 		return !f.honoured(o.ExternalIPs, addr)

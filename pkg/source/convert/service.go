@@ -15,7 +15,8 @@ const LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
 // Service returns what matters of a Service, or nil and no error where no
 // proxy implements it: headless, ExternalName, or another proxy's. Problems
-// reads the error.
+// reads the error. Where both results are not nil, the Service is to be used
+// without what the error speaks of.
 func Service(svc *corev1.Service) (*lb.Service, error) {
 	if !implemented(svc) {
 		return nil, nil
@@ -36,7 +37,9 @@ func Service(svc *corev1.Service) (*lb.Service, error) {
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	return out, nil
+	b, problems := balancing(svc)
+	out.Balancing = b
+	return out, problems.err()
 }
 
 // implemented says whether a proxy implements the Service at all.

@@ -14,7 +14,9 @@ import (
 
 // Slice returns what matters of an EndpointSlice, or nil and no error where no
 // proxy uses it: without the label that names its Service, of a headless
-// Service, or with host names for addresses. Problems reads the error.
+// Service, or with host names for addresses. Problems reads the error. Where
+// both results are not nil, the slice is to be used without what the error
+// speaks of.
 func Slice(es *discoveryv1.EndpointSlice) (*lb.Slice, error) {
 	service, headless := es.Labels[discoveryv1.LabelServiceName], false
 	if _, ok := es.Labels[corev1.IsHeadlessService]; ok {
@@ -33,7 +35,8 @@ func Slice(es *discoveryv1.EndpointSlice) (*lb.Slice, error) {
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	return out, nil
+	f.setWeights(es, out)
+	return out, f.err()
 }
 
 // lastChangeTrigger returns when that happened which the slice was last changed

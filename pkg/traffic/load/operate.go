@@ -158,8 +158,7 @@ func (s *sender) listen(c *conn) {
 			continue
 		}
 		if s.protocol.socket == unix.SOCK_STREAM {
-			now := s.now()
-			s.lose(now, now)
+			s.lose(s.now())
 		}
 		s.hangUp(c, false)
 		return
@@ -183,7 +182,7 @@ func (s *sender) finish(c *conn, err error) {
 		c.state = absent
 	case err != nil && s.protocol.socket == unix.SOCK_STREAM:
 		if established && !errors.Is(err, errTimeout) && !errors.Is(err, errAnswer) && !errors.Is(err, wire.ErrNotOurs) {
-			s.lose(c.ended, c.due)
+			s.lose(c.ended)
 		}
 		s.hangUp(c, false)
 	case s.spec.PerSocket > 0 && c.used >= s.spec.PerSocket:

@@ -154,11 +154,8 @@ func (s *Server) Stats() map[string]Stats {
 
 // Close ends everything: connections are reset or closed, as what waits in
 // them has it.
-// A second call does nothing.
 func (s *Server) Close() error {
-	if s.closing.Swap(true) {
-		return nil
-	}
+	s.closing.Store(true)
 	s.running.Wait()
 	var errs []error
 	for _, l := range s.loops {

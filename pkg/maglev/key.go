@@ -1,0 +1,28 @@
+// Package maglev fills tables for consistent hashing: a flow's hash is an index,
+// and the slot there names its backend. Two ways to fill are here. Maglev is that
+// of the paper (Eisenbud et al., NSDI 2016). Stable gives every slot the backend
+// that ranks highest there, up to a bound on each backend's share: when a backend
+// comes or goes fewer slots change, and shares differ by up to two percent.
+//
+// A table depends on nothing but the set of backends, their weights, its size and
+// a key, whatever the order in which they are given: nodes that know the same have
+// the same table. It is pure, standard library only.
+package maglev
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+// Key makes hashes unpredictable for those who do not know it. All nodes of a
+// cluster must have the same.
+type Key [2]uint64
+
+// KeyOf returns the key that follows from a secret of any length.
+func KeyOf(secret []byte) Key {
+	h := sha256.New()
+	h.Write([]byte("headgate hash key\x00"))
+	h.Write(secret)
+	sum := h.Sum(nil)
+	return Key{binary.LittleEndian.Uint64(sum), binary.LittleEndian.Uint64(sum[8:])}
+}

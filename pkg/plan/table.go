@@ -1,0 +1,90 @@
+package plan
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// tableSpec is what a table is for.
+type tableSpec struct {
+	backends  []lb.AddrPort // sorted, without duplicates
+	weights   []uint32      // of the backends, nil where all are equal
+	algorithm lb.Algorithm
+	size      uint32 // slots of a table for hashes that was asked for, 0: by the backends
+}
+
+// specOf returns what the table of a view is for. Algorithms that fill their
+// tables alike share them.
+func (p *Planner) specOf(v lb.View, f lb.Frontend) tableSpec {
+	s := tableSpec{backends: v.Backends, weights: v.Weights, algorithm: f.Algorithm}
+	if s.algorithm == lb.AlgorithmDefault {
+		s.algorithm = p.algorithm
+	}
+	if s.algorithm.Hashed() {
+		s.size = f.TableSize
+	}
+	return s
+}
+
+// equal says whether both ask for the same table and algorithm.
+func (s tableSpec) equal(o tableSpec) bool {
+	return s.algorithm == o.algorithm && s.size == o.size && slices.Equal(s.backends, o.backends) && slices.Equal(s.weights, o.weights)
+}
+
+// run is what a table holds: slots, and what the algorithm needs behind them.
+type run struct {
+	slots   []uint32 // backend IDs
+	weights []uint32 // of the slots, nil for none
+	cursor  bool     // one slot more counts how many were given out
+}
+
+// extent is how many slots of the map the run takes.
+func (r run) extent() uint32 {
+	n := len(r.slots) + len(r.weights)
+	if r.cursor {
+		n++
+	}
+	return uint32(n)
+}
+
+// key is equal for equal runs only.
+func (r run) key() string {
+	b := make([]byte, 0, 4*len(r.slots)+4*len(r.weights)+1)
+	for _, words := range [][]uint32{r.slots, r.weights} {
+		for _, w := range words {
+			b = binary.LittleEndian.AppendUint32(b, w)
+		}
+	}
+	switch { // a multiple of four is a run of slots alone
+	case r.cursor:
+		b = append(b, 'c')
+	case r.weights != nil:
+		b = append(b, 'w')
+	}
+	return string(b)
+}
+
+// hasCursor says whether the tables of an algorithm have a cursor.
+func hasCursor(a lb.Algorithm) bool { return a == lb.RR || a == lb.WRR }
+
+// fill returns what the table of a spec holds; ids are those of its backends.
+func (s tableSpec) fill(ids []uint32) run {
+	switch s.algorithm {
+	case lb.RR:
+		return run{slots: ids, cursor: true}
+	case lb.WRR:
+		return run{slots: interleave(ids, reduce(s.weights)), cursor: true}
+	case lb.LC:
+		return run{slots: ids}
+	case lb.WLC, lb.SED, lb.NQ:
+		return run{slots: ids, weights: s.weights}
+	case lb.P2C, lb.Latency:
+		slots, weights := repeat(ids, reduce(s.weights))
+		return run{slots: slots, weights: weights}
+	default:
+		slots, _ := repeat(ids, reduce(s.weights))
+		return run{slots: slots}
+	}
+}

@@ -122,7 +122,7 @@ func (b *bulk) broke(c *conn, err error) {
 	c.due = min(max(c.due, b.begin), b.end-1) // it counts, whenever it began
 	b.fail(c.operation, kindOf(err), err)
 	if c.state == asking {
-		b.lose(c.ended)
+		b.lose(c.ended, c.due)
 	}
 	if c.fd >= 0 {
 		b.hangUp(c, false)
@@ -227,7 +227,7 @@ func (b *bulk) finishAll() error {
 		}
 	}
 	for i := range b.conns {
-		if b.conns[i].state == asking {
+		if state := b.conns[i].state; state == asking || state == connecting {
 			b.broke(&b.conns[i], errTimeout)
 		}
 	}

@@ -81,15 +81,15 @@ func TestEveryKindOfLoadRuns(t *testing.T) {
 				continue
 			}
 			run := mustRun(t, Spec{Kind: kind, Targets: targets, Rate: rate, Duration: 300 * time.Millisecond, WarmUp: 50 * time.Millisecond, Connections: 8})
-			wantNoErrors(t, run)
-			t.Logf("%s: %s", kind, run.Latency)
+			if kind != Packets || rate > 0 { // as many packets as go are more than arrive
+				wantNoErrors(t, run)
+			}
 			if run.PerSecond() < 100 {
 				t.Errorf("%s at rate %v: %v a second", kind, rate, run.PerSecond())
 			}
 			if kind != Connect && (len(run.Backends) != 2 || run.Backends[0].Name != "a" || run.Backends[1].Choices == 0) {
 				t.Errorf("%s: backends are %v", kind, run.Backends)
 			}
-			_ = run.WriteTable(t.Output())
 		}
 	}
 }

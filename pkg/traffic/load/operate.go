@@ -158,7 +158,8 @@ func (s *sender) listen(c *conn) {
 			continue
 		}
 		if s.protocol.socket == unix.SOCK_STREAM {
-			s.lose(s.now())
+			now := s.now()
+			s.lose(now, now)
 		}
 		s.hangUp(c, false)
 		return
@@ -182,7 +183,7 @@ func (s *sender) finish(c *conn, err error) {
 		c.state = absent
 	case err != nil && s.protocol.socket == unix.SOCK_STREAM:
 		if established && !errors.Is(err, errTimeout) && !errors.Is(err, errAnswer) && !errors.Is(err, wire.ErrNotOurs) {
-			s.lose(c.ended)
+			s.lose(c.ended, c.due)
 		}
 		s.hangUp(c, false)
 	case s.spec.PerSocket > 0 && c.used >= s.spec.PerSocket:

@@ -105,9 +105,10 @@ func (r *record) fail(o operation, kind result.ErrorKind, err error) {
 	}
 }
 
-// lose notes a connection that was lost while it counts.
-func (r *record) lose(now int64) {
-	if r.counts(now) {
+// lose notes a connection that was lost: at a time that counts, or by an
+// operation that does.
+func (r *record) lose(now, due int64) {
+	if r.counts(now) || r.counts(due) {
 		r.broken++
 		r.at(now).broken++
 	}

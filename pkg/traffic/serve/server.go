@@ -154,8 +154,11 @@ func (s *Server) Stats() map[string]Stats {
 
 // Close ends everything: connections are reset or closed, as what waits in
 // them has it.
+// A second call does nothing.
 func (s *Server) Close() error {
-	s.closing.Store(true)
+	if s.closing.Swap(true) {
+		return nil
+	}
 	s.running.Wait()
 	var errs []error
 	for _, l := range s.loops {

@@ -11,6 +11,9 @@
  */
 volatile const __u64 node_netns_cookie = 0;
 
+/* Are sockets of lost backends named to the agent, which then destroys them? */
+volatile const bool name_sockets = false;
+
 /* Entries of the promises map less one: a power of two less one. */
 volatile const __u32 promises_mask = 0;
 

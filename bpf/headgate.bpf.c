@@ -213,7 +213,7 @@ int destroy_tcp(struct bpf_iter__tcp *ctx)
 	struct sock_common *sk = ctx->sk_common;
 
 	if (sk)
-		destroy_if_broken(sk, IPPROTO_TCP);
+		destroy_if_broken(ctx->meta, sk, IPPROTO_TCP);
 	return 0;
 }
 
@@ -223,7 +223,8 @@ int destroy_udp(struct bpf_iter__udp *ctx)
 	struct udp_sock *sk = ctx->udp_sk;
 
 	if (sk)
-		destroy_if_broken((struct sock_common *)sk, IPPROTO_UDP);
+		destroy_if_broken(ctx->meta, (struct sock_common *)sk,
+				  IPPROTO_UDP);
 	return 0;
 }
 

@@ -45,6 +45,12 @@ type Config struct {
 	// make room. 0 is one for each 64 KiB of the machine's memory: the nearest
 	// power of two, at least 65,536 and at most 4,194,304.
 	Flows uint32
+	// Diag has sockets destroyed through INET_DIAG, as it is where the kernel has
+	// no bpf_sock_destroy.
+	Diag bool
+	// Told is told how sockets are told of lost backends, once that is known and
+	// when it changes. May be nil.
+	Told func(how string)
 	// Pods says that there may be pods whose sockets are left alone.
 	Pods bool
 	// Redirect lets packets to other nodes leave past the stack.
@@ -72,6 +78,7 @@ type Datapath struct {
 	promises *ebpf.MapSpec // how this process lays out the promises map
 	maps     *mapSet
 	programs *programSet // nil once attached
+	told     string      // as Told was told
 	// old are the maps of programs that are in force until Attach.
 	old []*mapSet
 	// flowsOf are those of old whose flows come along.

@@ -16,21 +16,28 @@ import (
 	"github.com/headgate/headgate/pkg/plan"
 )
 
-// ErrNoDestroy says that the kernel cannot destroy sockets from BPF.
-var ErrNoDestroy = fmt.Errorf("this kernel cannot destroy sockets from BPF (requires >= 6.5), clients of a deleted backend learn of it by their own time-outs: %w", errors.ErrUnsupported)
+// ErrNoDestroy says that the kernel cannot destroy sockets of others.
+var ErrNoDestroy = fmt.Errorf("this kernel cannot destroy sockets (requires >= 6.5, or CONFIG_INET_DIAG_DESTROY), clients of a deleted backend learn of it by their own time-outs: %w", errors.ErrUnsupported)
+
+// How the sockets of lost backends are told of it, for people.
+const (
+	toldByBPF  = "told of lost backends by BPF"
+	toldByDiag = "told of lost backends through INET_DIAG, since the kernel cannot destroy sockets from BPF (requires >= 6.5)"
+	notTold    = "not told of lost backends: the kernel cannot destroy sockets (requires >= 6.5, or CONFIG_INET_DIAG_DESTROY)"
+)
 
 // DestroySockets tells the sockets that were promised one of the lost backends:
 // what they wait for fails with ECONNABORTED, and a datagram socket is no longer
 // connected. It looks at every network
 // namespace in which there may be one. It returns ErrNoDestroy where the kernel
 // cannot.
-
 func (d *Datapath) DestroySockets(losses []plan.Loss) error {
 	namespaces, all, err := d.promised(losses)
 	if err != nil || len(namespaces) == 0 && !all {
 		return err
 	}
-	iterators, err := d.iterators()
+	named := d.cfg.Diag || !destroysFromBPF()
+	iterators, err := d.iterators(named)
 	if err != nil {
 		return err
 	}
@@ -39,12 +46,43 @@ func (d *Datapath) DestroySockets(losses []plan.Loss) error {
 			it.Close()
 		}
 	}()
-	return EachNamespace(func(cookie uint64) error {
+	do := drained
+	if named {
+		do = destroyNamed
+	}
+	err = EachNamespace(func(cookie uint64) error {
 		if !all && !namespaces[cookie] {
 			return nil
 		}
-		return runIterators(iterators)
+		return runIterators(iterators, do)
 	})
+	d.say(named, err)
+	return err
+}
+
+// say tells how sockets are told, where that is news.
+func (d *Datapath) say(named bool, err error) {
+	how := toldByBPF
+	switch {
+	case errors.Is(err, ErrNoDestroy):
+		how = notTold
+	case named:
+		how = toldByDiag
+	}
+	if d.told != how && d.cfg.Told != nil {
+		d.cfg.Told(how)
+	}
+	d.told = how
+}
+
+// destroysFromBPF says whether the kernel lets BPF destroy sockets.
+func destroysFromBPF() bool {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return false
+	}
+	var destroy *btf.Func
+	return kernel.TypeByName("bpf_sock_destroy", &destroy) == nil
 }
 
 // promised returns the cookies of the network namespaces with sockets that were
@@ -83,19 +121,15 @@ func (d *Datapath) storedPromises() (n uint64, err error) {
 	return n, nil
 }
 
-// iterators loads the programs that destroy sockets, on the maps in force.
-func (d *Datapath) iterators() ([]*link.Iter, error) {
-	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		return nil, ErrNoDestroy
-	}
-	var destroy *btf.Func
-	if kernel.TypeByName("bpf_sock_destroy", &destroy) != nil {
-		return nil, ErrNoDestroy
-	}
+// iterators loads the programs that destroy sockets, or name them, on the maps
+// in force.
+func (d *Datapath) iterators(named bool) ([]*link.Iter, error) {
 	o, err := newObject(d.cfg)
 	if err != nil {
 		return nil, err
+	}
+	if err := o.spec.Variables["name_sockets"].Set(named); err != nil {
+		return nil, fmt.Errorf("set knob name_sockets: %w", err)
 	}
 	o.resize(d.maps.sizes())
 	for name, p := range o.spec.Programs {
@@ -119,17 +153,27 @@ func (d *Datapath) iterators() ([]*link.Iter, error) {
 	return out, nil
 }
 
-// runIterators goes through the sockets of the thread's network namespace.
-func runIterators(iterators []*link.Iter) error {
+// drained reads what an iterator says, which is nothing where it destroys
+// sockets itself.
+func drained(said io.Reader) error {
+	if _, err := io.Copy(io.Discard, said); err != nil {
+		return fmt.Errorf("go through the sockets: %w", err)
+	}
+	return nil
+}
+
+// runIterators goes through the sockets of the thread's network namespace, and
+// does something with what is said of them.
+func runIterators(iterators []*link.Iter, do func(io.Reader) error) error {
 	for _, it := range iterators {
 		r, err := it.Open()
 		if err != nil {
 			return fmt.Errorf("open a socket iterator: %w", err)
 		}
-		_, err = io.Copy(io.Discard, r)
+		err = do(r)
 		r.Close()
 		if err != nil {
-			return fmt.Errorf("go through the sockets: %w", err)
+			return err
 		}
 	}
 	return nil

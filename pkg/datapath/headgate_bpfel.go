@@ -222,6 +222,19 @@ type headgateIpAddr struct {
 	Word [4]uint32
 }
 
+type headgateNamedSocket struct {
+	_         structs.HostLayout
+	Cookie    uint64
+	Local     [4]uint32
+	Peer      [4]uint32
+	Device    uint32
+	LocalPort uint16
+	PeerPort  uint16
+	Family    uint8
+	Protocol  uint8
+	Pad       [6]uint8
+}
+
 type headgatePromise struct {
 	_         structs.HostLayout
 	Frontend  headgateAddrPort
@@ -344,6 +357,7 @@ const (
 	headgateVarHashKey          = "hash_key"
 	headgateVarIp6CsumFlag      = "ip6_csum_flag"
 	headgateVarKernelReadable   = "kernel_readable"
+	headgateVarNameSockets      = "name_sockets"
 	headgateVarNodeNetnsCookie  = "node_netns_cookie"
 	headgateVarPodDevices       = "pod_devices"
 	headgateVarPromisesMask     = "promises_mask"
@@ -451,6 +465,7 @@ type headgateVariableSpecs struct {
 	HashKey         *ebpf.VariableSpec `ebpf:"hash_key"`
 	Ip6CsumFlag     *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
 	KernelReadable  *ebpf.VariableSpec `ebpf:"kernel_readable"`
+	NameSockets     *ebpf.VariableSpec `ebpf:"name_sockets"`
 	NodeNetnsCookie *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
 	PodDevices      *ebpf.VariableSpec `ebpf:"pod_devices"`
 	PromisesMask    *ebpf.VariableSpec `ebpf:"promises_mask"`
@@ -539,6 +554,7 @@ type headgateVariables struct {
 	HashKey         *ebpf.Variable `ebpf:"hash_key"`
 	Ip6CsumFlag     *ebpf.Variable `ebpf:"ip6_csum_flag"`
 	KernelReadable  *ebpf.Variable `ebpf:"kernel_readable"`
+	NameSockets     *ebpf.Variable `ebpf:"name_sockets"`
 	NodeNetnsCookie *ebpf.Variable `ebpf:"node_netns_cookie"`
 	PodDevices      *ebpf.Variable `ebpf:"pod_devices"`
 	PromisesMask    *ebpf.Variable `ebpf:"promises_mask"`

@@ -257,6 +257,7 @@ const (
 	placesVarHashKey          = "hash_key"
 	placesVarIp6CsumFlag      = "ip6_csum_flag"
 	placesVarKernelReadable   = "kernel_readable"
+	placesVarNameSockets      = "name_sockets"
 	placesVarNodeNetnsCookie  = "node_netns_cookie"
 	placesVarPodDevices       = "pod_devices"
 	placesVarPromisesMask     = "promises_mask"
@@ -354,6 +355,7 @@ type placesVariableSpecs struct {
 	HashKey         *ebpf.VariableSpec `ebpf:"hash_key"`
 	Ip6CsumFlag     *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
 	KernelReadable  *ebpf.VariableSpec `ebpf:"kernel_readable"`
+	NameSockets     *ebpf.VariableSpec `ebpf:"name_sockets"`
 	NodeNetnsCookie *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
 	PodDevices      *ebpf.VariableSpec `ebpf:"pod_devices"`
 	PromisesMask    *ebpf.VariableSpec `ebpf:"promises_mask"`
@@ -444,6 +446,7 @@ type placesVariables struct {
 	HashKey         *ebpf.Variable `ebpf:"hash_key"`
 	Ip6CsumFlag     *ebpf.Variable `ebpf:"ip6_csum_flag"`
 	KernelReadable  *ebpf.Variable `ebpf:"kernel_readable"`
+	NameSockets     *ebpf.Variable `ebpf:"name_sockets"`
 	NodeNetnsCookie *ebpf.Variable `ebpf:"node_netns_cookie"`
 	PodDevices      *ebpf.Variable `ebpf:"pod_devices"`
 	PromisesMask    *ebpf.Variable `ebpf:"promises_mask"`

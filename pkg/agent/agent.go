@@ -19,8 +19,8 @@ import (
 	"github.com/headgate/headgate/pkg/source/manifest"
 )
 
-// Run is an agent until the context ends. What it has brought into the kernel
-// stays there.
+// Run is an agent until the context ends, or with InitOnly until the programs
+// are in force. What it has brought into the kernel stays there.
 func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	if cfg.Cgroup == "" {
 		root, err := cgroup.Root()
@@ -29,6 +29,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 		}
 		cfg.Cgroup = root
 	}
+	var answers *answers // from when somebody asks
 	key, err := cfg.hashKey()
 	if err != nil {
 		return err
@@ -37,6 +38,10 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 		Root: cfg.BPFRoot, Cgroup: cfg.Cgroup, Node: cfg.NodeName, Version: cfg.Version,
 		Sizes: datapath.DefaultSizes, Promises: cfg.Promises, Affinities: cfg.Affinities, Flows: cfg.Flows, HashKey: key,
 		Pods: cfg.PodDevices.watched(), Redirect: cfg.Redirect, Filters: cfg.Filters,
+		Told: func(how string) {
+			log.Info("sockets are " + how)
+			answers.problems.setSockets(how)
+		},
 	})
 	if err != nil {
 		return err
@@ -45,6 +50,9 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	log.Info("datapath open", zap.String("cgroup", cfg.Cgroup), zap.String("bpf-root", cfg.BPFRoot), zap.Uint64("writes", dp.Writes()))
 	if err := setKernelConntrack(conntrackDir, cfg.KernelConntrack); err != nil {
 		log.Warn("configure the kernel's connection tracking", zap.Error(err))
+	}
+	if cfg.InitOnly {
+		return initialize(cfg, dp, log)
 	}
 	r, err := reconciler.New(log, dp, cfg.Limits)
 	if err != nil {
@@ -55,7 +63,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	answers := newAnswers(cfg, log, tell)
+	answers = newAnswers(cfg, log, tell)
 	r.Observe(answers)
 	addresses := newNodeAddresses(cfg.NodePorts, cfg.NodePortLoopback, r.SetNodeAddresses)
 

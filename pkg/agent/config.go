@@ -43,6 +43,7 @@ type Config struct {
 	Filters        bool
 	HealthzAddress string // host:port of /healthz and /livez, "" for none
 	MetricsAddress string // host:port of /metrics and others, "" for none
+	InitOnly       bool   // do what needs privileges, and end
 	BindHardFail   bool   // an address that cannot be had ends the agent
 	Profiling      bool   // /debug/pprof/ on the metrics address
 	// KernelConntrack configures the kernel's connection tracking; the zero

@@ -97,6 +97,7 @@ func (o *agentOptions) addFlags(f *pflag.FlagSet) {
 	f.Uint32Var(&o.Limits.Slots, "max-slots", o.Limits.Slots, "slots that the slots map grows to at most (0: no limit)")
 	f.Uint32Var(&o.Limits.Backends, "max-backends", o.Limits.Backends, "entries that the backends map grows to at most (0: no limit)")
 	f.Uint32Var(&o.Limits.Services, "max-services", o.Limits.Services, "entries that the services map grows to at most (0: no limit)")
+	f.BoolVar(&o.InitOnly, "init-only", false, "do what needs privileges (mounts, programs, the kernel's connection tracking), and end: an agent with fewer takes over")
 	f.BoolVar(&o.cleanup, "cleanup", false, "do what headgate cleanup does, and end")
 	f.StringVar(&o.logLevel, "log-level", "info", "least severe level that is logged: debug, info, warn, error")
 	f.StringVar(&o.logFormat, "log-format", "console", "format of log lines: console or json")

@@ -39,6 +39,12 @@ func TestWhatTheAgentDoesWithFewCapabilities(t *testing.T) {
 	}
 }
 
+func TestAnAgentWithFewCapabilitiesTakesOverFromInitOnly(t *testing.T) {
+	if !takesOver(t, []string{"SYS_ADMIN", "SYS_PTRACE"}) {
+		t.Error("it did not go on with the programs that were there")
+	}
+}
+
 // The set that is enough, while no part of it is, is what deploy/ asks for.
 func TestTheManifestAsksForTheseCapabilities(t *testing.T) {
 	data, err := os.ReadFile("../../deploy/overlays/least-privilege/capabilities.yaml")

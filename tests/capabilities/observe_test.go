@@ -66,6 +66,28 @@ func observe(tb testing.TB, caps []string) does {
 	return got
 }
 
+// takesOver sees whether an agent that has just these capabilities goes on with
+// the programs that one with all of root's has put in force.
+func takesOver(tb testing.TB, caps []string) bool {
+	tb.Helper()
+	n := newNode(tb, nil)
+	first := mustStart(n, "agent", &syscall.SysProcAttr{}, n.args("--init-only")...)
+	if _, err := io.Copy(&first.said, first.out); err != nil {
+		tb.Fatal(err)
+	}
+	if err := first.cmd.Wait(); err != nil {
+		tb.Fatalf("headgate agent --init-only: %v\n%s", err, &first.said)
+	}
+	if balanced() {
+		tb.Fatal("balanced without an agent")
+	}
+	program := n.mustProgram()
+	n.caps = caps
+	second, ready := n.start()
+	defer second.stop()
+	return ready && balanced() && n.mustProgram() == program
+}
+
 // balanced says whether a connection to the Service reaches a backend.
 func balanced() bool {
 	c, err := net.DialTimeout("tcp", service, patience)
@@ -147,9 +169,7 @@ func (n *node) mustProgram() ebpf.ProgramID {
 // start starts an agent and waits until it is ready, or has given up.
 func (n *node) start() (agent *process, ready bool) {
 	n.Helper()
-	agent = mustStart(n, "confine", &syscall.SysProcAttr{},
-		"agent", "--manifests", n.manifests, "--node-name", "node-a", "--log-format", "json",
-		"--cgroup", testenv.Cgroup(n), "--bpf-root", n.bpfRoot)
+	agent = mustStart(n, "confine", &syscall.SysProcAttr{}, n.args()...)
 	for {
 		line, err := agent.out.ReadString('\n')
 		if err != nil {
@@ -162,6 +182,12 @@ func (n *node) start() (agent *process, ready bool) {
 			return agent, true
 		}
 	}
+}
+
+// args are the arguments of an agent.
+func (n *node) args(more ...string) []string {
+	return append([]string{"agent", "--manifests", n.manifests, "--node-name", "node-a", "--log-format", "json",
+		"--cgroup", testenv.Cgroup(n), "--bpf-root", n.bpfRoot}, more...)
 }
 
 // mustClient starts a client in a network namespace of its own, and waits until

@@ -1,0 +1,31 @@
+package agent
+
+import (
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/netdev"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// initialize brings maps and programs into force on the node, as they are or
+// empty, and ends: what needs privileges is done then, and an agent with fewer
+// goes on from there. Sources are not asked, so devices of pods are left to it.
+func initialize(cfg Config, dp *datapath.Datapath, log *zap.Logger) error {
+	if err := dp.Attach(); err != nil {
+		return fmt.Errorf("attach: %w", err)
+	}
+	list, err := netdev.Devices(cfg.Devices)
+	if err != nil {
+		return err
+	}
+	newDeviceList(PodDevicesNone, log, func(devices []plan.Device) { err = dp.SetDevices(devices) }).setDevices(list)
+	if err != nil {
+		// The agent says so again, and tries again where that helps.
+		log.Warn("attach to devices", zap.Error(err))
+	}
+	log.Info("initialized: an agent may take over")
+	return nil
+}

@@ -17,18 +17,7 @@ func TestFlowsOutliveTheAgent(t *testing.T) {
 		node.serve()
 	}
 	n.startAgents()
-	const each = 250
-	var conns []net.Conn
-	for range each {
-		n.allPaths(func(f family, _, _ *node, to netip.AddrPort) {
-			conn, err := n.client.dial("tcp", to)
-			if err != nil {
-				t.Fatalf("after %d connections: %v", len(conns), err)
-			}
-			t.Cleanup(func() { conn.Close() })
-			conns = append(conns, conn)
-		})
-	}
+	conns := n.openEverywhere(t, "tcp", 250)
 	said := n.wantAnswers(t, conns, nil)
 	for _, node := range n.nodes {
 		node.stop()

@@ -72,6 +72,17 @@ func isTimeout(err error) bool {
 // drops returns what the datapath of a node has refused.
 func (n *node) drops(t *testing.T) map[string]uint64 {
 	t.Helper()
+	return n.status(t).Drops
+}
+
+// counter returns what the datapath of a node has counted under a name.
+func (n *node) counter(t *testing.T, name string) uint64 {
+	t.Helper()
+	return n.status(t).Counters[name]
+}
+
+func (n *node) status(t *testing.T) datapath.Status {
+	t.Helper()
 	i, err := datapath.Inspect(n.root)
 	if err != nil {
 		t.Fatal(err)
@@ -81,5 +92,5 @@ func (n *node) drops(t *testing.T) map[string]uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Drops
+	return s
 }

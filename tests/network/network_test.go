@@ -202,24 +202,30 @@ func (n *network) startAgentsWith(objects string, frontends int) {
 	n.write("services.yaml", objects)
 	root := testenv.BPFRoot(n.tb)
 	for _, node := range n.nodes {
-		node.frontends = frontends
-		node.root = filepath.Join(root, node.name)
-		cgroup, err := traffic.NewCgroup(testenv.Cgroup(n.tb), node.name)
-		if err != nil {
-			n.tb.Fatal(err)
-		}
-		node.cgroup = cgroup
-		n.tb.Cleanup(func() {
-			node.stop()
-			if err := cgroup.Close(); err != nil {
-				n.tb.Error(err)
-			}
-		})
-		node.startAgent(n.manifests)
+		n.startAgentOf(node, root, frontends)
 	}
 	for _, node := range n.nodes {
 		node.awaitBalance(n.devices)
 	}
+}
+
+// startAgentOf starts the agent of a node that had none yet.
+func (n *network) startAgentOf(node *node, root string, frontends int) {
+	n.tb.Helper()
+	node.frontends = frontends
+	node.root = filepath.Join(root, node.name)
+	cgroup, err := traffic.NewCgroup(testenv.Cgroup(n.tb), node.name)
+	if err != nil {
+		n.tb.Fatal(err)
+	}
+	node.cgroup = cgroup
+	n.tb.Cleanup(func() {
+		node.stop()
+		if err := cgroup.Close(); err != nil {
+			n.tb.Error(err)
+		}
+	})
+	node.startAgent(n.manifests)
 }
 
 func (n *network) write(name, text string) {

@@ -25,8 +25,13 @@ var (
 // and UDP.
 const frontendCount = (5 + 5 + 2) * 2 * 2
 
-var services = service("one", onNode1, "", "1") + strings.Replace(service("two", onNode2, withAddresses, "2"), "NodePort\n", "LoadBalancer\n", 1) +
-	service("both", onBoth, "", "1", "2") + service("local", local1, "  externalTrafficPolicy: Local\n", "1") + service("none", nowhere, "")
+var services = servicesOf("2")
+
+// servicesOf are the Services, of which the second one has the pods of nodes.
+func servicesOf(two ...string) string {
+	return service("one", onNode1, "", "1") + strings.Replace(service("two", onNode2, withAddresses, two...), "NodePort\n", "LoadBalancer\n", 1) +
+		service("both", onBoth, "", "1", "2") + service("local", local1, "  externalTrafficPolicy: Local\n", "1") + service("none", nowhere, "")
+}
 
 // withAddresses is the end of the spec of a Service that has both.
 const withAddresses = `  externalIPs: ["203.0.113.11", "2001:db8:f::11"]

@@ -174,7 +174,11 @@ func (g *group) config(object []byte) datapath.Config {
 
 // fill brings Services into the kernel, without an agent.
 func fill(g *group, object []byte, f flavour, services, backends int) error {
-	d, err := datapath.Open(g.config(object))
+	return fillWith(g.config(object), f, services, backends)
+}
+
+func fillWith(cfg datapath.Config, f flavour, services, backends int) error {
+	d, err := datapath.Open(cfg)
 	if err != nil {
 		return err
 	}

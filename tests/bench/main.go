@@ -41,11 +41,13 @@ type effort struct {
 	changes  int   // of one endpoint
 	saves    int   // of a file
 	starts   int   // cold starts and restarts
+	packets  int   // in a batch
+	flows    []int // of packets, powers of two
 }
 
 var (
-	fullEffort  = effort{rounds: 21, calls: 12000, tcpCalls: 1500, scales: []int{1, 1000, 10000, 30000}, big: 10000, changes: 600, saves: 60, starts: 7}
-	quickEffort = effort{rounds: 3, calls: 3000, tcpCalls: 300, scales: []int{1, 1000}, big: 1000, changes: 50, saves: 8, starts: 2}
+	fullEffort  = effort{rounds: 21, calls: 12000, tcpCalls: 1500, scales: []int{1, 1000, 10000, 30000}, big: 10000, changes: 600, saves: 60, starts: 7, packets: 1 << 18, flows: []int{1, 1 << 10, 1 << 16, 1 << 20}}
+	quickEffort = effort{rounds: 3, calls: 3000, tcpCalls: 300, scales: []int{1, 1000}, big: 1000, changes: 50, saves: 8, starts: 2, packets: 1 << 16, flows: []int{1, 1 << 10, 1 << 16}}
 )
 
 func main() {
@@ -125,6 +127,7 @@ var sections = []section{
 	{"change", (*bench).change},
 	{"start", (*bench).start},
 	{"memory", (*bench).memory},
+	{"packets", (*bench).packets},
 }
 
 func sectionNames() (names []string) {

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// clientNet4 is where the clients of packets live.
+var clientNet4 = netip.MustParseAddr("198.18.0.0")
+
+// TCP flags.
+const (
+	syn = 0x02
+	ack = 0x10
+)
+
+// A packetCase is a packet that a program sees again and again, each time of
+// another flow.
+type packetCase struct {
+	name, key string
+	flows     int // a power of two
+	aim       float64
+	node      *packetNode
+	program   string // of the node; "" is the one that does nothing
+	flags     byte
+	protocol  lb.Protocol
+	peer      netip.AddrPort
+	fromPeer  bool
+	fresh     bool // every packet is of a flow that never was
+
+	frame []byte
+	sent  uint32
+	ns    []float64
+}
+
+// packetNode is a datapath with one Service and room for so many flows, and
+// the program that replays packets for it.
+type packetNode struct {
+	programs map[string]*ebpf.Program
+	replay   *replayObjects
+	known    map[lb.Protocol]int // flows that are established
+}
+
+// packets measures what a packet costs at a device, flow by flow.
+func (b *bench) packets() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cases, closeAll, err := b.packetCases()
+	defer closeAll()
+	if err != nil {
+		return err
+	}
+	for round := range b.plan.rounds {
+		b.progress(fmt.Sprintf("round %d of %d", round+1, b.plan.rounds))
+		for _, c := range cases {
+			if err := errors.Join(b.ctx.Err(), c.measure(b.plan.packets)); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+		}
+	}
+	t := table{
+		Title:  "A packet at a device: run time of the program, TCP over IPv4, ns",
+		Header: []string{"packet", "flows", "net", "quartiles", "least", "aim"},
+		Note: "By BPF_PROG_TEST_RUN. Before each run a small program writes the addresses and ports of another flow into the packet, in no order, and calls the one that is measured; " +
+			"what that costs with a program that does nothing is taken off, round by round. The cache of the CPU holds the flows up to some number, and the program always: on a busy node it may not.",
+	}
+	for _, c := range cases[1:] {
+		s := added(c.ns, cases[0].ns)
+		b.report.add("packets/"+c.key, "ns", s)
+		flows := count(c.flows)
+		if c.fresh {
+			flows = "new"
+		}
+		aim := "–"
+		if c.aim > 0 {
+			aim = us(c.aim)
+		}
+		t.row(c.name, flows, ns(s), spread(s), us(slices.Min(c.ns)-slices.Min(cases[0].ns)), aim)
+	}
+	b.report.table(t)
+	return nil
+}
+
+// packetCases brings datapaths into the kernel, with flows that are
+// established, and returns the packets to measure; the first one meets no
+// program.
+func (b *bench) packetCases() (cases []*packetCase, closeAll func(), err error) {
+	var closers []func()
+	closeAll = func() {
+		for _, c := range closers {
+			c()
+		}
+	}
+	usual, err := b.packetNode("packets", 1<<18)
+	if err != nil {
+		return nil, closeAll, err
+	}
+	closers = append(closers, usual.close)
+	frontend := netip.AddrPortFrom(nth(serviceNet4, 1), servicePort)
+	backend := netip.AddrPortFrom(nth(backendNet4, 1), backendPort)
+	foreign := netip.AddrPortFrom(nth(foreignNet4, 1), servicePort)
+	add := func(c packetCase) {
+		c.protocol = lb.TCP
+		cases = append(cases, &c)
+	}
+	add(packetCase{name: "no program", flows: 1, node: usual, peer: foreign, flags: ack})
+	add(packetCase{name: "in, for no Service", key: "foreign_in", flows: 1024, aim: 15, node: usual, program: "device_in", peer: foreign, flags: ack})
+	add(packetCase{name: "in, for no Service, SYN", key: "foreign_syn_in", flows: 1024, aim: 15, node: usual, program: "device_in", peer: foreign, flags: syn})
+	add(packetCase{name: "out, of no Service", key: "foreign_out", flows: 1024, aim: 15, node: usual, program: "device_out", peer: foreign, flags: ack, fromPeer: true})
+	aims := map[int]float64{1: 60, 1 << 10: 60, 1 << 16: 200}
+	for _, flows := range b.plan.flows {
+		node := usual
+		if flows > 1<<16 {
+			if node, err = b.packetNode("packets-many", uint32(flows)*5/2); err != nil {
+				return nil, closeAll, err
+			}
+			closers = append(closers, node.close)
+		}
+		if err := node.establish(b, flows, frontend, backend); err != nil {
+			return nil, closeAll, err
+		}
+		key := fmt.Sprint(flows)
+		add(packetCase{name: "in, later of a flow", key: "later_in/" + key, flows: flows, aim: aims[flows], node: node, program: "device_in", peer: frontend, flags: ack})
+		add(packetCase{name: "out, answer of a flow", key: "later_out/" + key, flows: flows, aim: aims[flows], node: node, program: "device_out", peer: backend, flags: ack, fromPeer: true})
+	}
+	fresh, err := b.packetNode("packets-new", 1<<18)
+	if err != nil {
+		return nil, closeAll, err
+	}
+	closers = append(closers, fresh.close)
+	add(packetCase{name: "in, first of a flow", key: "new", flows: 1 << 24, fresh: true, aim: 250, node: fresh, program: "device_in", peer: frontend, flags: syn})
+	return cases, closeAll, nil
+}
+
+// packetNode brings a Service with one backend into the kernel.
+func (b *bench) packetNode(name string, ways uint32) (*packetNode, error) {
+	g, err := b.newGroup(name)
+	if err != nil {
+		return nil, err
+	}
+	g.root = filepath.Join(b.bpffs, name)
+	cfg := g.config(nil)
+	cfg.Flows = ways
+	if err := fillWith(cfg, tcp4, 1, 1); err != nil {
+		return nil, err
+	}
+	n := &packetNode{programs: map[string]*ebpf.Program{}, replay: &replayObjects{}, known: map[lb.Protocol]int{}}
+	if err := loadReplayObjects(n.replay, nil); err != nil {
+		return nil, fmt.Errorf("load the program that replays packets: %w", err)
+	}
+	n.programs[""] = n.replay.Nothing
+	for _, program := range []string{"device_in", "device_out"} {
+		if n.programs[program], err = ebpf.LoadPinnedProgram(filepath.Join(g.root, "maps", program), nil); err != nil {
+			n.close()
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+func (n *packetNode) close() {
+	for _, p := range n.programs {
+		p.Close()
+	}
+	n.replay.Close()
+}
+
+// establish takes flows through a handshake, some at a time.
+func (n *packetNode) establish(b *bench, flows int, frontend, backend netip.AddrPort) error {
+	if err := b.step("establish %s flows", count(flows)); err != nil {
+		return err
+	}
+	const some = 1 << 14
+	for begin := 0; begin < flows; begin += some {
+		for _, c := range []packetCase{
+			{program: "device_in", peer: frontend, flags: syn},
+			{program: "device_out", peer: backend, flags: syn | ack, fromPeer: true},
+			{program: "device_in", peer: frontend, flags: ack},
+		} {
+			c.node, c.flows, c.protocol, c.sent = n, flows, lb.TCP, uint32(begin)
+			if err := c.measure(min(some, flows-begin)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// measure runs the program so many times and notes the mean of a run.
+func (c *packetCase) measure(runs int) error {
+	r := c.node.replay
+	if c.frame == nil {
+		c.frame = c.template()
+	}
+	if err := r.Target.Put(uint32(0), c.node.programs[c.program]); err != nil {
+		return err
+	}
+	peer := c.peer.Addr().As4()
+	from := uint16(0)
+	if c.fromPeer {
+		from = 1
+	}
+	client := clientNet4.As4()
+	if err := errors.Join(
+		r.Next.Set(c.sent), r.FlowMask.Set(uint32(c.flows-1)), r.Client.Set(binary.BigEndian.Uint32(client[:])),
+		r.Peer.Set(peer), r.PeerPort.Set([2]byte{byte(c.peer.Port() >> 8), byte(c.peer.Port())}), r.FromPeer.Set(from),
+	); err != nil {
+		return err
+	}
+	_, took, err := r.Replay.Benchmark(c.frame, runs, nil)
+	c.sent += uint32(runs)
+	c.ns = append(c.ns, float64(took.Nanoseconds()))
+	return err
+}
+
+// template is the packet, but for whom it is between.
+func (c *packetCase) template() []byte {
+	b := make([]byte, 14+20+20)
+	b[12], b[14], b[22], b[23] = 0x08, 0x45, 64, byte(c.protocol)
+	binary.BigEndian.PutUint16(b[16:], 40)
+	seq, acked := uint32(1001), uint32(5001)
+	switch {
+	case c.fromPeer:
+		seq, acked = 5000, 1001
+	case c.flags == syn:
+		seq = 1000
+	}
+	binary.BigEndian.PutUint32(b[38:], seq)
+	binary.BigEndian.PutUint32(b[42:], acked)
+	b[46], b[47] = 5<<4, c.flags
+	return b
+}

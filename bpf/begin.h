@@ -1,9 +1,27 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Flows begin, at any hook: both ways are added, and the packet is rewritten. */
+/* Flows begin, at any hook: both ways are added. */
 #pragma once
 
 #include "lost.h"
 #include "snat.h"
+
+/* Where a new flow is put together: stacks are short. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow);
+} flow_scratch SEC(".maps");
+
+static __always_inline struct flow *empty_flow(void)
+{
+	__u32 zero = 0;
+	struct flow *flow = bpf_map_lookup_elem(&flow_scratch, &zero);
+
+	if (flow)
+		__builtin_memset(flow, 0, sizeof(*flow));
+	return flow;
+}
 
 /* The address of the device that has the family of a. */
 static __always_inline bool device_addr(const struct __sk_buff *skb,
@@ -40,11 +58,11 @@ static __always_inline bool begins(const struct packet *pkt,
 }
 
 /*
- * Adds both ways of a new flow and rewrites its first packet. way->to is what
- * that becomes; its source port may change. A flow of a pod keeps its source, since
- * the way back is by the device of the pod wherever the backend is.
+ * Adds both ways of a new flow. way->to is what its first packet becomes, which
+ * the caller is to rewrite; its source port may change. A flow of a pod keeps its
+ * source, since the way back is by the device of the pod wherever the backend is.
  */
-STEP int begin_flow(struct __sk_buff *skb, struct packet *pkt, struct flow *way)
+STEP int begin_flow(struct packet *pkt, struct flow *way)
 {
 	struct flow back;
 	struct tuple key;
@@ -70,7 +88,8 @@ STEP int begin_flow(struct __sk_buff *skb, struct packet *pkt, struct flow *way)
 		way->flags |= FLOW_BRIEF;
 		way->place = take_place(&key);
 	}
-	bpf_map_update_elem(&conntrack, &key, way, BPF_ANY);
+	back = *way; /* Linux 6.1 takes no value from a caller's memory */
+	bpf_map_update_elem(&conntrack, &key, &back, BPF_ANY);
 	count(flow_made);
-	return rewrite(skb, pkt, &way->to) ? VERDICT_CONTINUE : VERDICT_REFUSE;
+	return VERDICT_CONTINUE;
 }

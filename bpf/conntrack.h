@@ -55,9 +55,12 @@ static __always_inline bool has_backend(struct flow *flow)
 	       still_names(f->known, flow->backend_id, &flow->slot);
 }
 
-/* A flow that is broken is so both ways: both sides are told. */
-static __always_inline enum verdict break_flow(const struct packet *pkt,
-					       struct flow *flow)
+/*
+ * A flow that is broken is so both ways: both sides are told. Not inlined: the
+ * stack of its caller has no room to spare.
+ */
+static __noinline enum verdict break_flow(const struct packet *pkt,
+					  struct flow *flow)
 {
 	struct flow *other;
 	struct tuple key;

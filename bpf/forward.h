@@ -176,7 +176,7 @@ STEP int follow_flow(struct __sk_buff *skb, struct packet *pkt)
 
 	if (!pkt)
 		return VERDICT_PASS;
-	v = find_ports(skb, pkt);
+	v = pkt->plain ? VERDICT_CONTINUE : find_ports(skb, pkt);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	key = pkt->tuple; /* Linux 6.1 takes no key from a caller's memory */

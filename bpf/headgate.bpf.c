@@ -124,6 +124,24 @@ int sock_ops(struct bpf_sock_ops *ctx)
 	return SOCK_PROCEED;
 }
 
+/* A packet of no flow may begin one, and is rewritten then. */
+static __always_inline int begin(struct __sk_buff *skb, struct packet *pkt)
+{
+	struct flow *way = empty_flow();
+	int v;
+
+	if (!way)
+		return VERDICT_PASS;
+	v = pkt->tuple.hook == HOOK_IN ? balance(skb, pkt, way) :
+					 from_device(skb, pkt, way);
+	if (v != VERDICT_BEGIN)
+		return v;
+	v = begin_flow(pkt, way);
+	if (v == VERDICT_CONTINUE && !rewrite(skb, pkt, &way->to))
+		return VERDICT_REFUSE;
+	return v;
+}
+
 /*
  * What every packet goes through at a device. Programs of others that are
  * attached there come after: ours only ever decides to drop.
@@ -132,22 +150,18 @@ static __always_inline int handle_packet(struct __sk_buff *skb,
 					 struct packet *pkt, __u32 l3_off)
 {
 	enum hook hook = pkt->tuple.hook;
-	struct flow way = {};
 	int v;
 
-	if (!parse(skb, pkt, l3_off))
+	if (!read_plain(skb, pkt, l3_off) && !parse(skb, pkt, l3_off))
 		return TC_ACT_UNSPEC;
 	if (hook == HOOK_IN && is_martian(pkt))
 		return refuse(DROP_MARTIAN, 0), TC_ACT_SHOT;
-	if (is_icmp_error(skb, pkt))
+	if (!pkt->plain && is_icmp_error(skb, pkt))
 		v = translate_error(skb, pkt);
 	else
 		v = follow_flow(skb, pkt);
 	if (v == VERDICT_CONTINUE)
-		v = hook == HOOK_IN ? balance(skb, pkt, &way) :
-				      from_device(skb, pkt, &way);
-	if (v == VERDICT_BEGIN)
-		v = begin_flow(skb, pkt, &way);
+		v = begin(skb, pkt);
 	if (v == VERDICT_RESET)
 		return reset(skb, pkt);
 	return v == VERDICT_REFUSE ? TC_ACT_SHOT : TC_ACT_UNSPEC;

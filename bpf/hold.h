@@ -30,6 +30,17 @@ struct {
 	__type(value, struct held_frame);
 } held_scratch SEC(".maps");
 
+/*
+ * Is it the length of a frame that can be held? The compiler must not make one
+ * comparison of the two: the verifier would learn nothing of the length itself.
+ */
+#define may_hold(len)                                     \
+	({                                                \
+		bool enough = (len) >= ETH_HLEN;          \
+		asm volatile("" : "+r"(len));             \
+		enough && (len) > 0 && (len) <= HELD_LEN; \
+	})
+
 /* Fills in the ports and protocol of a fragment from those of its datagram. */
 static __always_inline void take_ports(struct packet *pkt,
 				       const struct datagram *d)
@@ -69,7 +80,7 @@ STEP int hold(struct __sk_buff *skb, struct packet *pkt,
 	struct held_key key = {};
 	struct held_frame *frame;
 	struct datagram *d;
-	__u32 zero = 0;
+	__u32 zero = 0, len = skb->len;
 
 	if (!pkt || !fragment)
 		return VERDICT_PASS;
@@ -78,9 +89,10 @@ STEP int hold(struct __sk_buff *skb, struct packet *pkt,
 	frame = bpf_map_lookup_elem(&held_scratch, &zero);
 	if (!frame || key.number >= HELD_FRAGMENTS)
 		return refuse(DROP_FRAGMENT, 0);
-	frame->len = skb->len;
-	if (frame->len < ETH_HLEN || frame->len > HELD_LEN ||
-	    bpf_skb_load_bytes(skb, 0, frame->bytes, frame->len) ||
+	if (!may_hold(len))
+		return refuse(DROP_FRAGMENT, 0);
+	frame->len = len;
+	if (bpf_skb_load_bytes(skb, 0, frame->bytes, len) ||
 	    bpf_map_update_elem(&held, &key, frame, BPF_ANY))
 		return refuse(DROP_FRAGMENT, 0);
 	d = bpf_map_lookup_elem(&fragments, &key.fragment);
@@ -112,8 +124,9 @@ static long release_one(__u32 i, void *data)
 	if (!frame)
 		return 0;
 	len = frame->len;
-	if (len >= ETH_HLEN && len <= HELD_LEN &&
-	    !bpf_skb_change_tail(skb, len, 0) &&
+	if (!may_hold(len))
+		return 0;
+	if (!bpf_skb_change_tail(skb, len, 0) &&
 	    !bpf_skb_store_bytes(skb, 0, frame->bytes, len,
 				 BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH))
 		bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);

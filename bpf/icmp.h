@@ -47,23 +47,6 @@ static __always_inline bool parse_inner(struct __sk_buff *skb,
 	       parse_ports(skb, inner);
 }
 
-/* A TCP or UDP checksum for other addresses and ports (RFC 1624, RFC 768). */
-static __always_inline __u16 quoted_csum(__u16 csum, const struct packet *inner,
-					 const struct tuple *to)
-{
-	bool udp = inner->l4_proto == IPPROTO_UDP;
-	__u32 sum = (__u16)~csum;
-
-	if (udp && !csum)
-		return 0;
-	sum = sum_add(sum, addr_diff(&inner->tuple, to));
-	sum = sum_replace(sum, ports_word(&inner->tuple), ports_word(to));
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	csum = ~sum;
-	return udp && !csum ? 0xffff : csum;
-}
-
 /*
  * Corrects the transport checksum of the inner packet, if that is quoted so
  * far, and returns what that adds to the sum of the ICMP message.
@@ -93,7 +76,7 @@ STEP __u32 fix_quoted_csum(struct __sk_buff *skb, const struct packet *inner,
 	if (bpf_skb_load_bytes(skb, off, &csum, sizeof(csum)))
 		return 0;
 	from = csum;
-	csum = quoted_csum(csum, inner, to);
+	csum = l4_csum(csum, &inner->tuple, to);
 	bpf_skb_store_bytes(skb, off, &csum, sizeof(csum), 0);
 	return sum_replace(0, from, csum);
 }

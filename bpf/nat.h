@@ -8,57 +8,10 @@
  */
 #pragma once
 
-#include <linux/tcp.h>
-#include <linux/udp.h>
-
 #include "config.h"
-#include "packet.h"
+#include "plain_nat.h"
 #include "sctp.h"
 #include "verdict.h"
-
-#define TCP_CSUM_OFF offsetof(struct tcphdr, check)
-#define UDP_CSUM_OFF offsetof(struct udphdr, check)
-#define ICMP_CSUM_OFF 2 /* of ICMPv6, too */
-
-static __always_inline __u32 sum_add(__u32 a, __u32 b)
-{
-	__u32 s = a + b;
-
-	return s + (s < b);
-}
-
-/* Adds to a one's complement sum what replacing a word makes of it. */
-static __always_inline __u32 sum_replace(__u32 sum, __be32 from, __be32 to)
-{
-	return sum_add(sum_add(sum, ~from), to);
-}
-
-static __always_inline __u32 sum_replace_addr(__u32 sum,
-					      const struct ip_addr *from,
-					      const struct ip_addr *to)
-{
-	for (int i = 0; i < 4; i++)
-		sum = sum_replace(sum, from->word[i], to->word[i]);
-	return sum;
-}
-
-/* The change of both addresses; the equal words of IPv4 change nothing. */
-static __always_inline __u32 addr_diff(const struct tuple *from,
-				       const struct tuple *to)
-{
-	__u32 sum = sum_replace_addr(0, &from->src, &to->src);
-
-	return sum_replace_addr(sum, &from->dst, &to->dst);
-}
-
-static __always_inline __u32 ports_word(const struct tuple *t)
-{
-	struct ports p = { .src = t->src_port, .dst = t->dst_port };
-	__u32 word;
-
-	__builtin_memcpy(&word, &p, sizeof(word));
-	return word;
-}
 
 /* Writes both addresses of the IP header at l3_off, and its checksum. */
 static __always_inline bool write_addrs(struct __sk_buff *skb, __u32 l3_off,
@@ -115,9 +68,8 @@ static __always_inline bool fix_csum(struct __sk_buff *skb,
 	return fix_sctp_csum(skb, pkt, diff);
 }
 
-/* Gives a packet the tuple of another flow; false if it cannot be done. */
-STEP bool rewrite(struct __sk_buff *skb, struct packet *pkt,
-		  const struct tuple *to)
+STEP bool rewrite_any(struct __sk_buff *skb, struct packet *pkt,
+		      const struct tuple *to)
 {
 	struct ports ports;
 
@@ -134,7 +86,14 @@ STEP bool rewrite(struct __sk_buff *skb, struct packet *pkt,
 	}
 	if (!write_addrs(skb, pkt->l3_off, pkt->ip4, &pkt->tuple, to))
 		return false;
-	pkt->tuple = *to;
-	pkt->rewritten = true;
+	note_rewritten(pkt, to);
 	return true;
+}
+
+/* Gives a packet the tuple of another flow; false if it cannot be done. */
+static __always_inline bool rewrite(struct __sk_buff *skb, struct packet *pkt,
+				    const struct tuple *to)
+{
+	return (pkt->plain && rewrite_plain(skb, pkt, to)) ||
+	       rewrite_any(skb, pkt, to);
 }

@@ -30,6 +30,7 @@ struct packet {
 	bool more_fragments;
 	bool pod;	/* seen on the device of a pod */
 	bool rewritten; /* has another tuple now */
+	bool plain;	/* see plain.h */
 	__be32 fragment_id;
 	__u8 l4_proto;
 	__u8 tcp_flags; /* TCP_SYN, …; 0 without a TCP header */

@@ -322,6 +322,7 @@ const (
 	headgateMapCounters         = "counters"
 	headgateMapDevices          = "devices"
 	headgateMapExemptNamespaces = "exempt_namespaces"
+	headgateMapFlowScratch      = "flow_scratch"
 	headgateMapFragments        = "fragments"
 	headgateMapFrontendIds      = "frontend_ids"
 	headgateMapFrontends        = "frontends"
@@ -442,6 +443,7 @@ type headgateMapSpecs struct {
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
+	FlowScratch      *ebpf.MapSpec `ebpf:"flow_scratch"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	FrontendIds      *ebpf.MapSpec `ebpf:"frontend_ids"`
 	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
@@ -504,6 +506,7 @@ type headgateMaps struct {
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Devices          *ebpf.Map `ebpf:"devices"`
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
+	FlowScratch      *ebpf.Map `ebpf:"flow_scratch"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	FrontendIds      *ebpf.Map `ebpf:"frontend_ids"`
 	Frontends        *ebpf.Map `ebpf:"frontends"`
@@ -530,6 +533,7 @@ func (m *headgateMaps) Close() error {
 		m.Counters,
 		m.Devices,
 		m.ExemptNamespaces,
+		m.FlowScratch,
 		m.Fragments,
 		m.FrontendIds,
 		m.Frontends,

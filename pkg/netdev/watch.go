@@ -31,7 +31,7 @@ func WatchDevices(ctx context.Context, patterns []string, pods *Pods, tell func(
 		pods = NewPods()
 	}
 	finder := &podFinder{ports: map[netip.Addr]int{}}
-	missed := map[string]bool{}
+	missed := map[string]int{} // how many times in a row
 	read := func() ([]Device, bool, error) {
 		list, err := Devices(patterns)
 		if err != nil {
@@ -39,18 +39,19 @@ func WatchDevices(ctx context.Context, patterns []string, pods *Pods, tell func(
 		}
 		ofPods, missing := finder.devices(pods.get(), list)
 		for pod, why := range missing {
-			if !missed[pod] {
+			if missed[pod]++; missed[pod] == tellMissed {
 				miss(pod, why)
 			}
 		}
-		clear(missed)
-		for pod := range missing {
-			missed[pod] = true
-		}
+		maps.DeleteFunc(missed, func(pod string, _ int) bool { return missing[pod] == nil })
 		return append(list, ofPods...), len(missing) > 0, nil
 	}
 	return watch(ctx, pods.changed, read, slices.Equal[[]Device], func(d []Device) { tell(slices.Clone(d)) })
 }
+
+// tellMissed is how many readings in a row miss a pod that is worth a word: those
+// who have just been asked where they are need a moment.
+const tellMissed = 3
 
 // lookAgain is when something is read again that was not all there.
 const lookAgain = time.Second

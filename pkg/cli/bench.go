@@ -27,7 +27,7 @@ func newBench(e *env) *cobra.Command {
 		Args:  noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchRun(e), newBenchClient(e), newBenchServer(e), newBenchShow(e), newBenchWorker())
+	cmd.AddCommand(newBenchRun(e), newBenchClient(e), newBenchServer(e), newBenchFlood(e), newBenchShow(e), newBenchWorker())
 	return cmd
 }
 

@@ -81,6 +81,17 @@ func (l Link) Device(peer string) string {
 	return "hg-" + peer
 }
 
+// NextToClient returns the machine that the client is linked to, and its device
+// there.
+func (p *Place) NextToClient() (machine, device string) {
+	for _, l := range p.Spec.Links {
+		if peer, joined := l.other(p.Spec.Client); joined {
+			return peer, l.Device(p.Spec.Client)
+		}
+	}
+	return "", ""
+}
+
 // Close removes every namespace and with them devices, routes and processes. A
 // second call does nothing.
 func (p *Place) Close() error {

@@ -120,3 +120,18 @@ func addWays(ways []way) error {
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
+
+// Received returns how many packets a device of a machine has received.
+func (p *Place) Received(machine, device string) (packets uint64, err error) {
+	err = p.namespaces[machine].Do(func() error {
+		link, err := netlink.LinkByName(device)
+		if err != nil {
+			return fmt.Errorf("find device %s of %s: %s", device, machine, err)
+		}
+		if s := link.Attrs().Statistics; s != nil {
+			packets = s.RxPackets
+		}
+		return nil
+	})
+	return packets, err
+}

@@ -33,7 +33,7 @@ type fence struct {
 var fences = []fence{
 	{"k8s.io", []string{"pkg/source"}, "everything else speaks pkg/lb, so that file mode and API mode are the same"},
 	{"sigs.k8s.io", []string{"pkg/source"}, "everything else speaks pkg/lb, so that file mode and API mode are the same"},
-	{"github.com/cilium/ebpf", []string{"pkg/datapath"}, "maps and programs have one owner, and byte order one file"},
+	{"github.com/cilium/ebpf", []string{"pkg/datapath", "pkg/traffic/raw"}, "maps and programs have one owner, and byte order one file; pkg/traffic/raw makes packets with a program of its own"},
 	{"github.com/vishvananda/netlink", []string{"pkg/netdev", "pkg/traffic"}, "devices have one owner; pkg/traffic builds topologies"},
 	{"go.uber.org/zap", []string{"pkg/agent", "pkg/reconciler", "pkg/cli", "cmd"}, "libraries return what happened, the loop that decides logs it once"},
 	{module + "pkg/datapath", []string{"pkg/agent", "pkg/cli"}, "the reconciler declares the interface it uses, the agent connects the two"},

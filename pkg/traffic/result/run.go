@@ -110,7 +110,7 @@ type Bytes struct {
 // Packets counts the datagrams of a one-way load.
 type Packets struct {
 	Sent     uint64 `json:"sent"`
-	Received uint64 `json:"received"`        // by backends, as they say
+	Received uint64 `json:"received"`        // by backends, as they say; of a flood, by the device next to the client
 	Unknown  uint64 `json:"unknown"`         // on flows whose backend did not say how many it received
 	Senders  uint64 `json:"flows"`           // sockets that sent
 	Reports  uint64 `json:"flows_accounted"` // sockets whose backend answered at the end

@@ -84,8 +84,24 @@ func (l Load) String() string {
 	if l.Loop == "open" {
 		pace = fmt.Sprintf("open loop, %s/s %s", number(l.Rate), l.Arrivals)
 	}
-	return fmt.Sprintf("%s to %s, %s, %d connections at most, %d senders, %s after %s warm-up",
-		l.Kind, strings.Join(l.Targets, " "), pace, l.Connections, l.Senders, short(l.Duration), short(l.WarmUp))
+	text := fmt.Sprintf("%s to %s, %s", l.Kind, targetText(l.Targets), pace)
+	if l.Connections > 0 {
+		text += fmt.Sprintf(", %d connections at most", l.Connections)
+	}
+	text += fmt.Sprintf(", %d senders, %s", l.Senders, short(l.Duration))
+	if l.WarmUp > 0 {
+		text += fmt.Sprintf(" after %s warm-up", short(l.WarmUp))
+	}
+	return text
+}
+
+// targetText is the first few targets.
+func targetText(targets []string) string {
+	const few = 4
+	if len(targets) <= few {
+		return strings.Join(targets, " ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(targets[:few], " "), len(targets)-few)
 }
 
 func (r *Run) rateText() string {

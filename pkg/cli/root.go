@@ -61,7 +61,7 @@ func newRoot(e *env) *cobra.Command {
 		Short: "Kubernetes Services, balanced in the kernel",
 		Long: `Headgate balances Kubernetes Services in the kernel, beside any CNI.
 
-Nouns (status, frontend, backend, table, map) show what the kernel holds, whether
+Nouns (status, frontend, backend, table, flow, map) show what the kernel holds, whether
 or not an agent runs. Verbs (agent, cleanup, demo, bench) act.`,
 		Args:          noSuchCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -78,7 +78,7 @@ or not an agent runs. Verbs (agent, cleanup, demo, bench) act.`,
 	flags.BoolVarP(&e.pretty, "pretty", "p", false, "print indented JSON")
 	root.AddCommand(
 		newAgent(e), newCleanup(e), newDemo(), newBench(e),
-		newStatus(e), newFrontend(e), newBackend(e), newTable(e), newMap(e), newVersion(e),
+		newStatus(e), newFrontend(e), newBackend(e), newTable(e), newFlow(e), newMap(e), newVersion(e),
 	)
 	return root
 }

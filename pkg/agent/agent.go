@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"path/filepath"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -59,7 +60,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 		return err
 	}
 	r.Balance(cfg.algorithm(), key)
-	source, tell, err := newSource(cfg)
+	source, tell, err := newSource(cfg, log)
 	if err != nil {
 		return err
 	}
@@ -101,11 +102,15 @@ type source interface {
 
 // newSource returns the source that the configuration asks for, and who tells
 // the owners of its Services what is wrong, nil where nobody does.
-func newSource(cfg Config) (source, reporter, error) {
+func newSource(cfg Config, log *zap.Logger) (source, reporter, error) {
 	if cfg.Manifests != "" {
 		return &withServiceCIDRs{source: manifest.New(cfg.Manifests, cfg.NodeName).Convert(cfg.Convert), prefixes: cfg.ServiceCIDRs}, nil, nil
 	}
 	cfg.Kube.Node, cfg.Kube.Version, cfg.Kube.Convert = cfg.NodeName, cfg.Version, cfg.Convert
+	cfg.Kube.Notice = func(text string) { log.Info(text) }
+	if cfg.StateDir != "" {
+		cfg.Kube.ServersFile = filepath.Join(cfg.StateDir, serversFile)
+	}
 	cfg.Kube.Pods = cfg.PodDevices.watched()
 	k, err := kube.New(cfg.Kube)
 	if err != nil {

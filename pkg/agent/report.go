@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/headgate/headgate/pkg/statefile"
 )
 
 // DefaultStateDir is where agents keep what outlives them, unless told otherwise.
@@ -35,7 +37,7 @@ func (r Report) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(dir, reportFile), append(body, '\n'))
+	return statefile.Replace(filepath.Join(dir, reportFile), append(body, '\n'))
 }
 
 // ReadReport returns what the agent of a BPF root has written last; nothing
@@ -56,24 +58,4 @@ func ReadReport(dir, bpfRoot string) (Report, error) {
 		return Report{}, nil
 	}
 	return r, nil
-}
-
-// replaceFile writes a file in one step: who reads it meets the old content or
-// the new. Its directory is made if missing, for root alone.
-func replaceFile(path string, body []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	next, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = next.Write(body)
-	if err = errors.Join(err, next.Close()); err == nil {
-		err = os.Rename(next.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(next.Name()))
-	}
-	return nil
 }

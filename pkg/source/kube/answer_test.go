@@ -31,6 +31,9 @@ func (a *api) encode(o runtime.Object) []byte {
 	for _, r := range a.paths {
 		if t := fmt.Sprintf("%T", o); t == fmt.Sprintf("%T", r.object) || t == fmt.Sprintf("%T", r.list()) {
 			gv = r.gv
+			if r.kind == cidrKind && a.beta {
+				gv = betaServiceCIDR
+			}
 		}
 	}
 	b, err := runtime.Encode(a.codecs.EncoderForVersion(a.info.Serializer, gv), o)

@@ -48,6 +48,8 @@ type api struct {
 	cut       chan struct{} // closed when all streams are to end
 	listsOnly bool          // no streams in place of lists
 	noWatch   bool          // nor watches
+	noFields  bool          // Services cannot be selected by fields
+	beta      bool          // ServiceCIDRs are v1beta1
 	refusals  map[string]int
 	holds     map[string]chan struct{}
 	asked     []string // requests, such as "list services"
@@ -195,7 +197,10 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	a.asked = append(a.asked, verb+" "+p)
 	a.agent, a.accept, a.selectors[p] = r.UserAgent(), r.Header.Get("Accept"), q.Get("labelSelector")+" "+q.Get("fieldSelector")
-	held, refusal, listsOnly, noWatch := a.holds[p], a.refusals[p], a.listsOnly, a.noWatch
+	held, refusal, listsOnly, noWatch := a.holds[p], max(a.refusals[p], a.refusals[strings.TrimPrefix(r.URL.Path, "/apis/")]), a.listsOnly, a.noWatch
+	if a.noFields && strings.Contains(q.Get("fieldSelector"), "clusterIP") {
+		refusal = http.StatusBadRequest
+	}
 	a.mu.Unlock()
 	if held != nil {
 		select {

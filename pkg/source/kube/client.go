@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,11 +30,12 @@ type connection struct {
 	config *rest.Config
 	http   *http.Client
 	scheme *runtime.Scheme
+	kept   *lastGood // nil for none
 }
 
 // connect prepares a connection; nothing is sent yet. It reports why no server
 // can be reached, and calls back when one can again.
-func connect(cfg Config, report func(error), back func()) (*connection, error) {
+func connect(cfg Config, report func(error), back func(), notice func(string)) (*connection, error) {
 	config, err := restConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -45,14 +47,27 @@ func connect(cfg Config, report func(error), back func()) (*connection, error) {
 	if len(servers) > 0 {
 		config.Host = servers[0].String()
 	}
+	kept := keptFor(cfg, config, notice)
 	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
-		return &failover{base: base, servers: orderFor(cfg.Node, servers), report: report, back: back}
+		return &failover{base: base, servers: orderFor(cfg.Node, servers), kept: kept, report: report, back: back}
 	})
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("prepare a client of the API server: %w", err)
 	}
-	return &connection{config: config, http: client, scheme: newScheme()}, nil
+	return &connection{config: config, http: client, scheme: newScheme(), kept: kept}, nil
+}
+
+// keptFor returns the servers that were good before, nil where they would be of
+// no use: behind a proxy that tells clusters by the path.
+func keptFor(cfg Config, config *rest.Config, notice func(string)) *lastGood {
+	base, _, err := rest.DefaultServerURL(config.Host, "", schema.GroupVersion{}, rest.IsConfigTransportTLS(*config))
+	if err != nil || strings.Trim(base.Path, "/") != "" {
+		return nil
+	}
+	return newLastGood(cfg.ServersFile, base.Scheme, func(err error) {
+		notice("cannot keep the addresses of API servers: " + err.Error())
+	})
 }
 
 // restConfig says who we are, whom we trust and how we talk.
@@ -112,8 +127,11 @@ func newScheme() *runtime.Scheme {
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
 	s.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
 	s.AddKnownTypes(networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{})
+	for kind, object := range map[string]runtime.Object{"ServiceCIDR": &networkingv1.ServiceCIDR{}, "ServiceCIDRList": &networkingv1.ServiceCIDRList{}} {
+		s.AddKnownTypeWithName(betaServiceCIDR.WithKind(kind), object)
+	}
 	s.AddKnownTypes(eventsv1.SchemeGroupVersion, &eventsv1.Event{})
-	for _, gv := range []schema.GroupVersion{eventsv1.SchemeGroupVersion, corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, networkingv1.SchemeGroupVersion} {
+	for _, gv := range []schema.GroupVersion{betaServiceCIDR, eventsv1.SchemeGroupVersion, corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, networkingv1.SchemeGroupVersion} {
 		metav1.AddToGroupVersion(s, gv)
 	}
 	return s

@@ -15,11 +15,15 @@ import (
 // failover sends requests to the server that answered last, and where that one
 // cannot be reached to the others in turn.
 //
+// Where none of those that it was told of can be reached, it asks those that were
+// good before.
+//
 // It changes the URL and not what the dialler connects to, so that a server is
 // verified under its own name and no connection is taken for that of another.
 type failover struct {
 	base    http.RoundTripper
-	servers []*url.URL // none: every request goes where it says
+	servers []*url.URL // nil among them: where the request says
+	kept    *lastGood  // nil for none
 	current atomic.Uint32
 	lost    atomic.Bool // no server could be reached the last time
 	report  func(error) // is told why
@@ -43,44 +47,70 @@ func (f *failover) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // try asks one server after the other.
 func (f *failover) try(req *http.Request) (*http.Response, error) {
-	if len(f.servers) == 0 {
-		resp, err := f.base.RoundTrip(req)
-		if err != nil {
-			return nil, &unreachableError{[]error{err}}
-		}
-		return resp, nil
-	}
+	servers := f.all(req)
 	first := f.current.Load()
 	var errs []error
-	for i := range uint32(len(f.servers)) {
-		at := (first + i) % uint32(len(f.servers))
-		resp, err := f.base.RoundTrip(f.to(at, req))
+	for i := range uint32(len(servers)) {
+		at := (first + i) % uint32(len(servers))
+		out := to(servers[at], req)
+		resp, err := f.base.RoundTrip(out)
 		if err == nil {
-			f.settle(first, at, resp.StatusCode)
+			f.settle(first, at, resp.StatusCode, len(servers))
+			if f.kept != nil && resp.StatusCode < http.StatusInternalServerError {
+				f.kept.answer(out.URL.Scheme, out.URL.Host)
+			}
 			return resp, nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", f.servers[at].Host, err))
+		if len(servers) > 1 {
+			err = fmt.Errorf("%s: %w", out.URL.Host, err)
+		}
+		errs = append(errs, err)
 		if !repeatable(req) {
 			break
 		}
 	}
-	f.settle(first, first, http.StatusServiceUnavailable)
+	f.settle(first, first, http.StatusServiceUnavailable, len(servers))
 	return nil, &unreachableError{errs}
 }
 
+// all returns the servers to try, in this order: those that we were told of, then
+// those that were good before. The address of the cluster's own Service of them
+// comes last, though it was the only one: it may lead to nobody but us.
+func (f *failover) all(req *http.Request) []*url.URL {
+	told := f.servers
+	if len(told) == 0 {
+		told = []*url.URL{nil}
+	}
+	if f.kept == nil {
+		return told
+	}
+	known := map[string]bool{}
+	for _, u := range told {
+		known[to(u, req).URL.Host] = true
+	}
+	others := slices.DeleteFunc(f.kept.servers(), func(u *url.URL) bool { return known[u.Host] })
+	if len(f.servers) == 0 && f.kept.isVirtual(req.URL.Hostname()) {
+		return append(others, told...)
+	}
+	return append(slices.Clone(told), others...)
+}
+
 // to returns the request as it is for one of the servers.
-func (f *failover) to(at uint32, req *http.Request) *http.Request {
+func to(server *url.URL, req *http.Request) *http.Request {
+	if server == nil {
+		return req
+	}
 	out := req.Clone(req.Context())
-	out.URL.Scheme, out.URL.Host, out.Host = f.servers[at].Scheme, f.servers[at].Host, ""
+	out.URL.Scheme, out.URL.Host, out.Host = server.Scheme, server.Host, ""
 	return out
 }
 
 // settle notes which server answered. One that says it is unwell keeps what it
 // answered, but the next request goes elsewhere. Of several requests that fail
 // at a time, one moves on for all.
-func (f *failover) settle(first, at uint32, status int) {
+func (f *failover) settle(first, at uint32, status, servers int) {
 	if status >= http.StatusInternalServerError {
-		at = (at + 1) % uint32(len(f.servers))
+		at = (at + 1) % uint32(servers)
 	}
 	if at != first {
 		f.current.CompareAndSwap(first, at)

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -40,8 +41,15 @@ type Config struct {
 	QPS           float32 // requests per second, 0 means 5, below 0 no limit; watches are free
 	Burst         int     // requests at once, 0 means 10
 	Version       string  // of the program, for the server's logs
-	Convert       convert.Options
-	Pods          bool // tell of the Pods on this node
+	// ServersFile is where the servers are kept that answered last, or that the
+	// cluster names. They are asked where no other can be reached, "" for as long
+	// as the process lives.
+	ServersFile string
+	// Notice is told, once each, what people may want to know of the API server.
+	// May be nil.
+	Notice  func(string) `json:"-"`
+	Convert convert.Options
+	Pods    bool // tell of the Pods on this node
 }
 
 // Source is the Services of a cluster as one node needs them. Run may be called
@@ -53,6 +61,10 @@ type Source struct {
 	stores   []cache.ReflectorStore // of each watcher
 	backoff  wait.Backoff
 	events   *events
+
+	mu      sync.Mutex
+	tell    func(string)
+	noticed map[string]bool
 }
 
 // New returns a source that has not asked anything yet.
@@ -60,10 +72,10 @@ func New(cfg Config) (*Source, error) {
 	if cfg.Node == "" {
 		return nil, errors.New("watch the API server: the name of this node is missing")
 	}
-	s := &Source{backoff: defaultBackoff(), out: newBatch(cfg.Node, serviceKind, sliceKind, nodeKind)}
+	s := &Source{tell: cfg.Notice, noticed: map[string]bool{}, backoff: defaultBackoff(), out: newBatch(cfg.Node, serviceKind, sliceKind, nodeKind)}
 	var err error
 	pauses := newPauses()
-	if s.conn, err = connect(cfg, s.unreachable, pauses.cut); err != nil {
+	if s.conn, err = connect(cfg, s.unreachable, pauses.cut, s.notice); err != nil {
 		return nil, err
 	}
 	s.stores = []cache.ReflectorStore{
@@ -79,9 +91,14 @@ func New(cfg Config) (*Source, error) {
 	}
 	for _, r := range watched {
 		w := &watcher{resource: r, codec: runtime.NewParameterCodec(s.conn.scheme), contact: &contact{},
-			refused: s.refused, pauses: pauses, pause: 5 * time.Minute}
+			refused: s.refused, notice: s.notice, pauses: pauses, pause: 5 * time.Minute}
 		if w.client, err = s.conn.client(r.gv); err != nil {
 			return nil, err
+		}
+		if r.earlier != (schema.GroupVersion{}) {
+			if w.older, err = s.conn.client(r.earlier); err != nil {
+				return nil, err
+			}
 		}
 		s.watchers = append(s.watchers, w)
 	}
@@ -91,6 +108,16 @@ func New(cfg Config) (*Source, error) {
 	}
 	s.events = newEvents(recorder, s.mayNotTell)
 	return s, nil
+}
+
+// notice tells something, unless it has been told before.
+func (s *Source) notice(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tell != nil && !s.noticed[text] {
+		s.noticed[text] = true
+		s.tell(text)
+	}
 }
 
 // Report says everything that is wrong now, with this source or with what became
@@ -130,6 +157,9 @@ func (s *Source) Run(ctx context.Context, update func(lb.Update)) error {
 		case <-s.out.wake:
 		}
 		if u, ok := s.out.next(); ok {
+			if s.conn.kept != nil {
+				s.conn.kept.take(u)
+			}
 			update(u)
 		}
 	}

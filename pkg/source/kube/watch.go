@@ -30,7 +30,14 @@ type resource struct {
 	list   func() runtime.Object
 	labels string
 	fields fields.Selector
+	// optional says that the field selector saves work, and no more.
+	optional bool
+	earlier  schema.GroupVersion // where servers before had it, zero for nowhere
 }
+
+// betaServiceCIDR is where ServiceCIDRs are from Kubernetes 1.31 on; they are
+// laid out as in version 1, which comes with 1.33.
+var betaServiceCIDR = schema.GroupVersion{Group: networkingv1.GroupName, Version: "v1beta1"}
 
 // resources returns what a node watches, with the selectors of kube-proxy. The
 // field of Services can be selected from Kubernetes 1.31 on.
@@ -39,7 +46,7 @@ func resources(node string) []resource {
 		{kind: serviceKind, gv: corev1.SchemeGroupVersion, path: "services",
 			object: &corev1.Service{}, list: func() runtime.Object { return &corev1.ServiceList{} },
 			labels: "!" + convert.LabelServiceProxyName,
-			fields: fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone)},
+			fields: fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone), optional: true},
 		{kind: sliceKind, gv: discoveryv1.SchemeGroupVersion, path: "endpointslices",
 			object: &discoveryv1.EndpointSlice{}, list: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
 			labels: "!" + corev1.IsHeadlessService, fields: fields.Everything()},
@@ -48,7 +55,7 @@ func resources(node string) []resource {
 			fields: fields.OneTermEqualSelector("metadata.name", node)},
 		{kind: cidrKind, gv: networkingv1.SchemeGroupVersion, path: "servicecidrs",
 			object: &networkingv1.ServiceCIDR{}, list: func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
-			fields: fields.Everything()},
+			fields: fields.Everything(), earlier: betaServiceCIDR},
 	}
 }
 
@@ -63,9 +70,11 @@ func podsOf(node string) resource {
 type watcher struct {
 	resource
 	client  rest.Interface
+	older   rest.Interface // of an older version of the resource, nil where there is none
 	codec   runtime.ParameterCodec
 	contact *contact
 	refused func(kind string, err error) // the server answered that it will not say
+	notice  func(string)                 // is told what the server lacks
 	pauses  *pauses
 	pause   time.Duration // before a resource that does not exist is asked for again
 }
@@ -77,8 +86,7 @@ func (w *watcher) request(opts metav1.ListOptions) *rest.Request {
 }
 
 func (w *watcher) fetch(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	list := w.list()
-	err := w.request(opts).Do(ctx).Into(list)
+	list, err := w.ask(ctx, opts)
 	if err == nil {
 		w.contact.heard()
 		return list, nil
@@ -88,8 +96,32 @@ func (w *watcher) fetch(ctx context.Context, opts metav1.ListOptions) (runtime.O
 		w.refused(w.kind, err)
 	}
 	if apierrors.IsNotFound(err) {
+		w.notice("the API server has no " + w.path + " (" + w.gv.Group + "): going on without")
 		// It may come with an upgrade of the server, not before.
 		<-w.pauses.in(ctx).After(w.pause)
+	}
+	return list, err
+}
+
+// ask asks for a list, in the words that the server understands. A kind that it
+// does not have under one version it may have under the other, now or after an
+// upgrade.
+func (w *watcher) ask(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	list := w.list()
+	err := w.request(opts).Do(ctx).Into(list)
+	switch {
+	case apierrors.IsNotFound(err) && w.older != nil:
+		w.client, w.older = w.older, w.client
+		list = w.list()
+		if err = w.request(opts).Do(ctx).Into(list); err == nil {
+			w.notice("the API server has " + w.path + " as " + w.client.APIVersion().String())
+		}
+	case apierrors.IsBadRequest(err) && w.optional && !w.fields.Empty():
+		// What it would leave out the conversion leaves out, too.
+		w.notice("the API server cannot select " + w.path + " by " + w.fields.String() + ": all are watched")
+		w.fields = fields.Everything()
+		list = w.list()
+		err = w.request(opts).Do(ctx).Into(list)
 	}
 	return list, err
 }

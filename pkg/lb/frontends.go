@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 )
@@ -25,15 +26,14 @@ import (
 // NodePort, load-balancer IP, external IP). Views of one Service port and
 // family with equal backends share memory; do not modify it.
 func Frontends(svc *Service, from []*Slice, node Node) []Frontend {
+	return frontendsOf(svc, partsOf(svc, from, node, math.MaxInt))
+}
+
+// frontendsOf returns the frontends of a Service by what was found for its ports.
+func frontendsOf(svc *Service, parts []part) []Frontend {
 	var all []Frontend
-	for _, port := range svc.Ports {
-		for _, ip := range svc.ClusterIPs {
-			candidates := merge(from, port, ip)
-			weigh(candidates, svc.Balancing.Weights)
-			s := selectEndpoints(takesConnections(candidates), svc, port, node)
-			s.known = keptBackends(candidates, port.Protocol)
-			all = appendFrontends(all, svc, port, ip, s)
-		}
+	for _, p := range parts {
+		all = appendFrontends(all, svc, p.port, p.clusterIP, p.selection)
 	}
 	// Stable: of an address that is there twice, the first one found stays.
 	slices.SortStableFunc(all, func(a, b Frontend) int { return a.Compare(b.AddrPort) })
@@ -91,12 +91,18 @@ func rangesOf(ranges []netip.Prefix, addr netip.Addr) []netip.Prefix {
 func keptBackends(candidates []candidate, p Protocol) []AddrPort {
 	out := make([]AddrPort, 0, len(candidates))
 	for _, c := range candidates {
-		if p != UDP || c.endpoint.Serving {
+		if keeps(c.endpoint, p) {
 			out = append(out, c.backend)
 		}
 	}
+	if len(out) == 0 {
+		return nil
+	}
 	return out
 }
+
+// keeps says whether established flows may keep an endpoint.
+func keeps(e *Endpoint, p Protocol) bool { return p != UDP || e.Serving }
 
 // unspecified returns the unspecified address of the family of addr.
 func unspecified(addr netip.Addr) netip.Addr {

@@ -13,10 +13,12 @@ type HealthCheck struct {
 func (st *State) HealthChecks() map[ServiceName]HealthCheck {
 	out := map[ServiceName]HealthCheck{}
 	for name := range st.healthChecked {
-		out[name] = HealthCheck{
-			Port:           st.services[name].HealthCheckNodePort,
-			LocalEndpoints: localReady(st.byService[name], st.node),
+		ready, counted := st.ready[name]
+		if !counted {
+			ready = localReady(st.byService[name], st.node)
+			st.ready[name] = ready
 		}
+		out[name] = HealthCheck{Port: st.services[name].HealthCheckNodePort, LocalEndpoints: ready}
 	}
 	return out
 }

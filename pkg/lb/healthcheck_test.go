@@ -29,6 +29,20 @@ func TestAHealthCheckCountsDistinctReadyAddressesOnThisNode(t *testing.T) {
 	if diff := cmp.Diff(map[ServiceName]HealthCheck{name: {Port: 32000, LocalEndpoints: 1}}, st.HealthChecks()); diff != "" {
 		t.Errorf("health checks (-want +got):\n%s", diff)
 	}
+	for _, change := range []struct {
+		name string
+		Update
+		want int
+	}{
+		{"a slice has another endpoint here", Update{Slices: map[SliceName]*Slice{{"default", "http"}: slice("http", here, Endpoint{Addr: netip.MustParseAddr("10.0.0.5"), Ready: true, Node: "a"})}}, 2},
+		{"a slice goes", Update{Slices: map[SliceName]*Slice{{"default", "http"}: nil}}, 1},
+		{"the node has another name", Update{Node: &Node{Name: "b"}}, 0},
+	} {
+		st.Apply(change.Update)
+		if got := st.HealthChecks()[name].LocalEndpoints; got != change.want {
+			t.Errorf("%s: %d local endpoints, want %d", change.name, got, change.want)
+		}
+	}
 	st.Apply(Update{Services: map[ServiceName]*Service{name: {ServiceName: name}}})
 	if got := st.HealthChecks(); len(got) != 0 {
 		t.Errorf("a Service without the port is answered for: %v", got)

@@ -14,12 +14,12 @@ type candidate struct {
 	weight   uint32 // 0: takes no new connections
 }
 
-// merge returns the union of a Service's slices for one Service port, and one
+// gather returns the union of a Service's slices for one Service port, and one
 // family, that of addr. Slice ports match by name and protocol, so one Service
 // port may stand for different port numbers in different slices (named target
-// ports). The result is sorted by backend, without duplicates, and the same in
-// whatever order slices and endpoints come.
-func merge(from []*Slice, port ServicePort, addr netip.Addr) []candidate {
+// ports). The result is sorted by backend, and the same in whatever order slices
+// and endpoints come.
+func gather(from []*Slice, port ServicePort, addr netip.Addr) []candidate {
 	all := make([]candidate, 0, mergeSize(from, port, addr))
 	for _, s := range from {
 		for _, p := range s.Ports {
@@ -35,10 +35,20 @@ func merge(from []*Slice, port ServicePort, addr netip.Addr) []candidate {
 		}
 		return preferred(a.endpoint, b.endpoint)
 	})
+	return all
+}
+
+// withoutDuplicates returns the first of candidates that are the same backend.
+func withoutDuplicates(all []candidate) []candidate {
 	return slices.CompactFunc(all, func(a, b candidate) bool { return a.backend == b.backend })
 }
 
-// mergeSize guesses how many candidates merge finds, duplicates included: right
+// merge returns the union without duplicates.
+func merge(from []*Slice, port ServicePort, addr netip.Addr) []candidate {
+	return withoutDuplicates(gather(from, port, addr))
+}
+
+// mergeSize guesses how many candidates gather finds, duplicates included: right
 // where every slice is of one family, as Kubernetes has it.
 func mergeSize(from []*Slice, port ServicePort, addr netip.Addr) (n int) {
 	for _, s := range from {

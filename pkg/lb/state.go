@@ -19,6 +19,9 @@ type State struct {
 	byService map[ServiceName][]*Slice // sorted by name, never an empty list
 
 	healthChecked map[ServiceName]bool // those with a health-check NodePort
+	ready         map[ServiceName]int  // of those, on this node, where it was counted since the last change
+	carried       map[ServiceName]*carried
+	carryFrom     int // endpoints of a Service
 }
 
 // NewState returns a State that knows nothing.
@@ -29,6 +32,9 @@ func NewState() *State {
 		byService: map[ServiceName][]*Slice{},
 
 		healthChecked: map[ServiceName]bool{},
+		ready:         map[ServiceName]int{},
+		carried:       map[ServiceName]*carried{},
+		carryFrom:     carryFrom,
 	}
 }
 
@@ -54,6 +60,9 @@ func (st *State) Apply(u Update) []ServiceName {
 			dirty[name] = true
 		}
 	}
+	for name := range dirty {
+		delete(st.ready, name)
+	}
 	return sortedNames(dirty)
 }
 
@@ -75,6 +84,7 @@ func (st *State) putService(name ServiceName, svc *Service) bool {
 	case svc == nil:
 		delete(st.services, name)
 		delete(st.healthChecked, name)
+		delete(st.carried, name)
 		return known
 	case known && old.equal(svc):
 		st.services[name] = svc // it may come from another file now
@@ -118,6 +128,9 @@ func (st *State) attach(svc ServiceName, slice *Slice) {
 	list := st.byService[svc]
 	i, _ := slices.BinarySearchFunc(list, slice.Name, compareName)
 	st.byService[svc] = slices.Insert(list, i, slice)
+	if c := st.carried[svc]; c != nil {
+		c.changed(nil, slice)
+	}
 }
 
 // detach takes a slice from those of its Service, which becomes dirty.
@@ -130,6 +143,9 @@ func (st *State) detach(slice *Slice, dirty map[ServiceName]bool) {
 	} else {
 		delete(st.byService, svc)
 	}
+	if c := st.carried[svc]; c != nil {
+		c.changed(slice, nil)
+	}
 	dirty[svc] = true
 }
 
@@ -140,7 +156,16 @@ func (st *State) Frontends(name ServiceName) []Frontend {
 	if !known {
 		return nil
 	}
-	return Frontends(svc, st.byService[name], st.node)
+	if c := st.carried[name]; c != nil && c.follow(svc, st.node) {
+		return frontendsOf(svc, c.parts)
+	}
+	parts := partsOf(svc, st.byService[name], st.node, st.carryFrom)
+	if c := carry(svc, st.node, parts); c != nil {
+		st.carried[name] = c
+	} else {
+		delete(st.carried, name)
+	}
+	return frontendsOf(svc, parts)
 }
 
 // File returns the file that a Service was read from, "" where it has none.

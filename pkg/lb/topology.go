@@ -28,18 +28,24 @@ type selection struct {
 func selectEndpoints(from []candidate, svc *Service, port ServicePort, node Node) selection {
 	c := count(from, node)
 	s := selection{hasAny: c.ready+c.draining > 0}
-	external := svc.ExternallyAccessible(port)
-	if svc.InternalPolicy == PolicyCluster || external {
-		s.cluster = clusterList(from, c, node)
+	cluster, local := svc.uses(port)
+	if cluster {
+		s.cluster = c.list(from, c.clusterRule(), node)
 	}
-	if svc.InternalPolicy == PolicyLocal || external && svc.ExternalPolicy == PolicyLocal {
-		s.local = localList(from, c, node)
+	if local {
+		s.local = c.list(from, c.localRule(), node)
 	}
 	if slices.Equal(s.local, s.cluster) {
 		s.local = s.cluster // equal content, one slice
 	}
 	s.clusterWeights, s.localWeights = weightsOf(s.cluster, from), weightsOf(s.local, from)
 	return s
+}
+
+// uses says under which traffic policies a Service port has clients.
+func (s *Service) uses(port ServicePort) (cluster, local bool) {
+	external := s.ExternallyAccessible(port)
+	return s.InternalPolicy == PolicyCluster || external, s.InternalPolicy == PolicyLocal || external && s.ExternalPolicy == PolicyLocal
 }
 
 // view returns what clients under a traffic policy reach.
@@ -83,31 +89,84 @@ func count(from []candidate, node Node) census {
 	return c
 }
 
-// clusterList returns the endpoints for policy Cluster. Hints are followed only
-// where every ready endpoint has one and at least one of them means us: a
-// partial set of hints is one that a controller is still writing (KEP-2433,
-// KEP-3015). Terminating endpoints are taken from anywhere.
-func clusterList(from []candidate, c census, node Node) []AddrPort {
-	switch {
-	case c.ready == 0:
-		return pick(from, c.draining, (*Endpoint).draining)
-	case c.nodeHinted == c.ready && c.forNode > 0:
-		return pick(from, c.forNode, func(e *Endpoint) bool { return e.Ready && e.hintsNode(node) })
-	case c.zoneHinted == c.ready && c.forZone > 0:
-		return pick(from, c.forZone, func(e *Endpoint) bool { return e.Ready && e.hintsZone(node) })
-	default:
-		return pick(from, c.ready, func(e *Endpoint) bool { return e.Ready })
+// plus adds what another census has counted.
+func (c census) plus(o census) census {
+	return census{
+		c.ready + o.ready, c.nodeHinted + o.nodeHinted, c.forNode + o.forNode, c.zoneHinted + o.zoneHinted,
+		c.forZone + o.forZone, c.readyHere + o.readyHere, c.draining + o.draining, c.drainingHere + o.drainingHere,
 	}
 }
 
-// localList returns the endpoints for policy Local, whatever the hints say.
-func localList(from []candidate, c census, node Node) []AddrPort {
-	if c.readyHere > 0 {
-		return pick(from, c.readyHere, func(e *Endpoint) bool { return e.Ready && e.isOn(node) })
-	}
-	return pick(from, c.drainingHere, func(e *Endpoint) bool {
+// minus takes away what another census has counted.
+func (c census) minus(o census) census {
+	return c.plus(census{-o.ready, -o.nodeHinted, -o.forNode, -o.zoneHinted, -o.forZone, -o.readyHere, -o.draining, -o.drainingHere})
+}
+
+// rule says which endpoints a list has.
+type rule uint8
+
+const (
+	allReady rule = iota
+	readyForNode
+	readyForZone
+	allDraining
+	readyHere
+	drainingHere
+)
+
+// wants says whether an endpoint is in the list.
+func (r rule) wants(e *Endpoint, node Node) bool {
+	switch r {
+	case readyForNode:
+		return e.Ready && e.hintsNode(node)
+	case readyForZone:
+		return e.Ready && e.hintsZone(node)
+	case allDraining:
+		return !e.Ready && e.draining()
+	case readyHere:
+		return e.Ready && e.isOn(node)
+	case drainingHere:
 		return !e.Ready && e.draining() && e.isOn(node)
-	})
+	default:
+		return e.Ready
+	}
+}
+
+// size returns how many endpoints a list has by its rule.
+func (c census) size(r rule) int {
+	return [...]int{allReady: c.ready, readyForNode: c.forNode, readyForZone: c.forZone,
+		allDraining: c.draining, readyHere: c.readyHere, drainingHere: c.drainingHere}[r]
+}
+
+// clusterRule says which endpoints clients under policy Cluster reach. Hints are
+// followed only where every ready endpoint has one and at least one of them means
+// us: a partial set of hints is one that a controller is still writing (KEP-2433,
+// KEP-3015). Terminating endpoints are taken from anywhere.
+func (c census) clusterRule() rule {
+	switch {
+	case c.ready == 0:
+		return allDraining
+	case c.nodeHinted == c.ready && c.forNode > 0:
+		return readyForNode
+	case c.zoneHinted == c.ready && c.forZone > 0:
+		return readyForZone
+	default:
+		return allReady
+	}
+}
+
+// localRule says which endpoints clients under policy Local reach, whatever the
+// hints say.
+func (c census) localRule() rule {
+	if c.readyHere > 0 {
+		return readyHere
+	}
+	return drainingHere
+}
+
+// list returns the endpoints of a rule.
+func (c census) list(from []candidate, r rule, node Node) []AddrPort {
+	return pick(from, c.size(r), func(e *Endpoint) bool { return r.wants(e, node) })
 }
 
 // pick returns the n backends whose endpoints are wanted, nil where n is 0.

@@ -64,3 +64,59 @@ func fill(tb testing.TB, p *Planner, names []lb.ServiceName, frontends [][]lb.Fr
 	}
 	return ops
 }
+
+// One endpoint of a Service with many, in slices of 100, changes: from the slice
+// to the operations, and a sweep now and then.
+func BenchmarkOneEndpointOfMany(b *testing.B) {
+	for _, n := range []int{500, 5000, 50000} {
+		b.Run(fmt.Sprint("endpoints=", n), func(b *testing.B) {
+			st, p := lb.NewState(), New(Sizes{})
+			svc := &lb.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: "web"},
+				ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Ports: []lb.ServicePort{{Name: "http", Protocol: lb.TCP, Port: 80}}}
+			st.Apply(lb.Update{Services: map[lb.ServiceName]*lb.Service{svc.ServiceName: svc}})
+			for i := range n / 100 {
+				st.Apply(oneSlice(hundred(i, i)))
+			}
+			set(b, st, p, svc.ServiceName)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				st.Apply(oneSlice(hundred(n/200, n/100+i%1000)))
+				if ops := set(b, st, p, svc.ServiceName); len(ops) == 0 {
+					b.Fatal("nothing changed")
+				}
+				if i%10 == 9 {
+					p.Sweep()
+				}
+			}
+		})
+	}
+}
+
+func oneSlice(s *lb.Slice) lb.Update {
+	return lb.Update{Slices: map[lb.SliceName]*lb.Slice{s.SliceName: s}}
+}
+
+// hundred returns a slice of a hundred endpoints, the last of which depends on a
+// version.
+func hundred(number, version int) *lb.Slice {
+	s := &lb.Slice{SliceName: lb.SliceName{Namespace: "default", Name: fmt.Sprintf("web-%05d", number)}, Service: "web",
+		Ports: []lb.SlicePort{{Name: "http", Protocol: lb.TCP, Port: 8080}}}
+	for k := range 100 {
+		at := number
+		if k == 99 {
+			at = version + 600
+		}
+		s.Endpoints = append(s.Endpoints, lb.Endpoint{Addr: netip.AddrFrom4([4]byte{10, byte(at >> 8), byte(at), byte(k)}), Ready: true, Serving: true})
+	}
+	return s
+}
+
+func set(tb testing.TB, st *lb.State, p *Planner, name lb.ServiceName) []Op {
+	tb.Helper()
+	ops, err := p.Set(name, st.Frontends(name))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p.TakeLosses()
+	return ops
+}

@@ -55,23 +55,27 @@ func (c *change) want(f lb.Frontend) {
 		c.newIDs = append(c.newIDs, id)
 	}
 	delete(c.had, f.AddrPort)
-	c.take = append(c.take, taken{f.AddrPort, c.p.newEntry(id, c.name, f, &c.puts)})
+	c.take = append(c.take, taken{f.AddrPort, c.p.newEntry(id, c.name, f, e, &c.puts)})
 }
 
-// newEntry takes from the pool what a frontend uses, and returns it.
-func (p *Planner) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, puts *[]Op) *entry {
+// newEntry takes from the pool what a frontend uses, and returns it. Old is what
+// the frontend was before, nil for nothing.
+func (p *Planner) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, old *entry, puts *[]Op) *entry {
+	if old == nil {
+		old = &entry{}
+	}
 	e := &entry{owner: owner, service: Service{owner, f.Port, f.Protocol}}
 	internal := p.specOf(f.Internal, f)
-	e.internal = p.pool.useTable(internal, puts)
+	e.internal = p.pool.useTable(internal, old.internal, puts)
 	// Mostly all three are equal: no need to look again.
-	again := func(spec tableSpec) *tableRef {
+	again := func(spec tableSpec, base *tableRef) *tableRef {
 		if spec.equal(internal) {
 			return p.pool.shareTable(e.internal)
 		}
-		return p.pool.useTable(spec, puts)
+		return p.pool.useTable(spec, base, puts)
 	}
 	external := p.specOf(f.External, f)
-	e.external, e.known = again(external), again(tableSpec{backends: f.Known, algorithm: lb.Random})
+	e.external, e.known = again(external, old.external), again(tableSpec{backends: f.Known, algorithm: lb.Random}, old.known)
 	e.value = Frontend{
 		ID:       id,
 		Service:  p.pool.useService(e.service, puts),
@@ -145,6 +149,7 @@ func (c *change) undo() {
 	for _, t := range c.take {
 		c.p.dropEntry(t.entry)
 	}
+	c.p.pool.settle()
 	c.p.pool.forget(c.puts)
 	c.p.pool.frontendIDs.give(c.newIDs...)
 }
@@ -187,6 +192,7 @@ func (c *change) finish() {
 		c.place(t)
 		p.setDrain(t.key, c.drains[t.key])
 	}
+	p.pool.settle()
 	c.waitFor(c.refused)
 	for _, key := range slices.SortedFunc(maps.Keys(c.had), lb.AddrPort.Compare) {
 		if !c.passOn(key) {
@@ -231,17 +237,39 @@ func (p *Planner) lose(key lb.AddrPort, had, has *tableRef) {
 	if had == nil {
 		return
 	}
-	stays := map[lb.AddrPort]bool{}
+	var stay []lb.AddrPort
 	if has != nil {
-		for _, b := range has.backends {
-			stays[b] = true
+		stay = has.backends
+	}
+	for _, b := range without(had.backends, stay) {
+		p.losses = append(p.losses, Loss{Frontend: key, Backend: b})
+	}
+}
+
+// without returns the backends of one list that are not in the other. Both are
+// mostly in the same order, and then nothing is looked up.
+func without(all, others []lb.AddrPort) (left []lb.AddrPort) {
+	var has map[lb.AddrPort]bool
+	i := 0
+	for _, b := range all {
+		for i < len(others) && others[i] != b && others[i].Compare(b) < 0 {
+			i++
+		}
+		if i < len(others) && others[i] == b {
+			i++
+			continue
+		}
+		if has == nil { // tables for hashes that were adopted are in an order of their own
+			has = make(map[lb.AddrPort]bool, len(others))
+			for _, o := range others {
+				has[o] = true
+			}
+		}
+		if !has[b] {
+			left = append(left, b)
 		}
 	}
-	for _, b := range had.backends {
-		if !stays[b] {
-			p.losses = append(p.losses, Loss{Frontend: key, Backend: b})
-		}
-	}
+	return left
 }
 
 // remove ends a frontend.
@@ -289,7 +317,7 @@ func (c *change) passOn(key lb.AddrPort) bool {
 	heir := waiting[0]
 	f := p.wanting[key][heir]
 	delete(p.wanting[key], heir)
-	e := p.newEntry(p.frontends[key].value.ID, heir, f, &c.ops)
+	e := p.newEntry(p.frontends[key].value.ID, heir, f, nil, &c.ops)
 	p.ranges.use(e.value.Service, e.ranges, &c.ops)
 	delete(p.draining, key)
 	c.place(taken{key, e})

@@ -313,9 +313,16 @@ func resolved(c Content) map[string]string {
 }
 
 func TestEveryPrefixIsSafeAndAdoptionWritesNothing(t *testing.T) {
+	for _, from := range []int{1, 2, heirFrom} {
+		t.Run(fmt.Sprint("heirs from ", from), func(t *testing.T) { everyPrefixIsSafe(t, from) })
+	}
+}
+
+func everyPrefixIsSafe(t *testing.T, heirFrom int) {
 	for seed := range uint64(60) {
 		w := &world{rand.New(rand.NewPCG(seed, 1)), map[lb.ServiceName][]lb.Frontend{}}
 		l := &lab{Planner: New(Sizes{Backends: 5})} // the sixth hits the limit
+		l.pool.heirFrom = heirFrom
 		for step := range 200 {
 			name, frontends := w.change()
 			ops, err := l.Set(name, frontends)
@@ -327,6 +334,7 @@ func TestEveryPrefixIsSafeAndAdoptionWritesNothing(t *testing.T) {
 				t.Fatalf("seed %d: a Service cannot end: %v", seed, err)
 			}
 			l.apply(t, ops)
+			l.recount(t)
 			if w.IntN(5) == 0 {
 				l.apply(t, l.Sweep())
 			}
@@ -343,6 +351,26 @@ func TestEveryPrefixIsSafeAndAdoptionWritesNothing(t *testing.T) {
 		}
 		if diff := cmp.Diff(Sizes{Frontends: 1, Backends: 1, Services: 1}, l.Needs()); diff != "" {
 			t.Errorf("seed %d: sizes of nothing (-want +got):\n%s", seed, diff)
+		}
+	}
+}
+
+// recount fails the test unless every backend is used by as many tables as it
+// says, and nothing of a change is left over.
+func (l *lab) recount(tb testing.TB) {
+	tb.Helper()
+	uses := map[lb.AddrPort]int{}
+	for _, t := range l.pool.tables {
+		if t.descent != nil || t.heir != nil {
+			tb.Fatalf("table %s still comes after another one, or before one", t.table())
+		}
+		for _, b := range t.backends {
+			uses[b] += min(t.uses, 1)
+		}
+	}
+	for b, r := range l.pool.backends {
+		if r.uses != uses[b] || (l.pool.retiredBackends[b] != nil) != (r.uses == 0) {
+			tb.Fatalf("backend %s: used by %d tables, but says %d; retired: %t", b, uses[b], r.uses, l.pool.retiredBackends[b] != nil)
 		}
 	}
 }
@@ -375,6 +403,7 @@ func (l *lab) adoptAgain(tb testing.TB, w *world) {
 	if p.Retired() > 0 {
 		tb.Fatalf("%d retired after adoption of swept content", p.Retired())
 	}
+	p.pool.heirFrom = l.pool.heirFrom
 	l.Planner = p
 	if diff := cmp.Diff(before, resolved(l.model.Content())); diff != "" {
 		tb.Fatalf("adoption changed something:\n%s", diff)

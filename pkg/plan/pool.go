@@ -19,6 +19,9 @@ type pool struct {
 
 	adopted map[Table]*tableRef // while adopting, nil afterwards
 
+	heirFrom int         // backends from which on tables have heirs
+	heirs    []*tableRef // that a change has brought, until it is settled
+
 	retiredFrontends []uint32
 	retiredBackends  map[lb.AddrPort]*backendRef
 	retiredTables    map[string]*tableRef
@@ -37,6 +40,13 @@ type tableRef struct {
 	weighted bool
 	backends []lb.AddrPort // without duplicates
 	uses     int           // views that name it
+
+	// Of large tables that this process has made: the IDs of its backends, and
+	// what counts their uses.
+	ids     []uint32
+	refs    []*backendRef
+	descent *descent  // while a change is made that brings it
+	heir    *tableRef // that takes over what it uses
 }
 
 // table returns its slots.
@@ -57,32 +67,63 @@ func newPool() *pool {
 		retiredBackends: map[lb.AddrPort]*backendRef{},
 		retiredTables:   map[string]*tableRef{},
 		retiredServices: map[Service]*serviceRef{},
+		heirFrom:        heirFrom,
 	}
 }
 
 // useTable returns the table that a spec asks for, nil for no backends, and
-// appends to ops what has to be written first.
-func (p *pool) useTable(spec tableSpec, ops *[]Op) *tableRef {
+// appends to ops what has to be written first. Base is the table that it comes
+// after, nil for none.
+func (p *pool) useTable(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 	if len(spec.backends) == 0 {
 		return nil
 	}
-	ids := make([]uint32, len(spec.backends))
-	for i, b := range spec.backends {
-		ids[i] = p.useBackend(b, ops)
-	}
+	ids, refs, d := p.useBackends(spec.backends, base, ops)
 	r := spec.fill(ids)
 	key := r.key()
 	t := p.tables[key]
-	if t == nil {
-		t = &tableRef{region: p.regions.take(r.extent()), size: uint32(len(r.slots)), key: key, weighted: r.weights != nil, backends: spec.backends}
+	switch {
+	case t == nil:
+		t = &tableRef{region: p.regions.take(r.extent()), size: uint32(len(r.slots)), key: key, weighted: r.weights != nil}
 		p.tables[key] = t
 		*ops = append(*ops, PutTable{Table: t.table(), Backends: r.slots, Weights: r.weights, Cursor: r.cursor})
-	} else if t.uses > 0 {
-		p.dropBackends(spec.backends) // the table holds them already
+	case t.uses > 0: // it holds them already
+		if t.uses++; d != nil {
+			p.release(d.come)
+		} else {
+			p.dropBackends(spec.backends)
+		}
+		return t
 	}
 	delete(p.retiredTables, key)
-	t.uses++
+	t.backends, t.ids, t.refs = spec.backends, ids, refs
+	if refs == nil {
+		t.ids = nil
+	}
+	if t.uses++; d != nil {
+		p.bequeath(d, t)
+	}
 	return t
+}
+
+// useBackends uses backends once more and returns their IDs; of many also what
+// counts their uses, and where there is a base, how they differ from those.
+func (p *pool) useBackends(backends []lb.AddrPort, base *tableRef, ops *[]Op) (ids []uint32, refs []*backendRef, d *descent) {
+	if base != nil && base.refs != nil && len(backends) >= p.heirFrom {
+		return p.derive(base, backends, ops)
+	}
+	ids = make([]uint32, len(backends))
+	if len(backends) >= p.heirFrom {
+		refs = make([]*backendRef, len(backends))
+	}
+	for i, b := range backends {
+		r := p.useBackend(b, ops)
+		ids[i] = r.id
+		if refs != nil {
+			refs[i] = r
+		}
+	}
+	return ids, refs, nil
 }
 
 // adoptUse uses a table as the maps have it once more.
@@ -109,13 +150,19 @@ func (p *pool) dropTable(t *tableRef) {
 	if t == nil {
 		return
 	}
-	if t.uses--; t.uses == 0 {
-		p.retiredTables[t.key] = t
-		p.dropBackends(t.backends)
+	if t.uses--; t.uses > 0 {
+		return
+	}
+	p.retiredTables[t.key] = t
+	switch {
+	case t.descent != nil:
+		p.giveUp(t)
+	case t.heir == nil: // else what it uses is passed on
+		p.dropAll(t)
 	}
 }
 
-func (p *pool) useBackend(b lb.AddrPort, ops *[]Op) uint32 {
+func (p *pool) useBackend(b lb.AddrPort, ops *[]Op) *backendRef {
 	r := p.backends[b]
 	if r == nil {
 		r = &backendRef{id: p.backendIDs.take()}
@@ -124,15 +171,12 @@ func (p *pool) useBackend(b lb.AddrPort, ops *[]Op) uint32 {
 	}
 	delete(p.retiredBackends, b)
 	r.uses++
-	return r.id
+	return r
 }
 
 func (p *pool) dropBackends(backends []lb.AddrPort) {
 	for _, b := range backends {
-		r := p.backends[b]
-		if r.uses--; r.uses == 0 {
-			p.retiredBackends[b] = r
-		}
+		p.drop(b, p.backends[b])
 	}
 }
 

@@ -30,7 +30,12 @@ func (p *Planner) specOf(v lb.View, f lb.Frontend) tableSpec {
 
 // equal says whether both ask for the same table and algorithm.
 func (s tableSpec) equal(o tableSpec) bool {
-	return s.algorithm == o.algorithm && s.size == o.size && slices.Equal(s.backends, o.backends) && slices.Equal(s.weights, o.weights)
+	return s.algorithm == o.algorithm && s.size == o.size && sameBackends(s.backends, o.backends) && slices.Equal(s.weights, o.weights)
+}
+
+// sameBackends is slices.Equal, but sees at once that a list is the same in memory.
+func sameBackends(a, b []lb.AddrPort) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
 // run is what a table holds: slots, and what the algorithm needs behind them.

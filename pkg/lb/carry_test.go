@@ -1,0 +1,117 @@
+package lb
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// A Service whose slices change one by one, as in a cluster, is what looking at
+// all of it says; and mostly nobody looks at all of it.
+func TestALargeServiceIsFollowedBySlices(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		edit func(*Service)
+	}{
+		{"TCP", func(*Service) {}},
+		{"UDP", func(s *Service) { s.Ports[0].Protocol = UDP }},
+		{"both policies", func(s *Service) {
+			s.ExternalPolicy, s.Ports[0].NodePort = PolicyLocal, 30000
+		}},
+		{"internal policy Local", func(s *Service) { s.InternalPolicy = PolicyLocal }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(8, 8))
+			svc := &Service{ServiceName: ServiceName{"default", "web"}, ClusterIPs: []netip.Addr{netip.MustParseAddr("172.16.0.1")},
+				Ports: []ServicePort{{Name: "http", Protocol: TCP, Port: 80}}}
+			tc.edit(svc)
+			st := NewState()
+			st.carryFrom = 1
+			node := Node{Name: "node-1", Zone: "zone-a"}
+			st.Apply(Update{Services: map[ServiceName]*Service{svc.ServiceName: svc}, Node: &node})
+			all := map[SliceName]*Slice{}
+			followed := 0
+			for step := range 1500 {
+				s := someSlice(rng, svc.Ports[0].Protocol)
+				all[s.SliceName] = s
+				st.Apply(Update{Slices: map[SliceName]*Slice{s.SliceName: s}})
+				if rng.IntN(3) == 0 {
+					continue // several changes at once
+				}
+				before := st.carried[svc.ServiceName]
+				got, want := st.Frontends(svc.ServiceName), Frontends(svc, slices.Collect(maps.Values(all)), node)
+				if !sameFrontends(want, got) {
+					t.Fatalf("step %d: frontends %v, want %v", step, got, want)
+				}
+				if before != nil && st.carried[svc.ServiceName] == before {
+					followed++
+				}
+			}
+			if followed < 250 {
+				t.Errorf("followed %d times only", followed)
+			}
+		})
+	}
+}
+
+// someSlice returns one of twenty slices with up to five endpoints. Rarely one of
+// them is also in another slice.
+func someSlice(rng *rand.Rand, p Protocol) *Slice {
+	i := rng.IntN(20)
+	s := &Slice{SliceName: SliceName{"default", fmt.Sprint("web-", i)}, Service: "web", Ports: []SlicePort{{"http", p, 8080}}}
+	if rng.IntN(20) == 0 {
+		s.Ports[0].Port = 9090
+	}
+	for k := range 5 {
+		if rng.IntN(4) == 0 {
+			continue
+		}
+		at := i
+		if rng.IntN(400) == 0 {
+			at = rng.IntN(20)
+		}
+		e := Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, byte(at), byte(k)}), Ready: rng.IntN(8) > 0, Serving: rng.IntN(8) > 0, Terminating: rng.IntN(4) == 0}
+		if rng.IntN(4) == 0 {
+			e.Node = "node-1"
+		}
+		if rng.IntN(200) == 0 {
+			e.Weight = 7
+		}
+		s.Endpoints = append(s.Endpoints, e)
+	}
+	return s
+}
+
+func TestAListThatDoesNotFitItsChangesIsNotEdited(t *testing.T) {
+	at := func(n ...byte) (out []AddrPort) {
+		for _, i := range n {
+			out = append(out, AddrPort{netip.AddrFrom4([4]byte{10, 0, 0, i}), 80, TCP})
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		name             string
+		list, gone, come []AddrPort
+		want             []AddrPort
+		ok               bool
+	}{
+		{"nothing", at(1, 2), nil, nil, at(1, 2), true},
+		{"the same goes and comes", at(1, 2), at(2), at(2), at(1, 2), true},
+		{"first, middle, last", at(1, 3, 5), at(1, 5), at(0, 4, 9), at(0, 3, 4, 9), true},
+		{"all go", at(1, 2), at(1, 2), nil, at(), true},
+		{"one goes that is not there", at(1, 3), at(2), nil, nil, false},
+		{"one goes twice", at(1, 3), at(1, 1), nil, nil, false},
+		{"one comes that is there", at(1, 3), nil, at(3), nil, false},
+		{"one comes twice", at(1, 3), nil, at(2, 2), nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, ok := edited(tc.list, tc.gone, tc.come)
+			if ok != tc.ok || !slices.Equal(got, tc.want) {
+				t.Errorf("got %v, %t, want %v, %t", got, ok, tc.want, tc.ok)
+			}
+		})
+	}
+}

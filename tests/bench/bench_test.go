@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(testenv.Main(m))
 }
 
-// Everything but the agent's process, which would have to be built first. The
-// figures are worth nothing.
+// Everything but the agent's process and the API server, which would have to be
+// built first. The figures are worth nothing.
 func TestEverySectionMeasuresSomething(t *testing.T) {
 	testenv.Need(t)
 	o := options{repo: "../..", plan: effort{rounds: 1, calls: 100, tcpCalls: 20, scales: []int{1, 20}, big: 150, changes: 3, saves: 2, starts: 1, packets: 1000, flows: []int{1, 64}}}
@@ -37,7 +37,7 @@ func TestEverySectionMeasuresSomething(t *testing.T) {
 		}
 	}()
 	for _, s := range sections {
-		if s.name == "memory" {
+		if s.name == "memory" || s.name == "scale" {
 			continue
 		}
 		tables, figures := len(b.report.Tables), len(b.report.Figures)
@@ -59,8 +59,10 @@ func TestEverySectionMeasuresSomething(t *testing.T) {
 			t.Errorf("the report does not contain %q", want)
 		}
 	}
-	if strings.Contains(text, "not measured") {
-		t.Error("an aim has no figure")
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "not measured") && !strings.Contains(line, apiServerAim) {
+			t.Errorf("an aim has no figure: %s", line)
+		}
 	}
 }
 

@@ -43,14 +43,25 @@ type effort struct {
 	starts   int   // cold starts and restarts
 	packets  int   // in a batch
 	flows    []int // of packets, powers of two
+
+	endpoints []int // of single Services with many
 }
 
 var (
-	fullEffort  = effort{rounds: 21, calls: 12000, tcpCalls: 1500, scales: []int{1, 1000, 10000, 30000}, big: 10000, changes: 600, saves: 60, starts: 7, packets: 1 << 18, flows: []int{1, 1 << 10, 1 << 16, 1 << 20}}
-	quickEffort = effort{rounds: 3, calls: 3000, tcpCalls: 300, scales: []int{1, 1000}, big: 1000, changes: 50, saves: 8, starts: 2, packets: 1 << 16, flows: []int{1, 1 << 10, 1 << 16}}
+	fullEffort = effort{rounds: 21, calls: 12000, tcpCalls: 1500, scales: []int{1, 1000, 10000, 30000}, big: 10000, changes: 600, saves: 60, starts: 7, packets: 1 << 18, flows: []int{1, 1 << 10, 1 << 16, 1 << 20},
+		endpoints: []int{500, 5000, 50000}}
+	quickEffort = effort{rounds: 3, calls: 3000, tcpCalls: 300, scales: []int{1, 1000}, big: 1000, changes: 50, saves: 8, starts: 2, packets: 1 << 16, flows: []int{1, 1 << 10, 1 << 16},
+		endpoints: []int{500, 5000}}
 )
 
 func main() {
+	if kubeconfig := os.Getenv(decodeVar); kubeconfig != "" {
+		if err := decodeAll(context.Background(), kubeconfig); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	o, err := parse(os.Args[1:])
 	if err != nil {
 		os.Exit(2)
@@ -128,6 +139,7 @@ var sections = []section{
 	{"start", (*bench).start},
 	{"memory", (*bench).memory},
 	{"packets", (*bench).packets},
+	{"scale", (*bench).scale},
 }
 
 func sectionNames() (names []string) {

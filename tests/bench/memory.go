@@ -18,19 +18,14 @@ import (
 // memory measures what the kernel and the agent need for many Services. The
 // agent is the real one, in a process of its own.
 func (b *bench) memory() (err error) {
-	if err := b.step("build the agent"); err != nil {
-		return err
-	}
 	dir, err := os.MkdirTemp("", "headgate-bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	binary := filepath.Join(dir, "headgate")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "./cmd/headgate")
-	build.Dir, build.Stderr = b.repo, os.Stderr
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("build the agent: %w", err)
+	binary, err := b.buildAgent(dir)
+	if err != nil {
+		return err
 	}
 	manifests := filepath.Join(dir, "manifests")
 	if err := os.Mkdir(manifests, 0o755); err != nil {
@@ -58,6 +53,21 @@ func (b *bench) memory() (err error) {
 	return b.drop(g)
 }
 
+// buildAgent builds the agent in a directory, as it ships.
+func (b *bench) buildAgent(dir string) (string, error) {
+	if err := b.step("build the agent"); err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "headgate")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./cmd/headgate")
+	build.Dir, build.Stderr = b.repo, os.Stderr
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if err := build.Run(); err != nil {
+		return "", fmt.Errorf("build the agent: %w", err)
+	}
+	return binary, nil
+}
+
 // agentFigures are of the agent's process, in bytes.
 type agentFigures struct {
 	ready        time.Duration
@@ -71,7 +81,7 @@ func (b *bench) runAgent(binary, manifests string, g *group) (agentFigures, erro
 	var f agentFigures
 	cmd := exec.Command(binary, "--bpf-root", g.root, "agent", "--manifests", manifests, "--node-name", "node-a", "--cgroup", g.path)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GODEBUG=") })
+	cmd.Env = cleanEnv()
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return f, err

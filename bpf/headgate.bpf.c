@@ -15,6 +15,7 @@
 #include "redirect.h"
 #include "reset.h"
 #include "sock.h"
+#include "vlan.h"
 #include "watch.h"
 
 SEC("cgroup/connect4")
@@ -150,10 +151,14 @@ static __always_inline int handle_packet(struct __sk_buff *skb,
 					 struct packet *pkt, __u32 l3_off)
 {
 	enum hook hook = pkt->tuple.hook;
+	__u32 kind;
 	int v;
 
-	if (!read_plain(skb, pkt, l3_off) && !parse(skb, pkt, l3_off))
-		return TC_ACT_UNSPEC;
+	if (!read_plain(skb, pkt, l3_off)) {
+		kind = skip_vlan_tags(skb, &l3_off);
+		if (!parse(skb, pkt, l3_off, kind))
+			return TC_ACT_UNSPEC;
+	}
 	if (hook == HOOK_IN && is_martian(pkt))
 		return refuse(DROP_MARTIAN, 0), TC_ACT_SHOT;
 	if (!pkt->plain && is_icmp_error(skb, pkt))

@@ -31,15 +31,10 @@ struct {
 } held_scratch SEC(".maps");
 
 /*
- * Is it the length of a frame that can be held? The compiler must not make one
- * comparison of the two: the verifier would learn nothing of the length itself.
+ * Keeps two comparisons of a length apart. The compiler would make one of them,
+ * from which the verifier learns nothing of the length itself.
  */
-#define may_hold(len)                                     \
-	({                                                \
-		bool enough = (len) >= ETH_HLEN;          \
-		asm volatile("" : "+r"(len));             \
-		enough && (len) > 0 && (len) <= HELD_LEN; \
-	})
+#define keep_apart(len) asm volatile("" : "+r"(len))
 
 /* Fills in the ports and protocol of a fragment from those of its datagram. */
 static __always_inline void take_ports(struct packet *pkt,
@@ -80,7 +75,8 @@ STEP int hold(struct __sk_buff *skb, struct packet *pkt,
 	struct held_key key = {};
 	struct held_frame *frame;
 	struct datagram *d;
-	__u32 zero = 0, len = skb->len;
+	__u64 len = skb->len;
+	__u32 zero = 0;
 
 	if (!pkt || !fragment)
 		return VERDICT_PASS;
@@ -89,7 +85,10 @@ STEP int hold(struct __sk_buff *skb, struct packet *pkt,
 	frame = bpf_map_lookup_elem(&held_scratch, &zero);
 	if (!frame || key.number >= HELD_FRAGMENTS)
 		return refuse(DROP_FRAGMENT, 0);
-	if (!may_hold(len))
+	if (len < ETH_HLEN)
+		return refuse(DROP_FRAGMENT, 0);
+	keep_apart(len);
+	if (len > HELD_LEN)
 		return refuse(DROP_FRAGMENT, 0);
 	frame->len = len;
 	if (bpf_skb_load_bytes(skb, 0, frame->bytes, len) ||
@@ -117,14 +116,17 @@ static long release_one(__u32 i, void *data)
 	struct release *r = data;
 	struct __sk_buff *skb = r->skb;
 	struct held_frame *frame;
-	__u32 len;
+	__u64 len;
 
 	r->key.number = i;
 	frame = bpf_map_lookup_elem(&held, &r->key);
 	if (!frame)
 		return 0;
 	len = frame->len;
-	if (!may_hold(len))
+	if (len < ETH_HLEN)
+		return 0;
+	keep_apart(len);
+	if (len > HELD_LEN)
 		return 0;
 	if (!bpf_skb_change_tail(skb, len, 0) &&
 	    !bpf_skb_store_bytes(skb, 0, frame->bytes, len,

@@ -41,7 +41,8 @@ static __always_inline bool parse_inner(struct __sk_buff *skb,
 	__u32 off = outer->l4_off + ICMP_HEADER_LEN;
 
 	inner->tuple.hook = outer->tuple.hook;
-	if (!parse(skb, inner, off))
+	if (!parse(skb, inner, off,
+		   outer->ip4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6)))
 		return false;
 	return has_ports(inner->l4_proto) && !inner->fragment &&
 	       parse_ports(skb, inner);

@@ -176,14 +176,18 @@ static __always_inline bool parse_ip6(struct __sk_buff *skb, struct packet *pkt,
 	return walk.ok;
 }
 
-/* Reads the headers of a packet; false if it is none of ours. */
-STEP bool parse(struct __sk_buff *skb, struct packet *pkt, __u32 l3_off)
+/*
+ * Reads the headers of a packet of a kind that Ethernet has a number for; false if
+ * it is none of ours.
+ */
+STEP bool parse(struct __sk_buff *skb, struct packet *pkt, __u32 l3_off,
+		__u32 kind)
 {
 	if (!pkt)
 		return false;
-	if (skb->protocol == bpf_htons(ETH_P_IP))
+	if (kind == bpf_htons(ETH_P_IP))
 		return parse_ip4(skb, pkt, l3_off);
-	if (skb->protocol == bpf_htons(ETH_P_IPV6))
+	if (kind == bpf_htons(ETH_P_IPV6))
 		return parse_ip6(skb, pkt, l3_off);
 	return false;
 }

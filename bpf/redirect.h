@@ -108,7 +108,8 @@ STEP int send_on(struct __sk_buff *skb, struct packet *pkt)
 	struct bpf_fib_lookup hop = {};
 	struct ethhdr eth;
 
-	if (!pkt || pkt->fragment || pkt->more_fragments || skb->vlan_present)
+	if (!pkt || pkt->fragment || pkt->more_fragments || skb->vlan_present ||
+	    pkt->l3_off != ETH_HLEN)
 		return TC_ACT_UNSPEC;
 	if (pkt->l4_off - pkt->l3_off !=
 	    (pkt->ip4 ? IP4_PLAIN_LEN : IP6_PLAIN_LEN))

@@ -2,6 +2,7 @@ package packets
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
@@ -18,7 +19,9 @@ var headerStories = []story{
 	{"A UDP checksum never becomes none", checksumNeverBecomesNone},
 	{"A wrong checksum stays wrong", wrongChecksumStays},
 	{"A packet that is cut short is never half rewritten", cutShort},
+	{"A frame with VLAN tags keeps them", taggedFrames},
 	{"A frame of another kind is left alone", otherFrames},
+	{"A packet that stands for many segments is one packet", superPackets},
 }
 
 // throughLocal begins a flow to the local backend and takes a packet of it both
@@ -145,15 +148,57 @@ func cutShort(t *testing.T, c cast) {
 	}
 }
 
-// otherFrames has a VLAN tag in the frame, as no driver leaves it: the kernel
-// takes the tag out before the programs see a packet.
+// taggedFrames have VLAN tags in the frame, as with QinQ, or where a device
+// does not take them out. They stay, and all is done behind them.
+func taggedFrames(t *testing.T, c cast) {
+	backend := at(c.local, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
+	for i, tags := range [][]byte{{0x81, 0, 0, 5}, {0x88, 0xa8, 0, 5}, {0x88, 0xa8, 0, 5, 0x81, 0, 0, 6}, {0x81, 0, 0, 5, 0x81, 0, 0, 6}} {
+		p := c.packet(at(c.client, uint16(40000+i)), at(c.vip, 80), 10)
+		there := p.to(p.src, backend)
+		c.framesBecome(t, "the first packet", in, uplink, p.tagged(t, tags), there.tagged(t, tags))
+		c.framesBecome(t, "a later one", in, uplink, p.with("A").tagged(t, tags), there.with("A").tagged(t, tags))
+		a := there.answer("SA", []byte("answer"))
+		c.framesBecome(t, "the answer", out, uplink, a.tagged(t, tags), a.to(at(c.vip, 80), p.src).tagged(t, tags))
+		e := c.errors()["port unreachable"]
+		e.from, e.to, e.about = c.local, p.src.Addr(), there.datagram(t)
+		want := e
+		want.from, want.about = c.vip, p.datagram(t)
+		c.framesBecome(t, "an ICMP error", out, uplink, e.packet().tagged(t, tags), want.packet().tagged(t, tags))
+	}
+}
+
+// tagged is the frame of a packet with tags before the kind of what it holds.
+func (p packet) tagged(tb testing.TB, tags []byte) []byte {
+	tb.Helper()
+	return slices.Concat(p.ethernet()[:12], tags, p.ethernet()[12:], p.datagram(tb))
+}
+
 func otherFrames(t *testing.T, c cast) {
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.local, 8080)))
 	p := c.packet(at(c.client, 40000), at(c.vip, 80), 10)
-	for _, kind := range [][]byte{{0x81, 0, 0, 5}, {0x88, 0xa8, 0, 5}, {0x88, 0x47}, {0x08, 0x06}} {
-		frame := append(p.ethernet()[:12:12], kind...)
-		frame = append(append(frame, p.ethernet()[12:]...), p.datagram(t)...)
-		c.framesBecome(t, "in", in, uplink, frame, frame)
-		c.framesBecome(t, "out", out, uplink, frame, frame)
+	tag := []byte{0x81, 0, 0, 5}
+	for _, kind := range [][]byte{{0x88, 0x47, 0, 5}, {0x08, 0x06, 0, 5}, bytes.Repeat(tag, 3)} {
+		c.framesBecome(t, "in", in, uplink, p.tagged(t, kind), p.tagged(t, kind))
+		c.framesBecome(t, "out", out, uplink, p.tagged(t, kind), p.tagged(t, kind))
+	}
+}
+
+// superPackets are what GRO makes of segments, and what a sender leaves to its
+// device to cut: longer than any frame, and still one packet.
+func superPackets(t *testing.T, c cast) {
+	if c.protocol == lb.SCTP {
+		return // its segments are packets of their own
+	}
+	backend := at(c.local, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
+	for i, size := range []int{1448, 1449, 3000} {
+		p := c.packet(at(c.client, uint16(40000+i)), at(c.vip, 80), size)
+		for _, q := range []packet{p, p.with("A")} {
+			got, err := c.trySegments(in, uplink, q.frame(t), 1448)
+			if want := q.to(q.src, backend).frame(t); err != nil || got.verdict != pass || !bytes.Equal(got.frame, want) {
+				t.Fatalf("%d bytes: %v, verdict %d\ngot  %s\nwant %s", size, err, got.verdict, dump(got.frame), dump(want))
+			}
+		}
 	}
 }

@@ -26,6 +26,10 @@ type icmpError struct {
 
 func (e icmpError) frame(tb testing.TB) []byte {
 	tb.Helper()
+	return e.packet().frame(tb)
+}
+
+func (e icmpError) packet() packet {
 	p := packet{src: at(e.from, 0), dst: at(e.to, 0), protocol: lb.Protocol(layers.IPProtocolICMPv4)}
 	var pseudo []byte
 	message := binary.BigEndian.AppendUint32([]byte{e.kind, e.code, 0, 0}, e.word)
@@ -38,7 +42,7 @@ func (e icmpError) frame(tb testing.TB) []byte {
 	}
 	binary.BigEndian.PutUint16(message[2:], sum16(pseudo, message))
 	p.payload = message
-	return p.frame(tb)
+	return p
 }
 
 // errors are the kinds of errors of a family: RFC 792, RFC 4443.

@@ -56,7 +56,7 @@ type result struct {
 // judge says what is wrong with what a program made of a frame, and takes note
 // of the choices that it made.
 func (m *model) judge(h hook, dev plan.Device, frame []byte, got result) error {
-	v, ok := parseIP(frame, ethernetLen, etherType(frame))
+	v, ok := parseFrame(frame)
 	v.hook = h
 	if !ok {
 		return got.want(frame)

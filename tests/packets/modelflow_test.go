@@ -20,7 +20,7 @@ func own(d plan.Device, v view) netip.Addr {
 
 // ends reads between whom a frame goes now. The rest of it must be as it should.
 func (r result) ends(frame []byte, v view) (src, dst netip.AddrPort, err error) {
-	w, ok := parseIP(r.frame, ethernetLen, etherType(r.frame))
+	w, ok := parseFrame(r.frame)
 	if r.verdict != pass || !ok {
 		return src, dst, fmt.Errorf("verdict %d, frame %s", r.verdict, dump(r.frame))
 	}
@@ -43,7 +43,7 @@ func (v view) isError(frame []byte) bool {
 // translateError returns what an ICMP error should become: one about the
 // packet that its receiver has sent.
 func (m *model) translateError(frame []byte, v view) []byte {
-	inner, ok := parseIP(frame, v.l4+8, etherType(frame))
+	inner, ok := parseIP(frame, v.l4+8, map[bool]uint16{true: 0x0800, false: 0x86dd}[v.is4])
 	if !ok || !inner.hasPorts() || inner.later || len(frame) < inner.l4+4 {
 		return frame
 	}

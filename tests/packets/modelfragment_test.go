@@ -5,7 +5,7 @@ import "encoding/binary"
 // forgetHeld lets the datapath forget a fragment that it holds, as it may when
 // there are many: otherwise it would come again by itself.
 func (w *world) forgetHeld(h hook, frame []byte) {
-	v, _ := parseIP(frame, ethernetLen, etherType(frame))
+	v, _ := parseFrame(frame)
 	v.hook = h
 	key := v.fragmentKey().encoded()
 	_ = w.tables["fragments"].Delete(key)

@@ -237,6 +237,10 @@ func (w *world) frame(tb testing.TB, h *hook) []byte {
 	default:
 		frame = w.anyPacket().frame(tb)
 	}
+	if w.IntN(20) == 0 {
+		tag := pick(w, []byte{0x81, 0, 0, 5}, []byte{0x88, 0xa8, 0, 5, 0x81, 0, 0, 6})
+		frame = slices.Concat(frame[:12], tag, frame[12:])
+	}
 	if w.IntN(5) == 0 {
 		frame = w.mutated(frame)
 	}

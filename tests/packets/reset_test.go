@@ -50,7 +50,7 @@ func (v view) reset(frame []byte) ([]byte, bool) {
 	} else {
 		ip = bytes.Join([][]byte{{0x60, 0, 0, 0, 0, 20, 6, 64}, src, dst}, nil)
 	}
-	return bytes.Join([][]byte{frame[6:12], frame[:6], frame[12:14], ip, segment}, nil), true
+	return bytes.Join([][]byte{frame[6:12], frame[:6], frame[12:v.l3], ip, segment}, nil), true
 }
 
 // isReset says that a program answers a packet with a reset.

@@ -202,6 +202,16 @@ func (r *rig) try(h hook, device string, frame []byte) (result, error) {
 	return result{verdict, opts.DataOut}, err
 }
 
+// trySegments does so with a frame that stands for segments of a size.
+func (r *rig) trySegments(h hook, device string, frame []byte, size uint32) (result, error) {
+	ctx := r.context(device)
+	binary.NativeEndian.PutUint32(ctx[164:], uint32(len(frame))/size+1) // gso_segs
+	binary.NativeEndian.PutUint32(ctx[176:], size)                      // gso_size
+	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: ctx}
+	verdict, err := r.programs[h].Run(opts)
+	return result{verdict, opts.DataOut}, err
+}
+
 // context is struct __sk_buff of linux/bpf.h up to ifindex, the eleventh word.
 func (r *rig) context(device string) (ctx [192]byte) {
 	binary.NativeEndian.PutUint32(ctx[40:], r.devices[device].Index)

@@ -40,14 +40,25 @@ func (v view) hasPorts() bool { return minimum[v.protocol] > 0 }
 
 // parse reads a frame with its ports, false if it has none.
 func parse(frame []byte) (view, bool) {
-	v, ok := parseIP(frame, ethernetLen, etherType(frame))
+	v, ok := parseFrame(frame)
 	if !ok || !v.hasPorts() || v.later || len(frame) < v.l4+minimum[v.protocol] {
 		return v, false
 	}
 	return v.withPorts(frame), true
 }
 
-func etherType(frame []byte) uint16 { return binary.BigEndian.Uint16(frame[12:]) }
+// parseFrame reads the IP header of a frame, behind up to two VLAN tags.
+func parseFrame(frame []byte) (view, bool) {
+	at, kind := ethernetLen, binary.BigEndian.Uint16(frame[12:])
+	for range 2 {
+		if kind != 0x8100 && kind != 0x88a8 || len(frame) < at+4 {
+			break
+		}
+		kind = binary.BigEndian.Uint16(frame[at+2:])
+		at += 4
+	}
+	return parseIP(frame, at, kind)
+}
 
 // parseIP reads the IP header at an offset.
 func parseIP(frame []byte, at int, etherType uint16) (view, bool) {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,13 +28,14 @@ prints what was measured.`
 
 func newBenchClient(e *env) *cobra.Command {
 	var f loadFlags
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "client --target ADDRESS:PORT",
 		Short: "Send a load to given targets",
 		Long:  benchClientLong,
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			spec, actions, err := f.load(cmd)
+			spec, actions, err := f.awaitLoad(cmd, wait)
 			if err != nil {
 				return err
 			}
@@ -42,6 +44,7 @@ func newBenchClient(e *env) *cobra.Command {
 	}
 	f.add(cmd)
 	f.addTargets(cmd)
+	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait for targets that are not there yet")
 	return cmd
 }
 

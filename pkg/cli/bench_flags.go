@@ -65,7 +65,7 @@ func (f *loadFlags) add(cmd *cobra.Command) {
 
 // addTargets adds the flags that say whom it is sent to.
 func (f *loadFlags) addTargets(cmd *cobra.Command) {
-	cmd.Flags().StringSliceVar(&f.targets, "target", nil, "ADDRESS:PORT to send to; of several, connections take them in turn")
+	cmd.Flags().StringSliceVar(&f.targets, "target", nil, "ADDRESS:PORT or NAME:PORT to send to; of several, connections take them in turn")
 	cmd.Flags().BoolVar(&f.spec.Outside, "allow-outside", false, "send to targets that are not loopback: you are sure that you may")
 }
 
@@ -88,7 +88,7 @@ func (f *loadFlags) load(cmd *cobra.Command) (load.Spec, []load.Action, error) {
 		return s, nil, fmt.Errorf("--arrivals %q: they are constant or poisson", f.arrivals)
 	}
 	var err error
-	if s.Targets, err = parseTargets(f.targets); err != nil {
+	if s.Targets, err = parseTargets(cmd.Context(), f.targets); err != nil {
 		return s, nil, err
 	}
 	if s.Sources, err = parseSources(f.sources); err != nil {
@@ -101,18 +101,6 @@ func (f *loadFlags) load(cmd *cobra.Command) (load.Spec, []load.Action, error) {
 	}
 	actions, err := parseActions(f.actions)
 	return s, actions, err
-}
-
-func parseTargets(texts []string) ([]netip.AddrPort, error) {
-	var targets []netip.AddrPort
-	for _, text := range texts {
-		t, err := netip.ParseAddrPort(text)
-		if err != nil {
-			return nil, fmt.Errorf("--target %q: not an address and a port; write one like 192.0.2.1:80 or [2001:db8::1]:80", text)
-		}
-		targets = append(targets, t)
-	}
-	return targets, nil
 }
 
 func parseSources(texts []string) ([]netip.Prefix, error) {

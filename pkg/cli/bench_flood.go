@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -69,7 +70,7 @@ func (e *env) flood(cmd *cobra.Command, f *floodFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	spec, err := f.resolve(plan)
+	spec, err := f.resolve(cmd.Context(), plan)
 	if err != nil {
 		return err
 	}
@@ -97,13 +98,13 @@ func (e *env) flood(cmd *cobra.Command, f *floodFlags) (err error) {
 }
 
 // resolve returns what the flags say, with what the place has for the rest.
-func (f *floodFlags) resolve(plan traffic.PlaceSpec) (raw.Spec, error) {
+func (f *floodFlags) resolve(ctx context.Context, plan traffic.PlaceSpec) (raw.Spec, error) {
 	spec := f.spec
 	spec.Kind, spec.Method = raw.Kind(f.kind), raw.Method(f.method)
 	_, servers := plan.ServerAddr(0)
 	spec.Target = netip.AddrPortFrom(servers[0], benchServerPort)
 	if f.target != "" {
-		targets, err := parseTargets([]string{f.target})
+		targets, err := parseTargets(ctx, []string{f.target})
 		if err != nil {
 			return spec, err
 		}

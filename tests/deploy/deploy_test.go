@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -104,7 +105,7 @@ func TestTheAgentMayReadFourKindsAndWriteEvents(t *testing.T) {
 }
 
 func TestTheConfigurationOnlySetsFlagsThatTheAgentHas(t *testing.T) {
-	help := mustHelp(t)
+	help := mustHelp(t, "agent")
 	if !strings.Contains(help, " --api-servers ") {
 		t.Skip("the agent of this tree cannot watch the API: it has no --api-servers")
 	}
@@ -116,15 +117,15 @@ func TestTheConfigurationOnlySetsFlagsThatTheAgentHas(t *testing.T) {
 	}
 }
 
-// mustHelp returns what the agent says of its flags. It is run, not imported:
+// mustHelp returns what a command says of its flags. It is run, not imported:
 // this module does not follow the product's dependencies.
-func mustHelp(tb testing.TB) string {
+func mustHelp(tb testing.TB, command ...string) string {
 	tb.Helper()
-	cmd := exec.Command("go", "run", "./cmd/headgate", "agent", "--help")
+	cmd := exec.Command("go", slices.Concat([]string{"run", "./cmd/headgate"}, command, []string{"--help"})...)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		tb.Fatalf("headgate agent --help: %v\n%s", err, out)
+		tb.Fatalf("headgate %v --help: %v\n%s", command, err, out)
 	}
 	return string(out)
 }
@@ -168,6 +169,38 @@ func TestCleanupRunsOnEveryNodeAndTouchesNothingElse(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"cleanup"}, cleanup.InitContainers[0].Args); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)
+	}
+}
+
+// The Job finds the servers, which answer what the Service has, and neither may
+// do more than a namespace with restricted pods allows.
+func TestTheBenchJobReachesItsServers(t *testing.T) {
+	all := mustBuild(t, root+"/deploy/bench")
+	service, servers := mustGet[*corev1.Service](t, all), mustGet[*appsv1.Deployment](t, all)
+	client := mustGet[*batchv1.Job](t, all)
+	pod := servers.Spec.Template
+	if diff := cmp.Diff(service.Spec.Selector, pod.Labels); diff != "" {
+		t.Errorf("the Service selects other pods (-selector +labels):\n%s", diff)
+	}
+	for _, want := range []string{fmt.Sprintf("--target=%s:%d", service.Name, service.Spec.Ports[0].Port), "--allow-outside"} {
+		if !slices.Contains(client.Spec.Template.Spec.Containers[0].Args, want) {
+			t.Errorf("the client's arguments have no %s: %v", want, client.Spec.Template.Spec.Containers[0].Args)
+		}
+	}
+	agent := mustGet[*appsv1.DaemonSet](t, mustBuild(t, base)).Spec.Template.Spec.Containers[0]
+	for _, p := range []corev1.PodSpec{pod.Spec, client.Spec.Template.Spec} {
+		c := p.Containers[0]
+		if c.Image != agent.Image || *p.AutomountServiceAccountToken || !*p.SecurityContext.RunAsNonRoot ||
+			*c.SecurityContext.AllowPrivilegeEscalation || !slices.Contains(c.SecurityContext.Capabilities.Drop, "ALL") {
+			t.Errorf("%s has another image than the agent, or more rights than it needs", c.Name)
+		}
+		help := mustHelp(t, c.Args[0], c.Args[1])
+		for _, arg := range c.Args[2:] {
+			flag, _, _ := strings.Cut(arg, "=")
+			if strings.HasPrefix(flag, "--") && !strings.Contains(help, " "+flag+" ") {
+				t.Errorf("headgate %s %s has no flag %s", c.Args[0], c.Args[1], flag)
+			}
+		}
 	}
 }
 

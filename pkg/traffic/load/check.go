@@ -20,8 +20,24 @@ const checked = 16
 // one may be lost.
 const udpTries = 3
 
-// check returns an error if a target is not there, so that a run against
-// nothing ends before it begins.
+// AbsentError says that a target is not there, or not what it should be.
+type AbsentError struct {
+	Target netip.AddrPort
+	Reason string // and what to do
+}
+
+func (e *AbsentError) Error() string { return fmt.Sprintf("target %s: %s", e.Target, e.Reason) }
+
+// Check returns an AbsentError if a target of a load is not there. Run does the
+// same at its beginning, so that a run against nothing does not begin.
+func Check(spec Spec) error {
+	if err := spec.Validate(); err != nil {
+		return err
+	}
+	spec = spec.withDefaults()
+	return check(&spec)
+}
+
 func check(spec *Spec) error {
 	sources := newSources(spec, 0)
 	for _, t := range spec.Targets[:min(len(spec.Targets), checked)] {
@@ -32,7 +48,7 @@ func check(spec *Spec) error {
 			err = checkTCP(spec, sources, t)
 		}
 		if err != nil {
-			return fmt.Errorf("target %s: %s", t, strings.ReplaceAll(err.Error(), "\n", "; "))
+			return &AbsentError{t, strings.ReplaceAll(err.Error(), "\n", "; ")}
 		}
 	}
 	return nil

@@ -18,6 +18,7 @@ var stateStories = []story{
 	{"A lost way back is made again", aLostWayBackIsMadeAgain},
 	{"A lost connection is reset", aLostConnectionIsReset},
 	{"A lost connection of a remote backend keeps its port", aLostConnectionOfARemoteBackendKeepsItsPort},
+	{"A client port outlives backends whose IDs come again", aClientPortOutlivesBackendsWhoseIDsComeAgain},
 	{"A lost connection goes where its client went", aLostConnectionGoesWhereItsClientWent},
 }
 
@@ -226,5 +227,22 @@ func aFloodLeavesAlone(t *testing.T, c cast) {
 	}
 	for port := range uint16(1000) {
 		c.establish(t, at(c.router, 40000+port), vip, local)
+	}
+}
+
+// The ID of a backend that is gone is another's in the end, while connections
+// of its last clients are still remembered.
+func aClientPortOutlivesBackendsWhoseIDsComeAgain(t *testing.T, c cast) {
+	vip, first, last := at(c.vip, 80), at(c.local, 8000), at(c.local, 8002)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, first))
+	closed := c.establish(t, at(c.client, 40000), vip, first)
+	open := c.establish(t, at(c.client, 40001), vip, first)
+	for port := first.Port() + 1; port <= last.Port(); port++ {
+		c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, at(c.local, port)))
+		c.apply(t, c.planner.Sweep())
+	}
+	c.becomes(t, "a new connection by the old port goes where there is a backend", in, uplink, closed, closed.to(closed.src, last))
+	if c.protocol == lb.TCP {
+		c.isReset(t, "the open one has lost its backend", in, uplink, open.with("A"))
 	}
 }

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Does a flow still hold for a packet, or does another begin? */
+#pragma once
+
+#include "brief.h"
+#include "ports.h"
+#include "select.h"
+
+/*
+ * Does the packet begin a connection? Datagrams may always begin one, but what
+ * has no ports of its own goes where the first of its datagram went, and what
+ * begins an SCTP association is never fragmented.
+ */
+static __always_inline bool may_begin(const struct packet *pkt)
+{
+	return !pkt->fragment &&
+	       !(pkt->l4_proto == IPPROTO_SCTP && pkt->more_fragments) &&
+	       (pkt->l4_proto != IPPROTO_TCP ||
+		(pkt->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN);
+}
+
+/*
+ * Does the Service still have the backend of a flow to it? Some time its ID is
+ * another backend's, and flows stay: the address has to be the same, too.
+ */
+static __always_inline bool has_backend(struct flow *flow)
+{
+	struct frontend *f = bpf_map_lookup_elem(&frontends, &flow->frontend);
+	struct choice c = {};
+
+	if (!f || f->service != flow->service ||
+	    !still_names(f->known, flow->backend_id, &flow->slot))
+		return false;
+	c.slot = flow->slot;
+	return find_backend(&c) && c.backend->to.port == flow->to.dst_port &&
+	       same_addr(&c.backend->to.addr, &flow->to.dst);
+}
+
+/*
+ * A flow that is broken is so both ways: both sides are told. Not inlined: the
+ * stack of its caller has no room to spare.
+ */
+static __noinline enum verdict break_flow(const struct packet *pkt,
+					  struct flow *flow)
+{
+	struct flow *other;
+	struct tuple key;
+
+	other_key(&key, &flow->to, pkt->tuple.hook);
+	other = bpf_map_lookup_elem(&conntrack, &key);
+	flow->flags |= FLOW_BROKEN;
+	if (other)
+		other->flags |= FLOW_BROKEN;
+	count(flow_broken);
+	return VERDICT_RESET;
+}
+
+/*
+ * Does a flow still hold for a packet? It needs a backend that the Service still
+ * has, and datagrams must not have paused for too long. Otherwise what may begin
+ * anew does (VERDICT_CONTINUE), and a connection ends (VERDICT_RESET).
+ */
+static __always_inline enum verdict still_flows(const struct packet *pkt,
+						struct flow *flow, __u64 now)
+{
+	bool begins = may_begin(pkt);
+
+	if (flow->flags & FLOW_BROKEN && !begins)
+		return VERDICT_RESET;
+	if (flow->flags & FLOW_REFUSED && begins)
+		return VERDICT_CONTINUE; /* there may be an endpoint by now */
+	if (!(flow->flags & FLOW_TO_BACKEND) || pkt->fragment ||
+	    (pkt->l4_proto != IPPROTO_TCP && !begins))
+		return VERDICT_PASS;
+	if (pkt->l4_proto != IPPROTO_TCP &&
+	    now - flow->last_seen_ns > udp_flow_timeout_s * NSEC_PER_SEC)
+		return VERDICT_CONTINUE;
+	if (!(flow->flags & FLOW_BROKEN) && has_backend(flow))
+		return VERDICT_PASS;
+	return begins ? VERDICT_CONTINUE : break_flow(pkt, flow);
+}

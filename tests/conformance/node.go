@@ -56,8 +56,10 @@ func (l *lab) nodeFiles(n int) error {
 	for name, path := range map[string]string{"kubelet.yaml": "kubelet.yaml", "containerd.toml": "containerd.toml", "cni.json": "cni/10-lab.conflist"} {
 		errs = append(errs, l.render(name, filepath.Join(dir, path), l.nodeFields(n)))
 	}
-	// Names outside of the cluster are nobody's.
-	errs = append(errs, os.WriteFile(filepath.Join(dir, "resolv.conf"), nil, 0o644))
+	// Names outside of the cluster are nobody's. Images that the lab does not
+	// have are refused at once, and not when a DNS server has kept silent.
+	errs = append(errs, os.WriteFile(filepath.Join(dir, "resolv.conf"), nil, 0o644),
+		os.WriteFile(filepath.Join(dir, "node-resolv.conf"), []byte("nameserver 127.0.0.1\n"), 0o644))
 	return errors.Join(errs...)
 }
 
@@ -134,6 +136,7 @@ func (l *lab) mounts(n int) error {
 		"mount -t tmpfs -o mode=755 tmpfs /run", "mkdir /run/lock",
 		"mount -t tmpfs -o mode=755 tmpfs /var/lib", "mkdir /var/lib/kubelet", "mount --bind "+dir+"/kubelet /var/lib/kubelet",
 		"mount --bind "+dir+"/log /var/log",
+		"mount --bind "+dir+"/node-resolv.conf /etc/resolv.conf",
 		"mount --make-rshared /")
 	if err := executeAll(lines...); err != nil {
 		return err
@@ -223,7 +226,7 @@ func (l *lab) daemon(name string, argv ...string) (pid int, err error) {
 
 func (l *lab) importImages() error {
 	ctr := []string{l.bin("ctr"), "--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io"}
-	if err := eventually("containerd answers", time.Minute, nil, func() error {
+	if err := eventually("containerd answers", 5*time.Minute, nil, func() error {
 		return execute(append(ctr, "version")...)
 	}); err != nil {
 		return err

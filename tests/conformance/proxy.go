@@ -36,7 +36,7 @@ func (l *lab) startProxies(nodes []*process) ([]*process, error) {
 // proxyOf is the command line of a node's proxy.
 func (l *lab) proxyOf(node string) ([]string, error) {
 	if l.Proxy == "headgate" {
-		return []string{l.bin("headgate"), "agent", "--kubeconfig", l.in("headgate.kubeconfig"), "--node-name", node}, nil
+		return []string{l.headgate(), "agent", "--kubeconfig", l.in("headgate.kubeconfig"), "--node-name", node}, nil
 	}
 	config := l.in(node, "kube-proxy.yaml")
 	fields := map[string]any{"Mode": l.Proxy, "Node": node, "Kubeconfig": l.in("kube-proxy.kubeconfig"), "Pods": l.podCIDRs()}

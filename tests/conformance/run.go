@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -32,12 +33,25 @@ func missing() error {
 	return errors.Join(errs...)
 }
 
+// fewInotify warns of a limit that is one for the whole machine: containerd,
+// the kubelet and others take some twenty of them on each node.
+func fewInotify() {
+	data, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
+	if err != nil {
+		return
+	}
+	if n, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil && n < 512 {
+		say("a kubelet may end for want of inotify instances, there are %d: sysctl -w fs.inotify.max_user_instances=512", n)
+	}
+}
+
 // run starts clusters one after the other, one for each shape that the groups
 // ask for, and ends them.
 func (l *lab) run() error {
 	if err := missing(); err != nil {
 		return err
 	}
+	fewInotify()
 	if err := l.build(); err != nil {
 		return err
 	}
@@ -58,9 +72,12 @@ func (l *lab) run() error {
 	return failed
 }
 
+// headgate is the path of the agent of this run: another may run another one.
+func (l *lab) headgate() string { return l.bin("headgate-of-" + l.Name) }
+
 func (l *lab) buildHeadgate() error {
 	say("build headgate")
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", l.bin("headgate"), "./cmd/headgate")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", l.headgate(), "./cmd/headgate")
 	cmd.Dir, cmd.Env = l.Repo, append(os.Environ(), "CGO_ENABLED=0")
 	return output(cmd)
 }
@@ -74,7 +91,12 @@ func (l *lab) cluster() (err error) {
 		return err
 	}
 	defer unlock()
-	defer func() { err = errors.Join(err, l.sweep()) }()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.keepLogs())
+		}
+		err = errors.Join(err, l.sweep())
+	}()
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -107,6 +129,13 @@ func (l *lab) cluster() (err error) {
 		<-ended
 		return err
 	}
+}
+
+// keepLogs moves what the programs of a run said to where it stays.
+func (l *lab) keepLogs() error {
+	kept := filepath.Join(l.Cache, "logs-of-"+l.Name)
+	say("logs: %s", kept)
+	return errors.Join(os.RemoveAll(kept), os.Rename(l.in("log"), kept))
 }
 
 // prepare makes the directories of a run, which nobody else may have.

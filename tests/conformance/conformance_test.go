@@ -17,7 +17,9 @@ const junit = `<testsuites><testsuite>
 <testcase name="[It] [sig-network] Services should work after restarting apiserver [Disruptive]" status="skipped" time="0"><skipped message="skipped"></skipped></testcase>
 <testcase name="[It] [sig-network] DNS should not fit" status="skipped" time="0"><skipped message="skipped - only on
   Windows"></skipped></testcase>
-<testcase name="[It] [sig-network] Services should fail" status="failed" time="60"><failure message="timed out&#xA;waiting"></failure></testcase>
+<testcase name="[It] [sig-network] Services should fail" status="failed" time="60"><failure message="" type="failed">[FAILED] timed out
+waiting
+In [It] at: service.go:1</failure></testcase>
 </testsuite></testsuites>`
 
 func mustRead(tb testing.TB) []result {

@@ -171,6 +171,7 @@ func readJUnit(path string) ([]result, error) {
 	}
 	type why struct {
 		Message string `xml:"message,attr"`
+		Text    string `xml:",chardata"`
 	}
 	var report struct {
 		Suites []struct {
@@ -194,10 +195,12 @@ func readJUnit(path string) ([]result, error) {
 			if !isTest {
 				continue
 			}
-			// Those out of focus are skipped with that word for a reason.
-			reason := strings.TrimPrefix(c.Failure.Message+c.Error.Message+c.Skipped.Message, "skipped")
+			// Failures say why in their text, which ends in the place. Those out of
+			// focus are skipped with that word for a reason.
+			reason, _, _ := strings.Cut(c.Failure.Text+c.Error.Text, "\nIn [")
+			reason = strings.TrimPrefix(reason+c.Skipped.Message, "skipped")
 			reason = strings.TrimPrefix(strings.TrimSpace(blanks.ReplaceAllString(reason, " ")), "- ")
-			all = append(all, result{Name: name, Status: c.Status, Seconds: c.Time, Reason: reason})
+			all = append(all, result{Name: name, Status: c.Status, Seconds: c.Time, Reason: strings.TrimPrefix(reason, "[FAILED] ")})
 		}
 	}
 	return all, nil

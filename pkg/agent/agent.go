@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/pkg/cgroup"
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/metrics"
 	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/reconciler"
 	"github.com/headgate/headgate/pkg/source/kube"
@@ -60,11 +61,12 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 		return err
 	}
 	r.Balance(cfg.algorithm(), key)
-	source, tell, err := newSource(cfg, log)
+	measured := metrics.New(cfg.Version)
+	source, tell, err := newSource(cfg, log, measured)
 	if err != nil {
 		return err
 	}
-	answers = newAnswers(cfg, log, tell)
+	answers = newAnswers(cfg, log, tell, measured)
 	r.Observe(answers)
 	addresses := newNodeAddresses(cfg.NodePorts, cfg.NodePortLoopback, r.SetNodeAddresses)
 
@@ -102,11 +104,12 @@ type source interface {
 
 // newSource returns the source that the configuration asks for, and who tells
 // the owners of its Services what is wrong, nil where nobody does.
-func newSource(cfg Config, log *zap.Logger) (source, reporter, error) {
+func newSource(cfg Config, log *zap.Logger, measured *metrics.Metrics) (source, reporter, error) {
 	if cfg.Manifests != "" {
 		return &withServiceCIDRs{source: manifest.New(cfg.Manifests, cfg.NodeName).Convert(cfg.Convert), prefixes: cfg.ServiceCIDRs}, nil, nil
 	}
 	cfg.Kube.Node, cfg.Kube.Version, cfg.Kube.Convert = cfg.NodeName, cfg.Version, cfg.Convert
+	cfg.Kube.Requests = measured
 	cfg.Kube.Notice = func(text string) { log.Info(text) }
 	if cfg.StateDir != "" {
 		cfg.Kube.ServersFile = filepath.Join(cfg.StateDir, serversFile)

@@ -30,6 +30,7 @@ type answers struct {
 	proxy    *healthcheck.ProxyServer
 	services *healthcheck.ServiceServer
 	problems *problems
+	whole    bool // everything was compared with the kernel once: later, changes are
 
 	mu     sync.Mutex
 	queued int // updates that were handed over and not yet brought in
@@ -37,8 +38,8 @@ type answers struct {
 
 var _ reconciler.Observer = (*answers)(nil)
 
-func newAnswers(cfg Config, log *zap.Logger, tell reporter) *answers {
-	a := &answers{cfg: cfg, log: log, metrics: metrics.New(cfg.Version)}
+func newAnswers(cfg Config, log *zap.Logger, tell reporter, measured *metrics.Metrics) *answers {
+	a := &answers{cfg: cfg, log: log, metrics: measured}
 	a.proxy = healthcheck.NewProxyServer(healthcheck.ProxyConfig{Healthz: a.metrics.CountHealthz, Livez: a.metrics.CountLivez})
 	a.problems = &problems{log: log, dir: cfg.StateDir, count: a.metrics.SetProblems, tell: tell,
 		unserved: map[lb.ServiceName]lb.Problem{}, report: Report{BPFRoot: cfg.BPFRoot}}
@@ -75,13 +76,14 @@ func (a *answers) Queued(now time.Time) {
 // Flushed implements reconciler.Observer.
 func (a *answers) Flushed(t reconciler.Attempt) {
 	for _, f := range families {
-		a.metrics.ObserveSync(metrics.Sync{Family: f, Failed: t.Err != nil, End: t.Ended, Took: t.Ended.Sub(t.Began)})
+		a.metrics.ObserveSync(metrics.Sync{Family: f, Full: !a.whole, Failed: t.Err != nil, End: t.Ended, Took: t.Ended.Sub(t.Began)})
 	}
 	if t.Err != nil {
 		a.metrics.CountReconcileError()
 		a.metrics.SetPending(t.Batch.Services, t.Batch.Slices)
 		return
 	}
+	a.whole = true
 	a.metrics.ObserveChanges(t.Batch.Services, t.Batch.Slices)
 	a.metrics.SetPending(0, 0)
 	for _, f := range families {

@@ -36,7 +36,7 @@ func TestTheNodeIsEligibleOnceItIsKnownAndAsLongAsItStays(t *testing.T) {
 		{"about to leave", Config{}, []lb.Node{{Name: "a"}, {Name: "a", Leaving: true}}, http.StatusServiceUnavailable},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			a := newAnswers(tc.config, zap.NewNop(), nil)
+			a := newAnswers(tc.config, zap.NewNop(), nil, metrics.New("test"))
 			for _, n := range tc.nodes {
 				a.setNode(n)
 			}
@@ -51,7 +51,7 @@ func TestTheNodeIsEligibleOnceItIsKnownAndAsLongAsItStays(t *testing.T) {
 }
 
 func TestMetricsTellWhatTheReconcilerDid(t *testing.T) {
-	a := newAnswers(Config{Version: "v1"}, zap.NewNop(), nil)
+	a := newAnswers(Config{Version: "v1"}, zap.NewNop(), nil, metrics.New("test"))
 	a.Queued(time.Now())
 	a.Problems([]lb.Problem{{Object: "Service default/web", Reason: "is bad"}})
 	a.Flushed(reconciler.Attempt{
@@ -74,7 +74,7 @@ func TestMetricsTellWhatTheReconcilerDid(t *testing.T) {
 }
 
 func TestTheProxyIsUpToDateOnlyWhenNothingWaits(t *testing.T) {
-	a := newAnswers(Config{}, zap.NewNop(), nil)
+	a := newAnswers(Config{}, zap.NewNop(), nil, metrics.New("test"))
 	a.Queued(time.Now())
 	a.Queued(time.Now())
 	a.Flushed(reconciler.Attempt{Batch: reconciler.Batch{Updates: 1}})
@@ -85,10 +85,13 @@ func TestTheProxyIsUpToDateOnlyWhenNothingWaits(t *testing.T) {
 	if a.queued != 0 {
 		t.Errorf("%d updates wait, want none", a.queued)
 	}
+	_, body := get(t, a.metrics.Handler(noConfig), "/metrics") // the first was about everything
+	wantLine(t, body, `kubeproxy_sync_full_proxy_rules_duration_seconds_count{ip_family="IPv4"} `, 1)
+	wantLine(t, body, `kubeproxy_sync_partial_proxy_rules_duration_seconds_count{ip_family="IPv4"} `, 1)
 }
 
 func TestTheConfigurationCanBeRead(t *testing.T) {
-	a := newAnswers(Config{NodeName: "node-a"}, zap.NewNop(), nil)
+	a := newAnswers(Config{NodeName: "node-a"}, zap.NewNop(), nil, metrics.New("test"))
 	h := a.metrics.Handler(metrics.HandlerConfig{Config: func() any { return a.cfg }})
 	if code, body := get(t, h, "/configz"); code != http.StatusOK || !strings.Contains(body, "node-a") {
 		t.Errorf("got %d, %s", code, body)

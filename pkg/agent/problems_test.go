@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/metrics"
 )
 
 // told is a reporter that keeps what it was told last.
@@ -21,7 +22,7 @@ func (t *told) Report(problems []lb.Problem) { t.last = problems }
 
 func TestProblemsReachOwnersMetricsAndTheReport(t *testing.T) {
 	dir, tell := filepath.Join(t.TempDir(), "new"), &told{}
-	a := newAnswers(Config{StateDir: dir, BPFRoot: "/pins"}, zap.NewNop(), tell)
+	a := newAnswers(Config{StateDir: dir, BPFRoot: "/pins"}, zap.NewNop(), tell, metrics.New("test"))
 	a.Problems(nil)
 	want := func(when string, lines ...string) {
 		t.Helper()
@@ -61,7 +62,7 @@ func TestAReportThatCannotBeWrittenIsSaidOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	core, log := observer.New(zapcore.InfoLevel)
-	a := newAnswers(Config{StateDir: file}, zap.New(core), nil)
+	a := newAnswers(Config{StateDir: file}, zap.New(core), nil, metrics.New("test"))
 	for range 3 {
 		a.Problems(nil)
 	}

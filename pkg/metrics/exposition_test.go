@@ -40,6 +40,9 @@ func happened() *Metrics {
 		m.CountHealthz(code)
 		m.CountLivez(code)
 	}
+	m.Requested("GET", "192.0.2.1:6443", "200", 20*time.Millisecond)
+	m.Requested("GET", "192.0.2.1:6443", "<error>", 5*time.Second)
+	m.Throttled("GET", "192.0.2.1:6443", 300*time.Millisecond)
 	m.CountReconcileError()
 	m.SetProblems([]lb.Problem{{Object: "Service default/web"}, {Object: "Servise default/web"}, {}})
 	m.SetProblems([]lb.Problem{{Object: "Service default/web"}, {Object: "Service default/api"}, {Object: "Servise x/y"}})
@@ -195,7 +198,7 @@ func ours(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {
 		name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE ")
-		if strings.HasPrefix(name, "headgate_") || strings.HasPrefix(name, "kubeproxy_") {
+		if strings.HasPrefix(name, "headgate_") || strings.HasPrefix(name, "rest_client_") || strings.HasPrefix(name, "kubeproxy_") {
 			out.WriteString(goVersion.ReplaceAllString(line, `go_version="go"`))
 		}
 	}

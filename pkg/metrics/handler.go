@@ -22,7 +22,7 @@ type HandlerConfig struct {
 }
 
 // Handler returns what is to be served on metricsBindAddress: /metrics,
-// /healthz, /proxyMode and what the configuration asks for.
+// /metrics/slis, /healthz, /proxyMode and what the configuration asks for.
 func (m *Metrics) Handler(cfg HandlerConfig) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
@@ -31,7 +31,8 @@ func (m *Metrics) Handler(cfg HandlerConfig) http.Handler {
 		ErrorHandling: promhttp.ContinueOnError,
 		Registry:      m.registry, // promhttp_metric_handler_errors_total
 	}))
-	mux.HandleFunc("/healthz", text("ok"))
+	mux.Handle("/metrics/slis", promhttp.HandlerFor(m.slis.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/healthz", m.slis.observed(text("ok")))
 	mux.HandleFunc("/proxyMode", text(proxyMode))
 	if cfg.Config != nil {
 		mux.HandleFunc("/configz", func(w http.ResponseWriter, _ *http.Request) { writeConfig(w, cfg.Config()) })

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -124,9 +125,13 @@ func (m *Metrics) SetNoLocalEndpoints(f lb.Family, internal, external int) {
 // CountHealthz counts an answer on /healthz.
 func (m *Metrics) CountHealthz(code int) {
 	m.proxy.healthz.WithLabelValues(strconv.Itoa(code)).Inc()
+	m.slis.observe(proxyCheck, "healthz", code < http.StatusBadRequest)
 }
 
 // CountLivez counts an answer on /livez.
-func (m *Metrics) CountLivez(code int) { m.proxy.livez.WithLabelValues(strconv.Itoa(code)).Inc() }
+func (m *Metrics) CountLivez(code int) {
+	m.proxy.livez.WithLabelValues(strconv.Itoa(code)).Inc()
+	m.slis.observe(proxyCheck, "livez", code < http.StatusBadRequest)
+}
 
 func unix(t time.Time) float64 { return float64(t.UnixNano()) / float64(time.Second) }

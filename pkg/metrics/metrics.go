@@ -21,6 +21,8 @@ import (
 type Metrics struct {
 	registry *prometheus.Registry
 	proxy    kubeproxy
+	client   client
+	slis     slis
 
 	reconcileErrors prometheus.Counter
 	problems        *prometheus.GaugeVec
@@ -38,6 +40,8 @@ func New(version string) *Metrics {
 	return &Metrics{
 		registry:        r.Registry,
 		proxy:           newKubeproxy(r),
+		client:          newClient(r),
+		slis:            newSLIs(),
 		reconcileErrors: r.counter("headgate_reconcile_errors_total", "Attempts to bring changes into the kernel that failed and are tried again."),
 		problems:        r.gaugeVec("headgate_problems", "Things in the input that cannot be done as they stand, by kind of object.", "kind"),
 	}

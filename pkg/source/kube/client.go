@@ -2,9 +2,11 @@ package kube
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
 // dialTimeout is how long a server that says nothing is waited for before the
@@ -31,6 +34,8 @@ type connection struct {
 	http   *http.Client
 	scheme *runtime.Scheme
 	kept   *lastGood // nil for none
+
+	requests Requests // nil for nobody who measures
 }
 
 // connect prepares a connection; nothing is sent yet. It reports why no server
@@ -49,13 +54,16 @@ func connect(cfg Config, report func(error), back func(), notice func(string)) (
 	}
 	kept := keptFor(cfg, config, notice)
 	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
+		if cfg.Requests != nil {
+			base = &measured{base: base, to: cfg.Requests}
+		}
 		return &failover{base: base, servers: orderFor(cfg.Node, servers), kept: kept, report: report, back: back}
 	})
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("prepare a client of the API server: %w", err)
 	}
-	return &connection{config: config, http: client, scheme: newScheme(), kept: kept}, nil
+	return &connection{config: config, http: client, scheme: newScheme(), kept: kept, requests: cfg.Requests}, nil
 }
 
 // keptFor returns the servers that were good before, nil where they would be of
@@ -137,6 +145,15 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
+// host returns the host that requests are made for.
+func (c *connection) host() string {
+	u, err := url.Parse(c.config.Host)
+	if err != nil || u.Host == "" {
+		return c.config.Host
+	}
+	return u.Host
+}
+
 // client returns a client of one group of the API. All share one connection.
 func (c *connection) client(gv schema.GroupVersion) (rest.Interface, error) {
 	config := rest.CopyConfig(c.config)
@@ -146,6 +163,11 @@ func (c *connection) client(gv schema.GroupVersion) (rest.Interface, error) {
 		config.APIPath = "/api"
 	}
 	config.NegotiatedSerializer = serializer.NewCodecFactory(c.scheme).WithoutConversion()
+	if c.requests != nil && config.QPS >= 0 {
+		// The limits that client-go takes where none are given.
+		qps, burst := cmp.Or(config.QPS, rest.DefaultQPS), cmp.Or(config.Burst, rest.DefaultBurst)
+		config.RateLimiter = &patient{flowcontrol.NewTokenBucketRateLimiter(qps, burst), c.host(), c.requests}
+	}
 	client, err := rest.RESTClientForConfigAndClient(config, c.http)
 	if err != nil {
 		return nil, fmt.Errorf("prepare a client of %s: %w", gv, err)

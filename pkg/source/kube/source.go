@@ -47,9 +47,11 @@ type Config struct {
 	ServersFile string
 	// Notice is told, once each, what people may want to know of the API server.
 	// May be nil.
-	Notice  func(string) `json:"-"`
-	Convert convert.Options
-	Pods    bool // tell of the Pods on this node
+	Notice func(string) `json:"-"`
+	// Requests is told of every request. May be nil.
+	Requests Requests `json:"-"`
+	Convert  convert.Options
+	Pods     bool // tell of the Pods on this node
 }
 
 // Source is the Services of a cluster as one node needs them. Run may be called

@@ -44,9 +44,6 @@ type lastGood struct {
 // file is left out: it is a help and no more.
 func newLastGood(file, scheme string, report func(error)) *lastGood {
 	l := &lastGood{file: file, scheme: scheme, report: report, slices: map[lb.SliceName][]string{}, virtual: map[string]bool{}}
-	if host := os.Getenv("KUBERNETES_SERVICE_HOST"); host != "" {
-		l.virtual[host] = true
-	}
 	if file == "" {
 		return l
 	}
@@ -77,11 +74,19 @@ func (l *lastGood) servers() []*url.URL {
 	return all
 }
 
-// isVirtual says whether a host is an address of the cluster's own Service.
+// isVirtual says whether a host is an address of the cluster's own Service. Until
+// the Service is known, that is what pods are told, unless an earlier agent knew
+// it as a server: whoever runs us may name a server in place of the Service.
 func (l *lastGood) isVirtual(host string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.virtual[host]
+	if l.virtual[host] || len(l.read) == 0 || host != os.Getenv("KUBERNETES_SERVICE_HOST") {
+		return l.virtual[host]
+	}
+	return !slices.ContainsFunc(l.read, func(v string) bool {
+		u, err := url.Parse(v)
+		return err == nil && u.Hostname() == host
+	})
 }
 
 // all returns the URLs of the servers, each once. What the file said counts as

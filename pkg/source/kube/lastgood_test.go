@@ -112,8 +112,11 @@ func TestAFileThatMakesNoSenseIsNoHelp(t *testing.T) {
 
 func TestTheAddressOfTheServiceItselfComesLast(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
-	kept := newLastGood("", "https", nil)
-	kept.answer("https", "192.0.2.1:6443")
+	file := filepath.Join(t.TempDir(), "servers")
+	if err := os.WriteFile(file, []byte(`["https://192.0.2.1:6443"]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kept := newLastGood(file, "https", func(err error) { t.Error(err) })
 	f := &fleet{refusing: map[string]bool{}, failing: map[string]bool{}}
 	ask := func(servers ...string) string {
 		t.Helper()
@@ -131,7 +134,15 @@ func TestTheAddressOfTheServiceItselfComesLast(t *testing.T) {
 	if got := ask(); got != "192.0.2.1:6443 10.96.0.1:443" {
 		t.Errorf("asked %s", got)
 	}
-	f.refusing["10.96.0.2:6443"] = true
+	t.Setenv("KUBERNETES_SERVICE_HOST", "192.0.2.1") // the name of a server in its place
+	if newLastGood(file, "https", nil).isVirtual("192.0.2.1") {
+		t.Error("a server that was good counts as the Service")
+	}
+	if newLastGood("", "https", nil).isVirtual("192.0.2.1") {
+		t.Error("what is unknown counts as the Service")
+	}
+	kept.take(lb.Update{Services: map[lb.ServiceName]*lb.Service{apiService: {ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}}}})
+	f.refusing["10.96.0.2:6443"], f.refusing["192.0.2.1:6443"] = true, false
 	if got := ask("https://10.96.0.2:6443"); got != "10.96.0.2:6443 192.0.2.1:6443" {
 		t.Errorf("asked %s: whoever names servers does not mean the Service", got)
 	}

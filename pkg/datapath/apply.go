@@ -40,6 +40,8 @@ func (s *mapSet) apply(op plan.Op) error {
 		*s.backends.at(o.ID) = headgateBackend{}
 	case plan.PutTable:
 		s.putTable(o)
+	case plan.PutSlots:
+		s.changeSlots(o)
 	case plan.PutService:
 		s.putService(o.ID, o.Service.String())
 	case plan.ClearService:
@@ -91,6 +93,14 @@ func (s *mapSet) putTable(o plan.PutTable) {
 	s.putSlots(behind, o.Weights)
 	if o.Cursor {
 		s.putSlots(behind, []uint32{rand.Uint32()})
+	}
+}
+
+// changeSlots changes slots that programs may be reading, each in one store.
+func (s *mapSet) changeSlots(o plan.PutSlots) {
+	for _, c := range o.Slots {
+		slot := o.Table.Offset + c.Index
+		atomic.StoreUint32(&s.slots.at(slot / slotsPerChunk).Backend[slot%slotsPerChunk], c.To)
 	}
 }
 

@@ -80,11 +80,14 @@ func (p *pool) adopt(c Content) error {
 
 // adoptTables takes over the tables, each as the views that name it use it.
 func (p *pool) adoptTables(c Content) error {
-	cursors := map[Table]bool{}
+	cursors, hashed := map[Table]bool{}, map[Table]bool{}
 	for _, f := range c.Frontends {
 		for _, v := range []View{f.Internal, f.External} {
 			if hasCursor(v.Algorithm) {
 				cursors[v.Table] = true
+			}
+			if v.Algorithm.Hashed() {
+				hashed[v.Table] = true
 			}
 		}
 	}
@@ -93,6 +96,9 @@ func (p *pool) adoptTables(c Content) error {
 		t, err := adoptTable(c, table, run{ids, c.Weights[table], cursors[table]})
 		if err != nil {
 			return err
+		}
+		if hashed[table] {
+			t.slots = ids
 		}
 		if other := p.tables[t.key]; other != nil {
 			return fmt.Errorf("tables %s and %s are equal", other.table(), table)

@@ -22,7 +22,9 @@ type change struct {
 	before  Sizes
 	ended   []Op     // what goes when no frontend uses it any more
 	newIDs  []uint32 // of frontends that were not there
-	drains  map[lb.AddrPort]*drain
+
+	rewrites map[*tableRef]*rewrite
+	drains   map[lb.AddrPort]*drain
 }
 
 // taken is a frontend with what it uses.
@@ -55,24 +57,25 @@ func (c *change) want(f lb.Frontend) {
 		c.newIDs = append(c.newIDs, id)
 	}
 	delete(c.had, f.AddrPort)
-	c.take = append(c.take, taken{f.AddrPort, c.p.newEntry(id, c.name, f, e, &c.puts)})
+	c.take = append(c.take, taken{f.AddrPort, c.newEntry(id, c.name, f, e, &c.puts)})
 }
 
 // newEntry takes from the pool what a frontend uses, and returns it. Old is what
 // the frontend was before, nil for nothing.
-func (p *Planner) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, old *entry, puts *[]Op) *entry {
+func (c *change) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, old *entry, puts *[]Op) *entry {
+	p := c.p
 	if old == nil {
 		old = &entry{}
 	}
 	e := &entry{owner: owner, service: Service{owner, f.Port, f.Protocol}}
 	internal := p.specOf(f.Internal, f)
-	e.internal = p.pool.useTable(internal, old.internal, puts)
+	e.internal = c.useTable(internal, old.internal, puts)
 	// Mostly all three are equal: no need to look again.
 	again := func(spec tableSpec, base *tableRef) *tableRef {
 		if spec.equal(internal) {
 			return p.pool.shareTable(e.internal)
 		}
-		return p.pool.useTable(spec, base, puts)
+		return c.useTable(spec, base, puts)
 	}
 	external := p.specOf(f.External, f)
 	e.external, e.known = again(external, old.external), again(tableSpec{backends: f.Known, algorithm: lb.Random}, old.known)
@@ -89,6 +92,15 @@ func (p *Planner) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, old *
 	}
 	e.ranges = f.SourceRanges
 	return e
+}
+
+// useTable returns the table that a spec asks for: the one before it, changed in
+// place, if it can be.
+func (c *change) useTable(spec tableSpec, base *tableRef, puts *[]Op) *tableRef {
+	if t := c.useInPlace(base, spec); t != nil {
+		return t
+	}
+	return c.p.pool.useTable(spec, base, puts)
 }
 
 // dropEntry gives back what a frontend uses.
@@ -150,6 +162,7 @@ func (c *change) undo() {
 		c.p.dropEntry(t.entry)
 	}
 	c.p.pool.settle()
+	c.undoRewrites()
 	c.p.pool.forget(c.puts)
 	c.p.pool.frontendIDs.give(c.newIDs...)
 }
@@ -317,7 +330,7 @@ func (c *change) passOn(key lb.AddrPort) bool {
 	heir := waiting[0]
 	f := p.wanting[key][heir]
 	delete(p.wanting[key], heir)
-	e := p.newEntry(p.frontends[key].value.ID, heir, f, nil, &c.ops)
+	e := c.newEntry(p.frontends[key].value.ID, heir, f, nil, &c.ops)
 	p.ranges.use(e.value.Service, e.ranges, &c.ops)
 	delete(p.draining, key)
 	c.place(taken{key, e})

@@ -34,6 +34,10 @@ func (m *Model) Apply(op Op) {
 			m.Slots = append(m.Slots, make([]uint32, end-len(m.Slots))...)
 		}
 		copy(m.Slots[o.Table.Offset:], slices.Concat(o.Backends, o.Weights))
+	case PutSlots:
+		for _, s := range o.Slots {
+			m.Slots[o.Table.Offset+s.Index] = s.To
+		}
 	case PutService:
 		put(&m.Services, o.ID, o.Service)
 	case PutFrontend:

@@ -30,6 +30,11 @@ type (
 		Weights  []uint32
 		Cursor   bool
 	}
+	// PutSlots changes slots of a table in use, one by one.
+	PutSlots struct {
+		Table Table
+		Slots []SlotChange
+	}
 	// PutService writes the name of a Service port.
 	PutService struct {
 		ID      uint32
@@ -77,6 +82,14 @@ func (o PutTable) String() string {
 	}
 	return s
 }
+func (o PutSlots) String() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "put slots of table %s", o.Table)
+	for _, c := range o.Slots {
+		fmt.Fprintf(&s, " %d=%d", c.Index, c.To)
+	}
+	return s.String()
+}
 func (o PutService) String() string { return fmt.Sprintf("put service %d %s", o.ID, o.Service) }
 func (o PutFrontend) String() string {
 	return fmt.Sprintf("put frontend %s %s", o.Key, o.Value)
@@ -92,6 +105,12 @@ func (o DeleteAddress) String() string  { return fmt.Sprintf("delete address %s"
 func (o Grace) String() string          { return "grace" }
 func (o ClearBackend) String() string   { return fmt.Sprintf("clear backend %d", o.ID) }
 func (o ClearService) String() string   { return fmt.Sprintf("clear service %d", o.ID) }
+
+// SlotChange is a slot of a table that names another backend than before.
+type SlotChange struct {
+	Index    uint32 // in the table
+	From, To uint32 // backend IDs
+}
 
 // String returns the value as it stands in dumps. What is as usual (every known
 // backend takes connections, no session affinity) is left out.

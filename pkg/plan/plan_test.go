@@ -268,6 +268,11 @@ func (w *world) view() lb.View {
 		}
 	}
 	v.NoLocal = len(v.Backends) == 0 && w.IntN(2) == 0
+	if w.IntN(2) == 0 {
+		for range v.Backends {
+			v.Weights = append(v.Weights, uint32(1+w.IntN(4)))
+		}
+	}
 	return v
 }
 
@@ -279,7 +284,8 @@ func (w *world) change() (lb.ServiceName, []lb.Frontend) {
 		ranges = append(ranges, netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, byte(w.IntN(3)), 0}), 24-i))
 	}
 	for i := range w.IntN(4) {
-		f := lb.Frontend{Kind: lb.FrontendKind(w.IntN(4)), Internal: w.view(), External: w.view(), Known: w.view().Backends, AffinityTimeout: uint32(w.IntN(2))}
+		algorithm, size := lb.Algorithm(w.IntN(14)), []uint32{7, 13}[w.IntN(2)]
+		f := lb.Frontend{Algorithm: algorithm, TableSize: size, Kind: lb.FrontendKind(w.IntN(4)), Internal: w.view(), External: w.view(), Known: w.view().Backends, AffinityTimeout: uint32(w.IntN(2))}
 		f.AddrPort = lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 96, 0, byte(w.IntN(10))}), Port: uint16(80 + i), Protocol: lb.TCP}
 		if f.Kind == lb.LoadBalancerIP {
 			f.SourceRanges = ranges

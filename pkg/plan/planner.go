@@ -20,7 +20,6 @@ import (
 type Planner struct {
 	limits    Sizes
 	algorithm lb.Algorithm // of Services that name none
-	key       maglev.Key   // of tables for hashes
 	pool      *pool
 	frontends map[lb.AddrPort]*entry
 	owned     map[lb.ServiceName][]lb.AddrPort               // what each Service has in force
@@ -89,7 +88,7 @@ func (p *Planner) SetDefault(a lb.Algorithm) {
 
 // SetHashKey says by which key tables for hashes are filled: the same on all
 // nodes. It is for the time before the first Set.
-func (p *Planner) SetHashKey(key maglev.Key) { p.key = key }
+func (p *Planner) SetHashKey(key maglev.Key) { p.pool.key = key }
 
 // Services returns the Services that have frontends in force, sorted.
 func (p *Planner) Services() []lb.ServiceName {
@@ -113,6 +112,7 @@ func (p *Planner) Needs() Sizes {
 // room, nothing of the Service changes and the error is an lb.Problem.
 func (p *Planner) Set(name lb.ServiceName, frontends []lb.Frontend) ([]Op, error) {
 	c := p.begin(name)
+	c.rewrites = p.rewritable(name, frontends)
 	for _, f := range frontends {
 		c.want(f)
 	}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/maglev"
 )
 
 // pool holds frontend IDs and the shared things (backends, tables, names of Service ports) with
@@ -18,6 +19,8 @@ type pool struct {
 	services    map[Service]*serviceRef
 
 	adopted map[Table]*tableRef // while adopting, nil afterwards
+
+	key maglev.Key // of tables for hashes
 
 	heirFrom int         // backends from which on tables have heirs
 	heirs    []*tableRef // that a change has brought, until it is settled
@@ -38,6 +41,7 @@ type tableRef struct {
 	size     uint32 // slots
 	key      string // its content
 	weighted bool
+	slots    []uint32      // what they hold, of a table for hashes; nil otherwise
 	backends []lb.AddrPort // without duplicates
 	uses     int           // views that name it
 
@@ -78,8 +82,11 @@ func (p *pool) useTable(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 	if len(spec.backends) == 0 {
 		return nil
 	}
+	if spec.algorithm.Hashed() {
+		return p.useHashed(spec, ops)
+	}
 	ids, refs, d := p.useBackends(spec.backends, base, ops)
-	r := spec.fill(ids)
+	r := spec.fill(ids, p.key)
 	key := r.key()
 	t := p.tables[key]
 	switch {
@@ -104,6 +111,50 @@ func (p *pool) useTable(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 		p.bequeath(d, t)
 	}
 	return t
+}
+
+// useHashed does the same for tables for hashes.
+func (p *pool) useHashed(spec tableSpec, ops *[]Op) *tableRef {
+	r, backends := p.fill(spec, ops)
+	name := r.key()
+	t := p.tables[name]
+	if t == nil {
+		t = &tableRef{region: p.regions.take(r.extent()), size: uint32(len(r.slots)), key: name, slots: r.slots, backends: backends}
+		p.tables[name] = t
+		*ops = append(*ops, PutTable{Table: t.table(), Backends: r.slots, Weights: r.weights, Cursor: r.cursor})
+	} else if t.uses > 0 {
+		p.dropBackends(backends) // the table holds them already
+	} else {
+		t.slots, t.backends = r.slots, backends
+	}
+	delete(p.retiredTables, name)
+	t.uses++
+	return t
+}
+
+// fill returns what a table for hashes holds, and the backends that it names,
+// each used once.
+func (p *pool) fill(spec tableSpec, ops *[]Op) (run, []lb.AddrPort) {
+	ids := make([]uint32, len(spec.backends))
+	for i, b := range spec.backends {
+		ids[i] = p.useBackend(b, ops).id
+	}
+	r := spec.fill(ids, p.key)
+	// There may be more backends than slots, or one of too little weight.
+	named := map[uint32]bool{}
+	for _, id := range r.slots {
+		named[id] = true
+	}
+	var in, out []lb.AddrPort
+	for i, b := range spec.backends {
+		if named[ids[i]] {
+			in = append(in, b)
+		} else {
+			out = append(out, b)
+		}
+	}
+	p.dropBackends(out)
+	return r, in
 }
 
 // useBackends uses backends once more and returns their IDs; of many also what

@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"slices"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/maglev"
 )
 
 // tableSpec is what a table is for.
@@ -54,28 +56,40 @@ func (r run) extent() uint32 {
 	return uint32(n)
 }
 
+// longKey is from how many bytes on a key is a digest.
+const longKey = 4096
+
 // key is equal for equal runs only.
 func (r run) key() string {
+	b := r.bytes()
+	if len(b) < longKey {
+		return string(b)
+	}
+	sum := sha256.Sum256(b)
+	return string(sum[:]) + "d"
+}
+
+func (r run) bytes() []byte {
 	b := make([]byte, 0, 4*len(r.slots)+4*len(r.weights)+1)
 	for _, words := range [][]uint32{r.slots, r.weights} {
 		for _, w := range words {
 			b = binary.LittleEndian.AppendUint32(b, w)
 		}
 	}
-	switch { // a multiple of four is a run of slots alone
+	switch { // a multiple of four is a run of slots alone, and one more a digest
 	case r.cursor:
-		b = append(b, 'c')
+		b = append(b, 'c', 'c')
 	case r.weights != nil:
-		b = append(b, 'w')
+		b = append(b, 'w', 'w', 'w')
 	}
-	return string(b)
+	return b
 }
 
 // hasCursor says whether the tables of an algorithm have a cursor.
 func hasCursor(a lb.Algorithm) bool { return a == lb.RR || a == lb.WRR }
 
 // fill returns what the table of a spec holds; ids are those of its backends.
-func (s tableSpec) fill(ids []uint32) run {
+func (s tableSpec) fill(ids []uint32, key maglev.Key) run {
 	switch s.algorithm {
 	case lb.RR:
 		return run{slots: ids, cursor: true}
@@ -88,8 +102,38 @@ func (s tableSpec) fill(ids []uint32) run {
 	case lb.P2C, lb.Latency:
 		slots, weights := repeat(ids, reduce(s.weights))
 		return run{slots: slots, weights: weights}
+	case lb.Maglev, lb.Stable, lb.SH, lb.DH:
+		return run{slots: s.hashed(ids, key)}
 	default:
 		slots, _ := repeat(ids, reduce(s.weights))
 		return run{slots: slots}
 	}
+}
+
+// hashed returns the slots of a table for hashes. Its size follows from the number
+// of backends unless the Service asks for one.
+func (s tableSpec) hashed(ids []uint32, key maglev.Key) []uint32 {
+	backends := make([]maglev.Backend, len(s.backends))
+	for i, b := range s.backends {
+		backends[i] = maglev.Backend{Name: backendName(b), Weight: 1}
+		if s.weights != nil {
+			backends[i].Weight = s.weights[i]
+		}
+	}
+	fill := maglev.Fill
+	if s.algorithm == lb.Stable {
+		fill = maglev.FillStable
+	}
+	slots := fill(key, backends, s.slots())
+	for i, index := range slots {
+		slots[i] = ids[index]
+	}
+	return slots
+}
+
+// backendName is what a backend is on every node.
+func backendName(b lb.AddrPort) string {
+	addr := b.Addr.As16()
+	name := binary.BigEndian.AppendUint16(addr[:], b.Port)
+	return string(append(name, uint8(b.Protocol)))
 }

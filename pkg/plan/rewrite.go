@@ -1,0 +1,117 @@
+package plan
+
+import (
+	"maps"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/maglev"
+)
+
+// A table for hashes is large, and when a backend comes or goes most of its slots
+// stay. If all that use it go the same way, the slots that differ are written in
+// place: that is less to write, and every flow whose slot stays keeps its slot. A
+// slot is one store, and whatever mixture a program meets, every slot names a
+// backend that is there.
+
+// rewrite is a table that becomes another in place.
+type rewrite struct {
+	spec tableSpec // what it becomes
+	done bool
+	had  tableRef // before, to undo it
+}
+
+// rewritable returns the tables of a Service that all their users want to be the
+// same other table, of the same size.
+func (p *Planner) rewritable(name lb.ServiceName, wanted []lb.Frontend) map[*tableRef]*rewrite {
+	uses, out := map[*tableRef]int{}, map[*tableRef]*rewrite{}
+	note := func(t *tableRef, v lb.View, f lb.Frontend) {
+		if t == nil || t.slots == nil {
+			return
+		}
+		spec := p.specOf(v, f)
+		if out[t] == nil {
+			out[t] = &rewrite{spec: spec}
+		}
+		if out[t].spec.equal(spec) {
+			uses[t]++
+		}
+	}
+	for _, f := range wanted {
+		if e := p.frontends[f.AddrPort]; e != nil && e.owner == name {
+			note(e.internal, f.Internal, f)
+			note(e.external, f.External, f)
+		}
+	}
+	maps.DeleteFunc(out, func(t *tableRef, r *rewrite) bool {
+		return uses[t] != t.uses || !r.spec.algorithm.Hashed() || len(r.spec.backends) == 0 || r.spec.slots() != t.size
+	})
+	return out
+}
+
+// slots returns how many slots a table for hashes has.
+func (s tableSpec) slots() uint32 {
+	if s.size != 0 {
+		return s.size
+	}
+	return maglev.SizeFor(len(s.backends))
+}
+
+// useInPlace returns the table that a view has already, made what it should be, or
+// nil if that cannot be done in place.
+func (c *change) useInPlace(t *tableRef, spec tableSpec) *tableRef {
+	r := c.rewrites[t]
+	if t == nil || r == nil || !r.spec.equal(spec) {
+		return nil
+	}
+	if !r.done && !c.p.pool.rewrite(t, r, &c.puts) {
+		delete(c.rewrites, t)
+		return nil
+	}
+	return c.p.pool.shareTable(t)
+}
+
+// rewrite makes a table another in place; false if that is somewhere already.
+func (p *pool) rewrite(t *tableRef, r *rewrite, ops *[]Op) bool {
+	var puts []Op
+	now, backends := p.fill(r.spec, &puts)
+	name := now.key()
+	if other := p.tables[name]; other != nil && other != t {
+		p.dropBackends(backends)
+		*ops = append(*ops, puts...)
+		return false
+	}
+	r.done, r.had = true, *t
+	p.dropBackends(t.backends)
+	op := PutSlots{Table: t.table()}
+	for i, id := range now.slots {
+		if id != t.slots[i] {
+			op.Slots = append(op.Slots, SlotChange{Index: uint32(i), From: t.slots[i], To: id})
+		}
+	}
+	*ops = append(*ops, puts...)
+	if len(op.Slots) > 0 {
+		*ops = append(*ops, op)
+	}
+	delete(p.tables, t.key)
+	p.tables[name] = t
+	t.key, t.slots, t.backends = name, now.slots, backends
+	return true
+}
+
+// undoRewrites makes tables again what they were.
+func (c *change) undoRewrites() {
+	p := c.p.pool
+	for t, r := range c.rewrites {
+		if !r.done {
+			continue
+		}
+		var none []Op
+		for _, b := range r.had.backends {
+			p.useBackend(b, &none) // it is there: at most retired
+		}
+		p.dropBackends(t.backends)
+		delete(p.tables, t.key)
+		t.key, t.slots, t.backends = r.had.key, r.had.slots, r.had.backends
+		p.tables[t.key] = t
+	}
+}

@@ -88,6 +88,8 @@ STEP int begin_flow(struct packet *pkt, struct flow *way)
 		way->flags |= FLOW_BRIEF;
 		way->place = take_place(&key);
 	}
+	flow_closed(bpf_map_lookup_elem(&conntrack, &key));
+	flow_opened(way);
 	back = *way; /* Linux 6.1 takes no value from a caller's memory */
 	bpf_map_update_elem(&conntrack, &key, &back, BPF_ANY);
 	count(flow_made);

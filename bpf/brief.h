@@ -14,6 +14,7 @@
 
 #include "affinity.h"
 #include "config.h"
+#include "flow_load.h"
 #include "packet.h"
 
 /* Idle seconds after which the port of a flow may be another's. */
@@ -45,6 +46,8 @@ static __always_inline void forget_flow(struct tuple *key, struct flow *flow)
 	struct tuple other;
 
 	other_key(&other, &flow->to, key->hook);
+	flow_closed(flow);
+	flow_closed(bpf_map_lookup_elem(&conntrack, &other));
 	bpf_map_delete_elem(&conntrack, &other);
 	bpf_map_delete_elem(&conntrack, key);
 }

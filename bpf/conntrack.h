@@ -18,7 +18,6 @@
  */
 #pragma once
 
-#include "affinity.h"
 #include "brief.h"
 #include "holds.h"
 #include "nat.h"
@@ -118,6 +117,7 @@ STEP int note_packet(struct __sk_buff *skb, struct packet *pkt,
 	flow->flags |= FLOW_SEEN;
 	other_key(&key, &flow->to, pkt->tuple.hook);
 	other = bpf_map_lookup_elem(&conntrack, &key);
+	note_load(pkt, flow, other);
 	if (!other) {
 		if (!(flow->flags & FLOW_BRIEF))
 			restore_way(pkt, flow);

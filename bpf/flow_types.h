@@ -27,10 +27,11 @@ enum flow_flag {
 	FLOW_REFUSED = 1 << 2,	  /* to a port that answers with a refusal */
 	FLOW_SEEN = 1 << 3,	  /* a packet came after it was made */
 	FLOW_FROM_POD = 1 << 4,	  /* of a pod on this node: keeps its address */
-	FLOW_BACK = 1 << 5,   /* to the client, the other way of one of ours */
-	FLOW_DIRECT = 1 << 6, /* past the Services, by a port of its own */
-	FLOW_BRIEF = 1 << 7,  /* may make room for others, see brief.h */
-	FLOW_BROKEN = 1 << 8, /* its backend has left the Service */
+	FLOW_BACK = 1 << 5,    /* to the client, the other way of one of ours */
+	FLOW_DIRECT = 1 << 6,  /* past the Services, by a port of its own */
+	FLOW_BRIEF = 1 << 7,   /* may make room for others, see brief.h */
+	FLOW_BROKEN = 1 << 8,  /* its backend has left the Service */
+	FLOW_COUNTED = 1 << 9, /* in flight, on the way to the backend */
 };
 
 /*

@@ -12,6 +12,7 @@
 #include "destroy.h"
 #include "forward.h"
 #include "icmp.h"
+#include "list.h"
 #include "redirect.h"
 #include "reset.h"
 #include "sock.h"
@@ -244,6 +245,13 @@ int destroy_udp(struct bpf_iter__udp *ctx)
 	if (sk)
 		destroy_if_broken(ctx->meta, (struct sock_common *)sk,
 				  IPPROTO_UDP);
+	return 0;
+}
+
+SEC("iter/bpf_sk_storage_map")
+int list_stored(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	list_promises(ctx->meta, ctx->value);
 	return 0;
 }
 

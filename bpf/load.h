@@ -16,18 +16,20 @@ static __always_inline void backend_opened(struct backend *b)
 	__sync_fetch_and_add(&b->in_flight, 1);
 }
 
-/*
- * The backend may be gone by now, and its ID another's. What had been opened before
- * an ID was given out anew must not make the number negative.
- */
+/* What was opened before an ID was given out anew must not make it negative. */
+static __always_inline void one_less(struct backend *b)
+{
+	if (__sync_fetch_and_add(&b->in_flight, -1) <= 0)
+		__sync_fetch_and_add(&b->in_flight, 1);
+}
+
+/* The backend may be gone by now, and its ID another's. */
 static __always_inline void backend_closed(__u32 id, const struct addr_port *to)
 {
 	struct backend *b = bpf_map_lookup_elem(&backends, &id);
 
-	if (!b || !id || !same_addr_port(&b->to, to))
-		return;
-	if (__sync_fetch_and_add(&b->in_flight, -1) <= 0)
-		__sync_fetch_and_add(&b->in_flight, 1);
+	if (b && id && same_addr_port(&b->to, to))
+		one_less(b);
 }
 
 /* Connections in flight; for a moment the number itself may be below zero. */

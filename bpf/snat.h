@@ -58,6 +58,7 @@ static __always_inline bool replace_back(const struct port_search *s,
 	struct tuple key;
 
 	other_key(&key, &old->to, s->hook);
+	flow_closed(bpf_map_lookup_elem(&conntrack, &key));
 	bpf_map_delete_elem(&conntrack, &key);
 	back_key(s, &key);
 	return !bpf_map_update_elem(&conntrack, &key, s->back, BPF_ANY);

@@ -206,9 +206,14 @@ func (d *Datapath) Attach() error {
 	}
 	d.programs.Close()
 	d.programs = nil
+	replaced := len(d.old) > 0
 	d.forgetOld()
 	d.maps.about.at(0).Settled = 1 // from now on an unknown connection is lost
-	return d.tidy()
+	if err := d.tidy(); err != nil || !replaced {
+		return err
+	}
+	_, err := d.Recount() // programs of both counted, each in their own map
+	return err
 }
 
 // attachPrograms takes the promises of sockets along from program to program.

@@ -133,7 +133,7 @@ func (d *Datapath) iterators(named bool) ([]*link.Iter, error) {
 	}
 	o.resize(d.maps.sizes())
 	for name, p := range o.spec.Programs {
-		if p.Type != ebpf.Tracing {
+		if p.Type != ebpf.Tracing || name == storedLister {
 			delete(o.spec.Programs, name)
 		}
 	}

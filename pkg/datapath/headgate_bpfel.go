@@ -166,11 +166,26 @@ type headgateFlow struct {
 	Service    uint32
 	BackendId  uint32
 	Slot       uint32
-	Flags      uint32
+	Flags      headgateFlowFlag
 	NextSeq    uint32
 	Place      uint32
 	Pad        uint32
 }
+
+type headgateFlowFlag uint32
+
+const (
+	headgateFlowFlagFLOW_TO_BACKEND headgateFlowFlag = 1
+	headgateFlowFlagFLOW_CLOSING    headgateFlowFlag = 2
+	headgateFlowFlagFLOW_REFUSED    headgateFlowFlag = 4
+	headgateFlowFlagFLOW_SEEN       headgateFlowFlag = 8
+	headgateFlowFlagFLOW_FROM_POD   headgateFlowFlag = 16
+	headgateFlowFlagFLOW_BACK       headgateFlowFlag = 32
+	headgateFlowFlagFLOW_DIRECT     headgateFlowFlag = 64
+	headgateFlowFlagFLOW_BRIEF      headgateFlowFlag = 128
+	headgateFlowFlagFLOW_BROKEN     headgateFlowFlag = 256
+	headgateFlowFlagFLOW_COUNTED    headgateFlowFlag = 512
+)
 
 type headgateFragmentKey struct {
 	_        structs.HostLayout
@@ -346,6 +361,7 @@ const (
 	headgateProgGetpeername6    = "getpeername6"
 	headgateProgL3In            = "l3_in"
 	headgateProgL3Out           = "l3_out"
+	headgateProgListStored      = "list_stored"
 	headgateProgPodIn           = "pod_in"
 	headgateProgPodOut          = "pod_out"
 	headgateProgRecvmsg4        = "recvmsg4"
@@ -420,6 +436,7 @@ type headgateProgramSpecs struct {
 	Getpeername6 *ebpf.ProgramSpec `ebpf:"getpeername6"`
 	L3In         *ebpf.ProgramSpec `ebpf:"l3_in"`
 	L3Out        *ebpf.ProgramSpec `ebpf:"l3_out"`
+	ListStored   *ebpf.ProgramSpec `ebpf:"list_stored"`
 	PodIn        *ebpf.ProgramSpec `ebpf:"pod_in"`
 	PodOut       *ebpf.ProgramSpec `ebpf:"pod_out"`
 	Recvmsg4     *ebpf.ProgramSpec `ebpf:"recvmsg4"`
@@ -582,6 +599,7 @@ type headgatePrograms struct {
 	Getpeername6 *ebpf.Program `ebpf:"getpeername6"`
 	L3In         *ebpf.Program `ebpf:"l3_in"`
 	L3Out        *ebpf.Program `ebpf:"l3_out"`
+	ListStored   *ebpf.Program `ebpf:"list_stored"`
 	PodIn        *ebpf.Program `ebpf:"pod_in"`
 	PodOut       *ebpf.Program `ebpf:"pod_out"`
 	Recvmsg4     *ebpf.Program `ebpf:"recvmsg4"`
@@ -604,6 +622,7 @@ func (p *headgatePrograms) Close() error {
 		p.Getpeername6,
 		p.L3In,
 		p.L3Out,
+		p.ListStored,
 		p.PodIn,
 		p.PodOut,
 		p.Recvmsg4,

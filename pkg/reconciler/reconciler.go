@@ -39,9 +39,10 @@ type Datapath interface {
 
 // How long things wait.
 const (
-	sweepAfter = time.Second // from when something retires until it is cleared
-	firstRetry = 100 * time.Millisecond
-	lastRetry  = 30 * time.Second
+	recountEvery = 30 * time.Second // connections in flight are counted anew
+	sweepAfter   = time.Second      // from when something retires until it is cleared
+	firstRetry   = 100 * time.Millisecond
+	lastRetry    = 30 * time.Second
 )
 
 // Reconciler keeps a datapath in line with what sources say.
@@ -161,6 +162,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 	defer drained.Stop()
 	defer sweep.Stop()
 	defer retry.Stop()
+	recount := time.NewTicker(recountEvery)
+	defer recount.Stop()
 	wait, sweeping := firstRetry, false
 	for {
 		select {
@@ -173,6 +176,9 @@ func (r *Reconciler) Run(ctx context.Context) {
 		case <-sweep.C:
 			sweeping = false
 			r.sweep()
+		case <-recount.C:
+			r.recount()
+			continue
 		case <-drained.C:
 			r.planWaiting()
 			r.report()

@@ -1,0 +1,110 @@
+package netns_test
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Promises that find no room in the fast map are counted as the others are.
+func TestEveryPromiseIsInFlightUntilItsSocketIsClosed(t *testing.T) {
+	n := mustNode(t)
+	backends := silent(5)
+	n.set("spread", spreadOver(lb.Random, backends))
+	sockets := connectMany(t, 6000) // the map has room for 4096
+	if got := n.inFlight(backends); sum(got) != len(sockets) {
+		t.Errorf("%v in flight, want %d in sum", got, len(sockets))
+	}
+	for _, s := range sockets[:3000] { // again, to any of them
+		s.mustConnect(at(spreadVIP))
+	}
+	if got := n.inFlight(backends); sum(got) != len(sockets) {
+		t.Errorf("%v in flight after connecting anew, want %d in sum", got, len(sockets))
+	}
+	for _, s := range sockets[:1000] { // past the Service
+		s.mustConnect(at("127.0.0.1:9"))
+	}
+	if got := n.inFlight(backends); sum(got) != len(sockets)-1000 {
+		t.Errorf("%v in flight after connecting elsewhere, want %d in sum", got, len(sockets)-1000)
+	}
+	closeAll(sockets)
+	if got := n.inFlight(backends); sum(got) != 0 {
+		t.Errorf("all sockets are closed, in flight is %v", got)
+	}
+}
+
+func TestWhatWasMiscountedIsCorrected(t *testing.T) {
+	n := mustNode(t)
+	backends := silent(3)
+	n.set("spread", spreadOver(lb.RR, backends))
+	held := connectMany(t, 6000) // 2000 each, some in socket storage
+	for range 2 {
+		corrected, err := n.dp.Recount()
+		if got := n.inFlight(backends); err != nil || corrected != 0 || sum(got) != len(held) {
+			t.Fatalf("a recount of what is right corrects %d backends: %v, %v", corrected, got, err)
+		}
+	}
+	for at, wrong := range map[int]int32{0: 5000, 1: -1500, 2: 1} {
+		n.miscount(n.backendID(&backend{at: backends[at]}), wrong)
+	}
+	if corrected, err := n.dp.Recount(); corrected != 3 || err != nil {
+		t.Errorf("%d backends are corrected, want 3: %v", corrected, err)
+	}
+	if got := n.inFlight(backends); !slices.Equal(got, []int{2000, 2000, 2000}) {
+		t.Errorf("%v in flight, want 2000 each", got)
+	}
+	closeAll(held)
+	if got := n.inFlight(backends); sum(got) != 0 {
+		t.Errorf("all sockets are closed, in flight is %v", got)
+	}
+}
+
+// A backend that is there again has what it has, not what it had.
+func TestNoDriftOverManyConnectionsAndRestarts(t *testing.T) {
+	rounds, each := 10, 20_000 // the million is in tests/bench
+	n := mustNode(t)
+	backends := silent(4)
+	n.set("spread", spreadOver(lb.P2C, backends))
+	held := connectMany(t, 100)
+	for round := range rounds {
+		for range each / 100 {
+			closeAll(connectMany(t, 100))
+		}
+		if round%3 == 2 {
+			n.dp.Close()
+			n.cfg.Promises ^= 1<<12 | 1<<13 // another knob: programs and maps are replaced
+			n = mustNodeOf(t, n.cfg)
+		}
+	}
+	if got := n.inFlight(backends); sum(got) != len(held) {
+		t.Errorf("%v in flight after %d connections, want the %d that are held", got, rounds*each, len(held))
+	}
+	closeAll(held)
+	if got := n.inFlight(backends); sum(got) != 0 {
+		t.Errorf("all sockets are closed, in flight is %v", got)
+	}
+}
+
+// miscount adds to what a backend says is in flight.
+func (n *node) miscount(id uint32, wrong int32) {
+	n.tb.Helper()
+	m, err := ebpf.LoadPinnedMap(n.path("maps", "backends"), nil)
+	if err != nil {
+		n.tb.Fatal(err)
+	}
+	defer m.Close()
+	value := make([]byte, m.ValueSize())
+	if err := m.Lookup(id, value); err != nil {
+		n.tb.Fatal(err)
+	}
+	const inFlight = 20 // behind the address
+	field := value[inFlight:]
+	binary.NativeEndian.PutUint32(field, uint32(int32(binary.NativeEndian.Uint32(field))+wrong))
+	if err := m.Put(id, value); err != nil {
+		n.tb.Fatal(err)
+	}
+}

@@ -30,7 +30,7 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
 	enum verdict v;
 
 	if (!may_begin(pkt)) {
-		if (!find_lost(pkt, f, &choice, &had_back))
+		if (!find_lost(pkt, f, view, &client, &choice, &had_back))
 			return refuse_lost(f->service);
 	} else {
 		v = select_from(f, view, &client, &choice);

@@ -102,6 +102,13 @@ struct backend {
 	__u64 slow_start_from_ns; /* coarse clock */
 };
 
+/* A slot of a table in use that was changed. */
+struct slot_change {
+	__u32 from; /* backend ID */
+	__u32 to;
+	__u64 at_ns; /* coarse clock */
+};
+
 _Static_assert(sizeof(struct slot_chunk) == 64, "one cache line");
 _Static_assert(sizeof(struct frontend) == 64, "one cache line");
 _Static_assert(sizeof(struct backend) == 64, "one cache line");

@@ -60,18 +60,56 @@ static __noinline bool find_by_back(const struct packet *pkt,
 	return s.found;
 }
 
-/* Finds the backend that a client without a flow had; false if that is lost. */
-static __always_inline bool find_lost(const struct packet *pkt,
-				      const struct frontend *f,
-				      struct choice *choice, bool *had_back)
+static __always_inline bool is_hashed(struct view v)
 {
-	struct affinity_key client = { .service = f->service };
+	__u32 algorithm = v.size >> VIEW_ALGORITHM_SHIFT;
+
+	return algorithm >= ALGORITHM_MAGLEV && algorithm <= ALGORITHM_DH;
+}
+
+/* Seconds for which a slot that has moved has a second opinion. */
+#define SLOT_CHANGE_S 600
+
+/*
+ * Finds the backend by the hash of the flow, as every node does. Where the slot has
+ * moved lately, the backend that it named before goes first: what began since
+ * then has a flow here.
+ */
+static __always_inline bool find_by_hash(const struct frontend *f,
+					 struct view v, const struct client *c,
+					 struct choice *choice)
+{
+	__u32 slot = choose_slot(v, c);
+	struct slot_change *change;
+
+	choice->slot = slot;
+	change = bpf_map_lookup_elem(&slot_changes, &slot);
+	if (change && change->to == slot_at(slot) &&
+	    bpf_ktime_get_coarse_ns() - change->at_ns <
+		    SLOT_CHANGE_S * NSEC_PER_SEC &&
+	    still_names(f->known, change->from, &choice->slot) &&
+	    find_backend(choice))
+		return true;
+	choice->slot = slot;
+	return find_backend(choice);
+}
+
+/* Finds the backend that a client without a flow had; false if that is lost. */
+static __always_inline bool
+find_lost(const struct packet *pkt, const struct frontend *f, struct view view,
+	  const struct client *client, struct choice *choice, bool *had_back)
+{
+	struct affinity_key key = { .service = f->service };
 
 	*had_back = find_by_back(pkt, f, choice);
-	if (*had_back || !f->affinity_timeout_s)
-		return *had_back;
-	client.client = pkt->tuple.src;
-	return recall_backend(f, &client, f->known, choice);
+	if (*had_back)
+		return true;
+	if (f->affinity_timeout_s) {
+		key.client = pkt->tuple.src;
+		if (recall_backend(f, &key, f->known, choice))
+			return true;
+	}
+	return is_hashed(view) && find_by_hash(f, view, client, choice);
 }
 
 /*

@@ -39,6 +39,14 @@ struct {
 	__type(value, struct slot_chunk);
 } slots SEC(".maps");
 
+/* What slots of tables in use named before they were changed. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct slot_change);
+} slot_changes SEC(".maps");
+
 /* Where traffic goes, and how it is there, by backend ID. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -41,7 +41,7 @@ func (s *mapSet) apply(op plan.Op) error {
 	case plan.PutTable:
 		s.putTable(o)
 	case plan.PutSlots:
-		s.changeSlots(o)
+		return s.changeSlots(o)
 	case plan.PutService:
 		s.putService(o.ID, o.Service.String())
 	case plan.ClearService:
@@ -96,12 +96,25 @@ func (s *mapSet) putTable(o plan.PutTable) {
 	}
 }
 
-// changeSlots changes slots that programs may be reading, each in one store.
-func (s *mapSet) changeSlots(o plan.PutSlots) {
+// changeSlots changes slots that programs may be reading, each in one store. What
+// they named is kept, for packets of connections that are older.
+func (s *mapSet) changeSlots(o plan.PutSlots) error {
+	now, err := coarseClock()
+	if err != nil {
+		return err
+	}
+	changes := s.byName["slot_changes"]
+	for _, c := range o.Slots {
+		change := headgateSlotChange{From: c.From, To: c.To, AtNs: uint64(now)}
+		if err := changes.Put(o.Table.Offset+c.Index, change); err != nil {
+			return fmt.Errorf("keep what slot %d named: %w", o.Table.Offset+c.Index, err)
+		}
+	}
 	for _, c := range o.Slots {
 		slot := o.Table.Offset + c.Index
 		atomic.StoreUint32(&s.slots.at(slot / slotsPerChunk).Backend[slot%slotsPerChunk], c.To)
 	}
+	return nil
 }
 
 func (s *mapSet) putSlots(offset uint32, backends []uint32) {

@@ -282,6 +282,13 @@ type headgateServiceCidrs struct {
 	Cidr [8]headgateServiceCidr
 }
 
+type headgateSlotChange struct {
+	_    structs.HostLayout
+	From uint32
+	To   uint32
+	AtNs uint64
+}
+
 type headgateSlotChunk struct {
 	_       structs.HostLayout
 	Backend [16]uint32
@@ -348,6 +355,7 @@ const (
 	headgateMapRandomState      = "random_state"
 	headgateMapServiceCidrs     = "service_cidrs"
 	headgateMapServices         = "services"
+	headgateMapSlotChanges      = "slot_changes"
 	headgateMapSlots            = "slots"
 	headgateMapSourceRanges     = "source_ranges"
 	headgateMapStoredPromises   = "stored_promises"
@@ -471,6 +479,7 @@ type headgateMapSpecs struct {
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
 	ServiceCidrs     *ebpf.MapSpec `ebpf:"service_cidrs"`
 	Services         *ebpf.MapSpec `ebpf:"services"`
+	SlotChanges      *ebpf.MapSpec `ebpf:"slot_changes"`
 	Slots            *ebpf.MapSpec `ebpf:"slots"`
 	SourceRanges     *ebpf.MapSpec `ebpf:"source_ranges"`
 	StoredPromises   *ebpf.MapSpec `ebpf:"stored_promises"`
@@ -534,6 +543,7 @@ type headgateMaps struct {
 	RandomState      *ebpf.Map `ebpf:"random_state"`
 	ServiceCidrs     *ebpf.Map `ebpf:"service_cidrs"`
 	Services         *ebpf.Map `ebpf:"services"`
+	SlotChanges      *ebpf.Map `ebpf:"slot_changes"`
 	Slots            *ebpf.Map `ebpf:"slots"`
 	SourceRanges     *ebpf.Map `ebpf:"source_ranges"`
 	StoredPromises   *ebpf.Map `ebpf:"stored_promises"`
@@ -561,6 +571,7 @@ func (m *headgateMaps) Close() error {
 		m.RandomState,
 		m.ServiceCidrs,
 		m.Services,
+		m.SlotChanges,
 		m.Slots,
 		m.SourceRanges,
 		m.StoredPromises,

@@ -179,9 +179,9 @@ func (d *Datapath) countStored(out []int32, lister *link.Iter) error {
 // countFlows counts the flows of packets. A flow of datagrams that has been silent
 // for too long is over, though its entry is there.
 func (d *Datapath) countFlows(out []int32) error {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now); err != nil {
-		return fmt.Errorf("read the clock: %w", err)
+	now, err := coarseClock()
+	if err != nil {
+		return err
 	}
 	const batch = 4096
 	flows := d.maps.byName["conntrack"]
@@ -190,7 +190,7 @@ func (d *Datapath) countFlows(out []int32) error {
 	for {
 		n, err := flows.BatchLookup(&cursor, keys, values, nil)
 		for i := range values[:n] {
-			d.countFlow(out, &values[i], now.Nano())
+			d.countFlow(out, &values[i], now)
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil
@@ -199,6 +199,15 @@ func (d *Datapath) countFlows(out []int32) error {
 			return fmt.Errorf("read the flows: %w", err)
 		}
 	}
+}
+
+// coarseClock returns what bpf_ktime_get_coarse_ns does.
+func coarseClock() (int64, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now); err != nil {
+		return 0, fmt.Errorf("read the clock: %w", err)
+	}
+	return now.Nano(), nil
 }
 
 // udpFlowTimeout is udp_flow_timeout_s.

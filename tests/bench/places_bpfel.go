@@ -189,6 +189,13 @@ type placesServiceCidrs struct {
 	}
 }
 
+type placesSlotChange struct {
+	_    structs.HostLayout
+	From uint32
+	To   uint32
+	AtNs uint64
+}
+
 type placesSlotChunk struct {
 	_       structs.HostLayout
 	Backend [16]uint32
@@ -242,6 +249,7 @@ const (
 	placesMapRandomState      = "random_state"
 	placesMapServiceCidrs     = "service_cidrs"
 	placesMapServices         = "services"
+	placesMapSlotChanges      = "slot_changes"
 	placesMapSlots            = "slots"
 	placesMapSourceRanges     = "source_ranges"
 	placesMapStoragePlace     = "storage_place"
@@ -341,6 +349,7 @@ type placesMapSpecs struct {
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
 	ServiceCidrs     *ebpf.MapSpec `ebpf:"service_cidrs"`
 	Services         *ebpf.MapSpec `ebpf:"services"`
+	SlotChanges      *ebpf.MapSpec `ebpf:"slot_changes"`
 	Slots            *ebpf.MapSpec `ebpf:"slots"`
 	SourceRanges     *ebpf.MapSpec `ebpf:"source_ranges"`
 	StoragePlace     *ebpf.MapSpec `ebpf:"storage_place"`
@@ -404,6 +413,7 @@ type placesMaps struct {
 	RandomState      *ebpf.Map `ebpf:"random_state"`
 	ServiceCidrs     *ebpf.Map `ebpf:"service_cidrs"`
 	Services         *ebpf.Map `ebpf:"services"`
+	SlotChanges      *ebpf.Map `ebpf:"slot_changes"`
 	Slots            *ebpf.Map `ebpf:"slots"`
 	SourceRanges     *ebpf.Map `ebpf:"source_ranges"`
 	StoragePlace     *ebpf.Map `ebpf:"storage_place"`
@@ -431,6 +441,7 @@ func (m *placesMaps) Close() error {
 		m.RandomState,
 		m.ServiceCidrs,
 		m.Services,
+		m.SlotChanges,
 		m.Slots,
 		m.SourceRanges,
 		m.StoragePlace,

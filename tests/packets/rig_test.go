@@ -91,7 +91,7 @@ func (r *rig) open(tb testing.TB) {
 		program := r.programs[h]
 		tb.Cleanup(func() { program.Close() })
 	}
-	for _, name := range []string{"conntrack", "fragments", "held", "affinities"} {
+	for _, name := range []string{"conntrack", "fragments", "held", "affinities", "slot_changes"} {
 		if r.tables[name], err = ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", name), nil); err != nil {
 			tb.Fatal(err)
 		}
@@ -222,6 +222,9 @@ func (r *rig) context(device string) (ctx [192]byte) {
 func (r *rig) forget(tb testing.TB) {
 	tb.Helper()
 	for name, m := range r.tables {
+		if name == "slot_changes" {
+			continue // written by the agent
+		}
 		key := make([]byte, m.KeySize())
 		var keys [][]byte
 		for entries := m.Iterate(); entries.Next(&key, new([]byte)); {

@@ -17,13 +17,15 @@ import (
 
 // frontend is a frontend as it is shown.
 type frontend struct {
-	Frontend string            `json:"frontend"`
-	ID       uint32            `json:"id"`
-	Kind     string            `json:"kind"`
-	Service  string            `json:"service"`
-	Internal view              `json:"internal"` // for clients on this node
-	External view              `json:"external"` // for clients elsewhere
-	Drops    map[string]uint64 `json:"drops,omitempty"`
+	Frontend string `json:"frontend"`
+	ID       uint32 `json:"id"`
+	Kind     string `json:"kind"`
+	Service  string `json:"service"`
+	// Algorithm says how a client gets one of the backends.
+	Algorithm string            `json:"algorithm"`
+	Internal  view              `json:"internal"` // for clients on this node
+	External  view              `json:"external"` // for clients elsewhere
+	Drops     map[string]uint64 `json:"drops,omitempty"`
 }
 
 // view is a class of clients' way to backends.
@@ -61,9 +63,9 @@ func listFrontends(i *datapath.Inspector, _ []string) (table, error) {
 	if err != nil {
 		return table{}, err
 	}
-	t := table{header: []string{"FRONTEND", "KIND", "SERVICE", "INTERNAL", "EXTERNAL", "BACKENDS"}, value: all}
+	t := table{header: []string{"FRONTEND", "KIND", "SERVICE", "ALGORITHM", "INTERNAL", "EXTERNAL", "BACKENDS"}, value: all}
 	for _, f := range all {
-		t.rows = append(t.rows, []string{f.Frontend, f.Kind, f.Service, f.Internal.Table, f.External.Table, fmt.Sprint(len(f.Internal.Backends))})
+		t.rows = append(t.rows, []string{f.Frontend, f.Kind, f.Service, f.Algorithm, f.Internal.Table, f.External.Table, fmt.Sprint(len(f.Internal.Backends))})
 	}
 	return t, nil
 }
@@ -83,7 +85,8 @@ func readFrontends(i *datapath.Inspector) ([]frontend, error) {
 		f := c.Frontends[key]
 		out = append(out, frontend{
 			Frontend: key.String(), ID: f.ID, Kind: f.Kind.String(), Service: c.Services[f.Service].String(),
-			Internal: readView(c, f.Internal), External: readView(c, f.External), Drops: drops[f.Service],
+			Algorithm: f.Algorithm().String(),
+			Internal:  readView(c, f.Internal), External: readView(c, f.External), Drops: drops[f.Service],
 		})
 	}
 	return out, nil
@@ -91,8 +94,12 @@ func readFrontends(i *datapath.Inspector) ([]frontend, error) {
 
 func readView(c plan.Content, v plan.View) view {
 	out := view{Table: v.String(), Backends: []string{}}
+	seen := map[uint32]bool{} // weights and hashes make a table name them again and again
 	for _, id := range c.Tables[v.Table] {
-		out.Backends = append(out.Backends, c.Backends[id].String())
+		if !seen[id] {
+			seen[id] = true
+			out.Backends = append(out.Backends, c.Backends[id].String())
+		}
 	}
 	return out
 }
@@ -115,6 +122,7 @@ func showFrontend(i *datapath.Inspector, args []string) (table, error) {
 			[]string{"frontend", f.Frontend},
 			[]string{"kind", f.Kind},
 			[]string{"service", f.Service},
+			[]string{"algorithm", f.Algorithm},
 			[]string{"internal", f.Internal.Table, strings.Join(f.Internal.Backends, " ")},
 			[]string{"external", f.External.Table, strings.Join(f.External.Backends, " ")})
 		t.rows = append(t.rows, counts("drop", f.Drops)...)
@@ -143,6 +151,7 @@ type backend struct {
 	ID      uint32   `json:"id"`
 	Backend string   `json:"backend"`
 	Tables  []string `json:"tables"` // that name it
+	datapath.Load
 }
 
 func newBackend(e *env) *cobra.Command {
@@ -166,14 +175,23 @@ func listBackends(i *datapath.Inspector, _ []string) (table, error) {
 		}
 	}
 	all := []backend{}
-	t := table{header: []string{"ID", "BACKEND", "TABLES"}}
+	loads := i.Loads()
+	t := table{header: []string{"ID", "BACKEND", "IN FLIGHT", "RTT", "TABLES"}}
 	for _, id := range slices.Sorted(maps.Keys(c.Backends)) {
-		b := backend{ID: id, Backend: c.Backends[id].String(), Tables: append([]string{}, named[id]...)}
+		b := backend{ID: id, Backend: c.Backends[id].String(), Tables: append([]string{}, named[id]...), Load: loads[id]}
 		all = append(all, b)
-		t.rows = append(t.rows, []string{fmt.Sprint(id), b.Backend, strings.Join(b.Tables, " ")})
+		t.rows = append(t.rows, []string{fmt.Sprint(id), b.Backend, fmt.Sprint(b.InFlight), rtt(b.Load), strings.Join(b.Tables, " ")})
 	}
 	t.value = all
 	return t, nil
+}
+
+// rtt is the round trip time of a backend, "-" where nobody measures it.
+func rtt(l datapath.Load) string {
+	if l.RTT == 0 {
+		return "-"
+	}
+	return l.RTT.String()
 }
 
 // sortedTables returns the tables by offset.

@@ -71,14 +71,32 @@ func tableRows(s shownTable) (rows [][]string) {
 		}
 		return ""
 	}
-	for i := range max(len(s.Frontends), len(s.Backends)) {
-		row := []string{"", cell(s.Frontends, i), cell(s.Backends, i)}
+	backends := withCounts(s.Backends)
+	for i := range max(len(s.Frontends), len(backends)) {
+		row := []string{"", cell(s.Frontends, i), cell(backends, i)}
 		if i == 0 {
 			row[0] = s.Table
 		}
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// withCounts returns backends in the order in which they come first, each with
+// how many slots it has if these are several.
+func withCounts(slots []string) (out []string) {
+	count := map[string]int{}
+	for _, b := range slots {
+		if count[b]++; count[b] == 1 {
+			out = append(out, b)
+		}
+	}
+	for i, b := range out {
+		if count[b] > 1 {
+			out[i] = fmt.Sprintf("%s ×%d", b, count[b])
+		}
+	}
+	return out
 }
 
 func newMap(e *env) *cobra.Command {

@@ -92,7 +92,7 @@ func (i *Inspector) BriefRoom() uint32 { return i.maps.byName["brief_flows"].Max
 func decodeFlow(k headgateTuple, f headgateFlow, now uint64) Flow {
 	out := Flow{
 		Hook: "in", Protocol: lb.Protocol(k.Protocol),
-		State: flowState(f.Flags), Idle: max(0, time.Duration(now-f.LastSeenNs)),
+		State: flowState(uint32(f.Flags)), Idle: max(0, time.Duration(now-f.LastSeenNs)),
 		Service: f.Service, Backend: f.BackendId,
 	}
 	if k.Hook == 2 {

@@ -2,11 +2,15 @@ package netns_test
 
 import (
 	"encoding/binary"
+	"errors"
+	"net/netip"
 	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
+	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 )
 
@@ -106,5 +110,48 @@ func (n *node) miscount(id uint32, wrong int32) {
 	binary.NativeEndian.PutUint32(field, uint32(int32(binary.NativeEndian.Uint32(field))+wrong))
 	if err := m.Put(id, value); err != nil {
 		n.tb.Fatal(err)
+	}
+}
+
+// The socket is still there, but nothing is in flight.
+func TestAConnectionThatFailsIsInFlightNoMore(t *testing.T) {
+	n := mustNode(t)
+	nobody := lb.AddrPort{Addr: netip.MustParseAddr("127.1.0.1"), Port: 9, Protocol: lb.TCP}
+	f := spreadOver(lb.Latency, []lb.AddrPort{nobody})
+	f.AddrPort = mustAddrPort("10.96.7.7:80/TCP")
+	n.set("spread", f)
+	s := mustSocket(t, inet, unix.SOCK_STREAM)
+	if err := s.connect(at("10.96.7.7:80")); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Fatalf("connect: %v", err)
+	}
+	if got := n.inFlight(f.Known); sum(got) != 0 {
+		t.Errorf("%v in flight after a refusal", got)
+	}
+	s.close()
+	if got := n.inFlight(f.Known); sum(got) != 0 {
+		t.Errorf("%v in flight after the socket is closed", got)
+	}
+}
+
+func TestRoundTripTimesAreMeasuredWhereTheyAreAskedFor(t *testing.T) {
+	n := mustNode(t)
+	b := mustServe(t, "10.244.0.1:8080/TCP")
+	f := frontend("10.96.7.7:80/TCP", b, mustServe(t, "10.244.0.2:8080/TCP"))
+	for _, c := range []struct {
+		algorithm lb.Algorithm
+		known     bool
+	}{{lb.P2C, false}, {lb.Latency, true}} {
+		f.Algorithm = c.algorithm
+		n.set("spread", f)
+		for range 20 {
+			conn, _ := dialTCP(t, inet, at("10.96.7.7:80"))
+			conn.close()
+		}
+		n.inspect(func(i *datapath.Inspector) error {
+			if rtt := i.Loads()[n.backendID(b)].RTT; rtt > 0 != c.known {
+				t.Errorf("%s: round trip time %s", c.algorithm, rtt)
+			}
+			return nil
+		})
 	}
 }

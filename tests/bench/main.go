@@ -135,6 +135,7 @@ var sections = []section{
 	{"datagram", (*bench).datagram},
 	{"places", (*bench).places},
 	{"programs", (*bench).programs},
+	{"algorithms", (*bench).algorithms},
 	{"change", (*bench).change},
 	{"start", (*bench).start},
 	{"memory", (*bench).memory},

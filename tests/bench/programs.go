@@ -24,6 +24,26 @@ func (b *bench) programs() error {
 	if err != nil {
 		return err
 	}
+	if err := b.countAllRuns(runners); err != nil {
+		return err
+	}
+	t := table{
+		Title: "Run time of programs, ns per run by the kernel's statistics",
+		Note: "Means of batches, median of rounds. The statistics themselves cost what the empty program shows, and keep the CPU from overlapping " +
+			"a program with what is around it: compare the lines with each other.",
+		Header: []string{"program", "ns per run", "quartiles", "over empty"},
+	}
+	for _, r := range runners {
+		s, over := summary(r.ns), added(r.ns, runners[0].ns)
+		b.report.add("programs/"+r.key, "ns", s)
+		t.row(r.name, ns(s), spread(s), ns(over))
+	}
+	b.report.table(t)
+	return nil
+}
+
+// countAllRuns runs all programs in turn, for every round.
+func (b *bench) countAllRuns(runners []*runner) error {
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
 		return fmt.Errorf("switch on statistics of programs: %w", err)
@@ -44,18 +64,6 @@ func (b *bench) programs() error {
 			}
 		}
 	}
-	t := table{
-		Title: "Run time of programs, ns per run by the kernel's statistics",
-		Note: "Means of batches, median of rounds. The statistics themselves cost what the empty program shows, and keep the CPU from overlapping " +
-			"a program with what is around it: compare the lines with each other.",
-		Header: []string{"program", "ns per run", "quartiles", "over empty"},
-	}
-	for _, r := range runners {
-		s, over := summary(r.ns), added(r.ns, runners[0].ns)
-		b.report.add("programs/"+r.key, "ns", s)
-		t.row(r.name, ns(s), spread(s), ns(over))
-	}
-	b.report.table(t)
 	return nil
 }
 

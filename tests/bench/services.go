@@ -48,13 +48,23 @@ type flavour struct {
 	service  netip.Addr
 	backend  netip.Addr
 	foreign  netip.Addr
+
+	algorithm lb.Algorithm // the default one unless set, see by
+}
+
+// by is a flavour of Services with an algorithm.
+func (f flavour) by(a lb.Algorithm) flavour {
+	f.name += ", " + a.String()
+	f.key += "-" + a.String()
+	f.algorithm = a
+	return f
 }
 
 var (
-	udp4 = flavour{"UDP, IPv4", "udp4", unix.SOCK_DGRAM, lb.UDP, serviceNet4, backendNet4, foreignNet4}
-	udp6 = flavour{"UDP, IPv6", "udp6", unix.SOCK_DGRAM, lb.UDP, serviceNet6, backendNet6, foreignNet6}
-	tcp4 = flavour{"TCP, IPv4", "tcp4", unix.SOCK_STREAM, lb.TCP, serviceNet4, backendNet4, foreignNet4}
-	tcp6 = flavour{"TCP, IPv6", "tcp6", unix.SOCK_STREAM, lb.TCP, serviceNet6, backendNet6, foreignNet6}
+	udp4 = flavour{"UDP, IPv4", "udp4", unix.SOCK_DGRAM, lb.UDP, serviceNet4, backendNet4, foreignNet4, 0}
+	udp6 = flavour{"UDP, IPv6", "udp6", unix.SOCK_DGRAM, lb.UDP, serviceNet6, backendNet6, foreignNet6, 0}
+	tcp4 = flavour{"TCP, IPv4", "tcp4", unix.SOCK_STREAM, lb.TCP, serviceNet4, backendNet4, foreignNet4, 0}
+	tcp6 = flavour{"TCP, IPv6", "tcp6", unix.SOCK_STREAM, lb.TCP, serviceNet6, backendNet6, foreignNet6, 0}
 
 	flavours = []flavour{udp4, udp6, tcp4, tcp6}
 )
@@ -65,7 +75,7 @@ func serviceName(i int) lb.ServiceName {
 
 // frontends returns what a Service with one family and port is made into.
 func frontends(f flavour, service, backends int) []lb.Frontend {
-	out := lb.Frontend{Port: "port"}
+	out := lb.Frontend{Port: "port", Algorithm: f.algorithm}
 	out.AddrPort = lb.AddrPort{Addr: nth(f.service, service+1), Port: servicePort, Protocol: f.protocol}
 	for k := range backends {
 		b := lb.AddrPort{Addr: nth(f.backend, service*backends+k+1), Port: backendPort, Protocol: f.protocol}

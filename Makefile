@@ -79,7 +79,7 @@ test: ## Install what tests need and run all of them (root)
 	@echo "build the packages"
 	@$(GO) build ./...
 	@echo "run the tests"
-	@HEADGATE_REQUIRE_PRIVILEGED=1 $(GO) test -v -p 1 -count=1 -timeout 15m ./... | $(QUIETER)
+	@HEADGATE_REQUIRE_PRIVILEGED=1 HEADGATE_PACKETS=1000000 $(GO) test -v -p 1 -count=1 -timeout 15m ./... | $(QUIETER)
 	@$(MAKE) --no-print-directory test-deploy
 
 .PHONY: test-deploy

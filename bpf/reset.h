@@ -6,6 +6,7 @@
 #pragma once
 
 #include "conntrack.h"
+#include "limit.h"
 
 #define RESET_TTL 64
 
@@ -135,6 +136,10 @@ STEP int reset(struct __sk_buff *skb, struct packet *pkt)
 	    bpf_skb_load_bytes(skb, pkt->l4_off, &got, sizeof(got)) ||
 	    !make_reset(&got, pkt->end - pkt->l4_off, &reset))
 		return TC_ACT_SHOT;
+	if (!may_reset()) {
+		count(reset_limited);
+		return TC_ACT_SHOT;
+	}
 	if (bpf_skb_change_tail(skb, pkt->l4_off + sizeof(reset), 0) ||
 	    !write_ip(skb, pkt) || !write_tcp(skb, pkt, &reset) ||
 	    (pkt->l3_off && !swap_macs(skb)))

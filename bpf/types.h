@@ -124,6 +124,7 @@ struct counters {
 	__u64 flow_restored;	 /* ways made again from what was left */
 	__u64 flow_broken;	 /* TCP flows whose backend left the Service */
 	__u64 flow_reset;	 /* packets answered with a TCP reset */
+	__u64 reset_limited;	 /* resets that were too many */
 	__u64 fragment_held;	 /* came before the first one of its datagram */
 	__u64 fragment_released; /* first ones that others had waited for */
 	__u64 drops[DROP_REASONS]; /* enum drop_reason */

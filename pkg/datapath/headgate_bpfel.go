@@ -109,6 +109,7 @@ type headgateCounters struct {
 	FlowRestored     uint64
 	FlowBroken       uint64
 	FlowReset        uint64
+	ResetLimited     uint64
 	FragmentHeld     uint64
 	FragmentReleased uint64
 	Drops            [11]uint64
@@ -265,6 +266,12 @@ type headgatePromiseSlot struct {
 	Promise headgatePromise
 }
 
+type headgateResetBudget struct {
+	_       structs.HostLayout
+	SinceNs uint64
+	Spent   uint64
+}
+
 type headgateService struct {
 	_     structs.HostLayout
 	Name  [200]int8
@@ -353,6 +360,7 @@ const (
 	headgateMapNextBriefFlow    = "next_brief_flow"
 	headgateMapPromises         = "promises"
 	headgateMapRandomState      = "random_state"
+	headgateMapResetBudgets     = "reset_budgets"
 	headgateMapServiceCidrs     = "service_cidrs"
 	headgateMapServices         = "services"
 	headgateMapSlotChanges      = "slot_changes"
@@ -477,6 +485,7 @@ type headgateMapSpecs struct {
 	NextBriefFlow    *ebpf.MapSpec `ebpf:"next_brief_flow"`
 	Promises         *ebpf.MapSpec `ebpf:"promises"`
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
+	ResetBudgets     *ebpf.MapSpec `ebpf:"reset_budgets"`
 	ServiceCidrs     *ebpf.MapSpec `ebpf:"service_cidrs"`
 	Services         *ebpf.MapSpec `ebpf:"services"`
 	SlotChanges      *ebpf.MapSpec `ebpf:"slot_changes"`
@@ -541,6 +550,7 @@ type headgateMaps struct {
 	NextBriefFlow    *ebpf.Map `ebpf:"next_brief_flow"`
 	Promises         *ebpf.Map `ebpf:"promises"`
 	RandomState      *ebpf.Map `ebpf:"random_state"`
+	ResetBudgets     *ebpf.Map `ebpf:"reset_budgets"`
 	ServiceCidrs     *ebpf.Map `ebpf:"service_cidrs"`
 	Services         *ebpf.Map `ebpf:"services"`
 	SlotChanges      *ebpf.Map `ebpf:"slot_changes"`
@@ -569,6 +579,7 @@ func (m *headgateMaps) Close() error {
 		m.NextBriefFlow,
 		m.Promises,
 		m.RandomState,
+		m.ResetBudgets,
 		m.ServiceCidrs,
 		m.Services,
 		m.SlotChanges,

@@ -134,7 +134,7 @@ func (i *Inspector) readCounters(s *Status) error {
 			"promise_stored": c.PromiseStored, "promise_replaced": c.PromiseReplaced, "promise_lost": c.PromiseLost,
 			"flow_made": c.FlowMade, "flow_packet": c.FlowPacket, "flow_error": c.FlowError, "flow_redirected": c.FlowRedirected,
 			"flow_established": c.FlowEstablished, "flow_expired": c.FlowExpired, "flow_restored": c.FlowRestored,
-			"flow_broken": c.FlowBroken, "flow_reset": c.FlowReset,
+			"flow_broken": c.FlowBroken, "flow_reset": c.FlowReset, "reset_limited": c.ResetLimited,
 			"fragment_held": c.FragmentHeld, "fragment_released": c.FragmentReleased,
 			"affinity": c.Affinity, "socket_destroyed": c.SocketDestroyed,
 		} {

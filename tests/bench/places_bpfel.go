@@ -81,6 +81,7 @@ type placesCounters struct {
 	FlowRestored     uint64
 	FlowBroken       uint64
 	FlowReset        uint64
+	ResetLimited     uint64
 	FragmentHeld     uint64
 	FragmentReleased uint64
 	Drops            [11]uint64

@@ -3,7 +3,11 @@ package packets
 import (
 	"bytes"
 	"encoding/binary"
+	"runtime"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/lb"
 )
@@ -86,6 +90,7 @@ func (r result) wantReset(frame []byte, v view, m *model) error {
 var resetStories = []story{
 	{"A reset says what the packet needs", aResetSaysWhatThePacketNeeds},
 	{"A reset is not sent in answer to everything", aResetIsNotSentInAnswerToEverything},
+	{"Resets are not sent without end", resetsAreLimited},
 }
 
 func aResetSaysWhatThePacketNeeds(t *testing.T, c cast) {
@@ -130,4 +135,39 @@ func aResetIsNotSentInAnswerToEverything(t *testing.T, c cast) {
 		strange.options = nil
 	}
 	c.refused(t, "one with options", in, uplink, strange)
+}
+
+// resetsAreLimited sends more than a second allows, on one CPU.
+func resetsAreLimited(t *testing.T, c cast) {
+	if c.protocol != lb.TCP {
+		return
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var old, one unix.CPUSet
+	must(t, unix.SchedGetaffinity(0, &old))
+	for cpu := range 1024 {
+		if one.Count() == 0 && old.IsSet(cpu) {
+			one.Set(cpu)
+		}
+	}
+	must(t, unix.SchedSetaffinity(0, &one))
+	defer func() { must(t, unix.SchedSetaffinity(0, &old)) }()
+	c.set(t, "empty", c.frontend(lb.LoadBalancerIP, at(c.vip, 80)))
+	frame := c.packet(at(c.client, 40000), at(c.vip, 80), 0).frame(t)
+	sent, began := 0, time.Now()
+	for range 5000 {
+		verdict, _ := c.run(t, in, uplink, frame)
+		if verdict == redirect {
+			sent++
+		} else if verdict != drop {
+			t.Fatalf("verdict %d", verdict)
+		}
+	}
+	seconds := 2 + int(time.Since(began)/time.Second)
+	if sent > 1000*seconds || sent == 5000 && seconds < 5 {
+		t.Errorf("%d resets in %s", sent, time.Since(began))
+	}
+	time.Sleep(1100 * time.Millisecond)
+	c.isReset(t, "after a while", in, uplink, c.packet(at(c.client, 40000), at(c.vip, 80), 0))
 }

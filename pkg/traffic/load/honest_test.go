@@ -255,11 +255,11 @@ func TestTheCeilingMarksWhatIsNearIt(t *testing.T) {
 func TestActionsAreEvents(t *testing.T) {
 	fake := func(ctx context.Context, _ Spec, started func(time.Time)) (result.Run, error) {
 		started(time.Now().Add(20 * time.Millisecond))
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(400 * time.Millisecond)
 		return result.Run{}, nil
 	}
 	run, err := RunWith(context.Background(), fake, Spec{}, []Action{
-		{At: 30 * time.Millisecond, Name: "late", Do: func(context.Context) (string, error) { return "", errors.New("no") }},
+		{At: 200 * time.Millisecond, Name: "late", Do: func(context.Context) (string, error) { return "", errors.New("no") }},
 		{At: 10 * time.Millisecond, Name: "early", Do: func(context.Context) (string, error) { return "yes", nil }},
 		{At: time.Hour, Name: "never", Do: func(context.Context) (string, error) { return "", nil }},
 	})
@@ -269,7 +269,7 @@ func TestActionsAreEvents(t *testing.T) {
 	if len(run.Events) != 2 || run.Events[0].Name != "early" || run.Events[0].Detail != "yes" || run.Events[1].Detail != "failed: no" {
 		t.Fatalf("events are %+v", run.Events)
 	}
-	for i, want := range []time.Duration{10 * time.Millisecond, 30 * time.Millisecond} {
+	for i, want := range []time.Duration{10 * time.Millisecond, 200 * time.Millisecond} {
 		if at := run.Events[i].At; at < want || at > want+slack {
 			t.Errorf("event %s is at %s, want %s", run.Events[i].Name, at, want)
 		}

@@ -134,6 +134,8 @@ STEP int translate_error(struct __sk_buff *skb, struct packet *outer)
 	    !write_addrs(skb, outer->l3_off, outer->ip4, &outer->tuple,
 			 &outer_to))
 		return VERDICT_REFUSE;
+	outer->tuple = outer_to;
+	outer->rewritten = true;
 	count(flow_error);
 	return VERDICT_PASS;
 }

@@ -40,15 +40,15 @@ static __always_inline __u32 wire_len(struct __sk_buff *skb,
 	return len + (words >> 4) * 4 + skb->gso_size;
 }
 
-/* Asks the kernel for the next hop; false where it has no plain one. */
-static __always_inline bool find_hop(struct __sk_buff *skb,
+/* Asks the kernel for the next hop: BPF_FIB_LKUP_RET_…, below 0 for an error. */
+static __always_inline long find_hop(struct __sk_buff *skb,
 				     const struct packet *pkt,
 				     struct bpf_fib_lookup *hop)
 {
 	__u32 len = wire_len(skb, pkt);
 
 	if (!len || len > 0xffff)
-		return false;
+		return -1;
 	hop->tot_len = len;
 	hop->ifindex = skb->ifindex;
 	hop->l4_protocol = pkt->l4_proto;
@@ -63,8 +63,7 @@ static __always_inline bool find_hop(struct __sk_buff *skb,
 		__builtin_memcpy(hop->ipv6_src, &pkt->tuple.src, 16);
 		__builtin_memcpy(hop->ipv6_dst, &pkt->tuple.dst, 16);
 	}
-	return bpf_fib_lookup(skb, hop, sizeof(*hop), 0) ==
-	       BPF_FIB_LKUP_RET_SUCCESS;
+	return bpf_fib_lookup(skb, hop, sizeof(*hop), 0);
 }
 
 /* Takes one off the time to live; false if that was the last. */
@@ -102,11 +101,24 @@ static __always_inline bool is_way_out(__u32 ifindex)
 	return d && !(d->flags & (DEVICE_POD | DEVICE_L3));
 }
 
+/*
+ * Sends a packet to a next hop whose hardware address is yet to be found: the
+ * stack would find it as well, but of a connection it must see all or nothing.
+ */
+static __always_inline int send_and_ask(const struct bpf_fib_lookup *hop)
+{
+	struct bpf_redir_neigh next = { .nh_family = hop->family };
+
+	__builtin_memcpy(next.ipv6_nh, hop->ipv6_dst, sizeof(next.ipv6_nh));
+	return bpf_redirect_neigh(hop->ifindex, &next, sizeof(next), 0);
+}
+
 /* Sends a rewritten packet to its next hop, or on through the stack. */
 STEP int send_on(struct __sk_buff *skb, struct packet *pkt)
 {
 	struct bpf_fib_lookup hop = {};
 	struct ethhdr eth;
+	long found;
 
 	if (!pkt || pkt->fragment || pkt->more_fragments || skb->vlan_present ||
 	    pkt->l3_off != ETH_HLEN)
@@ -114,14 +126,19 @@ STEP int send_on(struct __sk_buff *skb, struct packet *pkt)
 	if (pkt->l4_off - pkt->l3_off !=
 	    (pkt->ip4 ? IP4_PLAIN_LEN : IP6_PLAIN_LEN))
 		return TC_ACT_UNSPEC;
-	if (!find_hop(skb, pkt, &hop) || !is_way_out(hop.ifindex) ||
-	    !count_hop(skb, pkt))
+	found = find_hop(skb, pkt, &hop);
+	if (found != BPF_FIB_LKUP_RET_SUCCESS &&
+	    found != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return TC_ACT_UNSPEC;
+	if (!is_way_out(hop.ifindex) || !count_hop(skb, pkt))
+		return TC_ACT_UNSPEC;
+	count(flow_redirected);
+	if (found == BPF_FIB_LKUP_RET_NO_NEIGH)
+		return send_and_ask(&hop);
 	__builtin_memcpy(eth.h_dest, hop.dmac, ETH_ALEN);
 	__builtin_memcpy(eth.h_source, hop.smac, ETH_ALEN);
 	if (bpf_skb_store_bytes(skb, 0, &eth, 2 * ETH_ALEN,
 				BPF_F_RECOMPUTE_CSUM))
-		return TC_ACT_UNSPEC;
-	count(flow_redirected);
+		return TC_ACT_SHOT;
 	return bpf_redirect(hop.ifindex, 0);
 }

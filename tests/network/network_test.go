@@ -262,7 +262,7 @@ func (n *node) stop() {
 func (n *node) awaitBalance(devices int) {
 	n.tb.Helper()
 	eventually(n.tb, n.name+" balances", func() error {
-		attached, err := filepath.Glob(filepath.Join(n.root, "links", "device_in_*"))
+		attached, err := filepath.Glob(filepath.Join(n.root, "links", "[dl][e3]*_in_*"))
 		if err != nil || len(attached) != devices {
 			return fmt.Errorf("attached are %v, want %d", attached, devices)
 		}

@@ -112,7 +112,7 @@ func TestTheTableSaysWhatFailedAndWhatOnlyPassedAlone(t *testing.T) {
 		`- Headgate: **failed**, also alone: wrong: a \| b`,
 		"| elsewhere | only on Windows |",
 		"| far | needs the Internet |",
-		"Headgate v1, Linux 6.18, 2026-01-01.",
+		"Headgate v1 on Linux 6.18, 2026-01-01.",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no line %q in\n%s", want, got)

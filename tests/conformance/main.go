@@ -74,6 +74,7 @@ type lab struct {
 	Run     string   // everything else; removed at the end
 	Repo    string   // the checkout
 	Name    string   // of control groups and of Run, to tell runs apart
+	Version string   // of Headgate, if it was built for the run
 	Proxy   string   // headgate, headgate-image, nftables or iptables
 	Overlay string   // kustomization that headgate-image applies
 	Image   string   // docker archive with the image of Headgate

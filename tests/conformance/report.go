@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -26,8 +27,7 @@ func (l *lab) recordFile(proxy, group string) string {
 }
 
 func (l *lab) record(g group, results, left []result) error {
-	r := record{Date: time.Now().UTC().Format(time.DateOnly), Kernel: said("uname", "-r"), Results: results, Left: left}
-	r.Version = said("git", "-c", "safe.directory=*", "-C", l.Repo, "describe", "--tags", "--always", "--dirty")
+	r := record{Date: time.Now().UTC().Format(time.DateOnly), Version: l.Version, Kernel: said("uname", "-r"), Results: results, Left: left}
 	data, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ type table struct {
 	cells   map[[2]string]string // proxy and group
 	notes   map[string][]string  // by group
 	left    map[string][]string
-	about   string
+	about   []string // what was judged, and where
 }
 
 func (t *table) add(proxy, title string, g group, r *record) {
@@ -112,7 +112,9 @@ func (t *table) add(proxy, title string, g group, r *record) {
 	}
 	t.cells[[2]string{proxy, g.name}] = fmt.Sprintf("%d of %d", passed, asked)
 	if strings.HasPrefix(proxy, "headgate") {
-		t.about = fmt.Sprintf("Headgate %s, Linux %s, %s.", r.Version, r.Kernel, r.Date)
+		if line := fmt.Sprintf("Headgate %s on Linux %s, %s", r.Version, r.Kernel, r.Date); !slices.Contains(t.about, line) {
+			t.about = append(t.about, line)
+		}
 	}
 }
 
@@ -150,7 +152,7 @@ func (t *table) markdown() string {
 	var b strings.Builder
 	data, _ := files.ReadFile("files/conformance.md")
 	b.Write(data)
-	fmt.Fprintf(&b, "\n%s\n\n| group | %s |\n|---|%s\n", t.about, strings.Join(t.titles, " | "), strings.Repeat("---|", len(t.titles)))
+	fmt.Fprintf(&b, "\n%s.\n\n| group | %s |\n|---|%s\n", strings.Join(t.about, ";\n"), strings.Join(t.titles, " | "), strings.Repeat("---|", len(t.titles)))
 	for _, g := range groups {
 		fmt.Fprintf(&b, "| %s |", g.title)
 		for _, c := range t.columns {

@@ -77,6 +77,7 @@ func (l *lab) headgate() string { return l.bin("headgate-of-" + l.Name) }
 
 func (l *lab) buildHeadgate() error {
 	say("build headgate")
+	l.Version = said("git", "-c", "safe.directory=*", "-C", l.Repo, "describe", "--tags", "--always", "--dirty")
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", l.headgate(), "./cmd/headgate")
 	cmd.Dir, cmd.Env = l.Repo, append(os.Environ(), "CGO_ENABLED=0")
 	return output(cmd)

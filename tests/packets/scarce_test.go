@@ -12,6 +12,7 @@ func TestScarcePorts(t *testing.T) {
 	r.narrow(t, 16)
 	for _, b := range []book{v4, v6} {
 		t.Run(b.family(), func(t *testing.T) { r.tell(t, story{tell: scarcePorts}, cast{b, r, lb.TCP}) })
+		t.Run(b.family()+" half open", func(t *testing.T) { r.tell(t, story{tell: halfOpenConnectionsGiveUpTheirPorts}, cast{b, r, lb.TCP}) })
 	}
 }
 
@@ -54,6 +55,9 @@ func scarcePorts(t *testing.T, c cast) {
 	if n := c.counters(t)["drop snat_exhausted"] - c.counted["drop snat_exhausted"]; n != uint64(100-len(open)) {
 		t.Errorf("%d drops are counted, want %d", n, 100-len(open))
 	}
+	if now := c.counters(t); now["drop snat_exhausted of web"]-c.counted["drop snat_exhausted of web"] != now["drop snat_exhausted"]-c.counted["drop snat_exhausted"] {
+		t.Error("they are not those of the Service")
+	}
 	for _, f := range open {
 		p := f.sent.with("FA")
 		c.becomes(t, "the client is done", in, uplink, p, p.to(p.src, backend))
@@ -75,5 +79,33 @@ func scarcePorts(t *testing.T, c cast) {
 		if !all.begin(t) {
 			t.Error("closed connections keep their ports")
 		}
+	}
+}
+
+// halfOpenConnectionsGiveUpTheirPorts has more SYNs than there are ports, and
+// connections that nobody has to give up.
+func halfOpenConnectionsGiveUpTheirPorts(t *testing.T, c cast) {
+	backend := at(c.remote, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
+	open := &crowd{cast: c, next: 40000}
+	for range 4 {
+		if !open.begin(t) {
+			t.Fatal("there is no port for one of four")
+		}
+	}
+	for port := range uint16(100) {
+		p := c.packet(at(c.other, 1000+port), at(c.vip, 80), 0)
+		c.becomes(t, "a SYN goes to the backend", in, uplink, p, p.to(p.src, backend))
+		left := c.comesOut(t, "and leaves", out, tunnel, p.to(p.src, backend))
+		a := left.answer("SA", nil)
+		c.becomes(t, "and is answered", in, tunnel, a, a.to(backend, p.src))
+	}
+	for _, f := range open.open {
+		c.becomes(t, "what works keeps its port", out, tunnel, f.sent.to(f.sent.src, backend).with("A"), f.left.with("A"))
+		a := f.left.answer("A", nil)
+		c.becomes(t, "both ways", in, tunnel, a, a.to(backend, f.sent.src))
+	}
+	if !open.begin(t) {
+		t.Error("there is no port for one more")
 	}
 }

@@ -31,6 +31,14 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 		}
 		cfg.Cgroup = root
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	measured := metrics.New(cfg.Version)
+	source, tell, err := beginSource(ctx, cfg, log, measured)
+	if err != nil {
+		cancel()
+		return err
+	}
+	defer func() { cancel(); <-source.ended }()
 	var answers *answers // from when somebody asks
 	key, err := cfg.hashKey()
 	if err != nil {
@@ -61,11 +69,6 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 		return err
 	}
 	r.Balance(cfg.algorithm(), key)
-	measured := metrics.New(cfg.Version)
-	source, tell, err := newSource(cfg, log, measured)
-	if err != nil {
-		return err
-	}
 	answers = newAnswers(cfg, log, tell, measured)
 	r.Observe(answers)
 	addresses := newNodeAddresses(cfg.NodePorts, cfg.NodePortLoopback, r.SetNodeAddresses)
@@ -100,6 +103,18 @@ type source interface {
 	// Run calls update with everything there is, then with what changes, from
 	// one goroutine, until the context ends.
 	Run(ctx context.Context, update func(lb.Update)) error
+}
+
+// beginSource begins to ask for Services, unless only the programs are wanted.
+func beginSource(ctx context.Context, cfg Config, log *zap.Logger, measured *metrics.Metrics) (*early, reporter, error) {
+	if cfg.InitOnly {
+		return begin(ctx, silent{}), nil, nil
+	}
+	source, tell, err := newSource(cfg, log, measured)
+	if err != nil {
+		return nil, nil, err
+	}
+	return begin(ctx, source), tell, nil
 }
 
 // newSource returns the source that the configuration asks for, and who tells

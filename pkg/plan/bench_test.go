@@ -70,18 +70,11 @@ func fill(tb testing.TB, p *Planner, names []lb.ServiceName, frontends [][]lb.Fr
 func BenchmarkOneEndpointOfMany(b *testing.B) {
 	for _, n := range []int{500, 5000, 50000} {
 		b.Run(fmt.Sprint("endpoints=", n), func(b *testing.B) {
-			st, p := lb.NewState(), New(Sizes{})
-			svc := &lb.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: "web"},
-				ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Ports: []lb.ServicePort{{Name: "http", Protocol: lb.TCP, Port: 80}}}
-			st.Apply(lb.Update{Services: map[lb.ServiceName]*lb.Service{svc.ServiceName: svc}})
-			for i := range n / 100 {
-				st.Apply(oneSlice(hundred(i, i)))
-			}
-			set(b, st, p, svc.ServiceName)
+			st, p, name := manyEndpoints(b, n)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				st.Apply(oneSlice(hundred(n/200, n/100+i%1000)))
-				if ops := set(b, st, p, svc.ServiceName); len(ops) == 0 {
+				if ops := set(b, st, p, name); len(ops) == 0 {
 					b.Fatal("nothing changed")
 				}
 				if i%10 == 9 {
@@ -90,6 +83,19 @@ func BenchmarkOneEndpointOfMany(b *testing.B) {
 			}
 		})
 	}
+}
+
+// manyEndpoints returns a planner that has a Service with so many endpoints.
+func manyEndpoints(tb testing.TB, endpoints int) (*lb.State, *Planner, lb.ServiceName) {
+	st, p := lb.NewState(), New(Sizes{})
+	svc := &lb.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: "web"},
+		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Ports: []lb.ServicePort{{Name: "http", Protocol: lb.TCP, Port: 80}}}
+	st.Apply(lb.Update{Services: map[lb.ServiceName]*lb.Service{svc.ServiceName: svc}})
+	for i := range endpoints / 100 {
+		st.Apply(oneSlice(hundred(i, i)))
+	}
+	set(tb, st, p, svc.ServiceName)
+	return st, p, svc.ServiceName
 }
 
 func oneSlice(s *lb.Slice) lb.Update {

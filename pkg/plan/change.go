@@ -251,36 +251,35 @@ func (p *Planner) lose(key lb.AddrPort, had, has *tableRef) {
 		return
 	}
 	var stay []lb.AddrPort
+	ordered := had.refs != nil
 	if has != nil {
-		stay = has.backends
+		stay, ordered = has.backends, ordered && has.refs != nil
 	}
-	for _, b := range without(had.backends, stay) {
+	for _, b := range without(had.backends, stay, ordered) {
 		p.losses = append(p.losses, Loss{Frontend: key, Backend: b})
 	}
 }
 
-// without returns the backends of one list that are not in the other. Both are
-// mostly in the same order, and then nothing is looked up.
-func without(all, others []lb.AddrPort) (left []lb.AddrPort) {
-	var has map[lb.AddrPort]bool
-	i := 0
-	for _, b := range all {
-		for i < len(others) && others[i] != b && others[i].Compare(b) < 0 {
-			i++
+// without returns the backends of one list that are not in the other. Nothing is
+// looked up where both are in order, as large tables of this process are; those of
+// an earlier one may be in any.
+func without(all, others []lb.AddrPort, ordered bool) (left []lb.AddrPort) {
+	if !ordered {
+		has := make(map[lb.AddrPort]bool, len(others))
+		for _, o := range others {
+			has[o] = true
 		}
-		if i < len(others) && others[i] == b {
-			i++
+		return slices.DeleteFunc(slices.Clone(all), func(b lb.AddrPort) bool { return has[b] })
+	}
+	for _, b := range all {
+		for len(others) > 0 && others[0] != b && others[0].Compare(b) < 0 {
+			others = others[1:]
+		}
+		if len(others) > 0 && others[0] == b {
+			others = others[1:]
 			continue
 		}
-		if has == nil { // tables for hashes that were adopted are in an order of their own
-			has = make(map[lb.AddrPort]bool, len(others))
-			for _, o := range others {
-				has[o] = true
-			}
-		}
-		if !has[b] {
-			left = append(left, b)
-		}
+		left = append(left, b)
 	}
 	return left
 }

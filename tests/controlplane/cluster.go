@@ -110,12 +110,18 @@ func (c *Cluster) StartServer(ctx context.Context) (err error) {
 	return c.awaitReady(ctx)
 }
 
-// awaitReady returns when the API server says that it is ready.
+// awaitReady returns when the API server says that it is ready, and lets service
+// proxies in: it reads who may do what a little later, and refuses all until then.
 func (c *Cluster) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
+	proxy := newClient(c.config.Namespace, proxyToken)
+	defer proxy.http.CloseIdleConnections()
 	for {
 		err := c.Client.Do(ctx, http.MethodGet, "/readyz", "", nil, nil)
+		if err == nil {
+			err = proxy.Do(ctx, http.MethodGet, "/apis/discovery.k8s.io/v1/endpointslices?limit=1", "", nil, nil)
+		}
 		if err == nil {
 			return nil
 		}

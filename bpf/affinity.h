@@ -6,9 +6,7 @@
  */
 #pragma once
 
-#include "algorithm.h"
-
-#define NSEC_PER_SEC 1000000000ULL
+#include "avoid.h"
 
 /*
  * A client on this node, as an address that no network has: it is its
@@ -52,9 +50,12 @@ static __always_inline void remember_backend(const struct affinity_key *key,
 	bpf_map_update_elem(&affinities, key, &a, BPF_ANY);
 }
 
-/* Chooses a backend by a view whose table is not empty. */
+/*
+ * Chooses a backend by a view whose table is not empty. It widens if others may
+ * stand in for those of the view.
+ */
 static __always_inline enum verdict select_from(const struct frontend *f,
-						struct view v,
+						struct view v, bool widens,
 						const struct client *client,
 						struct choice *c)
 {
@@ -62,13 +63,20 @@ static __always_inline enum verdict select_from(const struct frontend *f,
 
 	if (f->affinity_timeout_s) {
 		key.client = *client->addr;
-		if (recall_backend(f, &key, table_of(v), c)) {
+		if (recall_backend(f, &key, table_of(v), c) &&
+		    !is_avoided(f, c->backend)) {
 			count(affinity);
 			return VERDICT_CONTINUE;
 		}
 	}
+	if (widens && f->spill && spills(f, client))
+		v = read_view(&f->wider[1]);
 	c->slot = choose_slot(v, client);
 	if (!find_backend(c))
+		return refuse(DROP_NO_BACKEND, f->service);
+	if (is_avoided(f, c->backend))
+		choose_other(f, v, widens, c);
+	if (!c->backend)
 		return refuse(DROP_NO_BACKEND, f->service);
 	if (f->affinity_timeout_s)
 		remember_backend(&key, c);
@@ -87,5 +95,6 @@ static __always_inline enum verdict select_internal(const struct frontend *f,
 				      DROP_NO_LOCAL_ENDPOINT :
 				      DROP_NO_ENDPOINT,
 			      f->service);
-	return select_from(f, v, client, c);
+	return select_from(f, v, f->flags & FRONTEND_INTERNAL_WIDENS, client,
+			   c);
 }

@@ -28,6 +28,12 @@ static __always_inline struct table table_of(struct view v)
 	return (struct table){ v.offset, v.size & VIEW_SIZE_MASK };
 }
 
+/* A table as an argument of a function that is verified once. */
+static __always_inline __u64 table_word(struct table t)
+{
+	return (__u64)t.size << 32 | t.offset;
+}
+
 /* Every slot in turn, whoever asks: the cursor is shared by all CPUs. */
 static __always_inline __u32 next_index(const struct table *t)
 {
@@ -108,10 +114,9 @@ STEP int choose_index(const struct ip_addr *client, const struct ip_addr *dst,
 static __always_inline __u32 choose_slot(struct view v, const struct client *c)
 {
 	__u32 algorithm = v.size >> VIEW_ALGORITHM_SHIFT;
-	__u64 table = (__u64)(v.size & VIEW_SIZE_MASK) << 32 | v.offset;
 
 	if (algorithm == ALGORITHM_RANDOM)
 		return v.offset + random_index(v.size);
-	return v.offset +
-	       choose_index(c->addr, c->dst, c->port, table, algorithm);
+	return v.offset + choose_index(c->addr, c->dst, c->port,
+				       table_word(table_of(v)), algorithm);
 }

@@ -39,5 +39,11 @@ volatile const __u32 udp_flow_timeout_s = 180;
 volatile const __u16 snat_port_low = 16384;
 volatile const __u16 snat_port_mask = 0x3fff;
 
+/* Failures in a row that make a backend a suspect, 0: none is ever one. */
+volatile const __u32 suspect_after = 3;
+
+/* Of the slots of a table no more are avoided, in per cent. */
+volatile const __u32 max_ejected_percent = 50;
+
 /* Of the hashes of flows and clients: the same on all nodes, known to no client. */
 volatile const __u64 hash_key[2] = { 0, 0 };

@@ -18,21 +18,11 @@
  */
 #pragma once
 
+#include "answer.h"
 #include "brief.h"
 #include "holds.h"
 #include "nat.h"
-#include "ports.h"
-
-/* Who acknowledges so many bytes after a SYN has seen it: one guess in 4096. */
-#define HANDSHAKE_WINDOW (1 << 20)
-
-#define TCP_SEQ_OFF 4
-
-/* The numbers of a TCP header. */
-struct tcp_seq {
-	__be32 seq;
-	__be32 ack;
-};
+#include "tcp.h"
 
 /* Is a packet more than one of many? */
 static __always_inline bool is_notable(const struct packet *pkt,
@@ -82,18 +72,6 @@ STEP int restore_way(const struct packet *pkt, const struct flow *flow)
 	return 0;
 }
 
-/* What TCP says about a connection, of which a packet came by a way. */
-static __always_inline void
-note_tcp(const struct packet *pkt, const struct tcp_seq *seq, struct flow *flow)
-{
-	if (pkt->tcp_flags & (TCP_FIN | TCP_RST)) {
-		flow->flags |= FLOW_CLOSING;
-	} else if (pkt->tcp_flags & TCP_SYN) {
-		flow->flags &= ~FLOW_CLOSING;
-		flow->next_seq = bpf_ntohl(seq->seq) + 1;
-	}
-}
-
 /*
  * Notes a packet of a flow: that it lives, how far it has got, whether it is
  * brief. The look-up of the other way keeps that from being the least recently
@@ -105,9 +83,11 @@ STEP int note_packet(struct __sk_buff *skb, struct packet *pkt,
 	struct tcp_seq seq = {};
 	struct flow *other;
 	struct tuple key;
+	bool first;
 
 	if (!pkt || !flow)
 		return 0;
+	first = is_first_answer(flow);
 	if (pkt->l4_proto == IPPROTO_TCP && !pkt->fragment) {
 		bpf_skb_load_bytes(skb, pkt->l4_off + TCP_SEQ_OFF, &seq,
 				   sizeof(seq));
@@ -118,6 +98,10 @@ STEP int note_packet(struct __sk_buff *skb, struct packet *pkt,
 	other_key(&key, &flow->to, pkt->tuple.hook);
 	other = bpf_map_lookup_elem(&conntrack, &key);
 	note_load(pkt, flow, other);
+	if (first)
+		note_first_answer(pkt, flow);
+	else if (other)
+		note_repeat(pkt, flow, other);
 	if (!other) {
 		if (!(flow->flags & FLOW_BRIEF))
 			restore_way(pkt, flow);

@@ -14,6 +14,13 @@ static __always_inline struct view view_for(const struct packet *pkt,
 	return read_view(pkt->pod ? &f->internal : &f->external);
 }
 
+static __always_inline bool view_widens(const struct packet *pkt,
+					const struct frontend *f)
+{
+	return f->flags &
+	       (pkt->pod ? FRONTEND_INTERNAL_WIDENS : FRONTEND_EXTERNAL_WIDENS);
+}
+
 /* A packet for a frontend goes to a backend. */
 static __always_inline enum verdict to_backend(const struct packet *pkt,
 					       const struct frontend *f,
@@ -33,7 +40,7 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
 		if (!find_lost(pkt, f, view, &client, &choice, &had_back))
 			return refuse_lost(f->service);
 	} else {
-		v = select_from(f, view, &client, &choice);
+		v = select_from(f, view, view_widens(pkt, f), &client, &choice);
 		if (v != VERDICT_CONTINUE)
 			return v;
 	}

@@ -66,6 +66,11 @@ enum frontend_flag {
 	FRONTEND_EXTERNAL_IP = 1 << 4,
 	/* Only clients in source_ranges may use it. */
 	FRONTEND_SOURCE_RANGES = 1 << 5,
+	/* Suspects are avoided. */
+	FRONTEND_PASSIVE_HEALTH = 1 << 6,
+	/* Where the backends of a view are all suspects, wider ones are asked. */
+	FRONTEND_INTERNAL_WIDENS = 1 << 7,
+	FRONTEND_EXTERNAL_WIDENS = 1 << 8,
 };
 
 /*
@@ -84,7 +89,10 @@ struct frontend {
 		aligned(8))); /* backends the Service still has */
 	__u32 service;	      /* index into services, never 0 */
 	__u32 id;	      /* its own index */
-	__u32 pad[6];
+	struct view wider[2]
+		__attribute__((aligned(8))); /* of the zone, of everywhere */
+	__u32 spill;	    /* to everywhere at once: of 2^32 connections */
+	__u32 slow_start_s; /* seconds; 0: none */
 };
 
 /*
@@ -97,9 +105,10 @@ struct backend {
 	__u32 srtt_us;		  /* smoothed round trip time, 0: unknown */
 	__u32 failures;		  /* in a row */
 	__u64 srtt_at_ns;	  /* coarse clock; 0: nobody asks for it */
-	__u64 ejected_until_ns;	  /* coarse clock; 0: not ejected */
-	__u64 last_trial_ns;	  /* coarse clock, of an ejected one */
-	__u64 slow_start_from_ns; /* coarse clock */
+	__u64 next_trial_ns;	  /* coarse clock, of a suspect */
+	__u32 trials;		  /* that a suspect was given */
+	__u32 suspect_since_s;	  /* coarse clock */
+	__u64 slow_start_from_ns; /* coarse clock; 0: not yet begun */
 };
 
 /* A slot of a table in use that was changed. */

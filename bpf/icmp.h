@@ -16,6 +16,8 @@
 #define ICMP_DEST_UNREACH 3
 #define ICMP_TIME_EXCEEDED 11
 #define ICMP_PARAMETERPROB 12
+#define ICMP_FRAG_NEEDED 4
+#define ICMP6_DEST_UNREACH 1
 #define ICMP6_LAST_ERROR 127
 
 static __always_inline bool is_icmp_error(struct __sk_buff *skb,
@@ -104,6 +106,25 @@ fix_icmp_csum(struct __sk_buff *skb, const struct packet *outer,
 				    BPF_F_PSEUDO_HDR | ip6_csum_flag);
 }
 
+/*
+ * Notes that a packet of a flow did not reach anybody, if an error says so rather
+ * than how it could. Not inlined, for it would take of the caller's stack.
+ */
+static __noinline int note_error(struct __sk_buff *skb, __u32 icmp_off,
+				 bool ip4, const struct flow *flow)
+{
+	__u8 type_code[2];
+
+	if (!flow ||
+	    bpf_skb_load_bytes(skb, icmp_off, type_code, sizeof(type_code)))
+		return 0;
+	if (ip4 ? type_code[0] == ICMP_DEST_UNREACH &&
+			    type_code[1] != ICMP_FRAG_NEEDED :
+		  type_code[0] == ICMP6_DEST_UNREACH)
+		note_unreachable(flow);
+	return 0;
+}
+
 STEP int translate_error(struct __sk_buff *skb, struct packet *outer)
 {
 	struct packet inner = {};
@@ -119,6 +140,7 @@ STEP int translate_error(struct __sk_buff *skb, struct packet *outer)
 	flow = bpf_map_lookup_elem(&conntrack, &key);
 	if (!flow)
 		return VERDICT_PASS;
+	note_error(skb, outer->l4_off, outer->ip4, flow);
 	inner_to = reversed(&flow->to);
 	outer_to.dst = flow->to.dst;
 	if (outer->tuple.hook == HOOK_OUT ||

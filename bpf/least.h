@@ -106,7 +106,7 @@ static __always_inline __u32 least_index(const struct request *r)
 
 	bpf_loop(r->table.size > LEAST_EXACT ? LEAST_SAMPLES : r->table.size,
 		 compare_slot, &s, 0);
-	return s.best.index;
+	return s.found ? s.best.index : s.from;
 }
 
 /* Sets the load of a rival in a choice of two; false without such a backend. */

@@ -11,10 +11,9 @@
 #include "affinity.h"
 #include "client.h"
 #include "config.h"
+#include "errno.h"
 #include "frontend.h"
 #include "promise.h"
-
-#define ECONNREFUSED 111
 
 /* What a hook returns to the kernel. */
 #define SOCK_REFUSE 0

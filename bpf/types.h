@@ -125,6 +125,12 @@ struct counters {
 	__u64 flow_broken;	 /* TCP flows whose backend left the Service */
 	__u64 flow_reset;	 /* packets answered with a TCP reset */
 	__u64 reset_limited;	 /* resets that were too many */
+	__u64 backend_failed;	 /* connections that a backend did not take */
+	__u64 backend_suspected; /* became a suspect */
+	__u64 backend_recovered; /* was one no more */
+	__u64 backend_trial;	 /* connections that a suspect was given */
+	__u64 choice_avoided;	 /* choices of a suspect that were changed */
+	__u64 choice_widened;	 /* choices from a wider set of backends */
 	__u64 fragment_held;	 /* came before the first one of its datagram */
 	__u64 fragment_released; /* first ones that others had waited for */
 	__u64 drops[DROP_REASONS]; /* enum drop_reason */

@@ -5,7 +5,13 @@
  */
 #pragma once
 
+#include "errno.h"
+#include "health.h"
 #include "promise.h"
+
+struct sock {
+	int sk_err;
+} __attribute__((preserve_access_index));
 
 #define TCP_STATE_ESTABLISHED 1
 #define TCP_STATE_SYN_SENT 2
@@ -16,15 +22,16 @@
 
 /* A connection that was sent to a backend. */
 struct watched {
+	struct bpf_sock *sk; /* may be NULL */
 	struct promise *promise;
 	struct backend *backend;
 };
 
 /* The promise of a TCP socket, which has one at most, or NULL. */
-static __always_inline struct promise *tcp_promise(struct bpf_sock_ops *ctx)
+static __always_inline struct promise *tcp_promise(struct bpf_sock_ops *ctx,
+						   struct bpf_sock *sk)
 {
 	struct promise *p = slot_promise(bpf_get_socket_cookie(ctx));
-	struct bpf_sock *sk = ctx->sk;
 	struct stored_promises *stored;
 
 	if (p || !sk)
@@ -39,7 +46,8 @@ static __always_inline bool find_watched(struct bpf_sock_ops *ctx,
 {
 	__u32 id;
 
-	w->promise = tcp_promise(ctx);
+	w->sk = ctx->sk;
+	w->promise = tcp_promise(ctx, w->sk);
 	if (!w->promise || !w->promise->backend_id)
 		return false;
 	id = w->promise->backend_id;
@@ -57,23 +65,36 @@ static __always_inline void watch_more(struct bpf_sock_ops *ctx, int flags)
 static __always_inline void connection_begins(struct bpf_sock_ops *ctx,
 					      struct watched *w)
 {
-	watch_more(ctx, BPF_SOCK_OPS_STATE_CB_FLAG);
+	watch_more(ctx, BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG);
 }
 
 /* The backend has answered. */
 static __always_inline void connection_stands(struct bpf_sock_ops *ctx,
 					      struct watched *w)
 {
+	note_success(w->backend);
 	if (!w->backend->srtt_at_ns)
 		return; /* nobody asks for it */
 	note_srtt(w->backend, ctx->srtt_us >> SRTT_UNIT_SHIFT);
 	watch_more(ctx, BPF_SOCK_OPS_RTT_CB_FLAG);
 }
 
-/* The backend has refused, or never answered. */
+/* Did a connection end by what the network said, or never said? */
+static __always_inline bool is_network_error(struct bpf_sock *sk)
+{
+	struct sock *full = sk ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
+	int error = full ? full->sk_err : 0;
+
+	return error == ECONNREFUSED || error == ETIMEDOUT ||
+	       error == EHOSTUNREACH || error == ENETUNREACH;
+}
+
+/* The backend has refused or never answered, or the client has given up. */
 static __always_inline void connection_failed(struct bpf_sock_ops *ctx,
 					      struct watched *w)
 {
+	if (is_network_error(w->sk))
+		note_failure(w->backend);
 	break_promise(w->promise);
 }
 
@@ -94,6 +115,10 @@ static __always_inline void watch(struct bpf_sock_ops *ctx)
 		if (ctx->args[0] == TCP_STATE_SYN_SENT &&
 		    ctx->args[1] == TCP_STATE_CLOSE && find_watched(ctx, &w))
 			connection_failed(ctx, &w);
+		break;
+	case BPF_SOCK_OPS_RTO_CB: /* a SYN, or what follows, is sent again */
+		if (ctx->state == TCP_STATE_SYN_SENT && find_watched(ctx, &w))
+			note_failure(w.backend);
 		break;
 	case BPF_SOCK_OPS_RTT_CB:
 		if (find_watched(ctx, &w))

@@ -34,6 +34,14 @@ static __always_inline __u64 table_word(struct table t)
 	return (__u64)t.size << 32 | t.offset;
 }
 
+/* Does a hash choose from a view, so that every node chooses alike? */
+static __always_inline bool is_hashed(struct view v)
+{
+	__u32 algorithm = v.size >> VIEW_ALGORITHM_SHIFT;
+
+	return algorithm >= ALGORITHM_MAGLEV && algorithm <= ALGORITHM_DH;
+}
+
 /* Every slot in turn, whoever asks: the cursor is shared by all CPUs. */
 static __always_inline __u32 next_index(const struct table *t)
 {

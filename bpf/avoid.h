@@ -67,11 +67,6 @@ static __always_inline bool is_too_many(const struct survey *s)
 	return before >= (most < s->seen ? most : s->seen - 1);
 }
 
-static __always_inline bool is_hashed(__u32 algorithm)
-{
-	return algorithm >= ALGORITHM_MAGLEV && algorithm <= ALGORITHM_DH;
-}
-
 /* Looks at the table of a view, from the chosen slot on if that was by a hash. */
 static __always_inline void survey_view(struct survey *s, struct view v)
 {
@@ -80,7 +75,7 @@ static __always_inline void survey_view(struct survey *s, struct view v)
 
 	s->table = table_of(v);
 	s->from = random_index(s->table.size);
-	if (is_hashed(algorithm) && s->chosen < s->table.size)
+	if (is_hashed(v) && s->chosen < s->table.size)
 		s->from = s->chosen;
 	s->compares = algorithm >= ALGORITHM_LC;
 	s->other = NO_SLOT;

@@ -37,6 +37,21 @@ static __always_inline bool device_addr(const struct __sk_buff *skb,
 	return !is_zero(own);
 }
 
+/* The view of a client: a pod is one on this node. */
+static __always_inline struct view view_for(const struct packet *pkt,
+					    const struct frontend *f)
+{
+	return read_view(pkt->pod ? &f->internal : &f->external);
+}
+
+/* May others stand in for the backends of that view? */
+static __always_inline bool view_widens(const struct packet *pkt,
+					const struct frontend *f)
+{
+	return f->flags &
+	       (pkt->pod ? FRONTEND_INTERNAL_WIDENS : FRONTEND_EXTERNAL_WIDENS);
+}
+
 /*
  * Is the packet from or to loopback? Nobody else may speak to the services that
  * a node keeps to itself there, whatever its sysctls let in (CVE-2020-8558).

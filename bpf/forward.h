@@ -7,20 +7,6 @@
 
 #include "begin.h"
 
-/* The view of a client: a pod is one on this node. */
-static __always_inline struct view view_for(const struct packet *pkt,
-					    const struct frontend *f)
-{
-	return read_view(pkt->pod ? &f->internal : &f->external);
-}
-
-static __always_inline bool view_widens(const struct packet *pkt,
-					const struct frontend *f)
-{
-	return f->flags &
-	       (pkt->pod ? FRONTEND_INTERNAL_WIDENS : FRONTEND_EXTERNAL_WIDENS);
-}
-
 /* A packet for a frontend goes to a backend. */
 static __always_inline enum verdict to_backend(const struct packet *pkt,
 					       const struct frontend *f,

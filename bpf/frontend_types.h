@@ -71,6 +71,7 @@ enum frontend_flag {
 	/* Where the backends of a view are all suspects, wider ones are asked. */
 	FRONTEND_INTERNAL_WIDENS = 1 << 7,
 	FRONTEND_EXTERNAL_WIDENS = 1 << 8,
+	/* Bits 16 to 23 say why the views have their backends, for people. */
 };
 
 /*

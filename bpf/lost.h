@@ -60,13 +60,6 @@ static __noinline bool find_by_back(const struct packet *pkt,
 	return s.found;
 }
 
-static __always_inline bool is_hashed(struct view v)
-{
-	__u32 algorithm = v.size >> VIEW_ALGORITHM_SHIFT;
-
-	return algorithm >= ALGORITHM_MAGLEV && algorithm <= ALGORITHM_DH;
-}
-
 /* Seconds for which a slot that has moved has a second opinion. */
 #define SLOT_CHANGE_S 600
 

@@ -46,7 +46,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	}
 	dp, err := datapath.Open(datapath.Config{
 		Root: cfg.BPFRoot, Cgroup: cfg.Cgroup, Node: cfg.NodeName, Version: cfg.Version,
-		Sizes: datapath.DefaultSizes, Promises: cfg.Promises, Affinities: cfg.Affinities, Flows: cfg.Flows, HashKey: key,
+		Sizes: datapath.DefaultSizes, Promises: cfg.Promises, Affinities: cfg.Affinities, Flows: cfg.Flows, HashKey: key, SuspectAfter: cfg.SuspectAfter, MaxEjected: cfg.MaxEjected,
 		Pods: cfg.PodDevices.watched(), Redirect: cfg.Redirect, Filters: cfg.Filters,
 		Told: func(how string) {
 			log.Info("sockets are " + how)
@@ -68,7 +68,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	r.Balance(cfg.algorithm(), key)
+	r.Balance(cfg.algorithm(), !cfg.IgnoreHealth, key)
 	answers = newAnswers(cfg, log, tell, measured)
 	r.Observe(answers)
 	addresses := newNodeAddresses(cfg.NodePorts, cfg.NodePortLoopback, r.SetNodeAddresses)

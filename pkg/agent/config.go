@@ -53,6 +53,9 @@ type Config struct {
 	Affinities      uint32     // clients in the affinities map
 	Flows           uint32     // entries of the conntrack map
 	Algorithm       string     // of Services that name none, as lb.Algorithms has them; "" is random
+	IgnoreHealth    bool       // Services that do not say it do not avoid suspects
+	SuspectAfter    uint32     // failures in a row that make a backend a suspect, 0: none is ever one
+	MaxEjected      uint32     // of the slots of a table no more are avoided, in per cent
 	HashKeyFile     string     // whose content keys the hashes of flows; "" takes the cluster's certificate authority
 	Limits          plan.Sizes // entries that maps grow to at most, 0 is no limit
 }
@@ -66,6 +69,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("--pod-devices %q: write none, marked or all", c.PodDevices)
 	case c.Promises == 0 || c.Promises&(c.Promises-1) != 0:
 		return fmt.Errorf("--promises %d: not a power of two", c.Promises)
+	case c.MaxEjected > 100:
+		return fmt.Errorf("--max-ejected-percent %d: write 0 to 100", c.MaxEjected)
 	case c.Affinities == 0:
 		return errors.New("--affinities 0: must be positive")
 	case !isAlgorithm(c.Algorithm):

@@ -34,6 +34,7 @@ type agentOptions struct {
 	agent.Config
 	configFile    string
 	cleanup       bool
+	passiveHealth bool
 	hostname      string
 	nodePorts     []string
 	serviceCIDRs  []string
@@ -92,6 +93,9 @@ func (o *agentOptions) addFlags(f *pflag.FlagSet) {
 	f.Uint32Var(&o.Affinities, "affinities", datapath.DefaultAffinities, "clients of Services with session affinity that are remembered")
 	f.Uint32Var(&o.Flows, "flows", 0, "entries for flows of packets, two to four for each flow (default: one for each 64 KiB of memory)")
 	f.StringVar(&o.Algorithm, "algorithm", "random", "how Services are balanced that have no annotation headgate.dev/algorithm: "+strings.Join(lb.Algorithms(), ", "))
+	f.BoolVar(&o.passiveHealth, "passive-health", true, "avoid backends that do not take connections, for Services that have no annotation headgate.dev/passive-health")
+	f.Uint32Var(&o.SuspectAfter, "suspect-after", 3, "connections in a row that a backend does not take before it is avoided (0: none ever is)")
+	f.Uint32Var(&o.MaxEjected, "max-ejected-percent", 50, "of the backends of a Service no more are avoided, in per cent")
 	f.StringVar(&o.HashKeyFile, "hash-key-file", "", "file with a secret that keys the hashes of flows, the same on all nodes (default: what follows from the certificate authority of the cluster)")
 	f.Uint32Var(&o.Limits.Frontends, "max-frontends", o.Limits.Frontends, "entries that the frontends map grows to at most (0: no limit)")
 	f.Uint32Var(&o.Limits.Slots, "max-slots", o.Limits.Slots, "slots that the slots map grows to at most (0: no limit)")
@@ -110,6 +114,7 @@ func (o *agentOptions) run(cmd *cobra.Command, e *env) error {
 	if o.cleanup {
 		return datapath.Cleanup(e.bpfRoot)
 	}
+	o.IgnoreHealth = !o.passiveHealth
 	o.BPFRoot, o.StateDir, o.Version, o.changed = e.bpfRoot, e.state, e.version, cmd.Flags().Changed
 	if err := o.complete(); err != nil {
 		return err

@@ -32,6 +32,7 @@ type frontend struct {
 type view struct {
 	Table    string   `json:"table"` // "offset+size", "none" or "no-local"
 	Backends []string `json:"backends"`
+	Why      string   `json:"why,omitempty"`
 }
 
 func newFrontend(e *env) *cobra.Command {
@@ -93,7 +94,7 @@ func readFrontends(i *datapath.Inspector) ([]frontend, error) {
 }
 
 func readView(c plan.Content, v plan.View) view {
-	out := view{Table: v.String(), Backends: []string{}}
+	out := view{Table: v.String(), Backends: []string{}, Why: v.Why.String()}
 	seen := map[uint32]bool{} // weights and hashes make a table name them again and again
 	for _, id := range c.Tables[v.Table] {
 		if !seen[id] {
@@ -124,7 +125,9 @@ func showFrontend(i *datapath.Inspector, args []string) (table, error) {
 			[]string{"service", f.Service},
 			[]string{"algorithm", f.Algorithm},
 			[]string{"internal", f.Internal.Table, strings.Join(f.Internal.Backends, " ")},
-			[]string{"external", f.External.Table, strings.Join(f.External.Backends, " ")})
+			[]string{"external", f.External.Table, strings.Join(f.External.Backends, " ")},
+			[]string{"internal why", f.Internal.Why},
+			[]string{"external why", f.External.Why})
 		t.rows = append(t.rows, counts("drop", f.Drops)...)
 	}
 	return t, nil

@@ -152,6 +152,10 @@ func (s *mapSet) putService(id uint32, name string) {
 func (s *mapSet) putFrontend(o plan.PutFrontend) error {
 	f := encodeFrontend(o.Value)
 	at := s.frontends.at(o.Value.ID)
+	at.SlowStartS, at.Spill = f.SlowStartS, f.Spill
+	for i := range f.Wider {
+		storeView(&at.Wider[i], f.Wider[i])
+	}
 	at.Id, at.Service, at.Flags, at.AffinityTimeoutS = f.Id, f.Service, f.Flags, f.AffinityTimeoutS
 	storeView(&at.Internal, f.Internal)
 	storeView(&at.External, f.External)

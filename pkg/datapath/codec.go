@@ -161,8 +161,23 @@ func decodeView(v headgateView) plan.View {
 	return out
 }
 
+// Why views have their backends stands in the flags, for people.
+const (
+	whyInternalShift = 16
+	whyExternalShift = 20
+	whyMask          = 0xf
+)
+
+func encodeWhy(f plan.Frontend) headgateFrontendFlag {
+	return headgateFrontendFlag(f.Internal.Why)<<whyInternalShift | headgateFrontendFlag(f.External.Why)<<whyExternalShift
+}
+
+func decodeWhy(f headgateFrontendFlag) (internal, external lb.Why) {
+	return lb.Why(f >> whyInternalShift & whyMask), lb.Why(f >> whyExternalShift & whyMask)
+}
+
 func encodeFrontend(f plan.Frontend) headgateFrontend {
-	flags := kindFlags[f.Kind]
+	flags := kindFlags[f.Kind] | encodeWhy(f)
 	if f.Internal.NoLocal {
 		flags |= headgateFrontendFlagFRONTEND_INTERNAL_NO_LOCAL
 	}
@@ -172,7 +187,17 @@ func encodeFrontend(f plan.Frontend) headgateFrontend {
 	if f.External.NoLocal {
 		flags |= headgateFrontendFlagFRONTEND_EXTERNAL_NO_LOCAL
 	}
+	if f.PassiveHealth {
+		flags |= headgateFrontendFlagFRONTEND_PASSIVE_HEALTH
+	}
+	if f.Internal.Widens {
+		flags |= headgateFrontendFlagFRONTEND_INTERNAL_WIDENS
+	}
+	if f.External.Widens {
+		flags |= headgateFrontendFlagFRONTEND_EXTERNAL_WIDENS
+	}
 	return headgateFrontend{
+		Wider: [2]headgateView{encodeView(f.Wider[0]), encodeView(f.Wider[1])}, Spill: f.Spill, SlowStartS: f.SlowStart,
 		Internal: encodeView(f.Internal), External: encodeView(f.External), Known: encodeTable(f.Known),
 		Service: f.Service, Flags: flags, AffinityTimeoutS: f.AffinityTimeout, Id: f.ID,
 	}
@@ -193,7 +218,14 @@ func decodeFrontend(id uint32, f headgateFrontend) plan.Frontend {
 
 		AffinityTimeout: f.AffinityTimeoutS,
 		Filtered:        f.Flags&headgateFrontendFlagFRONTEND_SOURCE_RANGES != 0,
+		PassiveHealth:   f.Flags&headgateFrontendFlagFRONTEND_PASSIVE_HEALTH != 0,
+		SlowStart:       f.SlowStartS,
+		Wider:           [2]plan.View{decodeView(f.Wider[0]), decodeView(f.Wider[1])},
+		Spill:           f.Spill,
 	}
+	out.Internal.Widens = f.Flags&headgateFrontendFlagFRONTEND_INTERNAL_WIDENS != 0
+	out.External.Widens = f.Flags&headgateFrontendFlagFRONTEND_EXTERNAL_WIDENS != 0
+	out.Internal.Why, out.External.Why = decodeWhy(f.Flags)
 	for kind, flag := range kindFlags {
 		if f.Flags&flag != 0 {
 			out.Kind = kind

@@ -57,6 +57,12 @@ type Config struct {
 	Redirect bool
 	// Filters attaches to devices as on kernels without tcx.
 	Filters bool
+	// SuspectAfter is how many connections in a row a backend does not take before
+	// it is a suspect; 0: none ever is.
+	SuspectAfter uint32
+	// MaxEjected is how many of the slots of a table are avoided at most, in per
+	// cent.
+	MaxEjected uint32
 	// HashKey is the key of the hashes of flows and clients, the same on all
 	// nodes.
 	HashKey [2]uint64

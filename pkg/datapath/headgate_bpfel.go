@@ -84,8 +84,9 @@ type headgateBackend struct {
 	SrttUs          uint32
 	Failures        uint32
 	SrttAtNs        uint64
-	EjectedUntilNs  uint64
-	LastTrialNs     uint64
+	NextTrialNs     uint64
+	Trials          uint32
+	SuspectSinceS   uint32
 	SlowStartFromNs uint64
 }
 
@@ -110,6 +111,12 @@ type headgateCounters struct {
 	FlowBroken       uint64
 	FlowReset        uint64
 	ResetLimited     uint64
+	BackendFailed    uint64
+	BackendSuspected uint64
+	BackendRecovered uint64
+	BackendTrial     uint64
+	ChoiceAvoided    uint64
+	ChoiceWidened    uint64
 	FragmentHeld     uint64
 	FragmentReleased uint64
 	Drops            [11]uint64
@@ -207,7 +214,9 @@ type headgateFrontend struct {
 	Known            headgateTable
 	Service          uint32
 	Id               uint32
-	Pad              [6]uint32
+	Wider            [2]headgateView
+	Spill            uint32
+	SlowStartS       uint32
 }
 
 type headgateFrontendFlag uint32
@@ -219,6 +228,9 @@ const (
 	headgateFrontendFlagFRONTEND_LOAD_BALANCER     headgateFrontendFlag = 8
 	headgateFrontendFlagFRONTEND_EXTERNAL_IP       headgateFrontendFlag = 16
 	headgateFrontendFlagFRONTEND_SOURCE_RANGES     headgateFrontendFlag = 32
+	headgateFrontendFlagFRONTEND_PASSIVE_HEALTH    headgateFrontendFlag = 64
+	headgateFrontendFlagFRONTEND_INTERNAL_WIDENS   headgateFrontendFlag = 128
+	headgateFrontendFlagFRONTEND_EXTERNAL_WIDENS   headgateFrontendFlag = 256
 )
 
 type headgateHeldFrame struct {
@@ -342,62 +354,64 @@ type headgateView struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	headgateMapAbout            = "about"
-	headgateMapAddresses        = "addresses"
-	headgateMapAffinities       = "affinities"
-	headgateMapBackends         = "backends"
-	headgateMapBriefFlows       = "brief_flows"
-	headgateMapConntrack        = "conntrack"
-	headgateMapCounters         = "counters"
-	headgateMapDevices          = "devices"
-	headgateMapExemptNamespaces = "exempt_namespaces"
-	headgateMapFlowScratch      = "flow_scratch"
-	headgateMapFragments        = "fragments"
-	headgateMapFrontendIds      = "frontend_ids"
-	headgateMapFrontends        = "frontends"
-	headgateMapHeld             = "held"
-	headgateMapHeldScratch      = "held_scratch"
-	headgateMapNextBriefFlow    = "next_brief_flow"
-	headgateMapPromises         = "promises"
-	headgateMapRandomState      = "random_state"
-	headgateMapResetBudgets     = "reset_budgets"
-	headgateMapServiceCidrs     = "service_cidrs"
-	headgateMapServices         = "services"
-	headgateMapSlotChanges      = "slot_changes"
-	headgateMapSlots            = "slots"
-	headgateMapSourceRanges     = "source_ranges"
-	headgateMapStoredPromises   = "stored_promises"
-	headgateProgConnect4        = "connect4"
-	headgateProgConnect6        = "connect6"
-	headgateProgDestroyTcp      = "destroy_tcp"
-	headgateProgDestroyUdp      = "destroy_udp"
-	headgateProgDeviceIn        = "device_in"
-	headgateProgDeviceOut       = "device_out"
-	headgateProgGetpeername4    = "getpeername4"
-	headgateProgGetpeername6    = "getpeername6"
-	headgateProgL3In            = "l3_in"
-	headgateProgL3Out           = "l3_out"
-	headgateProgListStored      = "list_stored"
-	headgateProgPodIn           = "pod_in"
-	headgateProgPodOut          = "pod_out"
-	headgateProgRecvmsg4        = "recvmsg4"
-	headgateProgRecvmsg6        = "recvmsg6"
-	headgateProgSendmsg4        = "sendmsg4"
-	headgateProgSendmsg6        = "sendmsg6"
-	headgateProgSockOps         = "sock_ops"
-	headgateProgSockRelease     = "sock_release"
-	headgateVarBriefFlowsMask   = "brief_flows_mask"
-	headgateVarHashKey          = "hash_key"
-	headgateVarIp6CsumFlag      = "ip6_csum_flag"
-	headgateVarKernelReadable   = "kernel_readable"
-	headgateVarNameSockets      = "name_sockets"
-	headgateVarNodeNetnsCookie  = "node_netns_cookie"
-	headgateVarPodDevices       = "pod_devices"
-	headgateVarPromisesMask     = "promises_mask"
-	headgateVarRedirectFlows    = "redirect_flows"
-	headgateVarSnatPortLow      = "snat_port_low"
-	headgateVarSnatPortMask     = "snat_port_mask"
-	headgateVarUdpFlowTimeoutS  = "udp_flow_timeout_s"
+	headgateMapAbout             = "about"
+	headgateMapAddresses         = "addresses"
+	headgateMapAffinities        = "affinities"
+	headgateMapBackends          = "backends"
+	headgateMapBriefFlows        = "brief_flows"
+	headgateMapConntrack         = "conntrack"
+	headgateMapCounters          = "counters"
+	headgateMapDevices           = "devices"
+	headgateMapExemptNamespaces  = "exempt_namespaces"
+	headgateMapFlowScratch       = "flow_scratch"
+	headgateMapFragments         = "fragments"
+	headgateMapFrontendIds       = "frontend_ids"
+	headgateMapFrontends         = "frontends"
+	headgateMapHeld              = "held"
+	headgateMapHeldScratch       = "held_scratch"
+	headgateMapNextBriefFlow     = "next_brief_flow"
+	headgateMapPromises          = "promises"
+	headgateMapRandomState       = "random_state"
+	headgateMapResetBudgets      = "reset_budgets"
+	headgateMapServiceCidrs      = "service_cidrs"
+	headgateMapServices          = "services"
+	headgateMapSlotChanges       = "slot_changes"
+	headgateMapSlots             = "slots"
+	headgateMapSourceRanges      = "source_ranges"
+	headgateMapStoredPromises    = "stored_promises"
+	headgateProgConnect4         = "connect4"
+	headgateProgConnect6         = "connect6"
+	headgateProgDestroyTcp       = "destroy_tcp"
+	headgateProgDestroyUdp       = "destroy_udp"
+	headgateProgDeviceIn         = "device_in"
+	headgateProgDeviceOut        = "device_out"
+	headgateProgGetpeername4     = "getpeername4"
+	headgateProgGetpeername6     = "getpeername6"
+	headgateProgL3In             = "l3_in"
+	headgateProgL3Out            = "l3_out"
+	headgateProgListStored       = "list_stored"
+	headgateProgPodIn            = "pod_in"
+	headgateProgPodOut           = "pod_out"
+	headgateProgRecvmsg4         = "recvmsg4"
+	headgateProgRecvmsg6         = "recvmsg6"
+	headgateProgSendmsg4         = "sendmsg4"
+	headgateProgSendmsg6         = "sendmsg6"
+	headgateProgSockOps          = "sock_ops"
+	headgateProgSockRelease      = "sock_release"
+	headgateVarBriefFlowsMask    = "brief_flows_mask"
+	headgateVarHashKey           = "hash_key"
+	headgateVarIp6CsumFlag       = "ip6_csum_flag"
+	headgateVarKernelReadable    = "kernel_readable"
+	headgateVarMaxEjectedPercent = "max_ejected_percent"
+	headgateVarNameSockets       = "name_sockets"
+	headgateVarNodeNetnsCookie   = "node_netns_cookie"
+	headgateVarPodDevices        = "pod_devices"
+	headgateVarPromisesMask      = "promises_mask"
+	headgateVarRedirectFlows     = "redirect_flows"
+	headgateVarSnatPortLow       = "snat_port_low"
+	headgateVarSnatPortMask      = "snat_port_mask"
+	headgateVarSuspectAfter      = "suspect_after"
+	headgateVarUdpFlowTimeoutS   = "udp_flow_timeout_s"
 )
 
 // loadHeadgate returns the embedded CollectionSpec for headgate.
@@ -498,18 +512,20 @@ type headgateMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateVariableSpecs struct {
-	BriefFlowsMask  *ebpf.VariableSpec `ebpf:"brief_flows_mask"`
-	HashKey         *ebpf.VariableSpec `ebpf:"hash_key"`
-	Ip6CsumFlag     *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
-	KernelReadable  *ebpf.VariableSpec `ebpf:"kernel_readable"`
-	NameSockets     *ebpf.VariableSpec `ebpf:"name_sockets"`
-	NodeNetnsCookie *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
-	PodDevices      *ebpf.VariableSpec `ebpf:"pod_devices"`
-	PromisesMask    *ebpf.VariableSpec `ebpf:"promises_mask"`
-	RedirectFlows   *ebpf.VariableSpec `ebpf:"redirect_flows"`
-	SnatPortLow     *ebpf.VariableSpec `ebpf:"snat_port_low"`
-	SnatPortMask    *ebpf.VariableSpec `ebpf:"snat_port_mask"`
-	UdpFlowTimeoutS *ebpf.VariableSpec `ebpf:"udp_flow_timeout_s"`
+	BriefFlowsMask    *ebpf.VariableSpec `ebpf:"brief_flows_mask"`
+	HashKey           *ebpf.VariableSpec `ebpf:"hash_key"`
+	Ip6CsumFlag       *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
+	KernelReadable    *ebpf.VariableSpec `ebpf:"kernel_readable"`
+	MaxEjectedPercent *ebpf.VariableSpec `ebpf:"max_ejected_percent"`
+	NameSockets       *ebpf.VariableSpec `ebpf:"name_sockets"`
+	NodeNetnsCookie   *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
+	PodDevices        *ebpf.VariableSpec `ebpf:"pod_devices"`
+	PromisesMask      *ebpf.VariableSpec `ebpf:"promises_mask"`
+	RedirectFlows     *ebpf.VariableSpec `ebpf:"redirect_flows"`
+	SnatPortLow       *ebpf.VariableSpec `ebpf:"snat_port_low"`
+	SnatPortMask      *ebpf.VariableSpec `ebpf:"snat_port_mask"`
+	SuspectAfter      *ebpf.VariableSpec `ebpf:"suspect_after"`
+	UdpFlowTimeoutS   *ebpf.VariableSpec `ebpf:"udp_flow_timeout_s"`
 }
 
 // headgateObjects contains all objects after they have been loaded into the kernel.
@@ -593,18 +609,20 @@ func (m *headgateMaps) Close() error {
 //
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateVariables struct {
-	BriefFlowsMask  *ebpf.Variable `ebpf:"brief_flows_mask"`
-	HashKey         *ebpf.Variable `ebpf:"hash_key"`
-	Ip6CsumFlag     *ebpf.Variable `ebpf:"ip6_csum_flag"`
-	KernelReadable  *ebpf.Variable `ebpf:"kernel_readable"`
-	NameSockets     *ebpf.Variable `ebpf:"name_sockets"`
-	NodeNetnsCookie *ebpf.Variable `ebpf:"node_netns_cookie"`
-	PodDevices      *ebpf.Variable `ebpf:"pod_devices"`
-	PromisesMask    *ebpf.Variable `ebpf:"promises_mask"`
-	RedirectFlows   *ebpf.Variable `ebpf:"redirect_flows"`
-	SnatPortLow     *ebpf.Variable `ebpf:"snat_port_low"`
-	SnatPortMask    *ebpf.Variable `ebpf:"snat_port_mask"`
-	UdpFlowTimeoutS *ebpf.Variable `ebpf:"udp_flow_timeout_s"`
+	BriefFlowsMask    *ebpf.Variable `ebpf:"brief_flows_mask"`
+	HashKey           *ebpf.Variable `ebpf:"hash_key"`
+	Ip6CsumFlag       *ebpf.Variable `ebpf:"ip6_csum_flag"`
+	KernelReadable    *ebpf.Variable `ebpf:"kernel_readable"`
+	MaxEjectedPercent *ebpf.Variable `ebpf:"max_ejected_percent"`
+	NameSockets       *ebpf.Variable `ebpf:"name_sockets"`
+	NodeNetnsCookie   *ebpf.Variable `ebpf:"node_netns_cookie"`
+	PodDevices        *ebpf.Variable `ebpf:"pod_devices"`
+	PromisesMask      *ebpf.Variable `ebpf:"promises_mask"`
+	RedirectFlows     *ebpf.Variable `ebpf:"redirect_flows"`
+	SnatPortLow       *ebpf.Variable `ebpf:"snat_port_low"`
+	SnatPortMask      *ebpf.Variable `ebpf:"snat_port_mask"`
+	SuspectAfter      *ebpf.Variable `ebpf:"suspect_after"`
+	UdpFlowTimeoutS   *ebpf.Variable `ebpf:"udp_flow_timeout_s"`
 }
 
 // headgatePrograms contains all programs after they have been loaded into the kernel.

@@ -135,6 +135,8 @@ func (i *Inspector) readCounters(s *Status) error {
 			"flow_made": c.FlowMade, "flow_packet": c.FlowPacket, "flow_error": c.FlowError, "flow_redirected": c.FlowRedirected,
 			"flow_established": c.FlowEstablished, "flow_expired": c.FlowExpired, "flow_restored": c.FlowRestored,
 			"flow_broken": c.FlowBroken, "flow_reset": c.FlowReset, "reset_limited": c.ResetLimited,
+			"backend_failed": c.BackendFailed, "backend_suspected": c.BackendSuspected, "backend_recovered": c.BackendRecovered,
+			"backend_trial": c.BackendTrial, "choice_avoided": c.ChoiceAvoided, "choice_widened": c.ChoiceWidened,
 			"fragment_held": c.FragmentHeld, "fragment_released": c.FragmentReleased,
 			"affinity": c.Affinity, "socket_destroyed": c.SocketDestroyed,
 		} {

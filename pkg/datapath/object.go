@@ -40,7 +40,7 @@ func newObject(cfg Config) (*object, error) {
 		name  string
 		value any
 	}{{"node_netns_cookie", cookie}, {"promises_mask", cfg.Promises - 1}, {"brief_flows_mask", briefFlows(cfg.Flows) - 1}, {"", cfg.Affinities}, {"", cfg.Flows}, {"ip6_csum_flag", ip6CsumFlag()},
-		{"pod_devices", cfg.Pods}, {"redirect_flows", cfg.Redirect}, {"kernel_readable", !lockedDown()}, {"hash_key", cfg.HashKey}} {
+		{"pod_devices", cfg.Pods}, {"redirect_flows", cfg.Redirect}, {"kernel_readable", !lockedDown()}, {"hash_key", cfg.HashKey}, {"suspect_after", cfg.SuspectAfter}, {"max_ejected_percent", cfg.MaxEjected}} {
 		if v := spec.Variables[knob.name]; v != nil {
 			if err := v.Set(knob.value); err != nil {
 				return nil, fmt.Errorf("set knob %s: %w", knob.name, err)

@@ -88,6 +88,8 @@ type Balancing struct {
 	TableSize uint32
 	// Weights come before those of EndpointSlices. Sorted by address.
 	Weights []EndpointWeight
+	Zones   ZonePolicy
+	Health  Health
 	// Keep is set where what is said cannot be used: what was in force stays.
 	Keep bool
 }
@@ -95,5 +97,6 @@ type Balancing struct {
 // equal says whether two Services want the same.
 func (b Balancing) equal(o Balancing) bool {
 	return b.Algorithm == o.Algorithm && b.TableSize == o.TableSize && b.Keep == o.Keep &&
+		b.Zones == o.Zones && b.Health == o.Health &&
 		slices.Equal(b.Weights, o.Weights)
 }

@@ -42,7 +42,7 @@ func partsOf(svc *Service, from []*Slice, node Node, carryFrom int) []part {
 			if slices.Equal(p.selection.known, p.selection.cluster) {
 				p.selection.known = p.selection.cluster // equal content, one slice
 			}
-			if p.carries = n == len(candidates) && n >= carryFrom && len(svc.Balancing.Weights) == 0 && allPlain(candidates); p.carries {
+			if p.carries = n == len(candidates) && n >= carryFrom && len(svc.Balancing.Weights) == 0 && svc.Balancing.Zones == ZoneHints && allPlain(candidates); p.carries {
 				p.census, p.every = count(candidates, node), p.selection.known
 				if len(p.every) != n {
 					p.every = pick(candidates, n, func(*Endpoint) bool { return true })
@@ -105,6 +105,7 @@ func (p *part) follow(svc *Service, node Node, from, to []*Slice) bool {
 	}
 	s, old, ok := &p.selection, p.selection, true
 	var done [4]bool
+	s.clusterWhy = census.why(node)
 	s.hasAny = census.ready+census.draining > 0
 	p.every, done[0] = edit(p.every, func(*Endpoint) bool { return true })
 	usesCluster, usesLocal := svc.uses(p.port)

@@ -51,6 +51,7 @@ func (e Endpoint) equal(o Endpoint) bool {
 		e.Serving == o.Serving &&
 		e.Terminating == o.Terminating &&
 		e.Node == o.Node &&
+		e.Zone == o.Zone &&
 		e.Weight == o.Weight &&
 		e.Drained == o.Drained &&
 		slices.Equal(e.ZoneHints, o.ZoneHints) &&

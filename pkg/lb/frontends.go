@@ -52,7 +52,11 @@ func appendFrontends(to []Frontend, svc *Service, port ServicePort, clusterIP ne
 			AddrPort: at, Kind: kind, Port: port.Name, Internal: internal, External: external,
 			Known: s.known, DrainTime: svc.DrainTime, AffinityTimeout: svc.AffinityTimeout,
 			Algorithm: svc.Balancing.Algorithm, TableSize: svc.Balancing.TableSize,
+			Health: svc.Balancing.Health,
 		})
+		if internal.Widens || external.Widens {
+			to[len(to)-1].Wider, to[len(to)-1].Spill = s.widerViews(), s.spill
+		}
 		if kind == LoadBalancerIP {
 			to[len(to)-1].SourceRanges = rangesOf(svc.SourceRanges, addr)
 		}

@@ -50,6 +50,8 @@ func mustEndpoint(tb testing.TB, words []string) Endpoint {
 		case "unready":
 		case "on":
 			e.Node = value
+		case "zone":
+			e.Zone = value
 		case "zones":
 			e.ZoneHints = strings.Split(value, ",")
 		case "nodes":

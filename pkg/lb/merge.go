@@ -91,6 +91,7 @@ func preferred(a, b *Endpoint) int {
 		falseFirst(a.Drained, b.Drained),
 		cmp.Compare(b.Weight, a.Weight),
 		cmp.Compare(b.Node, a.Node), // a known node before an unknown one
+		cmp.Compare(b.Zone, a.Zone),
 		slices.Compare(a.NodeHints, b.NodeHints),
 		slices.Compare(a.ZoneHints, b.ZoneHints),
 	)

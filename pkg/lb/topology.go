@@ -20,6 +20,11 @@ type selection struct {
 	known []AddrPort
 	// clusterWeights and localWeights are those of the lists above.
 	clusterWeights, localWeights []uint32
+	clusterWhy                   Why
+	// wider are what stands in for cluster, with their weights.
+	wider        [2][]AddrPort
+	widerWeights [2][]uint32
+	spill        uint32 // of 2^32 clients, to all
 }
 
 // selectEndpoints says which endpoints of a Service port clients reach from
@@ -30,7 +35,7 @@ func selectEndpoints(from []candidate, svc *Service, port ServicePort, node Node
 	s := selection{hasAny: c.ready+c.draining > 0}
 	cluster, local := svc.uses(port)
 	if cluster {
-		s.cluster = c.list(from, c.clusterRule(), node)
+		s.selectCluster(from, c, svc.Balancing.Zones, node)
 	}
 	if local {
 		s.local = c.list(from, c.localRule(), node)
@@ -39,6 +44,9 @@ func selectEndpoints(from []candidate, svc *Service, port ServicePort, node Node
 		s.local = s.cluster // equal content, one slice
 	}
 	s.clusterWeights, s.localWeights = weightsOf(s.cluster, from), weightsOf(s.local, from)
+	for i, list := range s.wider {
+		s.widerWeights[i] = weightsOf(list, from)
+	}
 	return s
 }
 
@@ -48,12 +56,40 @@ func (s *Service) uses(port ServicePort) (cluster, local bool) {
 	return s.InternalPolicy == PolicyCluster || external, s.InternalPolicy == PolicyLocal || external && s.ExternalPolicy == PolicyLocal
 }
 
+// selectCluster selects the endpoints for policy Cluster.
+func (s *selection) selectCluster(from []candidate, c census, zones ZonePolicy, node Node) {
+	if zones == ZoneHints {
+		s.cluster, s.clusterWhy = c.list(from, c.clusterRule(), node), c.why(node)
+		return
+	}
+	usable := func(e *Endpoint) bool { return e.Ready }
+	if c.ready == 0 {
+		usable = (*Endpoint).draining
+	}
+	s.cluster, s.clusterWhy, s.wider = nearest(zones, from, node, usable)
+	if zones == ZoneSpill {
+		s.spill = spill(from, node, usable)
+	}
+}
+
+// widerViews returns what stands in for the endpoints under policy Cluster.
+func (s selection) widerViews() (views [2]View) {
+	for i := range views {
+		views[i] = View{Backends: s.wider[i], Weights: s.widerWeights[i]}
+	}
+	return views
+}
+
 // view returns what clients under a traffic policy reach.
 func (s selection) view(p TrafficPolicy) View {
 	if p == PolicyLocal {
-		return View{Backends: s.local, Weights: s.localWeights, NoLocal: s.hasAny && len(s.local) == 0}
+		return View{Backends: s.local, Weights: s.localWeights, NoLocal: s.hasAny && len(s.local) == 0, Why: WhyLocal}
 	}
-	return View{Backends: s.cluster, Weights: s.clusterWeights}
+	v := View{Backends: s.cluster, Weights: s.clusterWeights, Why: s.clusterWhy, Widens: len(s.wider[1]) > 0}
+	if len(v.Backends) == 0 {
+		v.Why = WhyNone
+	}
+	return v
 }
 
 // census counts the endpoints that matter to the selection.
@@ -152,6 +188,28 @@ func (c census) clusterRule() rule {
 		return readyForZone
 	default:
 		return allReady
+	}
+}
+
+// why says why clients under policy Cluster reach what clusterRule says.
+func (c census) why(node Node) Why {
+	switch c.clusterRule() {
+	case allDraining:
+		return WhyTerminating
+	case readyForNode:
+		return WhyNodeHints
+	case readyForZone:
+		return WhyZoneHints
+	}
+	switch {
+	case c.zoneHinted == 0 && c.nodeHinted == 0:
+		return WhyAll
+	case c.zoneHinted < c.ready && c.nodeHinted < c.ready:
+		return WhyHintsMissing
+	case node.Zone == "":
+		return WhyNoZone
+	default:
+		return WhyHintsOthers
 	}
 }
 

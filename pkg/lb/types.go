@@ -140,6 +140,7 @@ type Endpoint struct {
 	Serving     bool
 	Terminating bool
 	Node        string // "" where unknown: never local
+	Zone        string // "" where unknown: in no zone
 	ZoneHints   []string
 	NodeHints   []string
 	Weight      uint32 // share of the connections; 0: DefaultWeight
@@ -219,7 +220,13 @@ type Frontend struct {
 	// everybody.
 	SourceRanges []netip.Prefix
 	Algorithm    Algorithm // AlgorithmDefault where the Service does not say
-	TableSize    uint32    // that the Service asks for, 0: by the number of backends
+	Health       Health
+	// Wider are what stands in where the backends of a view are all suspects:
+	// those of the node's zone, and all. Of Internal and External it is those
+	// views that say so; empty ones are left out.
+	Wider     [2]View
+	Spill     uint32 // of 2^32 connections so many go to all backends at once
+	TableSize uint32 // that the Service asks for, 0: by the number of backends
 }
 
 // View is the set of backends that a class of clients reaches.
@@ -231,4 +238,6 @@ type View struct {
 	// NoLocal is set where Backends is empty only because the traffic
 	// policy is Local: the Service has usable endpoints on other nodes.
 	NoLocal bool
+	Why     Why  // these backends and no others
+	Widens  bool // where they are all suspects, those of Frontend.Wider stand in
 }

@@ -82,7 +82,7 @@ func (p *pool) adopt(c Content) error {
 func (p *pool) adoptTables(c Content) error {
 	cursors, hashed := map[Table]bool{}, map[Table]bool{}
 	for _, f := range c.Frontends {
-		for _, v := range []View{f.Internal, f.External} {
+		for _, v := range f.views() {
 			if hasCursor(v.Algorithm) {
 				cursors[v.Table] = true
 			}
@@ -141,7 +141,7 @@ func (p *Planner) adoptFrontend(c Content, key lb.AddrPort) error {
 	for _, v := range []struct {
 		table Table
 		ref   **tableRef
-	}{{value.Internal.Table, &e.internal}, {value.External.Table, &e.external}, {value.Known, &e.known}} {
+	}{{value.Internal.Table, &e.internal}, {value.External.Table, &e.external}, {value.Known, &e.known}, {value.Wider[0].Table, &e.wider[0]}, {value.Wider[1].Table, &e.wider[1]}} {
 		if v.table.Size == 0 {
 			continue
 		}

@@ -88,7 +88,15 @@ func (c *change) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, old *e
 		Known:    e.known.view(lb.View{}, lb.Random).Table,
 
 		AffinityTimeout: f.AffinityTimeout,
+		PassiveHealth:   f.Health.Passive == lb.SwitchOn || f.Health.Passive == lb.SwitchDefault && p.passive,
+		SlowStart:       f.Health.SlowStart,
 		Filtered:        len(f.SourceRanges) > 0,
+		Spill:           f.Spill,
+	}
+	for i, v := range f.Wider {
+		spec := p.specOf(v, f)
+		e.wider[i] = again(spec, old.wider[i])
+		e.value.Wider[i] = e.wider[i].view(v, spec.algorithm)
 	}
 	e.ranges = f.SourceRanges
 	return e
@@ -108,18 +116,20 @@ func (p *Planner) dropEntry(e *entry) {
 	p.pool.dropTable(e.internal)
 	p.pool.dropTable(e.external)
 	p.pool.dropTable(e.known)
+	p.pool.dropTable(e.wider[0])
+	p.pool.dropTable(e.wider[1])
 	p.pool.dropService(e.service)
 }
 
 // view returns the way to a table, which is nil for none.
 func (t *tableRef) view(v lb.View, a lb.Algorithm) View {
 	if t == nil {
-		return View{NoLocal: v.NoLocal}
+		return View{NoLocal: v.NoLocal, Why: v.Why}
 	}
 	if a == lb.Random {
 		a = lb.AlgorithmDefault
 	}
-	return View{Table: t.table(), Algorithm: a, Weighted: t.weighted}
+	return View{Table: t.table(), Algorithm: a, Weighted: t.weighted, Widens: v.Widens, Why: v.Why}
 }
 
 // overLimit returns the problem of a change that needs more room than there

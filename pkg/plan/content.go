@@ -37,6 +37,8 @@ type View struct {
 	// which never stands here.
 	Algorithm lb.Algorithm
 	Weighted  bool // weights follow the slots, for the algorithm to compare by
+	Widens    bool // where all its backends are suspects, Frontend.Wider stand in
+	Why       lb.Why
 }
 
 // Frontend is what stands behind an address: an element of the frontends map.
@@ -49,14 +51,23 @@ type Frontend struct {
 	Known    Table // every backend that the Service still has, see lb.Frontend
 	// AffinityTimeout is in seconds, 0 without session affinity.
 	AffinityTimeout uint32
+	PassiveHealth   bool    // suspects are avoided
+	SlowStart       uint32  // seconds, 0 for none
+	Wider           [2]View // those of the zone, and all; empty ones are none
+	Spill           uint32  // of 2^32 connections so many go to all at once
 	// Filtered says that only clients in the source ranges of the Service
 	// port may use it.
 	Filtered bool
 }
 
 // tables returns every table that the frontend names, empty ones too.
-func (f Frontend) tables() [3]Table {
-	return [3]Table{f.Internal.Table, f.External.Table, f.Known}
+func (f Frontend) tables() [5]Table {
+	return [5]Table{f.Internal.Table, f.External.Table, f.Known, f.Wider[0].Table, f.Wider[1].Table}
+}
+
+// views returns every view of the frontend, empty ones too.
+func (f Frontend) views() [4]View {
+	return [4]View{f.Internal, f.External, f.Wider[0], f.Wider[1]}
 }
 
 // Algorithm says how clients get a backend: the views of a frontend differ by

@@ -82,7 +82,7 @@ func (m *Model) Content() Content {
 				c.Tables[t] = slices.Clone(m.Slots[t.Offset : t.Offset+t.Size])
 			}
 		}
-		for _, v := range []View{f.Internal, f.External} {
+		for _, v := range f.views() {
 			if t := v.Table; v.Weighted && int(t.Offset+2*t.Size) <= len(m.Slots) {
 				c.Weights[t] = slices.Clone(m.Slots[t.Offset+t.Size : t.Offset+2*t.Size])
 			}

@@ -128,6 +128,15 @@ func (f Frontend) String() string {
 	if a := f.Algorithm(); a != lb.Random {
 		s += " algorithm " + a.String()
 	}
+	if !f.PassiveHealth {
+		s += " passive-health off"
+	}
+	if f.SlowStart > 0 {
+		s += fmt.Sprintf(" slow-start %ds", f.SlowStart)
+	}
+	if f.Internal.Widens || f.External.Widens {
+		s += fmt.Sprintf(" wider %s %s spill %.0f%%", f.Wider[0], f.Wider[1], 100*float64(f.Spill)/(1<<32))
+	}
 	return s
 }
 

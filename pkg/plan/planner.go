@@ -20,6 +20,7 @@ import (
 type Planner struct {
 	limits    Sizes
 	algorithm lb.Algorithm // of Services that name none
+	passive   bool         // whether Services that do not say avoid suspects
 	pool      *pool
 	frontends map[lb.AddrPort]*entry
 	owned     map[lb.ServiceName][]lb.AddrPort               // what each Service has in force
@@ -46,6 +47,7 @@ type entry struct {
 	internal *tableRef
 	external *tableRef
 	known    *tableRef
+	wider    [2]*tableRef
 	ranges   []netip.Prefix // of the clients that may use it, nil for everybody
 }
 
@@ -70,6 +72,7 @@ func New(limits Sizes) *Planner {
 	return &Planner{
 		limits:    limits,
 		algorithm: lb.Random,
+		passive:   true,
 		pool:      newPool(),
 		frontends: map[lb.AddrPort]*entry{},
 		owned:     map[lb.ServiceName][]lb.AddrPort{},
@@ -85,6 +88,10 @@ func New(limits Sizes) *Planner {
 func (p *Planner) SetDefault(a lb.Algorithm) {
 	p.algorithm = cmp.Or(a, lb.Random)
 }
+
+// SetPassiveHealth says whether Services that do not say it themselves avoid
+// suspects: they do unless said otherwise. It is for the time before the first Set.
+func (p *Planner) SetPassiveHealth(on bool) { p.passive = on }
 
 // SetHashKey says by which key tables for hashes are filled: the same on all
 // nodes. It is for the time before the first Set.

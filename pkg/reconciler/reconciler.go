@@ -114,10 +114,11 @@ func (r *Reconciler) adopt() error {
 	return nil
 }
 
-// Balance says how Services are balanced that do not say it themselves, and by
-// which key flows are hashed. It is for the time before Run.
-func (r *Reconciler) Balance(a lb.Algorithm, key maglev.Key) {
+// Balance says how Services are balanced that do not say it themselves, whether
+// they avoid suspects, and by which key flows are hashed. It is for the time before Run.
+func (r *Reconciler) Balance(a lb.Algorithm, passiveHealth bool, key maglev.Key) {
 	r.planner.SetDefault(a)
+	r.planner.SetPassiveHealth(passiveHealth)
 	r.planner.SetHashKey(key)
 }
 

@@ -56,8 +56,9 @@ type placesBackend struct {
 	SrttUs          uint32
 	Failures        uint32
 	SrttAtNs        uint64
-	EjectedUntilNs  uint64
-	LastTrialNs     uint64
+	NextTrialNs     uint64
+	Trials          uint32
+	SuspectSinceS   uint32
 	SlowStartFromNs uint64
 }
 
@@ -82,6 +83,12 @@ type placesCounters struct {
 	FlowBroken       uint64
 	FlowReset        uint64
 	ResetLimited     uint64
+	BackendFailed    uint64
+	BackendSuspected uint64
+	BackendRecovered uint64
+	BackendTrial     uint64
+	ChoiceAvoided    uint64
+	ChoiceWidened    uint64
 	FragmentHeld     uint64
 	FragmentReleased uint64
 	Drops            [11]uint64
@@ -152,7 +159,13 @@ type placesFrontend struct {
 	}
 	Service uint32
 	Id      uint32
-	Pad     [6]uint32
+	Wider   [2]struct {
+		_      structs.HostLayout
+		Offset uint32
+		Size   uint32
+	}
+	Spill      uint32
+	SlowStartS uint32
 }
 
 type placesIpAddr struct {
@@ -231,49 +244,51 @@ type placesTuple struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	placesMapAbout            = "about"
-	placesMapAddresses        = "addresses"
-	placesMapAffinities       = "affinities"
-	placesMapBackends         = "backends"
-	placesMapBriefFlows       = "brief_flows"
-	placesMapConntrack        = "conntrack"
-	placesMapCounters         = "counters"
-	placesMapDevices          = "devices"
-	placesMapExemptNamespaces = "exempt_namespaces"
-	placesMapFragments        = "fragments"
-	placesMapFrontendIds      = "frontend_ids"
-	placesMapFrontends        = "frontends"
-	placesMapHashPlace        = "hash_place"
-	placesMapLruPlace         = "lru_place"
-	placesMapNextBriefFlow    = "next_brief_flow"
-	placesMapPromises         = "promises"
-	placesMapRandomState      = "random_state"
-	placesMapServiceCidrs     = "service_cidrs"
-	placesMapServices         = "services"
-	placesMapSlotChanges      = "slot_changes"
-	placesMapSlots            = "slots"
-	placesMapSourceRanges     = "source_ranges"
-	placesMapStoragePlace     = "storage_place"
-	placesMapStoredPromises   = "stored_promises"
-	placesProgConnectHash     = "connect_hash"
-	placesProgConnectLru      = "connect_lru"
-	placesProgConnectNone     = "connect_none"
-	placesProgConnectSlot     = "connect_slot"
-	placesProgConnectStorage  = "connect_storage"
-	placesProgReleaseHash     = "release_hash"
-	placesProgReleaseSlot     = "release_slot"
-	placesVarBriefFlowsMask   = "brief_flows_mask"
-	placesVarHashKey          = "hash_key"
-	placesVarIp6CsumFlag      = "ip6_csum_flag"
-	placesVarKernelReadable   = "kernel_readable"
-	placesVarNameSockets      = "name_sockets"
-	placesVarNodeNetnsCookie  = "node_netns_cookie"
-	placesVarPodDevices       = "pod_devices"
-	placesVarPromisesMask     = "promises_mask"
-	placesVarRedirectFlows    = "redirect_flows"
-	placesVarSnatPortLow      = "snat_port_low"
-	placesVarSnatPortMask     = "snat_port_mask"
-	placesVarUdpFlowTimeoutS  = "udp_flow_timeout_s"
+	placesMapAbout             = "about"
+	placesMapAddresses         = "addresses"
+	placesMapAffinities        = "affinities"
+	placesMapBackends          = "backends"
+	placesMapBriefFlows        = "brief_flows"
+	placesMapConntrack         = "conntrack"
+	placesMapCounters          = "counters"
+	placesMapDevices           = "devices"
+	placesMapExemptNamespaces  = "exempt_namespaces"
+	placesMapFragments         = "fragments"
+	placesMapFrontendIds       = "frontend_ids"
+	placesMapFrontends         = "frontends"
+	placesMapHashPlace         = "hash_place"
+	placesMapLruPlace          = "lru_place"
+	placesMapNextBriefFlow     = "next_brief_flow"
+	placesMapPromises          = "promises"
+	placesMapRandomState       = "random_state"
+	placesMapServiceCidrs      = "service_cidrs"
+	placesMapServices          = "services"
+	placesMapSlotChanges       = "slot_changes"
+	placesMapSlots             = "slots"
+	placesMapSourceRanges      = "source_ranges"
+	placesMapStoragePlace      = "storage_place"
+	placesMapStoredPromises    = "stored_promises"
+	placesProgConnectHash      = "connect_hash"
+	placesProgConnectLru       = "connect_lru"
+	placesProgConnectNone      = "connect_none"
+	placesProgConnectSlot      = "connect_slot"
+	placesProgConnectStorage   = "connect_storage"
+	placesProgReleaseHash      = "release_hash"
+	placesProgReleaseSlot      = "release_slot"
+	placesVarBriefFlowsMask    = "brief_flows_mask"
+	placesVarHashKey           = "hash_key"
+	placesVarIp6CsumFlag       = "ip6_csum_flag"
+	placesVarKernelReadable    = "kernel_readable"
+	placesVarMaxEjectedPercent = "max_ejected_percent"
+	placesVarNameSockets       = "name_sockets"
+	placesVarNodeNetnsCookie   = "node_netns_cookie"
+	placesVarPodDevices        = "pod_devices"
+	placesVarPromisesMask      = "promises_mask"
+	placesVarRedirectFlows     = "redirect_flows"
+	placesVarSnatPortLow       = "snat_port_low"
+	placesVarSnatPortMask      = "snat_port_mask"
+	placesVarSuspectAfter      = "suspect_after"
+	placesVarUdpFlowTimeoutS   = "udp_flow_timeout_s"
 )
 
 // loadPlaces returns the embedded CollectionSpec for places.
@@ -361,18 +376,20 @@ type placesMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type placesVariableSpecs struct {
-	BriefFlowsMask  *ebpf.VariableSpec `ebpf:"brief_flows_mask"`
-	HashKey         *ebpf.VariableSpec `ebpf:"hash_key"`
-	Ip6CsumFlag     *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
-	KernelReadable  *ebpf.VariableSpec `ebpf:"kernel_readable"`
-	NameSockets     *ebpf.VariableSpec `ebpf:"name_sockets"`
-	NodeNetnsCookie *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
-	PodDevices      *ebpf.VariableSpec `ebpf:"pod_devices"`
-	PromisesMask    *ebpf.VariableSpec `ebpf:"promises_mask"`
-	RedirectFlows   *ebpf.VariableSpec `ebpf:"redirect_flows"`
-	SnatPortLow     *ebpf.VariableSpec `ebpf:"snat_port_low"`
-	SnatPortMask    *ebpf.VariableSpec `ebpf:"snat_port_mask"`
-	UdpFlowTimeoutS *ebpf.VariableSpec `ebpf:"udp_flow_timeout_s"`
+	BriefFlowsMask    *ebpf.VariableSpec `ebpf:"brief_flows_mask"`
+	HashKey           *ebpf.VariableSpec `ebpf:"hash_key"`
+	Ip6CsumFlag       *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
+	KernelReadable    *ebpf.VariableSpec `ebpf:"kernel_readable"`
+	MaxEjectedPercent *ebpf.VariableSpec `ebpf:"max_ejected_percent"`
+	NameSockets       *ebpf.VariableSpec `ebpf:"name_sockets"`
+	NodeNetnsCookie   *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
+	PodDevices        *ebpf.VariableSpec `ebpf:"pod_devices"`
+	PromisesMask      *ebpf.VariableSpec `ebpf:"promises_mask"`
+	RedirectFlows     *ebpf.VariableSpec `ebpf:"redirect_flows"`
+	SnatPortLow       *ebpf.VariableSpec `ebpf:"snat_port_low"`
+	SnatPortMask      *ebpf.VariableSpec `ebpf:"snat_port_mask"`
+	SuspectAfter      *ebpf.VariableSpec `ebpf:"suspect_after"`
+	UdpFlowTimeoutS   *ebpf.VariableSpec `ebpf:"udp_flow_timeout_s"`
 }
 
 // placesObjects contains all objects after they have been loaded into the kernel.
@@ -454,18 +471,20 @@ func (m *placesMaps) Close() error {
 //
 // It can be passed to loadPlacesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type placesVariables struct {
-	BriefFlowsMask  *ebpf.Variable `ebpf:"brief_flows_mask"`
-	HashKey         *ebpf.Variable `ebpf:"hash_key"`
-	Ip6CsumFlag     *ebpf.Variable `ebpf:"ip6_csum_flag"`
-	KernelReadable  *ebpf.Variable `ebpf:"kernel_readable"`
-	NameSockets     *ebpf.Variable `ebpf:"name_sockets"`
-	NodeNetnsCookie *ebpf.Variable `ebpf:"node_netns_cookie"`
-	PodDevices      *ebpf.Variable `ebpf:"pod_devices"`
-	PromisesMask    *ebpf.Variable `ebpf:"promises_mask"`
-	RedirectFlows   *ebpf.Variable `ebpf:"redirect_flows"`
-	SnatPortLow     *ebpf.Variable `ebpf:"snat_port_low"`
-	SnatPortMask    *ebpf.Variable `ebpf:"snat_port_mask"`
-	UdpFlowTimeoutS *ebpf.Variable `ebpf:"udp_flow_timeout_s"`
+	BriefFlowsMask    *ebpf.Variable `ebpf:"brief_flows_mask"`
+	HashKey           *ebpf.Variable `ebpf:"hash_key"`
+	Ip6CsumFlag       *ebpf.Variable `ebpf:"ip6_csum_flag"`
+	KernelReadable    *ebpf.Variable `ebpf:"kernel_readable"`
+	MaxEjectedPercent *ebpf.Variable `ebpf:"max_ejected_percent"`
+	NameSockets       *ebpf.Variable `ebpf:"name_sockets"`
+	NodeNetnsCookie   *ebpf.Variable `ebpf:"node_netns_cookie"`
+	PodDevices        *ebpf.Variable `ebpf:"pod_devices"`
+	PromisesMask      *ebpf.Variable `ebpf:"promises_mask"`
+	RedirectFlows     *ebpf.Variable `ebpf:"redirect_flows"`
+	SnatPortLow       *ebpf.Variable `ebpf:"snat_port_low"`
+	SnatPortMask      *ebpf.Variable `ebpf:"snat_port_mask"`
+	SuspectAfter      *ebpf.Variable `ebpf:"suspect_after"`
+	UdpFlowTimeoutS   *ebpf.Variable `ebpf:"udp_flow_timeout_s"`
 }
 
 // placesPrograms contains all programs after they have been loaded into the kernel.

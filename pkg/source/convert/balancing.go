@@ -26,6 +26,15 @@ const (
 	// LabelWeight, or the annotation of that name, is the weight of every
 	// endpoint of an EndpointSlice. 0 gives them no new connections.
 	LabelWeight = "headgate.dev/weight"
+	// AnnotationZonePolicy says which endpoints of a Service are preferred, one
+	// of lb.ZonePolicies.
+	AnnotationZonePolicy = "headgate.dev/zone-policy"
+	// AnnotationPassiveHealth says "on" or "off": whether backends that do not take
+	// connections are avoided.
+	AnnotationPassiveHealth = "headgate.dev/passive-health"
+	// AnnotationSlowStart is for how long a backend that is new or has come back
+	// gets fewer connections: seconds, or a duration.
+	AnnotationSlowStart = "headgate.dev/slow-start"
 )
 
 // balancing returns what the annotations of a Service say. Where one of them
@@ -38,6 +47,9 @@ func balancing(svc *corev1.Service) (b lb.Balancing, problems *findings) {
 	b.Algorithm = f.algorithm(svc.Annotations[AnnotationAlgorithm])
 	b.TableSize = f.tableSize(svc.Annotations[AnnotationTableSize])
 	b.Weights = f.weights(svc.Annotations[AnnotationWeights])
+	b.Zones = f.zonePolicy(svc.Annotations[AnnotationZonePolicy])
+	b.Health.Passive = f.passiveHealth(svc.Annotations[AnnotationPassiveHealth])
+	b.Health.SlowStart = f.slowStart(svc.Annotations[AnnotationSlowStart])
 	if len(f.errs) > 0 {
 		b = lb.Balancing{Keep: true}
 	}

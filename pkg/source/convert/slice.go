@@ -102,6 +102,9 @@ func (f *findings) endpoint(i int, is4 bool, e *discoveryv1.Endpoint) (out lb.En
 	if e.NodeName != nil {
 		out.Node = shared(*e.NodeName)
 	}
+	if e.Zone != nil {
+		out.Zone = shared(*e.Zone)
+	}
 	if e.Hints != nil {
 		for _, z := range e.Hints.ForZones {
 			out.ZoneHints = append(out.ZoneHints, shared(z.Name))

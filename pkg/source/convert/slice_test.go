@@ -56,7 +56,7 @@ func TestSliceKeepsWhatMattersWithDefaultsResolved(t *testing.T) {
 		Ports:     []lb.SlicePort{{Name: "http", Protocol: lb.TCP, Port: 8080}, {Name: "dns", Protocol: lb.UDP, Port: 5353}},
 		Endpoints: []lb.Endpoint{
 			{Addr: netip.MustParseAddr("10.244.1.1"), Ready: true, Serving: true},
-			{Addr: netip.MustParseAddr("10.244.1.2"), Terminating: true, Node: "node-a",
+			{Addr: netip.MustParseAddr("10.244.1.2"), Terminating: true, Node: "node-a", Zone: "zone-a",
 				ZoneHints: []string{"zone-a", "zone-b"}, NodeHints: []string{"node-a"}},
 		},
 	}

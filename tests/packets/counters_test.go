@@ -2,6 +2,7 @@ package packets
 
 import (
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,7 +11,8 @@ import (
 )
 
 // counters returns every counter and every drop reason, those drops that are
-// told of a Service with its name.
+// told of a Service with its name. What is noted of the health of backends is left
+// out: healthStories tell of that.
 func (r *rig) counters(tb testing.TB) map[string]uint64 {
 	tb.Helper()
 	i, err := datapath.Inspect(r.root)
@@ -27,6 +29,7 @@ func (r *rig) counters(tb testing.TB) map[string]uint64 {
 		tb.Fatal(err)
 	}
 	all := maps.Clone(status.Counters)
+	maps.DeleteFunc(all, func(name string, _ uint64) bool { return strings.HasPrefix(name, "backend_") })
 	for reason, n := range status.Drops {
 		all["drop "+reason] = n
 	}

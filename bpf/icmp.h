@@ -125,33 +125,24 @@ static __noinline int note_error(struct __sk_buff *skb, __u32 icmp_off,
 	return 0;
 }
 
-STEP int translate_error(struct __sk_buff *skb, struct packet *outer)
+/* Gives an error and the packet inside what a flow, that packet's, says. */
+static __noinline int rewrite_error(struct __sk_buff *skb, struct packet *outer,
+				    struct packet *inner,
+				    const struct flow *flow)
 {
-	struct packet inner = {};
-	struct tuple key, inner_to, outer_to;
-	struct ports ports;
-	struct flow *flow;
+	struct tuple outer_to = outer->tuple;
+	struct tuple inner_to = reversed(&flow->to);
 	__u32 diff;
 
-	if (!outer || !parse_inner(skb, outer, &inner))
-		return VERDICT_PASS;
-	outer_to = outer->tuple;
-	key = reversed(&inner.tuple);
-	flow = bpf_map_lookup_elem(&conntrack, &key);
-	if (!flow)
-		return VERDICT_PASS;
-	note_error(skb, outer->l4_off, outer->ip4, flow);
-	inner_to = reversed(&flow->to);
 	outer_to.dst = flow->to.dst;
 	if (outer->tuple.hook == HOOK_OUT ||
-	    same_addr(&outer->tuple.src, &key.src))
+	    same_addr(&outer->tuple.src, &inner->tuple.dst))
 		outer_to.src = flow->to.src;
-	ports.src = inner_to.src_port;
-	ports.dst = inner_to.dst_port;
-	diff = fix_quoted_csum(skb, &inner, &inner_to);
-	if (!fix_icmp_csum(skb, outer, &outer_to, &inner, &inner_to, diff) ||
-	    bpf_skb_store_bytes(skb, inner.l4_off, &ports, sizeof(ports), 0) ||
-	    !write_addrs(skb, inner.l3_off, inner.ip4, &inner.tuple,
+	diff = fix_quoted_csum(skb, inner, &inner_to);
+	if (!fix_icmp_csum(skb, outer, &outer_to, inner, &inner_to, diff) ||
+	    bpf_skb_store_bytes(skb, inner->l4_off, &inner_to.src_port,
+				sizeof(struct ports), 0) ||
+	    !write_addrs(skb, inner->l3_off, inner->ip4, &inner->tuple,
 			 &inner_to) ||
 	    !write_addrs(skb, outer->l3_off, outer->ip4, &outer->tuple,
 			 &outer_to))
@@ -160,4 +151,20 @@ STEP int translate_error(struct __sk_buff *skb, struct packet *outer)
 	outer->rewritten = true;
 	count(flow_error);
 	return VERDICT_PASS;
+}
+
+STEP int translate_error(struct __sk_buff *skb, struct packet *outer)
+{
+	struct packet inner = {};
+	struct flow *flow;
+	struct tuple key;
+
+	if (!outer || !parse_inner(skb, outer, &inner))
+		return VERDICT_PASS;
+	key = reversed(&inner.tuple);
+	flow = bpf_map_lookup_elem(&conntrack, &key);
+	if (!flow)
+		return VERDICT_PASS;
+	note_error(skb, outer->l4_off, outer->ip4, flow);
+	return rewrite_error(skb, outer, &inner, flow);
 }

@@ -108,7 +108,7 @@ struct backend {
 	__u64 srtt_at_ns;	  /* coarse clock; 0: nobody asks for it */
 	__u64 next_trial_ns;	  /* coarse clock, of a suspect */
 	__u32 trials;		  /* that a suspect was given */
-	__u32 suspect_since_s;	  /* coarse clock */
+	__u32 suspect_since_s;	  /* coarse clock; 0: it is none */
 	__u64 slow_start_from_ns; /* coarse clock; 0: not yet begun */
 };
 

@@ -51,6 +51,7 @@ static __always_inline void note_success(struct backend *b)
 		return;
 	if (is_suspect(b)) {
 		b->slow_start_from_ns = bpf_ktime_get_coarse_ns();
+		b->suspect_since_s = 0;
 		count(backend_recovered);
 	}
 	b->failures = 0;

@@ -91,6 +91,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	group.Go(func() error {
 		return netdev.WatchDevices(ctx, cfg.Devices, devices.pods, devices.setDevices, devices.missed)
 	})
+	group.Go(func() error { answers.watchSuspects(ctx); return nil })
 	answers.serve(ctx, group)
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
 		return err

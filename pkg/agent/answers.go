@@ -165,7 +165,7 @@ func snapshot(root string) (metrics.Snapshot, error) {
 		return metrics.Snapshot{}, err
 	}
 	s := metrics.Snapshot{
-		Frontends: len(c.Frontends), Backends: len(c.Backends), Tables: len(c.Tables), Services: len(c.Services),
+		Frontends: len(c.Frontends), Backends: len(c.Backends), Suspects: len(i.Suspects()), Tables: len(c.Tables), Services: len(c.Services),
 		Writes: status.Writes, Events: status.Counters, Drops: status.Drops, Attached: map[string]bool{},
 	}
 	for _, m := range maps {

@@ -27,6 +27,7 @@ type problems struct {
 
 	mu       sync.Mutex
 	input    []lb.Problem                  // of the reconciler
+	suspects []lb.Problem                  // backends that do not take connections
 	unserved map[lb.ServiceName]lb.Problem // health checks without a port
 	report   Report
 	written  bool
@@ -57,6 +58,14 @@ func (p *problems) setUnserved(name lb.ServiceName, port uint16, err error) {
 	p.pass()
 }
 
+// setSuspects says which backends do not take connections.
+func (p *problems) setSuspects(suspects []lb.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.suspects = suspects
+	p.pass()
+}
+
 // setSockets says how the sockets of lost backends are told of it.
 func (p *problems) setSockets(how string) {
 	p.mu.Lock()
@@ -72,6 +81,7 @@ func (p *problems) pass() {
 	for _, name := range slices.SortedFunc(maps.Keys(p.unserved), lb.ServiceName.Compare) {
 		all = append(all, p.unserved[name])
 	}
+	all = append(all, p.suspects...)
 	p.count(all)
 	if p.tell != nil {
 		p.tell.Report(all)

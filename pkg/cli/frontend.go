@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -179,11 +180,11 @@ func listBackends(i *datapath.Inspector, _ []string) (table, error) {
 	}
 	all := []backend{}
 	loads := i.Loads()
-	t := table{header: []string{"ID", "BACKEND", "IN FLIGHT", "RTT", "TABLES"}}
+	t := table{header: []string{"ID", "BACKEND", "IN FLIGHT", "RTT", "HEALTH", "TABLES"}}
 	for _, id := range slices.Sorted(maps.Keys(c.Backends)) {
 		b := backend{ID: id, Backend: c.Backends[id].String(), Tables: append([]string{}, named[id]...), Load: loads[id]}
 		all = append(all, b)
-		t.rows = append(t.rows, []string{fmt.Sprint(id), b.Backend, fmt.Sprint(b.InFlight), rtt(b.Load), strings.Join(b.Tables, " ")})
+		t.rows = append(t.rows, []string{fmt.Sprint(id), b.Backend, fmt.Sprint(b.InFlight), rtt(b.Load), health(b.Load), strings.Join(b.Tables, " ")})
 	}
 	t.value = all
 	return t, nil
@@ -195,6 +196,18 @@ func rtt(l datapath.Load) string {
 		return "-"
 	}
 	return l.RTT.String()
+}
+
+// health says whether a backend takes connections, as far as this node knows.
+func health(l datapath.Load) string {
+	switch {
+	case l.Suspect > 0:
+		return "suspect for " + l.Suspect.Round(time.Second).String()
+	case l.Failures > 0:
+		return fmt.Sprintf("%d failed", l.Failures)
+	default:
+		return "ok"
+	}
 }
 
 // sortedTables returns the tables by offset.

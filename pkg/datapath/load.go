@@ -7,18 +7,43 @@ type Load struct {
 	InFlight uint32        `json:"in_flight"`          // connections and flows that are open
 	RTT      time.Duration `json:"rtt_ns,omitempty"`   // smoothed round trip time, 0: nobody asks, or none is known
 	Failures uint32        `json:"failures,omitempty"` // in a row
+	// Suspect is for how long the backend has been one that is avoided, 0 where
+	// it is none.
+	Suspect time.Duration `json:"suspect_ns,omitempty"`
 }
 
 // Loads returns how every backend is that a frontend knows, by ID.
 func (i *Inspector) Loads() map[uint32]Load {
 	out := map[uint32]Load{}
+	now, _ := coarseClock() // 0 where there is none: then nobody is a suspect for long
 	for id := uint32(1); id < i.maps.backends.len; id++ {
 		if b := i.maps.backends.at(id); b.To.Port != 0 {
 			out[id] = Load{
 				InFlight: uint32(max(b.InFlight, 0)),
 				RTT:      time.Duration(b.SrttUs) * time.Microsecond,
 				Failures: b.Failures,
+				Suspect:  suspectFor(b, now),
 			}
+		}
+	}
+	return out
+}
+
+// suspectFor returns for how long a backend has been a suspect: a second at least.
+func suspectFor(b *headgateBackend, now int64) time.Duration {
+	since := time.Duration(b.SuspectSinceS) * time.Second
+	if since == 0 {
+		return 0
+	}
+	return max(time.Duration(now)-since, time.Second)
+}
+
+// Suspects returns the backends that are suspects, by ID.
+func (i *Inspector) Suspects() map[uint32]Load {
+	out := map[uint32]Load{}
+	for id, l := range i.Loads() {
+		if l.Suspect > 0 {
+			out[id] = l
 		}
 	}
 	return out

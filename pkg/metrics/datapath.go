@@ -13,6 +13,7 @@ import (
 type Snapshot struct {
 	Frontends int // addresses that clients use
 	Backends  int
+	Suspects  int // backends that are avoided
 	Tables    int
 	Services  int // Service ports
 	Maps      []Map
@@ -55,6 +56,7 @@ type datapath struct {
 	readErrors prometheus.Counter
 
 	frontends, backends, tables, services *prometheus.Desc
+	suspects                              *prometheus.Desc
 	mapEntries, mapMaxEntries, mapBytes   *prometheus.Desc
 	writes, events, drops, serviceDrops   *prometheus.Desc
 	attached                              *prometheus.Desc
@@ -71,6 +73,7 @@ func newDatapath(read func() (Snapshot, error)) *datapath {
 		}),
 		frontends:     desc("headgate_frontends", "Addresses that clients use, port by port."),
 		backends:      desc("headgate_backends", "Addresses that traffic goes to, port by port."),
+		suspects:      desc("headgate_backends_suspect", "Backends that do not take connections and are avoided."),
 		tables:        desc("headgate_tables", "Sets of backends; equal ones are one table."),
 		services:      desc("headgate_services", "Service ports in the kernel."),
 		mapEntries:    desc("headgate_map_entries", "Entries of a BPF map in use.", "map"),
@@ -87,7 +90,7 @@ func newDatapath(read func() (Snapshot, error)) *datapath {
 // Describe is of prometheus.Collector.
 func (d *datapath) Describe(c chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		d.readErrors.Desc(), d.frontends, d.backends, d.tables, d.services, d.mapEntries, d.mapMaxEntries,
+		d.readErrors.Desc(), d.frontends, d.backends, d.suspects, d.tables, d.services, d.mapEntries, d.mapMaxEntries,
 		d.mapBytes, d.writes, d.events, d.drops, d.serviceDrops, d.attached,
 	} {
 		c <- desc
@@ -110,6 +113,7 @@ func (d *datapath) Collect(c chan<- prometheus.Metric) {
 func (d *datapath) collect(to sink, s Snapshot) {
 	to.gauge(d.frontends, float64(s.Frontends))
 	to.gauge(d.backends, float64(s.Backends))
+	to.gauge(d.suspects, float64(s.Suspects))
 	to.gauge(d.tables, float64(s.Tables))
 	to.gauge(d.services, float64(s.Services))
 	to.counter(d.writes, s.Writes)

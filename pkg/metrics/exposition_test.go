@@ -51,7 +51,7 @@ func happened() *Metrics {
 }
 
 var snapshot = Snapshot{
-	Frontends: 12, Backends: 30, Tables: 4, Services: 5, Writes: 1 << 40,
+	Frontends: 12, Backends: 30, Suspects: 1, Tables: 4, Services: 5, Writes: 1 << 40,
 	Maps: []Map{
 		{Name: "frontends", Entries: 12, MaxEntries: 1024, Bytes: 65536},
 		{Name: "slots", Entries: 3, MaxEntries: 64, Bytes: 4096},

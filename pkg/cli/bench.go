@@ -15,7 +15,8 @@ from the moment at which each operation was due, errors by kind, and who
 answered. It sends to nothing but loopback and network namespaces that it made,
 unless it is told that it may.
 
--j prints a result as JSON, which bench show prints as a table again.`
+-j prints a result as JSON, which bench show prints as a table again, bench report
+draws and bench compare puts beside another one.`
 
 // newBench returns the command "bench". What it has to measure and to show is
 // in the files bench_*.go.
@@ -27,7 +28,7 @@ func newBench(e *env) *cobra.Command {
 		Args:  noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchRun(e), newBenchClient(e), newBenchServer(e), newBenchFlood(e), newBenchShow(e), newBenchWorker())
+	cmd.AddCommand(newBenchRun(e), newBenchClient(e), newBenchServer(e), newBenchFlood(e), newBenchShow(e), newBenchReport(), newBenchCompare(e), newBenchWorker())
 	return cmd
 }
 

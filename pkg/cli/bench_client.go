@@ -65,6 +65,9 @@ func (e *env) measure(cmd *cobra.Command, f *loadFlags, runner load.Runner, spec
 	if err := e.printReport(cmd, f.output, report); err != nil {
 		return err
 	}
+	if err := f.pictures.write(onePage(report)); err != nil {
+		return err
+	}
 	if run.Done() == 0 && !run.Interrupted {
 		return fmt.Errorf("measured nothing: none of %d operations succeeded", run.Due)
 	}

@@ -26,6 +26,7 @@ type loadFlags struct {
 	labels   map[string]string
 	name     string
 	output   string
+	pictures pictures
 	noTop    bool
 }
 
@@ -61,6 +62,7 @@ func (f *loadFlags) add(cmd *cobra.Command) {
 	flags.StringToStringVar(&f.labels, "label", nil, "KEY=VALUE to keep with the result")
 	flags.StringVar(&f.name, "name", "", "of the result")
 	flags.StringVarP(&f.output, "output", "o", "", "file to write the result to, as JSON")
+	f.pictures.add(flags)
 }
 
 // addTargets adds the flags that say whom it is sent to.

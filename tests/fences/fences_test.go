@@ -35,6 +35,7 @@ var fences = []fence{
 	{"sigs.k8s.io", []string{"pkg/source"}, "everything else speaks pkg/lb, so that file mode and API mode are the same"},
 	{"github.com/cilium/ebpf", []string{"pkg/datapath", "pkg/traffic/raw"}, "maps and programs have one owner, and byte order one file; pkg/traffic/raw makes packets with a program of its own"},
 	{"github.com/vishvananda/netlink", []string{"pkg/netdev", "pkg/traffic"}, "devices have one owner; pkg/traffic builds topologies"},
+	{"gonum.org", []string{"pkg/traffic/report"}, "drawing is for results; nothing that balances load needs it"},
 	{"go.uber.org/zap", []string{"pkg/agent", "pkg/reconciler", "pkg/cli", "cmd"}, "libraries return what happened, the loop that decides logs it once"},
 	{module + "pkg/datapath", []string{"pkg/agent", "pkg/cli"}, "the reconciler declares the interface it uses, the agent connects the two"},
 	{module + "pkg/source", []string{"pkg/source", "pkg/agent", "pkg/cli"}, "the parts meet in pkg/lb and in the agent"},

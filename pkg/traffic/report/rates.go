@@ -1,0 +1,134 @@
+package report
+
+import (
+	"math"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/headgate/headgate/pkg/traffic/result"
+)
+
+// ServicesLabel is the label that says how many Services there were: with
+// several values it makes a figure of its own.
+const ServicesLabel = "services"
+
+// rateFigure draws the rate of each series as a bar, with the quartiles of its
+// rounds. A series alone needs no picture of its rate.
+func rateFigure(f facet) (Figure, bool) {
+	unit, factor := "operations a second", 1.0
+	if f.series[0].pooled.Load.Kind == "bulk" {
+		unit, factor = "Gbit/s", 8e-9
+	}
+	p := newPlot("Rate"+f.suffix(), "", unit)
+	p.Y.Tick.Marker = counts{}
+	names := make([]string, len(f.series))
+	var spread quartileBars
+	for i, s := range f.series {
+		values := s.group.Values(result.Rate())
+		first, third := result.Quartiles(values)
+		median := result.Median(values) * factor
+		names[i] = shorten(s.name, 24)
+		bar, err := plotter.NewBarChart(plotter.Values{median}, vg.Points(26))
+		if err != nil {
+			return Figure{}, false
+		}
+		bar.XMin, bar.Color, bar.LineStyle.Width = float64(i), hue(i), 0
+		p.Add(bar)
+		spread.add(float64(i), median, first*factor, third*factor)
+		p.Y.Max = max(p.Y.Max, third*factor)
+	}
+	if err := spread.draw(p, draw.LineStyle{Color: hues[6], Width: vg.Points(1)}); err != nil {
+		return Figure{}, false
+	}
+	p.NominalX(names...)
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4, 0, max(p.Y.Max*1.08, 1e-9)
+	return Figure{
+		Name: fileName("rate", f.name), Title: "Rate" + f.suffix(), plot: p,
+		Caption: "Higher is better. Bars are medians of rounds, the lines on them go from the first to the third quartile.",
+	}, len(f.series) > 1
+}
+
+// quartileBars are points with what is around them.
+type quartileBars struct {
+	plotter.XYs
+	plotter.YErrors
+}
+
+func (q *quartileBars) add(x, median, first, third float64) {
+	q.XYs = append(q.XYs, plotter.XY{X: x, Y: median})
+	q.YErrors = append(q.YErrors, struct{ Low, High float64 }{median - first, third - median})
+}
+
+func (q *quartileBars) draw(p *plot.Plot, style draw.LineStyle) error {
+	bars, err := plotter.NewYErrorBars(q)
+	if err != nil {
+		return err
+	}
+	bars.LineStyle = style
+	p.Add(bars)
+	return nil
+}
+
+// scalings returns figures of latency by the number of Services, one for each
+// percentile that all rounds have, if there are several numbers.
+func scalings(groups []result.Group) []Figure {
+	if len(labelValues(groups, ServicesLabel)) < 2 {
+		return nil
+	}
+	var figures []Figure
+	for _, m := range []result.Metric{result.PercentileMetric(50), result.PercentileMetric(99)} {
+		if f, drawn := scaling(groups, m); drawn {
+			figures = append(figures, f)
+		}
+	}
+	return figures
+}
+
+func scaling(groups []result.Group, m result.Metric) (Figure, bool) {
+	p := newPlot("Latency by number of Services, "+m.Name, "Services", m.Name)
+	p.X.Scale, p.X.Tick.Marker = logarithmic{}, steps{text: countText}
+	low, high, most := math.Inf(1), 1.0, 1.0
+	peers := labelValues(groups, PeerLabel)
+	for i, peer := range peers {
+		var line quartileBars
+		for _, g := range groups {
+			services, err := strconv.ParseFloat(g.Labels[ServicesLabel], 64)
+			values := g.Values(m)
+			if g.Labels[PeerLabel] != peer || err != nil || len(values) == 0 {
+				continue
+			}
+			first, third := result.Quartiles(values)
+			// Beside each other, so that their lines do not hide each other.
+			line.add(services*math.Pow(1.03, float64(i)), result.Median(values), first, third)
+			low, high, most = min(low, first), max(high, third), max(most, services)
+		}
+		if len(line.XYs) == 0 {
+			continue
+		}
+		curve, points, err := plotter.NewLinePoints(line.XYs)
+		if err != nil {
+			return Figure{}, false
+		}
+		curve.LineStyle = lineStyle(i)
+		points.Color, points.Shape = hue(i), draw.CircleGlyph{}
+		p.Add(curve, points)
+		if err := line.draw(p, draw.LineStyle{Color: hue(i), Width: vg.Points(1)}); err != nil {
+			return Figure{}, false
+		}
+		p.Legend.Add(peer, curve, points)
+	}
+	if math.IsInf(low, 1) {
+		return Figure{}, false
+	}
+	durationAxis(&p.Y, low*0.8, high*1.3)
+	p.X.Min, p.X.Max = 0.8, most*1.5
+	p.Legend.Top, p.Legend.Left = true, true
+	return Figure{
+		Name: fileName("services", m.Name), Title: p.Title.Text, plot: p,
+		Caption: "Lower is better; flat is what a load balancer should be. Points are medians of rounds, the lines on them go from the first to the third quartile.",
+	}, true
+}

@@ -85,7 +85,7 @@ func cleanEnv() []string {
 // agentCommand is the agent as a node runs it.
 func (s *scaled) agentCommand(g *group, args ...string) *exec.Cmd {
 	cmd := exec.Command(s.headgate, append([]string{"--bpf-root", g.root, "agent", "--kubeconfig", s.cluster.ProxyKubeconfig(),
-		"--node-name", "node-a", "--cgroup", g.path, "--conntrack-max-per-core=0",
+		"--node-name", "node-a", "--cgroup", g.path, "--state-dir", filepath.Join(s.dir, g.name), "--conntrack-max-per-core=0",
 		"--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0"}, args...)...)
 	cmd.Env = cleanEnv()
 	return cmd

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -67,6 +68,7 @@ func mustStage(tb testing.TB) *stage {
 func (s *stage) startAgent() {
 	s.tb.Helper()
 	args := []string{"--bpf-root", s.root, "agent", "--kubeconfig", s.world.cluster.ProxyKubeconfig(), "--node-name", thisNode,
+		"--state-dir", filepath.Join(s.dir, "state"), // else one test would know the servers of another
 		"--cgroup", testenv.Cgroup(s.tb), "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0"}
 	if s.servers != "" {
 		args = append(args, "--api-servers", s.servers)

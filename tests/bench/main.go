@@ -43,14 +43,16 @@ type effort struct {
 	starts   int   // cold starts and restarts
 	packets  int   // in a batch
 	flows    []int // of packets, powers of two
+	// forwarded are the flows of frames through a node: few and many, powers of two.
+	forwarded [2]int
 
 	endpoints []int // of single Services with many
 }
 
 var (
-	fullEffort = effort{rounds: 21, calls: 12000, tcpCalls: 1500, scales: []int{1, 1000, 10000, 30000}, big: 10000, changes: 600, saves: 60, starts: 7, packets: 1 << 18, flows: []int{1, 1 << 10, 1 << 16, 1 << 20},
+	fullEffort = effort{rounds: 21, calls: 12000, tcpCalls: 1500, scales: []int{1, 1000, 10000, 30000}, big: 10000, changes: 600, saves: 60, starts: 7, packets: 1 << 18, flows: []int{1, 1 << 10, 1 << 16, 1 << 20}, forwarded: [2]int{1 << 10, 1 << 16},
 		endpoints: []int{500, 5000, 50000}}
-	quickEffort = effort{rounds: 3, calls: 3000, tcpCalls: 300, scales: []int{1, 1000}, big: 1000, changes: 50, saves: 8, starts: 2, packets: 1 << 16, flows: []int{1, 1 << 10, 1 << 16},
+	quickEffort = effort{rounds: 3, calls: 3000, tcpCalls: 300, scales: []int{1, 1000}, big: 1000, changes: 50, saves: 8, starts: 2, packets: 1 << 16, flows: []int{1, 1 << 10, 1 << 16}, forwarded: [2]int{1 << 10, 1 << 16},
 		endpoints: []int{500, 5000}}
 )
 
@@ -140,6 +142,7 @@ var sections = []section{
 	{"start", (*bench).start},
 	{"memory", (*bench).memory},
 	{"packets", (*bench).packets},
+	{"forward", (*bench).forward},
 	{"scale", (*bench).scale},
 }
 

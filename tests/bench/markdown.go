@@ -30,6 +30,7 @@ func (r *report) aims() table {
 	r.aim(&t, fmt.Sprintf("one endpoint changes among %s Services, p50", count(r.plan.big)), "change/objects/p50", 100, "%.0f µs")
 	r.aim(&t, "the same, p99", "change/objects/p99", 100, "%.0f µs")
 	r.aim(&t, fmt.Sprintf("cold start of %s Services with %d endpoints", count(r.plan.big), endpointsEach), "start/cold", 1000, "%.0f ms")
+	r.forwardAims(&t)
 	r.aim(&t, apiServerAim+"cold start over decoding alone", "scale/times_decoding", 2, "× %.2f")
 	r.aim(&t, apiServerAim+"one endpoint from watch event to map, p99", "scale/change/event/p99", 5000, "%.0f µs")
 	r.aim(&t, apiServerAim+"resident memory over kube-proxy's", "scale/memory_beside_kube_proxy", 1, "× %.2f")

@@ -6,14 +6,18 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+
+	"github.com/headgate/headgate/pkg/traffic"
 )
 
 // A kase is one thing that is measured among others.
 type kase struct {
 	name  string
 	group *group // the process enters it before each batch; nil: it need not
-	n     int    // calls in a batch
-	op    op
+	// in is the network namespace whose thread makes the calls; nil: this one.
+	in *traffic.Namespace
+	n  int // calls in a batch
+	op op
 
 	calls int // made so far
 	// Of each round's batch, in ns.
@@ -48,12 +52,20 @@ func (b *bench) interleave(what string, cases []*kase, rounds int) error {
 			if err := b.ctx.Err(); err != nil {
 				return err
 			}
-			if err := b.batch(cases[i]); err != nil {
+			if err := b.batchWhere(cases[i]); err != nil {
 				return fmt.Errorf("%s: %s: %w", what, cases[i].name, err)
 			}
 		}
 	}
 	return nil
+}
+
+// batchWhere measures one case once, on the thread that it is for.
+func (b *bench) batchWhere(k *kase) error {
+	if k.in == nil {
+		return b.batch(k)
+	}
+	return k.in.Do(func() error { return b.batch(k) })
 }
 
 // batch measures one case once. What comes first only warms up.

@@ -290,6 +290,10 @@ func (w *world) change() (lb.ServiceName, []lb.Frontend) {
 		if f.Kind == lb.LoadBalancerIP {
 			f.SourceRanges = ranges
 		}
+		if w.IntN(3) == 0 {
+			f.Internal.Widens, f.Wider = true, [2]lb.View{w.view(), w.view()}
+			f.Spill, f.Health = w.Uint32(), lb.Health{Passive: lb.Switch(w.IntN(3)), SlowStart: w.Uint32()}
+		}
 		frontends = append(frontends, f)
 	}
 	w.state[name] = frontends
@@ -307,7 +311,8 @@ func resolved(c Content) map[string]string {
 				s += " from " + r.Prefix.String()
 			}
 		}
-		for _, v := range []View{f.Internal, f.External, {Table: f.Known}} {
+		s += fmt.Sprint(" passive=", f.PassiveHealth, " slow-start=", f.SlowStart, " spill=", f.Spill, " widens=", f.Internal.Widens)
+		for _, v := range []View{f.Internal, f.External, {Table: f.Known}, f.Wider[0], f.Wider[1]} {
 			s += fmt.Sprint(" no-local=", v.NoLocal)
 			for _, id := range c.Tables[v.Table] {
 				s += " " + c.Backends[id].String()

@@ -1,0 +1,140 @@
+package peer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/traffic"
+)
+
+// balance brings up what stands between client and servers.
+func (p *Peer) balance(ctx context.Context) error {
+	switch p.Spec.Name {
+	case Direct:
+		return nil
+	case HeadgateSocket, HeadgateTC:
+		return p.startAgent()
+	case IPTables:
+		return p.feed(ctx, iptablesRules(p.services), "iptables-restore")
+	case NFTables:
+		return p.feed(ctx, nftablesRules(p.services), "nft", "-f", "-")
+	}
+	return p.hook(ctx)
+}
+
+// feed gives a program of the node its input.
+func (p *Peer) feed(ctx context.Context, input, program string, args ...string) error {
+	cmd := exec.CommandContext(ctx, program, args...)
+	var output bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &output, &output
+	err := p.site.Place.Namespace(p.node).Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		text := output.String()
+		return fmt.Errorf("%s: %w: %s", program, err, text[:min(len(text), 500)])
+	}
+	return nil
+}
+
+// startAgent starts Headgate on the node. For clients on the node their cgroup is
+// its own; for those from elsewhere it is at their device.
+func (p *Peer) startAgent() error {
+	outside := p.Spec.Name == HeadgateTC
+	text := manifests(p.services, p.node, outside)
+	if err := os.WriteFile(filepath.Join(p.dir, "manifests", "services.yaml"), []byte(text), 0o600); err != nil {
+		return err
+	}
+	if err := traffic.MountBPF(filepath.Join(p.dir, "bpf")); err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(p.dir, "agent.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	_, device := p.site.Place.NextToClient()
+	cgroup := p.cgroup.Path
+	if outside { // the client's sockets are not to be met
+		other, err := traffic.NewCgroup(p.Spec.CgroupTop, p.Spec.RunName+"-none")
+		if err != nil {
+			return err
+		}
+		p.undo = append(p.undo, other.Close)
+		cgroup = other.Path
+	}
+	cmd := exec.Command(p.Spec.Program, "agent", "--manifests", filepath.Join(p.dir, "manifests"), "--node-name", p.node,
+		"--cgroup", cgroup, "--bpf-root", filepath.Join(p.dir, "bpf", "headgate"), "--state-dir", filepath.Join(p.dir, "state"), "--devices", device)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := p.site.Place.Namespace(p.node).Start(cmd); err != nil {
+		return fmt.Errorf("start agent: %w", err)
+	}
+	p.undo = append(p.undo, func() error { return end(cmd) })
+	return nil
+}
+
+// end ends a process: politely at first, then not.
+func end(cmd *exec.Cmd) error {
+	const patience = 5 * time.Second
+	if err := cmd.Process.Signal(unix.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("end agent: %w", err)
+	}
+	return nil
+}
+
+// agentLog is the end of what the agent says, "" without one.
+func (p *Peer) agentLog() string {
+	text, err := os.ReadFile(filepath.Join(p.dir, "agent.log"))
+	if err != nil {
+		return ""
+	}
+	const most = 1000
+	return "; the agent says: " + string(text[max(0, len(text)-most):])
+}
+
+// hook runs the command that brings a load balancer up.
+func (p *Peer) hook(ctx context.Context) error {
+	var list strings.Builder
+	for _, s := range p.services {
+		fmt.Fprint(&list, s.protocol, " ", s.addr)
+		for _, e := range s.endpoints {
+			fmt.Fprint(&list, " ", e)
+		}
+		fmt.Fprintln(&list)
+	}
+	if err := os.WriteFile(filepath.Join(p.dir, "services"), []byte(list.String()), 0o600); err != nil {
+		return err
+	}
+	if p.Spec.Hook.Teardown != "" {
+		p.undo = append(p.undo, func() error {
+			limit, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			return p.command(limit, p.Spec.Hook.Teardown)
+		})
+	}
+	return p.command(ctx, p.Spec.Hook.Setup)
+}
+
+func (p *Peer) command(ctx context.Context, text string) error {
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", text)
+	cmd.Env = p.Environment()
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("command %q: %w: %s", text, err, bytes.TrimSpace(output))
+	}
+	return nil
+}

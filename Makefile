@@ -33,7 +33,7 @@ GENERATED    := pkg/datapath 'tests/bench/*_bpfel.*'
 
 # Debian packages. Tests run the committed objects; one compiles another layout
 # of the maps, which it is upgraded from, and one sets up packet filters.
-TEST_PACKAGES  := ca-certificates iptables clang-$(CLANG_MAJOR) libbpf-dev linux-libc-dev libc6-dev
+TEST_PACKAGES  := ca-certificates iptables nftables clang-$(CLANG_MAJOR) libbpf-dev linux-libc-dev libc6-dev
 CONFORMANCE_PACKAGES := runc busybox-static netcat-openbsd bind9-dnsutils curl wget iproute2 conntrack iptables nftables gcc libc6-dev
 BUILD_PACKAGES := $(TEST_PACKAGES) llvm-$(CLANG_MAJOR) $(CLANG_FORMAT) make git
 
@@ -110,6 +110,13 @@ test-kernels: ## Run the tests of the datapath on Debian's older kernels, in qem
 bench: ## Measure, beside no program and an empty program (root)
 	$(call need-root)
 	@$(GO) run ./tests/bench $(BENCH_ARGS)
+
+.PHONY: report
+report: ## Measure beside peers and write docs/peers.md; QUICK=1 only to see whether it works (root)
+	$(call need-root)
+	@$(MAKE) --no-print-directory build
+	@bin/headgate bench scenario $(if $(QUICK),--quick) $(REPORT_ARGS) --markdown docs/peers.md --plots docs/peers \
+		--html bin/report.html --output bin/report.json tests/bench/scenarios/*.yaml
 
 .PHONY: deps
 deps: ## Install what generate and lint need (Debian 12, root)

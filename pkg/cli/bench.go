@@ -28,7 +28,7 @@ func newBench(e *env) *cobra.Command {
 		Args:  noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchRun(e), newBenchClient(e), newBenchServer(e), newBenchFlood(e), newBenchShow(e), newBenchReport(), newBenchCompare(e), newBenchWorker())
+	cmd.AddCommand(newBenchRun(e), newBenchClient(e), newBenchServer(e), newBenchFlood(e), newBenchShow(e), newBenchReport(), newBenchCompare(e), newBenchScenario(e), newBenchWorker())
 	return cmd
 }
 

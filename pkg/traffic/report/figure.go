@@ -20,6 +20,7 @@ type Figure struct {
 	Name    string // of its file, without an ending
 	Title   string
 	Caption string // how to read it
+	detail  bool   // a page of Markdown does without
 	plot    *plot.Plot
 }
 
@@ -61,20 +62,21 @@ func (f Figure) inline() (string, error) {
 // WriteFigures writes each figure as SVG and PNG to a folder, which it makes,
 // and returns the names of the files.
 func WriteFigures(dir string, figures []Figure) ([]string, error) {
+	return writeFigures(dir, figures, ".svg", ".png")
+}
+
+func writeFigures(dir string, figures []Figure, endings ...string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("write plots: %w", err)
 	}
 	var files []string
 	for _, f := range figures {
-		for _, form := range []struct {
-			ending string
-			render func() ([]byte, error)
-		}{{".svg", f.SVG}, {".png", f.PNG}} {
-			content, err := form.render()
+		for _, ending := range endings {
+			content, err := map[string]func() ([]byte, error){".svg": f.SVG, ".png": f.PNG}[ending]()
 			if err != nil {
 				return files, err
 			}
-			file := filepath.Join(dir, f.Name+form.ending)
+			file := filepath.Join(dir, f.Name+ending)
 			if err := os.WriteFile(file, content, 0o644); err != nil {
 				return files, fmt.Errorf("write plots: %w", err)
 			}

@@ -2,18 +2,25 @@ package report
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// WriteMarkdownFile writes the page as Markdown to a file, and its figures as
-// SVG and PNG to a folder, to which the page refers from where it is.
+// WriteMarkdownFile writes the page as Markdown to a file, and the figures that
+// it shows as SVG to a folder, to which it refers from where it is. What was in
+// the folder of an earlier page goes.
 func (p Page) WriteMarkdownFile(path, plots string) error {
 	from, err := filepath.Rel(filepath.Dir(path), plots)
 	if err != nil {
 		return fmt.Errorf("write Markdown: name of the folder %s from %s: %w", plots, path, err)
+	}
+	if err := removeFigures(plots); err != nil {
+		return err
 	}
 	return writeWhole(path, func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "# %s\n\n%s\n\n## What fell short\n\n", p.Title, p.Intro)
@@ -36,6 +43,16 @@ func (p Page) WriteMarkdownFile(path, plots string) error {
 	})
 }
 
+// removeFigures removes what an earlier page had: figures begin with the number of
+// their section.
+func removeFigures(dir string) error {
+	old, err := filepath.Glob(filepath.Join(dir, "[0-9][0-9]-*.svg"))
+	for _, file := range old {
+		err = errors.Join(err, os.Remove(file))
+	}
+	return err
+}
+
 func (s Section) writeMarkdown(w io.Writer, prefix, from, plots string) error {
 	shown, err := s.shown()
 	if err != nil {
@@ -54,7 +71,7 @@ func (s Section) writeMarkdown(w io.Writer, prefix, from, plots string) error {
 		aims.markdown(&text)
 	}
 	shown.Summary.markdown(&text)
-	figures := Figures(s.Report)
+	figures := slices.DeleteFunc(Figures(s.Report), func(f Figure) bool { return f.detail })
 	for i, f := range figures {
 		figures[i].Name = prefix + "-" + f.Name
 		fmt.Fprintf(&text, "![%s](%s/%s.svg)\n\n%s\n\n", cell(f.Title), filepath.ToSlash(from), figures[i].Name, f.Caption)
@@ -64,7 +81,7 @@ func (s Section) writeMarkdown(w io.Writer, prefix, from, plots string) error {
 	}
 	shown.Machine.Header = []string{"measured", "by"}
 	shown.Machine.markdown(&text)
-	if _, err := WriteFigures(plots, figures); err != nil {
+	if _, err := writeFigures(plots, figures, ".svg"); err != nil {
 		return err
 	}
 	_, err = w.Write(bytes.TrimRight(text.Bytes(), "\n"))

@@ -1,0 +1,186 @@
+// Package scenario reads what is to be measured from a file, runs it in
+// interleaved rounds, and says what came short of the aims that the file states.
+package scenario
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/headgate/headgate/pkg/traffic/load"
+	"github.com/headgate/headgate/pkg/traffic/peer"
+	"github.com/headgate/headgate/pkg/traffic/result"
+)
+
+// Scenario is a file.
+type Scenario struct {
+	Name      string               `yaml:"name"`
+	Text      string               `yaml:"text"`      // what is measured and why, a paragraph
+	Place     string               `yaml:"place"`     // node or pair
+	Peers     []string             `yaml:"peers"`     // see peer.Names, and the hooks
+	Hooks     map[string]peer.Hook `yaml:"hooks"`     // other peers by name
+	Services  []int                `yaml:"services"`  // how many, each by itself
+	Endpoints int                  `yaml:"endpoints"` // of each Service
+	Ask       string               `yaml:"ask"`       // all Services in turn at random, or one, the one in the middle
+	Rounds    int                  `yaml:"rounds"`
+	Load      Load                 `yaml:"load"`
+	Events    []Event              `yaml:"events"`
+	Aims      []Aim                `yaml:"aims"`
+	Quick     Quick                `yaml:"quick"` // instead of the above, to see whether it works
+}
+
+// Load is what is sent: see load.Spec.
+type Load struct {
+	Kind        load.Kind     `yaml:"kind"`
+	Rate        float64       `yaml:"rate"`
+	Arrivals    string        `yaml:"arrivals"` // constant or poisson
+	Connections int           `yaml:"connections"`
+	PerSocket   int           `yaml:"per-socket"`
+	Request     int           `yaml:"request-bytes"`
+	Response    int           `yaml:"response-bytes"`
+	Timeout     time.Duration `yaml:"timeout"`
+	WarmUp      time.Duration `yaml:"warm-up"`
+	Duration    time.Duration `yaml:"duration"`
+}
+
+// Event is a shell command in every run, which finds what a peer.Hook finds.
+type Event struct {
+	At      time.Duration `yaml:"at"` // after counting has begun
+	Name    string        `yaml:"name"`
+	Command string        `yaml:"command"`
+}
+
+// Quick is a small version.
+type Quick struct {
+	Services []int         `yaml:"services"`
+	Rounds   int           `yaml:"rounds"`
+	Duration time.Duration `yaml:"duration"`
+}
+
+// Aim is a bound of a metric of a peer: of its median, or of how many times as
+// large that is as another peer's or as with another number of Services.
+type Aim struct {
+	Peer         string  `yaml:"peer"`
+	Services     int     `yaml:"services"` // 0: the most there are
+	Metric       string  `yaml:"metric"`   // rate, p50, p99, failed …
+	Over         string  `yaml:"over"`     // a peer
+	OverServices int     `yaml:"over-services"`
+	AtMost       float64 `yaml:"at-most"`  // ratio, or of times in ns
+	AtLeast      float64 `yaml:"at-least"` // the same from below, for rates
+}
+
+// ReadFile reads a scenario.
+func ReadFile(path string) (Scenario, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return Scenario{}, fmt.Errorf("read scenario: %w", err)
+	}
+	s, err := parse(text)
+	if err != nil {
+		return s, fmt.Errorf("scenario %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func parse(text []byte) (Scenario, error) {
+	var s Scenario
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&s); errors.Is(err, io.EOF) {
+		return s, errors.New("it is empty")
+	} else if err != nil {
+		return s, errors.New(strings.ReplaceAll(err.Error(), "\n", ""))
+	}
+	if s.Ask == "" {
+		s.Ask = "all"
+	}
+	return s, s.validate()
+}
+
+// validate returns what is wrong, and what to do.
+func (s Scenario) validate() error {
+	switch {
+	case s.Name == "":
+		return errors.New("name is missing")
+	case len(s.Peers) == 0:
+		return fmt.Errorf("peers is empty: there are %s, and what hooks bring up", strings.Join(peer.Names(), ", "))
+	case len(s.Services) == 0:
+		return errors.New("services is empty: write numbers of Services, such as [1, 1000]")
+	case s.Rounds < 1 || s.Rounds > 1000:
+		return fmt.Errorf("rounds is %d: it goes from 1 to 1000, and intervals need at least 3", s.Rounds)
+	case s.Ask != "all" && s.Ask != "one":
+		return fmt.Errorf("ask is %q: it is all or one", s.Ask)
+	case s.Ask == "all" && (s.Load.Kind == load.UDP || s.Load.Kind == load.Packets) && slices.Max(s.Services) > 1:
+		return fmt.Errorf("ask is all: of %s write one, servers of many addresses answer over TCP only", s.Load.Kind)
+	case s.Load.Arrivals != "" && s.Load.Arrivals != "constant" && s.Load.Arrivals != "poisson":
+		return fmt.Errorf("load.arrivals is %q: it is constant or poisson", s.Load.Arrivals)
+	}
+	for _, n := range slices.Concat(s.Services, s.Quick.Services) {
+		for _, p := range s.Peers {
+			if err := s.peer(p, n).Validate(); err != nil {
+				return err
+			}
+		}
+	}
+	for _, a := range s.Aims {
+		if err := s.validateAim(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s Scenario) validateAim(a Aim) error {
+	known := slices.ContainsFunc(result.Metrics(), func(m result.Metric) bool { return m.Name == a.Metric })
+	switch {
+	case !known:
+		return fmt.Errorf("aim of %s: metric %q is none: there are rate, p50, p90, p99, p99.9, p99.99, failed", a.Peer, a.Metric)
+	case !slices.Contains(s.Peers, a.Peer):
+		return fmt.Errorf("aim: peer %q is not among peers", a.Peer)
+	case a.Over != "" && !slices.Contains(s.Peers, a.Over):
+		return fmt.Errorf("aim of %s: over %q is not among peers", a.Peer, a.Over)
+	case a.Over != "" && a.OverServices != 0:
+		return fmt.Errorf("aim of %s: over and over-services exclude each other", a.Peer)
+	case (a.AtMost == 0) == (a.AtLeast == 0) && a.Metric != "failed":
+		return fmt.Errorf("aim of %s: write at-most or at-least", a.Peer)
+	}
+	return nil
+}
+
+// Small returns the quick version.
+func (s Scenario) Small() Scenario {
+	if len(s.Quick.Services) > 0 {
+		s.Services = s.Quick.Services
+	}
+	if s.Quick.Rounds > 0 {
+		s.Rounds = s.Quick.Rounds
+	}
+	if s.Quick.Duration > 0 {
+		s.Load.Duration = s.Quick.Duration
+		s.Load.WarmUp = min(s.Load.WarmUp, s.Quick.Duration/2)
+	}
+	return s
+}
+
+func (s Scenario) peer(name string, services int) peer.Spec {
+	spec := peer.Spec{Name: name, Place: s.Place, UDP: s.Load.Kind == load.UDP || s.Load.Kind == load.Packets, Services: services, Endpoints: s.Endpoints}
+	if hook, ok := s.Hooks[name]; ok {
+		spec.Hook = &hook
+	}
+	return spec
+}
+
+func (s Scenario) load() load.Spec {
+	l := s.Load
+	return load.Spec{
+		Kind: l.Kind, Rate: l.Rate, Poisson: l.Arrivals == "poisson", Connections: l.Connections, PerSocket: l.PerSocket, Request: l.Request,
+		Response: l.Response, Timeout: l.Timeout, WarmUp: l.WarmUp, Duration: l.Duration, Seed: 1,
+	}
+}

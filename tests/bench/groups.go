@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 )
 
@@ -178,6 +179,11 @@ func fill(g *group, object []byte, f flavour, services, backends int) error {
 }
 
 func fillWith(cfg datapath.Config, f flavour, services, backends int) error {
+	return bringIn(cfg, services, func(i int) []lb.Frontend { return frontends(f, i, backends) })
+}
+
+// bringIn brings Services into the kernel, of which of returns the frontends.
+func bringIn(cfg datapath.Config, services int, of func(i int) []lb.Frontend) error {
 	d, err := datapath.Open(cfg)
 	if err != nil {
 		return err
@@ -186,7 +192,7 @@ func fillWith(cfg datapath.Config, f flavour, services, backends int) error {
 	p := plan.New(plan.Sizes{})
 	var ops []plan.Op
 	for i := range services {
-		more, err := p.Set(serviceName(i), frontends(f, i, backends))
+		more, err := p.Set(serviceName(i), of(i))
 		if err != nil {
 			return err
 		}

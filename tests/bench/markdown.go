@@ -5,9 +5,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/headgate/headgate/pkg/lb"
 )
 
-// aims compares the figures with what issue 2 asks for.
+// aims compares the figures with what is asked of them.
 func (r *report) aims() table {
 	t := table{
 		Title:  "Aims",
@@ -26,6 +28,11 @@ func (r *report) aims() table {
 		r.aim(&t, mostText+" Services at random over 1, "+f.name, key+most+beside, 1.05, "× %.3f")
 		r.aim(&t, mostText+" Services, always the same one, over 1, "+f.name, key+"same"+beside, 1.05, "× %.3f")
 		r.aim(&t, "1,000 backends over 10, "+f.name, key+"backends=1000"+beside, 1.02, "× %.3f")
+	}
+	for _, a := range []lb.Algorithm{lb.P2C, lb.Latency} {
+		key := "failures/" + a.String()
+		r.aim(&t, "p99 with one slow backend of ten, "+a.String()+" over random", key+"/slow/times_random", 1.0/3, "× %.2f")
+		r.aim(&t, "p99 where all ten are equal, "+a.String()+" over random", key+"/equal/times_random", 1.1, "× %.2f")
 	}
 	r.aim(&t, fmt.Sprintf("one endpoint changes among %s Services, p50", count(r.plan.big)), "change/objects/p50", 100, "%.0f µs")
 	r.aim(&t, "the same, p99", "change/objects/p99", 100, "%.0f µs")

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// How long backends take to answer. Who compares what is in flight sends a slow one
+// as many as the others have at the time, so that its share falls by how much slower it
+// is: for that to be less than the hundredth which p99 leaves out, it must be slow.
+const (
+	usualAnswer = 5 * time.Millisecond
+	slowAnswer  = 500 * time.Millisecond
+)
+
+// firstAlgorithmPort is that of the first algorithm: each has a port of the Service,
+// and of the pods.
+const firstAlgorithmPort = 9000
+
+// plight is how the backends are.
+type plight struct {
+	name, key string
+	set       func(pods []*pod)
+}
+
+// Each comes on top of the one before.
+var plights = []plight{
+	{"all equal", "equal", func(pods []*pod) {
+		for _, p := range pods {
+			p.delay.Store(int64(usualAnswer))
+		}
+	}},
+	{"one slow", "slow", func(pods []*pod) { pods[0].delay.Store(int64(slowAnswer)) }},
+	{"one slow, one dead", "dead", func(pods []*pod) { pods[1].refuse() }},
+}
+
+// trouble is what an algorithm makes of a plight.
+type trouble struct {
+	p99    []float64 // ms, of each round
+	failed int
+	all    int
+}
+
+// failingAlgorithms measures every algorithm with a slow and a dead backend.
+func (b *bench) failingAlgorithms() (err error) {
+	var ports []uint16
+	for a := lb.Random; a <= lb.Latency; a++ {
+		ports = append(ports, firstAlgorithmPort+uint16(a))
+	}
+	pods, err := newPods(failPods, ports...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closePods(pods)) }()
+	var service []lb.Frontend
+	for a := lb.Random; a <= lb.Latency; a++ {
+		port := firstAlgorithmPort + uint16(a)
+		f := lb.Frontend{Port: a.String(), Algorithm: a, Internal: failView(pods, port)}
+		f.AddrPort = lb.AddrPort{Addr: failService(port).Addr(), Port: port, Protocol: lb.TCP}
+		service = append(service, f)
+	}
+	g, err := b.failGroup("failing-algorithms", service)
+	if err != nil {
+		return err
+	}
+	if err := b.enter(g); err != nil {
+		return err
+	}
+	found := map[string]map[lb.Algorithm]*trouble{}
+	for _, p := range plights {
+		p.set(pods)
+		if found[p.key], err = b.suffer(p); err != nil {
+			return err
+		}
+	}
+	b.reportTrouble(found)
+	return b.drop(g)
+}
+
+// suffer measures every algorithm in a plight, in rounds.
+func (b *bench) suffer(p plight) (map[lb.Algorithm]*trouble, error) {
+	out := map[lb.Algorithm]*trouble{}
+	for a := lb.Random; a <= lb.Latency; a++ {
+		out[a] = &trouble{}
+	}
+	rng := rand.New(rand.NewPCG(7, 8))
+	for round := range b.plan.plightRounds {
+		if err := b.step("%s, round %d of %d", p.name, round+1, b.plan.plightRounds); err != nil {
+			return nil, err
+		}
+		for _, i := range rng.Perm(len(out)) {
+			a := lb.Random + lb.Algorithm(i)
+			o := arrivals{failService(firstAlgorithmPort + uint16(a)), b.plan.plightRate, b.plan.plightTime}.run(b.ctx)
+			out[a].p99 = append(out[a].p99, o.p99())
+			out[a].failed += o.failed
+			out[a].all += o.failed + len(o.answered)
+		}
+	}
+	return out, b.ctx.Err()
+}
+
+func (b *bench) reportTrouble(found map[string]map[lb.Algorithm]*trouble) {
+	t := table{
+		Title: fmt.Sprintf("One slow and one dead backend of %d, by algorithm", failPods),
+		Note: fmt.Sprintf("p99 from when a connection was due until its answer, in ms, median of rounds; %d connections a second for %s in each. Backends answer after "+
+			"%s, the slow one after %s, the dead one refuses. × random is the median of the rounds' ratios. Passive health is on: "+
+			"failed are connections of all rounds, out of %s.", b.plan.plightRate, b.plan.plightTime, usualAnswer, slowAnswer, count(found["dead"][lb.Random].all)),
+		Header: []string{"algorithm"},
+	}
+	for _, p := range plights {
+		t.Header = append(t.Header, "p99, "+p.name, "× random")
+	}
+	t.Header = append(t.Header, "failed")
+	for a := lb.Random; a <= lb.Latency; a++ {
+		cells := []string{a.String()}
+		for _, p := range plights {
+			of, key := found[p.key][a], "failures/"+a.String()+"/"+p.key
+			times := ratio(of.p99, found[p.key][lb.Random].p99)
+			b.report.add(key+"/p99", "ms", summary(of.p99))
+			b.report.add(key+"/times_random", "ratio", times)
+			b.report.value(key+"/failed", "", float64(of.failed))
+			cells = append(cells, tenth(summary(of.p99).Median), fmt.Sprintf("%.2f", times.Median))
+		}
+		t.row(append(cells, count(found["dead"][a].failed))...)
+	}
+	b.report.table(t)
+}

@@ -18,4 +18,12 @@ type Health struct {
 	// SlowStart is for how many seconds a backend that is new or has come back
 	// gets fewer connections than the others; 0 is not at all.
 	SlowStart uint32
+	// Probe is how backends are asked, the zero value for not at all.
+	Probe Probe
+}
+
+// Avoids says whether suspects are avoided, where a Service that does not say so
+// does what is usual. To ask for probes is to say so.
+func (h Health) Avoids(usual bool) bool {
+	return h.Passive == SwitchOn || h.Passive == SwitchDefault && (usual || h.Probe.Kind != NoProbe)
 }

@@ -88,7 +88,7 @@ func (c *change) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, old *e
 		Known:    e.known.view(lb.View{}, lb.Random).Table,
 
 		AffinityTimeout: f.AffinityTimeout,
-		PassiveHealth:   f.Health.Passive == lb.SwitchOn || f.Health.Passive == lb.SwitchDefault && p.passive,
+		PassiveHealth:   f.Health.Avoids(p.passive),
 		SlowStart:       f.Health.SlowStart,
 		Filtered:        len(f.SourceRanges) > 0,
 		Spill:           f.Spill,

@@ -35,6 +35,12 @@ const (
 	// AnnotationSlowStart is for how long a backend that is new or has come back
 	// gets fewer connections: seconds, or a duration.
 	AnnotationSlowStart = "headgate.dev/slow-start"
+	// AnnotationProbe says how backends of a Service without selector are asked
+	// whether they are well: "tcp", or "http:/path" with ":port" behind it where
+	// that is another one.
+	AnnotationProbe = "headgate.dev/probe"
+	// AnnotationProbeInterval is how often: seconds, or a duration.
+	AnnotationProbeInterval = "headgate.dev/probe-interval"
 )
 
 // balancing returns what the annotations of a Service say. Where one of them
@@ -50,6 +56,7 @@ func balancing(svc *corev1.Service) (b lb.Balancing, problems *findings) {
 	b.Zones = f.zonePolicy(svc.Annotations[AnnotationZonePolicy])
 	b.Health.Passive = f.passiveHealth(svc.Annotations[AnnotationPassiveHealth])
 	b.Health.SlowStart = f.slowStart(svc.Annotations[AnnotationSlowStart])
+	b.Health.Probe = f.probe(svc, b.Health.Passive)
 	if len(f.errs) > 0 {
 		b = lb.Balancing{Keep: true}
 	}

@@ -1,0 +1,47 @@
+package lb
+
+import (
+	"slices"
+	"time"
+)
+
+// ProbeKind is how backends are asked whether they are well.
+type ProbeKind uint8
+
+// The kinds of probes.
+const (
+	NoProbe   ProbeKind = iota
+	TCPProbe            // they take a connection
+	HTTPProbe           // they answer GET with a status from 200 to 399
+)
+
+// Probe is how the backends of a Service are asked, by every node for itself.
+type Probe struct {
+	Kind     ProbeKind
+	Path     string // of HTTP, with a slash at its start
+	Port     uint16 // host order; 0 is that of the backend
+	Interval time.Duration
+}
+
+// Suits says whether a backend can be asked: datagrams have nobody who takes
+// connections, unless a port is said where somebody does.
+func (p Probe) Suits(backend AddrPort) bool {
+	return p.Kind != NoProbe && (backend.Protocol == TCP || p.Port != 0)
+}
+
+// Probed returns the backends of frontends with the probe that their Service asks
+// for, sorted; none where it asks for none.
+func Probed(frontends []Frontend) (p Probe, backends []AddrPort) {
+	for _, f := range frontends {
+		p = f.Health.Probe
+		for _, v := range []View{f.Internal, f.External, f.Wider[0], f.Wider[1]} {
+			for _, b := range v.Backends {
+				if p.Suits(b) {
+					backends = append(backends, b)
+				}
+			}
+		}
+	}
+	slices.SortFunc(backends, AddrPort.Compare)
+	return p, slices.Compact(backends)
+}

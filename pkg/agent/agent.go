@@ -76,6 +76,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	devices := newDeviceList(cfg.PodDevices, log, r.SetDevices)
 
 	group, ctx := errgroup.WithContext(ctx)
+	startProbes(ctx, cfg, log, r, group)
 	group.Go(func() error { r.Run(ctx); return nil })
 	group.Go(func() error {
 		return source.Run(ctx, func(u lb.Update) {

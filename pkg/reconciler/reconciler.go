@@ -50,6 +50,7 @@ type Reconciler struct {
 	log *zap.Logger
 
 	observer Observer
+	prober   Prober
 	dp       Datapath
 	limits   plan.Sizes
 	state    *lb.State
@@ -60,6 +61,7 @@ type Reconciler struct {
 	addresses map[netip.Addr]plan.AddressKind // newest, nil if none came
 	devices   []plan.Device                   // newest, nil if none came
 	wake      chan struct{}
+	verdicts  chan verdict
 
 	// Everything below belongs to Run.
 	input      lb.Update // the newest problems, holds and partiality
@@ -86,6 +88,7 @@ type Reconciler struct {
 func New(log *zap.Logger, dp Datapath, limits plan.Sizes) (*Reconciler, error) {
 	r := &Reconciler{
 		log: log, observer: blind{}, noLocal: map[lb.ServiceName]map[lb.Family]lb.NoLocal{}, began: time.Now(), dp: dp, limits: limits, state: lb.NewState(),
+		prober: unasked{}, verdicts: make(chan verdict),
 		wake: make(chan struct{}, 1), ready: make(chan struct{}),
 		adopted: map[lb.ServiceName]bool{}, waiting: map[lb.ServiceName]bool{},
 		refused: map[lb.ServiceName]lb.Problem{}, reported: map[string]bool{},
@@ -179,6 +182,9 @@ func (r *Reconciler) Run(ctx context.Context) {
 			r.sweep()
 		case <-recount.C:
 			r.recount()
+			continue
+		case v := <-r.verdicts:
+			r.judge(v)
 			continue
 		case <-drained.C:
 			r.planWaiting()
@@ -280,6 +286,7 @@ func (r *Reconciler) planWaiting() {
 		delete(r.waiting, name)
 		delete(r.adopted, name)
 		r.countNoLocal(name, frontends)
+		r.prober.SetFrontends(name, frontends)
 		r.pending = append(r.pending, ops...)
 	}
 }

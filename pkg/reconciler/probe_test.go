@@ -1,0 +1,79 @@
+package reconciler
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// heard is a prober that only listens.
+type heard struct {
+	mu  sync.Mutex
+	got []string
+}
+
+func (h *heard) SetFrontends(name lb.ServiceName, frontends []lb.Frontend) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, backends := lb.Probed(frontends)
+	h.got = append(h.got, fmt.Sprintf("%s %v", name, backends))
+}
+
+// Suspect implements suspecter.
+func (f *fake) Suspect(b lb.AddrPort, suspect bool, d time.Duration) (bool, error) {
+	return true, f.call(fmt.Sprintf("suspect %s %v for %v", b, suspect, d))
+}
+
+func TestProbersHearOfServicesAsTheyAre(t *testing.T) {
+	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
+		h := &heard{}
+		b.Probe(h)
+		probed := func(endpoints ...byte) lb.Update {
+			u := web(1, endpoints...)
+			for _, s := range u.Services {
+				s.Balancing.Health.Probe = lb.Probe{Kind: lb.TCPProbe, Interval: time.Second}
+			}
+			return u
+		}
+		b.begin(probed(1, 2))
+		u := probed(1)
+		for _, s := range u.Services { // what it asks for now makes no sense
+			s.Balancing = lb.Balancing{Keep: true}
+		}
+		b.Update(u)
+		synctest.Wait()
+		b.Update(without(1))
+		synctest.Wait()
+		want(t, "heard", []string{
+			"default/web-1 [10.244.1.1:8080/TCP 10.244.1.2:8080/TCP]", "default/web-1 [10.244.1.1:8080/TCP]", "default/web-1 []",
+		}, h.got)
+	})
+}
+
+func TestVerdictsComeToTheDatapath(t *testing.T) {
+	dp := &fake{fail: func(call string) error {
+		if strings.Contains(call, "false") {
+			return errors.New("no")
+		}
+		return nil
+	}}
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		b.begin(web(1, 1))
+		b.dp.taken()
+		backend := lb.AddrPort{Addr: netip.MustParseAddr("10.244.1.1"), Port: 8080, Protocol: lb.TCP}
+		b.Judge(t.Context(), backend, true, time.Minute)
+		b.Judge(t.Context(), backend, false, 0) // fails, which is said
+		synctest.Wait()
+		want(t, "calls", []string{"0s suspect 10.244.1.1:8080/TCP true for 1m0s", "0s suspect 10.244.1.1:8080/TCP false for 0s"}, b.dp.taken())
+		if b.log.FilterMessage("note what a probe says").Len() != 1 {
+			t.Errorf("the log has %v", b.log.All())
+		}
+	})
+}

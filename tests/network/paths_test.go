@@ -29,6 +29,8 @@ func TestEveryPath(t *testing.T) {
 				{"a megabyte goes both ways through a narrow link", transfers},
 				{"datagrams go in fragments", fragments},
 				{"a packet whose time is up is reported to its sender", timeExceeded},
+				{"every machine on the way is heard of", hops},
+				{"what does not fit behind the translation is reported", narrowPods},
 			} {
 				t.Run(c.name, func(t *testing.T) { c.test(t, n) })
 			}

@@ -89,11 +89,11 @@ func (e *env) benchScenarios(cmd *cobra.Command, f *scenarioFlags, files []strin
 }
 
 func scenarioIntro(quick bool) string {
-	text := "Written by `make report`; nothing in it is written by hand. Everything runs on one machine, clients, servers and what is between them in network namespaces, and shares its CPUs: " +
+	text := "Written by headgate bench scenario; nothing in it is written by hand. Everything runs on one machine, clients, servers and what is between them in network namespaces, and shares its CPUs: " +
 		"read ratios, not absolute figures. Rounds of all peers are interleaved; figures are medians of rounds, intervals of 95 % are from a bootstrap over pairs of rounds. " +
 		"The rule sets have the shape of kube-proxy's and fewer rules than it writes. docs/bench.md says how all of this is measured."
 	if quick {
-		text = "**A quick run: it shows that everything works, and its figures are not to be trusted.** " + text
+		text = "This is a quick run: it shows that everything works, and its figures are not to be trusted. " + text
 	}
 	return text
 }

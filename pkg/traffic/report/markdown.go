@@ -64,7 +64,7 @@ func (s Section) writeMarkdown(w io.Writer, prefix, from, plots string) error {
 		fmt.Fprintf(&text, "%s\n\n", s.Text)
 	}
 	if len(s.Aims) > 0 {
-		aims := Table{Header: []string{"aim", "at most", "measured", "result"}}
+		aims := Table{Header: []string{"aim", "aimed at", "measured", "result"}}
 		for _, a := range s.Aims {
 			aims.Rows = append(aims.Rows, []string{a.What, a.AtMost, a.Measured, map[bool]string{true: "met", false: "missed"}[a.Met]})
 		}

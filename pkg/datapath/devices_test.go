@@ -46,6 +46,9 @@ func TestProgramsAreOnJustTheDevicesThatAreSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(deviceLinks(t, cfg)) == 0 && os.Getenv("CI") == "" {
+		t.Skip("this kernel has no tcx, and filters no links: TestWithoutTCXProgramsAreFilters tells of them")
+	}
 	attached := []string{"device_in_1", "device_out_1"}
 	if diff := cmp.Diff(attached, deviceLinks(t, cfg)); diff != "" {
 		t.Errorf("links (-want +got):\n%s", diff)

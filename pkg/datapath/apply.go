@@ -24,6 +24,10 @@ func (d *Datapath) Apply(ops []plan.Op) (int, error) {
 	return len(ops), nil
 }
 
+// Grace waits until no program that runs now runs any more. Unlike all other calls
+// it may be made while another one is under way.
+func (d *Datapath) Grace() error { return waitGrace() }
+
 // Writes returns how many operations have written to the maps since they were
 // made, whichever process did them.
 func (d *Datapath) Writes() uint64 { return d.maps.about.at(0).Writes }

@@ -77,7 +77,8 @@ const (
 	DefaultAffinities = 1 << 16
 )
 
-// Datapath is the kernel's side of Headgate. It is not safe for concurrent use.
+// Datapath is the kernel's side of Headgate. Apart from Grace it is not safe for
+// concurrent use.
 type Datapath struct {
 	cfg      Config
 	locks    []*os.File

@@ -304,8 +304,8 @@ func (c *change) remove(key lb.AddrPort) {
 	c.release(key, e)
 	p.writeAddress(key.Addr, &c.ops)
 	c.ops = append(c.ops, DeleteFrontend{Key: key})
-	p.pool.retiredFrontends = append(p.pool.retiredFrontends, e.value.ID)
-	p.deleted = true
+	p.pool.retiredFrontends = append(p.pool.retiredFrontends, retiredFrontend{e.value.ID, p.pool.time})
+	p.deleted, p.deletedAt = true, p.pool.time
 }
 
 // waitFor notes what the Service wants and others have, in place of what it

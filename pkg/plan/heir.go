@@ -116,6 +116,7 @@ func (p *pool) reuse(b lb.AddrPort, r *backendRef) {
 
 func (p *pool) drop(b lb.AddrPort, r *backendRef) {
 	if r.uses--; r.uses == 0 {
+		r.retired = p.time
 		p.retiredBackends[b] = r
 	}
 }

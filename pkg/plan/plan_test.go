@@ -48,12 +48,16 @@ type lab struct {
 	*Planner
 	model Model
 	ops   []Op
+	reuse *reuse // looks whether anything comes back too early; nil: nobody does
 }
 
 func (l *lab) apply(tb testing.TB, ops []Op) {
 	tb.Helper()
 	l.ops = ops
 	for i, op := range ops {
+		if err := l.reuse.check(l.model, op); err != nil {
+			tb.Fatalf("%q (operation %d of %v): %v", op, i, ops, err)
+		}
 		l.model.Apply(op)
 		if err := l.model.Content().Check(); err != nil {
 			tb.Fatalf("after %q (operation %d of %v): %v", op, i, ops, err)

@@ -29,10 +29,11 @@ type Planner struct {
 	// deleted is set where an address has left the hash since the last
 	// grace period: the kernel gives its element to the next that comes,
 	// though a program may still read it.
-	deleted bool
-	losses  []Loss
-	cidrs   []netip.Prefix
-	ranges  sourceRanges
+	deleted   bool
+	deletedAt Mark // when that was the last time
+	losses    []Loss
+	cidrs     []netip.Prefix
+	ranges    sourceRanges
 	// strayRanges are in the maps though no frontend uses them.
 	strayRanges []DeleteSourceRange
 	now         time.Time // as last told
@@ -245,59 +246,4 @@ func (p *Planner) TakeLosses() []Loss {
 	out := p.losses
 	p.losses = nil
 	return out
-}
-
-// Retired says how many frontend IDs, backends, tables and Service names wait
-// for a sweep.
-func (p *Planner) Retired() int {
-	return len(p.strayRanges) + len(p.pool.retiredFrontends) + len(p.pool.retiredBackends) + len(p.pool.retiredTables) + len(p.pool.retiredServices)
-}
-
-// Sweep ends what nothing names any more: after a grace period it is cleared,
-// and its IDs and slots are free for others.
-func (p *Planner) Sweep() []Op {
-	if p.Retired() == 0 {
-		return nil
-	}
-	p.deleted = false
-	ops := []Op{Grace{}}
-	for _, r := range p.strayRanges {
-		ops = append(ops, r)
-	}
-	p.strayRanges = nil
-	return append(ops, p.pool.sweep()...)
-}
-
-// sweep forgets everything retired and returns what clears it.
-func (p *pool) sweep() []Op {
-	var backends, services []uint32
-	for key, t := range p.retiredTables {
-		p.regions.give(t.region)
-		delete(p.tables, key)
-	}
-	for b, r := range p.retiredBackends {
-		backends = append(backends, r.id)
-		delete(p.backends, b)
-	}
-	for s, r := range p.retiredServices {
-		services = append(services, r.id)
-		delete(p.services, s)
-	}
-	clear(p.retiredTables)
-	clear(p.retiredBackends)
-	clear(p.retiredServices)
-	slices.Sort(backends)
-	slices.Sort(services)
-	p.frontendIDs.give(p.retiredFrontends...)
-	p.retiredFrontends = nil
-	p.backendIDs.give(backends...)
-	p.serviceIDs.give(services...)
-	ops := make([]Op, 0, len(backends)+len(services))
-	for _, id := range backends {
-		ops = append(ops, ClearBackend{ID: id})
-	}
-	for _, id := range services {
-		ops = append(ops, ClearService{ID: id})
-	}
-	return ops
 }

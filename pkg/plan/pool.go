@@ -25,15 +25,23 @@ type pool struct {
 	heirFrom int         // backends from which on tables have heirs
 	heirs    []*tableRef // that a change has brought, until it is settled
 
-	retiredFrontends []uint32
+	time             Mark // when what retires now does so
+	retiredFrontends []retiredFrontend
 	retiredBackends  map[lb.AddrPort]*backendRef
 	retiredTables    map[string]*tableRef
 	retiredServices  map[Service]*serviceRef
 }
 
+// retiredFrontend is the ID of a frontend that is gone.
+type retiredFrontend struct {
+	id      uint32
+	retired Mark
+}
+
 type backendRef struct {
-	id   uint32
-	uses int // tables that name it
+	id      uint32
+	uses    int  // tables that name it
+	retired Mark // when that became none
 }
 
 type tableRef struct {
@@ -44,6 +52,7 @@ type tableRef struct {
 	slots    []uint32      // what they hold, of a table for hashes; nil otherwise
 	backends []lb.AddrPort // without duplicates
 	uses     int           // views that name it
+	retired  Mark          // when that became none
 
 	// Of large tables that this process has made: the IDs of its backends, and
 	// what counts their uses.
@@ -57,8 +66,9 @@ type tableRef struct {
 func (t *tableRef) table() Table { return Table{Offset: t.region.Offset, Size: t.size} }
 
 type serviceRef struct {
-	id   uint32
-	uses int // frontends that name it
+	id      uint32
+	uses    int  // frontends that name it
+	retired Mark // when that became none
 }
 
 // newPool returns an empty pool.
@@ -204,6 +214,7 @@ func (p *pool) dropTable(t *tableRef) {
 	if t.uses--; t.uses > 0 {
 		return
 	}
+	t.retired = p.time
 	p.retiredTables[t.key] = t
 	switch {
 	case t.descent != nil:
@@ -246,6 +257,7 @@ func (p *pool) useService(s Service, ops *[]Op) uint32 {
 func (p *pool) dropService(s Service) {
 	r := p.services[s]
 	if r.uses--; r.uses == 0 {
+		r.retired = p.time
 		p.retiredServices[s] = r
 	}
 }

@@ -72,7 +72,7 @@ func TestAChangeCostsTheSameHoweverManyServicesThereAre(t *testing.T) {
 	}
 	few, many := cost(1), cost(250)
 	want(t, "calls", few, many)
-	want(t, "calls", []string{"reserve", "backend", "table", "frontend", "attach", "reserve", "grace", "attach"}, few)
+	want(t, "calls", []string{"reserve", "backend", "table", "frontend", "attach", "grace", "reserve", "attach"}, few)
 }
 
 // What is not an operation costs something, too: looking at all Services for
@@ -112,7 +112,7 @@ func TestWhatRetiresIsClearedAfterASecond(t *testing.T) {
 		pass(sweepAfter - 1)
 		want(t, "calls before", 0, len(b.dp.taken()))
 		pass(1)
-		want(t, "calls", []string{"1s reserve", "1s grace", "1s clear backend 1", "1s attach"}, b.dp.taken())
+		want(t, "calls", []string{"1s grace", "1s reserve", "1s clear backend 1", "1s attach"}, b.dp.taken())
 		pass(time.Hour)
 		want(t, "calls after", 0, len(b.dp.taken()))
 	})

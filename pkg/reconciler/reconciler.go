@@ -29,6 +29,9 @@ type Datapath interface {
 	Reserve(plan.Sizes) error
 	// Apply does operations in order and returns how many it has done.
 	Apply([]plan.Op) (int, error)
+	// Grace waits until no program that runs now runs any more. It alone may be
+	// called while another call is under way.
+	Grace() error
 	// Attach puts the programs in force if they are not.
 	Attach() error
 	// SetDevices attaches to these devices and no others, after Attach.
@@ -40,7 +43,7 @@ type Datapath interface {
 // How long things wait.
 const (
 	recountEvery = 30 * time.Second // connections in flight are counted anew
-	sweepAfter   = time.Second      // from when something retires until it is cleared
+	sweepAfter   = time.Second      // from when something retires until its grace period begins
 	firstRetry   = 100 * time.Millisecond
 	lastRetry    = 30 * time.Second
 )
@@ -75,6 +78,7 @@ type Reconciler struct {
 	reported   map[string]bool
 
 	cannotDestroy bool
+	graceFailed   bool
 
 	began          time.Time // changes that happened before say nothing of our pace
 	cidrProblem    error
@@ -168,7 +172,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 	defer retry.Stop()
 	recount := time.NewTicker(recountEvery)
 	defer recount.Stop()
-	wait, sweeping := firstRetry, false
+	wait, sweeping, passed := firstRetry, false, make(chan grace, 1)
 	for {
 		select {
 		case <-ctx.Done():
@@ -178,8 +182,13 @@ func (r *Reconciler) Run(ctx context.Context) {
 		case <-retry.C:
 			wait = min(2*wait, lastRetry)
 		case <-sweep.C:
+			if sweeping = len(r.pending) == 0; sweeping { // else what is gone may still be named
+				go r.waitGrace(r.planner.Mark(), passed)
+			}
+			continue
+		case g := <-passed:
 			sweeping = false
-			r.sweep()
+			r.sweep(g)
 		case <-recount.C:
 			r.recount()
 			continue
@@ -219,14 +228,6 @@ func newTimer() *time.Timer {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return t
-}
-
-// sweep has what is retired cleared, and gives the room to those who wait for
-// some.
-func (r *Reconciler) sweep() {
-	r.pending = append(r.pending, r.planner.Sweep()...)
-	r.planWaiting()
-	r.report()
 }
 
 // gather plans everything that sources have handed over.

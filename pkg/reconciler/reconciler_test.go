@@ -31,6 +31,7 @@ type fake struct {
 	ops   []string
 	fail  func(call string) error // nil for never
 	err   error                   // what Content returns
+	grace time.Duration           // how long a grace period takes
 }
 
 var _ Datapath = (*fake)(nil)
@@ -49,6 +50,12 @@ func (f *fake) Content() (plan.Content, error) { return f.Model.Content(), f.err
 func (f *fake) Reset() error                   { f.Model = plan.Model{}; return f.call("reset") }
 func (f *fake) Reserve(plan.Sizes) error       { return f.call("reserve") }
 func (f *fake) Attach() error                  { return f.call("attach") }
+
+func (f *fake) Grace() error {
+	err := f.call("grace")
+	time.Sleep(f.grace)
+	return err
+}
 
 func (f *fake) SetDevices(devices []plan.Device) error {
 	return f.call(fmt.Sprintf("%d devices", len(devices)))

@@ -20,6 +20,7 @@ func (m *memory) Reset() error                   { m.Model = plan.Model{}; retur
 func (m *memory) Reserve(plan.Sizes) error       { return nil }
 func (m *memory) Attach() error                  { return nil }
 func (m *memory) SetDevices([]plan.Device) error { return nil }
+func (m *memory) Grace() error                   { return nil }
 
 func (m *memory) DestroySockets([]plan.Loss) error {
 	return nil
@@ -78,6 +79,14 @@ func (f *flaky) Attach() error {
 		return fmt.Errorf("attach: %w", errInjected)
 	}
 	return f.Datapath.Attach()
+}
+
+// Grace notes a grace period as if it were an operation.
+func (f *flaky) Grace() error {
+	f.mu.Lock()
+	f.ops = append(f.ops, plan.Grace{}.String())
+	f.mu.Unlock()
+	return f.Datapath.Grace()
 }
 
 func (f *flaky) Apply(ops []plan.Op) (int, error) {

@@ -1,0 +1,88 @@
+package plan
+
+import "slices"
+
+// Mark is a point in a planner's time. What retires after it waits for the next.
+type Mark uint64
+
+// Retired says how many frontend IDs, backends, tables and Service names wait
+// for a sweep.
+func (p *Planner) Retired() int {
+	return len(p.strayRanges) + len(p.pool.retiredFrontends) + len(p.pool.retiredBackends) + len(p.pool.retiredTables) + len(p.pool.retiredServices)
+}
+
+// Sweep ends what nothing names any more: after a grace period it is cleared,
+// and its IDs and slots are free for others.
+func (p *Planner) Sweep() []Op {
+	if p.Retired() == 0 {
+		return nil
+	}
+	return append([]Op{Grace{}}, p.SweepTo(p.Mark())...)
+}
+
+// Mark ends what SweepTo may sweep later. It is to be called when everything
+// planned so far has been applied, and the grace period is to begin after it:
+// so the period can pass while changes go on.
+func (p *Planner) Mark() Mark {
+	p.pool.time++
+	return p.pool.time - 1
+}
+
+// SweepTo is Sweep for what was retired before the mark, and has not been wanted
+// again since. A grace period must have passed since then.
+func (p *Planner) SweepTo(m Mark) []Op {
+	if p.deletedAt <= m {
+		p.deleted = false
+	}
+	var ops []Op
+	for _, r := range p.strayRanges {
+		ops = append(ops, r)
+	}
+	p.strayRanges = nil
+	return append(ops, p.pool.sweep(m)...)
+}
+
+// sweep forgets what was retired before a mark and returns what clears it.
+func (p *pool) sweep(m Mark) []Op {
+	var frontends, backends, services []uint32
+	for key, t := range p.retiredTables {
+		if t.retired <= m {
+			p.regions.give(t.region)
+			delete(p.tables, key)
+			delete(p.retiredTables, key)
+		}
+	}
+	for b, r := range p.retiredBackends {
+		if r.retired <= m {
+			backends = append(backends, r.id)
+			delete(p.backends, b)
+			delete(p.retiredBackends, b)
+		}
+	}
+	for s, r := range p.retiredServices {
+		if r.retired <= m {
+			services = append(services, r.id)
+			delete(p.services, s)
+			delete(p.retiredServices, s)
+		}
+	}
+	p.retiredFrontends = slices.DeleteFunc(p.retiredFrontends, func(f retiredFrontend) bool {
+		if f.retired <= m {
+			frontends = append(frontends, f.id)
+		}
+		return f.retired <= m
+	})
+	slices.Sort(backends)
+	slices.Sort(services)
+	p.frontendIDs.give(frontends...)
+	p.backendIDs.give(backends...)
+	p.serviceIDs.give(services...)
+	ops := make([]Op, 0, len(backends)+len(services))
+	for _, id := range backends {
+		ops = append(ops, ClearBackend{ID: id})
+	}
+	for _, id := range services {
+		ops = append(ops, ClearService{ID: id})
+	}
+	return ops
+}

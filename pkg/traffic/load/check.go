@@ -70,10 +70,22 @@ func dialBlocking(spec *Spec, sources *sources, target netip.AddrPort, kind int)
 	if err := sources.bind(fd, family); err != nil {
 		return -1, errors.Join(err, unix.Close(fd))
 	}
-	if err := unix.Connect(fd, netio.Sockaddr(target)); err != nil {
+	if err := connect(fd, netio.Sockaddr(target)); err != nil {
 		return -1, errors.Join(explain(spec, err), unix.Close(fd))
 	}
 	return fd, nil
+}
+
+// connect connects a blocking socket. A signal of the Go runtime may come between:
+// the connection goes on by itself, and is asked for again until it stands.
+func connect(fd int, to unix.Sockaddr) error {
+	err := unix.Connect(fd, to)
+	for errors.Is(err, unix.EINTR) {
+		if err = unix.Connect(fd, to); errors.Is(err, unix.EISCONN) {
+			return nil
+		}
+	}
+	return err
 }
 
 // explain says what a failed connect() means.

@@ -127,8 +127,7 @@ func (l *lab) cluster() (err error) {
 		return err
 	case s := <-signals:
 		err := errors.Join(fmt.Errorf("ended by signal: %s", s), cmd.Process.Kill())
-		<-ended
-		return err
+		return errors.Join(err, <-ended)
 	}
 }
 

@@ -46,7 +46,15 @@ const (
 
 // mayBegin says whether a packet can be the first of a connection.
 func mayBegin(frame []byte, v view) bool {
-	return !v.later && !(v.protocol == lb.SCTP && v.more) && (v.protocol != lb.TCP || frame[v.l4+13]&(flagSYN|flagACK) == flagSYN)
+	switch {
+	case v.later:
+		return false
+	case v.protocol == lb.SCTP:
+		return !v.more
+	case v.protocol == lb.TCP:
+		return frame[v.l4+13]&(flagSYN|flagACK) == flagSYN
+	}
+	return true
 }
 
 // find returns the flow of a packet, and whether that still holds for it.

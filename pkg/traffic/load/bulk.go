@@ -251,7 +251,7 @@ func (b *bulk) confirmed(c *conn, data []byte, err error) {
 		return
 	}
 	c.due, c.ended = b.begin, b.end-1
-	b.record.due++
+	b.due++
 	b.completed++
 	b.inTime++
 	b.answered(reader.backend(), true)

@@ -28,6 +28,9 @@ func (v view) reset(frame []byte) ([]byte, bool) {
 	total := int(binary.BigEndian.Uint16(frame[v.l3+2:]))
 	if !v.is4 {
 		plain, total = 40, 40+int(binary.BigEndian.Uint16(frame[v.l3+4:]))
+		if total == plain { // no length: all of the frame, as with super-packets
+			total = len(frame) - v.l3
+		}
 	}
 	tcp := frame[v.l4 : v.l4+20]
 	size := uint16(total-headers) - uint16(tcp[12]>>4)*4

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,6 +154,7 @@ func TestANoteIsNoLongerThanTheServerTakes(t *testing.T) {
 
 // notes is a recorder that notes when it was asked.
 type notes struct {
+	mu     sync.Mutex // simulated time orders, but does not synchronize
 	began  time.Time
 	calls  []string
 	events map[string]bool // that there are
@@ -160,6 +162,8 @@ type notes struct {
 }
 
 func (n *notes) create(_ context.Context, p lb.Problem) (eventName, bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.calls = append(n.calls, fmt.Sprintf("%s create %s", time.Since(n.began).Round(time.Second), p.Field))
 	ours := !n.events[p.Field]
 	if n.fail == nil {
@@ -169,6 +173,8 @@ func (n *notes) create(_ context.Context, p lb.Problem) (eventName, bool, error)
 }
 
 func (n *notes) repeat(_ context.Context, at eventName, count int32) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.calls = append(n.calls, fmt.Sprintf("%s repeat %s %d", time.Since(n.began).Round(time.Second), at.Name, count))
 	if !n.events[at.Name] {
 		return apierrors.NewNotFound(schema.GroupResource{}, at.Name)
@@ -191,10 +197,40 @@ func telling(t *testing.T, test func(t *testing.T, e *events, n *notes)) {
 func (n *notes) want(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if diff := cmp.Diff(want, n.calls); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 	n.calls = nil
+}
+
+// heard returns the calls since the last said.
+func (n *notes) heard() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.calls)
+}
+
+// said forgets the calls.
+func (n *notes) said() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.calls = nil
+}
+
+// lose forgets calls and events.
+func (n *notes) lose() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.calls, n.events = nil, map[string]bool{}
+}
+
+// answer makes calls fail, or succeed with nil.
+func (n *notes) answer(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fail = err
 }
 
 func TestAProblemIsToldOnceAndAgainWhileItStands(t *testing.T) {
@@ -209,24 +245,24 @@ func TestAProblemIsToldOnceAndAgainWhileItStands(t *testing.T) {
 		n.want(t, "0s create a")
 		time.Sleep(45 * time.Minute)
 		synctest.Wait()
-		if len(n.calls) == 0 || !strings.HasSuffix(n.calls[0], "repeat a 2") {
-			t.Errorf("after 45 minutes %q", n.calls)
+		if len(n.heard()) == 0 || !strings.HasSuffix(n.heard()[0], "repeat a 2") {
+			t.Errorf("after 45 minutes %q", n.heard())
 		}
-		n.calls, n.events = nil, map[string]bool{} // the server has forgotten it
+		n.lose() // the server has forgotten it
 		time.Sleep(40 * time.Minute)
 		synctest.Wait()
-		if len(n.calls) < 2 || !strings.HasSuffix(n.calls[1], "create a") {
-			t.Errorf("after the server forgot it %q", n.calls)
+		if len(n.heard()) < 2 || !strings.HasSuffix(n.heard()[1], "create a") {
+			t.Errorf("after the server forgot it %q", n.heard())
 		}
-		n.calls = nil
+		n.said()
 		e.report(nil)
 		time.Sleep(3 * time.Hour)
 		n.want(t)
 		e.report(p)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(n.calls) != 1 {
-			t.Errorf("solved for hours and back: %q", n.calls)
+		if len(n.heard()) != 1 {
+			t.Errorf("solved for hours and back: %q", n.heard())
 		}
 	})
 }
@@ -240,11 +276,11 @@ func TestManyProblemsAreToldSlowly(t *testing.T) {
 		e.report(all)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if got := len(n.calls); got < 30 || got > 40 {
+		if got := len(n.heard()); got < 30 || got > 40 {
 			t.Errorf("%d requests in a minute, want 25 and one more every 5 s", got)
 		}
 		e.report(nil)
-		n.calls = nil
+		n.said()
 		time.Sleep(time.Minute)
 		n.want(t)
 	})
@@ -261,15 +297,15 @@ func TestAServerThatFailsIsAskedAgain(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			telling(t, func(t *testing.T, e *events, n *notes) {
-				n.fail = tc.fail
+				n.answer(tc.fail)
 				e.report([]lb.Problem{problem("Service default/web", "a")})
 				time.Sleep(tc.early)
 				n.want(t, "0s create a")
-				n.fail = nil
+				n.answer(nil)
 				time.Sleep(tc.late - tc.early + time.Second)
 				synctest.Wait()
-				if len(n.calls) != 1 {
-					t.Errorf("calls %q, want one", n.calls)
+				if len(n.heard()) != 1 {
+					t.Errorf("calls %q, want one", n.heard())
 				}
 			})
 		})

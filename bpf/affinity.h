@@ -50,6 +50,13 @@ static __always_inline void remember_backend(const struct affinity_key *key,
 	bpf_map_update_elem(&affinities, key, &a, BPF_ANY);
 }
 
+/* The table whose backends a client may have had: the widest that it gets. */
+static __always_inline struct table remembered(const struct frontend *f,
+					       struct view v, bool widens)
+{
+	return table_of(widens ? read_view(&f->wider[1]) : v);
+}
+
 /*
  * Chooses a backend by a view whose table is not empty. It widens if others may
  * stand in for those of the view.
@@ -63,8 +70,8 @@ static __always_inline enum verdict select_from(const struct frontend *f,
 
 	if (f->affinity_timeout_s) {
 		key.client = *client->addr;
-		if (recall_backend(f, &key, table_of(v), c) &&
-		    !is_avoided(f, c->backend)) {
+		if (recall_backend(f, &key, remembered(f, v, widens), c) &&
+		    !is_ejected(f, c->backend)) {
 			count(affinity);
 			return VERDICT_CONTINUE;
 		}

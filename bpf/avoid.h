@@ -125,13 +125,20 @@ STEP __u32 avoid(const struct frontend *f, __u64 view, __u32 slot, bool widens)
 	return NO_SLOT;
 }
 
+/* Is a backend a suspect that a frontend avoids, with no trial due? */
+static __always_inline bool is_ejected(const struct frontend *f,
+				       struct backend *b)
+{
+	return f->flags & FRONTEND_PASSIVE_HEALTH && is_suspect(b) &&
+	       !take_trial(b);
+}
+
 /* Does a frontend want a backend avoided for the moment? */
 static __always_inline bool is_avoided(const struct frontend *f,
 				       struct backend *b)
 {
-	if (f->flags & FRONTEND_PASSIVE_HEALTH && is_suspect(b))
-		return !take_trial(b);
-	return f->slow_start_s && is_held_back(b, f->slow_start_s);
+	return is_ejected(f, b) || (f->slow_start_s && !is_suspect(b) &&
+				    is_held_back(b, f->slow_start_s));
 }
 
 /* Changes a choice whose backend is to be avoided, if there is a better one. */

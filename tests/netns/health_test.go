@@ -2,6 +2,7 @@ package netns_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -215,4 +216,30 @@ func TestANewBackendStartsSlowly(t *testing.T) {
 	if took, _ := connects(t, 200, at("10.96.0.1:80")); took[young.name()] < 60 {
 		t.Errorf("after its slow start the new backend took %d of 200 connections, want about 100", took[young.name()])
 	}
+}
+
+// wantOne opens connections and fails the test where they go to more than one
+// backend.
+func wantOne(tb testing.TB, n int, to netip.AddrPort) {
+	tb.Helper()
+	if took, refused := connects(tb, n, to); len(took) != 1 || refused > 0 {
+		tb.Errorf("%d connections of one client went to %v, and %d were refused; want one backend", n, took, refused)
+	}
+}
+
+func TestSessionAffinityOutlivesSpillAndSlowStart(t *testing.T) {
+	n := healthNode(t)
+	near, far := mustServe(t, "10.244.0.1:8080/TCP"), mustServe(t, "10.244.0.2:8080/TCP")
+	for i := range 8 { // of which about half get the one that is not preferred
+		f := frontend(fmt.Sprintf("10.96.0.%d:80/TCP", 1+i), near)
+		f.AffinityTimeout = 60
+		f.Internal.Widens, f.Spill = true, 1<<32-1
+		f.Wider[1] = lb.View{Backends: []lb.AddrPort{near.at, far.at}}
+		n.set(fmt.Sprint("web-", i), f)
+		wantOne(t, 20, netip.AddrPortFrom(f.Addr, f.AddrPort.Port))
+	}
+	f := frontend("10.96.1.1:80/TCP", near, far)
+	f.AffinityTimeout, f.Health.SlowStart = 60, 60
+	n.set("slow", f)
+	wantOne(t, 100, at("10.96.1.1:80"))
 }

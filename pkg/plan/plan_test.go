@@ -497,6 +497,28 @@ delete source range service 1 10.0.0.0/8
 `)
 }
 
+func TestAStrayRangeThatIsWantedAgainStays(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	f := clusterIP(t, "203.0.113.1:80/TCP")
+	f.Kind, f.SourceRanges = lb.LoadBalancerIP, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	l.set(t, web, f)
+	content := l.model.Content()
+	for key, one := range content.Frontends { // the agent died before it was written
+		one.Filtered = false
+		content.Frontends[key] = one
+	}
+	p, err := Adopt(content, Sizes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Planner = p
+	l.set(t, web, f)
+	l.apply(t, l.Sweep())
+	if len(l.model.SourceRanges) != 1 {
+		t.Errorf("the ranges are %v, want the one that the Service has", l.model.SourceRanges)
+	}
+}
+
 func TestServiceCIDRsAreWrittenOnceAndInOrder(t *testing.T) {
 	l := &lab{Planner: New(Sizes{})}
 	a, b := netip.MustParsePrefix("10.96.0.7/16"), netip.MustParsePrefix("fd00:96::/112")

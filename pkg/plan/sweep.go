@@ -36,7 +36,9 @@ func (p *Planner) SweepTo(m Mark) []Op {
 	}
 	var ops []Op
 	for _, r := range p.strayRanges {
-		ops = append(ops, r)
+		if p.ranges[r.Range] == 0 { // nobody has asked for it since
+			ops = append(ops, r)
+		}
 	}
 	p.strayRanges = nil
 	return append(ops, p.pool.sweep(m)...)

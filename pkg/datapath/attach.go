@@ -171,13 +171,13 @@ func dropFilters(keep func(index uint32, program string) bool) error {
 
 // pinForDevices pins the programs of devices beside the maps, and puts them in
 // force on the devices that have their predecessors.
-func (p *programSet) pinForDevices(maps, links string) error {
+func (p programSet) pinForDevices(maps, links string) error {
 	filters, err := netdev.Filters()
 	if err != nil {
 		return err
 	}
 	for _, h := range deviceHooks {
-		program := p.c.Programs[h.program]
+		program := p[h.program]
 		c, err := program.Clone()
 		if err != nil {
 			return err

@@ -84,8 +84,8 @@ type Datapath struct {
 	locks    []*os.File
 	promises *ebpf.MapSpec // how this process lays out the promises map
 	maps     *mapSet
-	programs *programSet // nil once attached
-	told     string      // as Told was told
+	programs programSet // nil once attached
+	told     string     // as Told was told
 	// old are the maps of programs that are in force until Attach.
 	old []*mapSet
 	// flowsOf are those of old whose flows come along.

@@ -114,13 +114,14 @@ func isInternal(name string) bool { return name[0] == '.' }
 // load makes maps of the given sizes and loads the programs, but attaches
 // nothing. Where from has maps that fit they are shared; what the others hold
 // is copied, by the names of fields where they are laid out otherwise.
-func load(o *object, sizes plan.Sizes, from *mapSet) (*mapSet, *programSet, error) {
+func load(o *object, sizes plan.Sizes, from *mapSet) (*mapSet, programSet, error) {
 	o.resize(sizes)
 	shared, copies := o.inherit(from)
-	c, err := ebpf.NewCollectionWithOptions(o.spec, ebpf.CollectionOptions{MapReplacements: shared})
+	c, err := o.loadMaps(shared)
 	if err != nil {
 		return nil, nil, explainLoad(err)
 	}
+	programs, err := o.loadPrograms(c.Maps)
 	s := &mapSet{byName: map[string]*ebpf.Map{}}
 	for name, m := range c.Maps {
 		if !isInternal(name) {
@@ -128,7 +129,11 @@ func load(o *object, sizes plan.Sizes, from *mapSet) (*mapSet, *programSet, erro
 			delete(c.Maps, name)
 		}
 	}
-	programs := newProgramSet(c)
+	c.Close()
+	if err != nil {
+		s.Close()
+		return nil, nil, explainLoad(err)
+	}
 	if err := s.fill(o, from, copies); err != nil {
 		s.Close()
 		programs.Close()

@@ -35,15 +35,13 @@ var hooks = []hook{
 	{"connect6", ebpf.AttachCGroupInet6Connect},
 }
 
-// programSet is the loaded programs. A nil one is of nothing.
-type programSet struct{ c *ebpf.Collection }
-
-func newProgramSet(c *ebpf.Collection) *programSet { return &programSet{c} }
+// programSet is the loaded programs by name.
+type programSet map[string]*ebpf.Program
 
 // Close lets go of the programs; attached ones live on.
-func (p *programSet) Close() {
-	if p != nil {
-		p.c.Close()
+func (p programSet) Close() {
+	for _, program := range p {
+		program.Close()
 	}
 }
 
@@ -54,7 +52,7 @@ const keepers = 5
 // attachKeepers puts the programs in force that look after promises, and pins
 // their links below dir. Those that were there stay in force beside them, until
 // removeStrays.
-func (p *programSet) attachKeepers(dir, cgroup string) error {
+func (p programSet) attachKeepers(dir, cgroup string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make %s: %w", dir, err)
 	}
@@ -68,7 +66,7 @@ func (p *programSet) attachKeepers(dir, cgroup string) error {
 
 // attachOthers puts the other programs in force and pins their links below dir.
 // A link that is there already changes its program in one step.
-func (p *programSet) attachOthers(dir, cgroup string) error {
+func (p programSet) attachOthers(dir, cgroup string) error {
 	for _, h := range hooks[keepers:] {
 		if err := p.attachOne(dir, cgroup, h); err != nil {
 			return fmt.Errorf("attach %s to %s: %w", h.program, cgroup, err)
@@ -77,7 +75,7 @@ func (p *programSet) attachOthers(dir, cgroup string) error {
 	return nil
 }
 
-func (p *programSet) attachOne(dir, cgroup string, h hook) error {
+func (p programSet) attachOne(dir, cgroup string, h hook) error {
 	old, err := link.LoadPinnedLink(filepath.Join(dir, h.program), nil)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -85,8 +83,8 @@ func (p *programSet) attachOne(dir, cgroup string, h hook) error {
 		return err
 	default:
 		defer old.Close()
-		if isAttachedTo(old, cgroup) && p.c.Programs[h.program] != nil {
-			return old.Update(p.c.Programs[h.program])
+		if isAttachedTo(old, cgroup) && p[h.program] != nil {
+			return old.Update(p[h.program])
 		}
 	}
 	return p.attachNew(dir, cgroup, h)
@@ -94,8 +92,8 @@ func (p *programSet) attachOne(dir, cgroup string, h hook) error {
 
 // attachNew attaches a program beside what there is, and pins its link in the
 // place of that, which is moved aside.
-func (p *programSet) attachNew(dir, cgroup string, h hook) error {
-	program := p.c.Programs[h.program]
+func (p programSet) attachNew(dir, cgroup string, h hook) error {
+	program := p[h.program]
 	if program == nil {
 		return errors.New("the object has no such program")
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/pkg/cgroup"
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/maglev"
 	"github.com/headgate/headgate/pkg/metrics"
 	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/reconciler"
@@ -31,6 +32,10 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 		}
 		cfg.Cgroup = root
 	}
+	key, err := cfg.hashKey()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	measured := metrics.New(cfg.Version)
 	source, tell, err := beginSource(ctx, cfg, log, measured)
@@ -39,28 +44,12 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 		return err
 	}
 	defer func() { cancel(); <-source.ended }()
-	var answers *answers // from when somebody asks
-	key, err := cfg.hashKey()
-	if err != nil {
-		return err
-	}
-	dp, err := datapath.Open(datapath.Config{
-		Root: cfg.BPFRoot, Cgroup: cfg.Cgroup, Node: cfg.NodeName, Version: cfg.Version,
-		Sizes: datapath.DefaultSizes, Promises: cfg.Promises, Affinities: cfg.Affinities, Flows: cfg.Flows, HashKey: key, SuspectAfter: cfg.SuspectAfter, MaxEjected: cfg.MaxEjected,
-		Pods: cfg.PodDevices.watched(), Redirect: cfg.Redirect, Filters: cfg.Filters,
-		Told: func(how string) {
-			log.Info("sockets are " + how)
-			answers.problems.setSockets(how)
-		},
-	})
+	answers := newAnswers(cfg, log, tell, measured)
+	dp, err := openDatapath(cfg, key, log, answers.problems.setSockets)
 	if err != nil {
 		return err
 	}
 	defer dp.Close()
-	log.Info("datapath open", zap.String("cgroup", cfg.Cgroup), zap.String("bpf-root", cfg.BPFRoot), zap.Uint64("writes", dp.Writes()))
-	if err := setKernelConntrack(conntrackDir, cfg.KernelConntrack); err != nil {
-		log.Warn("configure the kernel's connection tracking", zap.Error(err))
-	}
 	if cfg.InitOnly {
 		return initialize(cfg, dp, log)
 	}
@@ -69,12 +58,37 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 		return err
 	}
 	r.Balance(cfg.algorithm(), !cfg.IgnoreHealth, key)
-	answers = newAnswers(cfg, log, tell, measured)
 	r.Observe(answers)
+	return work(ctx, cfg, log, source, r, answers)
+}
+
+// openDatapath takes the node. What becomes of sockets is told once it is known.
+func openDatapath(cfg Config, key maglev.Key, log *zap.Logger, told func(how string)) (*datapath.Datapath, error) {
+	dp, err := datapath.Open(datapath.Config{
+		Root: cfg.BPFRoot, Cgroup: cfg.Cgroup, Node: cfg.NodeName, Version: cfg.Version,
+		Sizes: datapath.DefaultSizes, Promises: cfg.Promises, Affinities: cfg.Affinities, Flows: cfg.Flows,
+		HashKey: key, SuspectAfter: cfg.SuspectAfter, MaxEjected: cfg.MaxEjected,
+		Pods: cfg.PodDevices.watched(), Redirect: cfg.Redirect, Filters: cfg.Filters,
+		Told: func(how string) {
+			log.Info("sockets are " + how)
+			told(how)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	log.Info("datapath open", zap.String("cgroup", cfg.Cgroup), zap.String("bpf-root", cfg.BPFRoot), zap.Uint64("writes", dp.Writes()))
+	if err := setKernelConntrack(conntrackDir, cfg.KernelConntrack); err != nil {
+		log.Warn("configure the kernel's connection tracking", zap.Error(err))
+	}
+	return dp, nil
+}
+
+// work lets what watches tell the reconciler, until the context ends or one of
+// them cannot go on.
+func work(ctx context.Context, cfg Config, log *zap.Logger, source source, r *reconciler.Reconciler, answers *answers) error {
 	addresses := newNodeAddresses(cfg.NodePorts, cfg.NodePortLoopback, r.SetNodeAddresses)
-
 	devices := newDeviceList(cfg.PodDevices, log, r.SetDevices)
-
 	group, ctx := errgroup.WithContext(ctx)
 	startProbes(ctx, cfg, log, r, group)
 	group.Go(func() error { r.Run(ctx); return nil })

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -60,7 +61,7 @@ func TestTheCommandLineOnAKernel(t *testing.T) {
 			testscript.RunT(alone{t}, testscript.Params{
 				Files: []string{script}, UpdateScripts: *update, RequireUniqueNames: true, Deadline: deadline,
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
-					"load": load, "ready": ready, "nobody": nobody, "problem": problem,
+					"load": load, "ready": ready, "nobody": nobody, "problem": problem, "orphans": orphans,
 				},
 				Setup: func(env *testscript.Env) error {
 					env.Setenv("CGROUP", testenv.Cgroup(t))
@@ -168,6 +169,21 @@ func problem(ts *testscript.TestScript, _ bool, _ []string) {
 		}
 	}
 	ts.Fatalf("the agent says of no problem")
+}
+
+// orphans says whether there are namespaces of benches that have ended. Those of
+// other benches, which may be under way, are theirs.
+func orphans(ts *testscript.TestScript, neg bool, _ []string) {
+	paths, err := filepath.Glob("/run/netns/headgate-bench-*")
+	ts.Check(err)
+	dead := slices.DeleteFunc(paths, func(path string) bool {
+		pid := strings.Split(filepath.Base(path), "-")[2]
+		_, err := os.Stat(filepath.Join("/proc", pid))
+		return err == nil
+	})
+	if (len(dead) == 0) != neg {
+		ts.Fatalf("namespaces of benches that have ended: %q", dead)
+	}
 }
 
 // nobody COMMAND... runs a command as somebody who is not root.

@@ -16,6 +16,7 @@ import (
 // rewrite is a table that becomes another in place.
 type rewrite struct {
 	spec tableSpec // what it becomes
+	uses int       // views that name it before
 	done bool
 	had  tableRef // before, to undo it
 }
@@ -43,6 +44,7 @@ func (p *Planner) rewritable(name lb.ServiceName, wanted []lb.Frontend) map[*tab
 		}
 	}
 	maps.DeleteFunc(out, func(t *tableRef, r *rewrite) bool {
+		r.uses = t.uses
 		return uses[t] != t.uses || !r.spec.algorithm.Hashed() || len(r.spec.backends) == 0 || r.spec.slots() != t.size
 	})
 	return out
@@ -70,8 +72,12 @@ func (c *change) useInPlace(t *tableRef, spec tableSpec) *tableRef {
 	return c.p.pool.shareTable(t)
 }
 
-// rewrite makes a table another in place; false if that is somewhere already.
+// rewrite makes a table another in place; false if that is somewhere already, or if
+// a view that the change has brought wants the table as it is.
 func (p *pool) rewrite(t *tableRef, r *rewrite, ops *[]Op) bool {
+	if t.uses != r.uses {
+		return false
+	}
 	var puts []Op
 	now, backends := p.fill(r.spec, &puts)
 	name := now.key()

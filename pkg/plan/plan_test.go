@@ -334,8 +334,8 @@ func TestEveryPrefixIsSafeAndAdoptionWritesNothing(t *testing.T) {
 }
 
 func everyPrefixIsSafe(t *testing.T, heirFrom int) {
-	for seed := range uint64(60) {
-		w := &world{rand.New(rand.NewPCG(seed, 1)), map[lb.ServiceName][]lb.Frontend{}}
+	for seed := range uint64(150) {
+		w := &world{rand.New(rand.NewPCG(seed, uint64(heirFrom))), map[lb.ServiceName][]lb.Frontend{}}
 		l := &lab{Planner: New(Sizes{Backends: 5})} // the sixth hits the limit
 		l.pool.heirFrom = heirFrom
 		for step := range 200 {

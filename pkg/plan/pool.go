@@ -96,7 +96,7 @@ func (p *pool) useTable(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 		return p.useHashed(spec, ops)
 	}
 	ids, refs, d := p.useBackends(spec.backends, base, ops)
-	r := spec.fill(ids, p.key)
+	r := spec.fill(ids)
 	key := r.key()
 	t := p.tables[key]
 	switch {
@@ -143,28 +143,26 @@ func (p *pool) useHashed(spec tableSpec, ops *[]Op) *tableRef {
 }
 
 // fill returns what a table for hashes holds, and the backends that it names,
-// each used once.
+// each used once. There may be more backends than slots, or one of too little
+// weight: what has no slot is not used, or an adopted table would put it again.
 func (p *pool) fill(spec tableSpec, ops *[]Op) (run, []lb.AddrPort) {
+	slots := spec.hashed(p.key)
+	named := make([]bool, len(spec.backends))
+	for _, place := range slots {
+		named[place] = true
+	}
 	ids := make([]uint32, len(spec.backends))
-	for i, b := range spec.backends {
-		ids[i] = p.useBackend(b, ops).id
-	}
-	r := spec.fill(ids, p.key)
-	// There may be more backends than slots, or one of too little weight.
-	named := map[uint32]bool{}
-	for _, id := range r.slots {
-		named[id] = true
-	}
-	var in, out []lb.AddrPort
-	for i, b := range spec.backends {
-		if named[ids[i]] {
-			in = append(in, b)
-		} else {
-			out = append(out, b)
+	var backends []lb.AddrPort
+	for place, b := range spec.backends {
+		if named[place] {
+			ids[place] = p.useBackend(b, ops).id
+			backends = append(backends, b)
 		}
 	}
-	p.dropBackends(out)
-	return r, in
+	for i, place := range slots {
+		slots[i] = ids[place]
+	}
+	return run{slots: slots}, backends
 }
 
 // useBackends uses backends once more and returns their IDs; of many also what

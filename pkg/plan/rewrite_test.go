@@ -33,3 +33,22 @@ func TestATableThatAnotherViewWantsAsItIsIsNotChangedInPlace(t *testing.T) {
 		}
 	}
 }
+
+// It would be there only as long as the process that put it.
+func TestABackendWithoutSlotIsNotPut(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	f := balanced(t, lb.Maglev, numbered(0, 5))
+	f.TableSize, f.Known = 3, nil
+	l.set(t, web, f)
+	if got := len(l.model.Backends); got != 3 {
+		t.Errorf("%d backends are put, want those that have the 3 slots", got)
+	}
+	l.apply(t, l.Sweep())
+	p, err := Adopt(l.model.Content(), Sizes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ops, err := p.Set(web, []lb.Frontend{f}); err != nil || len(ops) > 0 {
+		t.Errorf("set as it was: %v, operations:\n%s", err, text(ops))
+	}
+}

@@ -88,8 +88,9 @@ func (r run) bytes() []byte {
 // hasCursor says whether the tables of an algorithm have a cursor.
 func hasCursor(a lb.Algorithm) bool { return a == lb.RR || a == lb.WRR }
 
-// fill returns what the table of a spec holds; ids are those of its backends.
-func (s tableSpec) fill(ids []uint32, key maglev.Key) run {
+// fill returns what the table of a spec holds, apart from those for hashes; ids are
+// those of its backends.
+func (s tableSpec) fill(ids []uint32) run {
 	switch s.algorithm {
 	case lb.RR:
 		return run{slots: ids, cursor: true}
@@ -102,17 +103,16 @@ func (s tableSpec) fill(ids []uint32, key maglev.Key) run {
 	case lb.P2C, lb.Latency:
 		slots, weights := repeat(ids, reduce(s.weights))
 		return run{slots: slots, weights: weights}
-	case lb.Maglev, lb.Stable, lb.SH, lb.DH:
-		return run{slots: s.hashed(ids, key)}
 	default:
 		slots, _ := repeat(ids, reduce(s.weights))
 		return run{slots: slots}
 	}
 }
 
-// hashed returns the slots of a table for hashes. Its size follows from the number
-// of backends unless the Service asks for one.
-func (s tableSpec) hashed(ids []uint32, key maglev.Key) []uint32 {
+// hashed returns the slots of a table for hashes, by the places of their backends in
+// the spec. Its size follows from the number of backends unless the Service asks for
+// one.
+func (s tableSpec) hashed(key maglev.Key) []uint32 {
 	backends := make([]maglev.Backend, len(s.backends))
 	for i, b := range s.backends {
 		backends[i] = maglev.Backend{Name: backendName(b), Weight: 1}
@@ -124,11 +124,7 @@ func (s tableSpec) hashed(ids []uint32, key maglev.Key) []uint32 {
 	if s.algorithm == lb.Stable {
 		fill = maglev.FillStable
 	}
-	slots := fill(key, backends, s.slots())
-	for i, index := range slots {
-		slots[i] = ids[index]
-	}
-	return slots
+	return fill(key, backends, s.slots())
 }
 
 // backendName is what a backend is on every node.

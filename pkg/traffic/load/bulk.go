@@ -254,6 +254,6 @@ func (b *bulk) confirmed(c *conn, data []byte, err error) {
 	b.due++
 	b.completed++
 	b.inTime++
-	b.answered(reader.backend(), true)
+	b.answered(reader.backend(), true, c.dialled)
 	c.state = idle
 }

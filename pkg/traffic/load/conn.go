@@ -31,6 +31,7 @@ type conn struct {
 	slot       int32
 	target     int    // index of the next or present one
 	used       int    // operations of this socket
+	dialled    int64  // when connect() was called
 	sequence   uint64 // of the request
 	sent       int    // bytes of the request
 	bytes      uint64 // of the operation, both ways
@@ -58,6 +59,7 @@ func (s *sender) dial(c *conn) error {
 	if err := s.prepare(fd, s.families[c.target]); err != nil {
 		return errors.Join(err, unix.Close(fd))
 	}
+	c.dialled = s.now()
 	err = unix.Connect(fd, target)
 	if err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EINTR) {
 		return errors.Join(fmt.Errorf("connect: %w", err), unix.Close(fd))

@@ -31,13 +31,27 @@ func merge(run *result.Run, records []*record) {
 		run.Latency.Merge(r.latency)
 		run.Service.Merge(r.service)
 		run.Lateness.Merge(r.late)
+		if r.lastFailed >= r.begin {
+			run.LastFailed = max(run.LastFailed, time.Duration(r.lastFailed-r.begin))
+		}
 		for name, b := range r.backends {
-			sum := backends[name]
-			backends[name] = result.Backend{Name: name, Choices: sum.Choices + b.choices, Answers: sum.Answers + b.answers}
+			backends[name] = b.add(name, r.begin, backends[name])
 		}
 	}
 	run.SetBackends(backends)
 	run.TimeLine = timeLine(run, records)
+}
+
+// add returns what came from a server in all, sum being that of other senders.
+func (b *backend) add(name string, begin int64, sum result.Backend) result.Backend {
+	added := result.Backend{Name: name, Choices: sum.Choices + b.choices, Answers: sum.Answers + b.answers, First: sum.First, Last: sum.Last}
+	if first := time.Duration(b.first - begin); b.choices > 0 && (sum.Choices == 0 || first < sum.First) {
+		added.First = first
+	}
+	if last := time.Duration(b.last - begin); b.choices > 0 && (sum.Choices == 0 || last > sum.Last) {
+		added.Last = last
+	}
+	return added
 }
 
 // timeLine merges the points, up to the last in which something happened.

@@ -205,7 +205,10 @@ func (s *sender) note(c *conn) {
 	if len(name) == 0 || !s.counts(c.ended) {
 		return // a socket from the warm-up is a choice when it counts first
 	}
-	choice := !c.named || !bytes.Equal(name, c.name)
+	chosen, choice := c.dialled, !c.named
+	if c.named && !bytes.Equal(name, c.name) { // datagrams have moved on
+		chosen, choice = c.began, true
+	}
 	c.named, c.name = true, append(c.name[:0], name...)
-	s.answered(name, choice)
+	s.answered(name, choice, chosen)
 }

@@ -2,6 +2,7 @@ package load
 
 import (
 	"errors"
+	"math"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,9 +30,15 @@ type record struct {
 	latency, service, late *result.Histogram
 	points                 []point
 	backends               map[string]*backend
+	lastFailed             int64 // when the last operation that failed was due, before the window: none
 }
 
-type backend struct{ choices, answers uint64 }
+// backend is what came from one server, and when the first and the last socket
+// that chose it were connected.
+type backend struct {
+	choices, answers uint64
+	first, last      int64
+}
 
 // point is an interval of the time line. Its latencies are exact to two digits
 // of microseconds, so that a thousand of them fit into memory.
@@ -59,7 +66,9 @@ func newRecord(spec *Spec) *record {
 }
 
 // open says when the window begins.
-func (r *record) open(begin int64) { r.begin, r.end = begin, begin+r.end-r.begin }
+func (r *record) open(begin int64) {
+	r.begin, r.end, r.lastFailed = begin, begin+r.end-r.begin, begin-1
+}
 
 // at returns the interval of a time from the beginning of the window on.
 func (r *record) at(now int64) *point {
@@ -98,6 +107,7 @@ func (r *record) fail(o operation, kind result.ErrorKind, err error) {
 		return
 	}
 	r.due++
+	r.lastFailed = max(r.lastFailed, o.due)
 	r.at(o.due).due++
 	r.at(o.ended).failed++
 	if r.failed[kind]++; r.failed[kind] == 1 && err != nil {
@@ -115,16 +125,17 @@ func (r *record) lose(now, due int64) {
 }
 
 // answered notes who answered, in the window. A choice is the first answer of a
-// socket in it.
-func (r *record) answered(name []byte, choice bool) {
+// socket in it, and was made at a time.
+func (r *record) answered(name []byte, choice bool, chosen int64) {
 	b := r.backends[string(name)]
 	if b == nil {
-		b = new(backend)
+		b = &backend{first: math.MaxInt64, last: math.MinInt64}
 		r.backends[string(name)] = b
 	}
 	b.answers++
 	if choice {
 		b.choices++
+		b.first, b.last = min(b.first, chosen), max(b.last, chosen)
 	}
 }
 

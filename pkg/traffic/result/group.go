@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -77,8 +78,11 @@ type Metric struct {
 	Unit string // such as "ns"
 	// MoreIsBetter is true of rates, false of times and errors.
 	MoreIsBetter bool
-	percentile   float64 // of latency, 0: none
-	of           func(*Run) (float64, bool)
+	// Total says that it is of all rounds together: a median would forget what
+	// happened in few of them.
+	Total      bool
+	percentile float64 // of latency, 0: none
+	of         func(*Run) (float64, bool)
 }
 
 // Rate, FailedShare and PercentileMetric are what runs are compared by.
@@ -88,7 +92,7 @@ func Rate() Metric {
 
 // FailedShare is the share of due operations that failed, in percent.
 func FailedShare() Metric {
-	return Metric{Name: "failed", Unit: "%", of: func(r *Run) (float64, bool) {
+	return Metric{Name: "failed", Unit: "%", Total: true, of: func(r *Run) (float64, bool) {
 		if r.Due == 0 {
 			return 0, false
 		}
@@ -119,10 +123,12 @@ func Metrics() []Metric {
 
 // Text is a value of the metric for people.
 func (m Metric) Text(value float64) string {
-	switch m.Unit {
-	case "ns":
+	switch {
+	case math.IsInf(value, 1):
+		return "never"
+	case m.Unit == "ns":
 		return short(duration(value))
-	case "%":
+	case m.Unit == "%":
 		return fmt.Sprintf("%.3f %%", value)
 	}
 	return number(value) + m.Unit

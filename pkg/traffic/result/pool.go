@@ -16,7 +16,7 @@ func Pool(runs ...Run) Run {
 		pooled.add(&runs[i])
 		for _, b := range runs[i].Backends {
 			sum := backends[b.Name]
-			backends[b.Name] = Backend{b.Name, sum.Choices + b.Choices, sum.Answers + b.Answers}
+			backends[b.Name] = Backend{Name: b.Name, Choices: sum.Choices + b.Choices, Answers: sum.Answers + b.Answers}
 		}
 	}
 	pooled.SetBackends(backends)
@@ -33,6 +33,7 @@ func (r *Run) add(other *Run) {
 	r.Failed += other.Failed
 	r.InTime += other.InTime
 	r.Broken += other.Broken
+	r.Drill = r.Drill.add(other.Drill)
 	r.Bytes.Sent += other.Bytes.Sent
 	r.Bytes.Received += other.Bytes.Received
 	for kind, count := range other.Errors {

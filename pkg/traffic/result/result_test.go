@@ -140,7 +140,7 @@ func example() Run {
 	r.Latency.Add(150 * time.Microsecond)
 	r.Service.Add(100 * time.Microsecond)
 	r.Lateness.Add(50 * time.Microsecond)
-	r.SetBackends(map[string]Backend{"b": {"b", 4000, 4000}, "a": {"a", 6000, 6000}})
+	r.SetBackends(map[string]Backend{"b": {Name: "b", Choices: 4000, Answers: 4000}, "a": {Name: "a", Choices: 6000, Answers: 6000}})
 	return r
 }
 
@@ -191,7 +191,7 @@ func TestPooledRunsAddUp(t *testing.T) {
 	if diff := cmp.Diff(map[ErrorKind]uint64{Refused: 4, Timeout: 6, Reset: 1}, p.Errors); diff != "" {
 		t.Errorf("errors (-want +got):\n%s", diff)
 	}
-	if p.Fairness.Choices != 20_000 || p.Backends[0] != (Backend{"a", 12_000, 12_000}) {
+	if p.Fairness.Choices != 20_000 || p.Backends[0] != (Backend{Name: "a", Choices: 12_000, Answers: 12_000}) {
 		t.Errorf("fairness is %v of %v", p.Fairness, p.Backends)
 	}
 	if one.Latency.Count() != 1 {

@@ -33,6 +33,8 @@ type Run struct {
 	// first of each kind.
 	Errors        map[ErrorKind]uint64 `json:"errors,omitempty"`
 	ErrorExamples map[ErrorKind]string `json:"error_examples,omitempty"`
+	// LastFailed is when the last of them was due, after counting began.
+	LastFailed time.Duration `json:"last_failed_ns,omitempty"`
 	// Broken is how many connections that were established were lost without
 	// the client's doing, idle or not.
 	Broken uint64 `json:"broken_connections"`
@@ -53,6 +55,8 @@ type Run struct {
 	Interval time.Duration `json:"interval_ns"` // between points of the time line
 	TimeLine []Point       `json:"time_line,omitempty"`
 	Events   []Event       `json:"events,omitempty"`
+	Drill    *Drill        `json:"drill,omitempty"`
+	Churn    *Churn        `json:"churn,omitempty"`
 	Backends []Backend     `json:"backends,omitempty"`
 	Fairness *Fairness     `json:"fairness,omitempty"`
 
@@ -146,6 +150,11 @@ type Backend struct {
 	// connection, however much goes over it.
 	Choices uint64 `json:"choices"`
 	Answers uint64 `json:"answers"`
+	// First and Last are when the first and the last socket that got this
+	// backend was connected, after counting began: negative in the warm-up.
+	// Runs that were pooled do not have them, nor do one-way loads.
+	First time.Duration `json:"first_choice_ns,omitempty"`
+	Last  time.Duration `json:"last_choice_ns,omitempty"`
 }
 
 // Ceiling is what the generator can do at most, with nothing in between.

@@ -74,6 +74,8 @@ func (r *Run) lines() [][2]string {
 	for _, e := range r.Events {
 		add("event", strings.TrimSpace(fmt.Sprintf("at %s: %s (%s) %s", short(e.At), e.Name, short(e.Took), e.Detail)))
 	}
+	add("drill", r.Drill.String())
+	add("churn", r.Churn.String())
 	add("generator", r.generatorText())
 	return lines
 }

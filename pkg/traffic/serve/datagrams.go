@@ -77,8 +77,9 @@ func (l *loop) datagram(e *endpoint, payload, room []byte) int {
 	default:
 		e.requests.Add(1)
 	}
-	length := min(wire.AnswerLength(r.Answer, e.Name), wire.MaxDatagram)
-	wire.PutAnswer(room[:length], r.Sequence, count, e.Name)
+	name := e.name()
+	length := min(wire.AnswerLength(r.Answer, name), wire.MaxDatagram)
+	wire.PutAnswer(room[:length], r.Sequence, count, name)
 	return length
 }
 

@@ -43,7 +43,7 @@ func (l *loop) composeHTTP(s *stream) []byte {
 	}
 	s.ending = bytes.EqualFold(header(s.head, "Connection"), []byte("close"))
 	answer := append(l.answer[:0], "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"+BackendHeader+": "...)
-	answer = append(answer, s.endpoint.Name...)
+	answer = append(answer, s.endpoint.name()...)
 	answer = append(answer, "\r\nContent-Length: "...)
 	answer = strconv.AppendInt(answer, int64(length), 10)
 	if s.ending {

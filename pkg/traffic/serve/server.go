@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/headgate/headgate/pkg/traffic/netio"
 	"github.com/headgate/headgate/pkg/traffic/wire"
 )
@@ -74,7 +76,8 @@ type Server struct {
 // endpoint is an Endpoint with its sockets and what it has seen.
 type endpoint struct {
 	Endpoint
-	tcp, udp                                int // descriptors
+	answersAs                               atomic.Pointer[string] // Name, until it is renamed
+	tcp, udp                                int                    // descriptors
 	connections, requests, datagrams, bytes atomic.Uint64
 	first, last                             atomic.Int64 // nanoseconds since Server.began, 0 means never
 }
@@ -116,6 +119,7 @@ func (s *Server) listen(endpoints []Endpoint) error {
 		}
 		// Known from here on, so that Close closes it.
 		opened := &endpoint{Endpoint: e, tcp: tcp, udp: -1}
+		opened.answersAs.Store(&opened.Name)
 		s.endpoints = append(s.endpoints, opened)
 		if opened.udp, err = netio.ListenUDP(e.Addr); err != nil {
 			return err
@@ -127,6 +131,20 @@ func (s *Server) listen(endpoints []Endpoint) error {
 // Stall makes the server take no notice of anything for a while from now on.
 // What comes in the meantime waits in the sockets.
 func (s *Server) Stall(d time.Duration) { s.stallUntil.Store(int64(time.Since(s.began) + d)) }
+
+// Rename makes every endpoint of a name say another one from now on: for a client
+// it is as if another server had come in its place. Stats go on under the first.
+func (s *Server) Rename(name, to string) error {
+	if len(to) > wire.MaxName {
+		return fmt.Errorf("serve as %q: the name has more than %d bytes", to, wire.MaxName)
+	}
+	for _, e := range s.endpoints {
+		if e.Name == name {
+			e.answersAs.Store(&to)
+		}
+	}
+	return nil
+}
 
 // Stats returns what was seen so far, by name; endpoints of the same name are
 // one.
@@ -152,15 +170,21 @@ func (s *Server) Stats() map[string]Stats {
 	return all
 }
 
-// Close ends everything: connections are reset or closed, as what waits in
-// them has it.
-// A second call does nothing.
+// Close ends everything: new connections are refused from now on, others are
+// reset or closed, as what waits in them has it. A second call does nothing.
 func (s *Server) Close() error {
 	if s.closing.Swap(true) {
 		return nil
 	}
-	s.running.Wait()
 	var errs []error
+	for _, e := range s.endpoints {
+		// The loops still run for a moment: a queue that nobody accepts from
+		// would take connections all the same.
+		if err := unix.Shutdown(e.tcp, unix.SHUT_RDWR); err != nil {
+			errs = append(errs, fmt.Errorf("stop to listen on %s: %w", e.Addr, err))
+		}
+	}
+	s.running.Wait()
 	for _, l := range s.loops {
 		errs = append(errs, l.close())
 	}
@@ -169,6 +193,9 @@ func (s *Server) Close() error {
 	}
 	return errors.Join(errs...)
 }
+
+// name is who answers.
+func (e *endpoint) name() string { return *e.answersAs.Load() }
 
 // seen notes that a client came.
 func (e *endpoint) seen(now int64) {

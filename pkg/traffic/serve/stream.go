@@ -64,8 +64,9 @@ func (l *loop) end(s *stream) {
 	}
 	s.isBulk = false
 	s.ending = true
-	answer := l.answerRoom(wire.AnswerLength(0, s.endpoint.Name))
-	wire.PutAnswer(answer, s.request.Sequence, s.bulk, s.endpoint.Name)
+	name := s.endpoint.name()
+	answer := l.answerRoom(wire.AnswerLength(0, name))
+	wire.PutAnswer(answer, s.request.Sequence, s.bulk, name)
 	l.write(s, answer)
 }
 
@@ -161,8 +162,9 @@ func (l *loop) compose(s *stream) []byte {
 		s.head = s.head[:0]
 		return answer
 	}
-	answer := l.answerRoom(wire.AnswerLength(s.request.Answer, s.endpoint.Name))
-	wire.PutAnswer(answer, s.request.Sequence, 0, s.endpoint.Name)
+	name := s.endpoint.name()
+	answer := l.answerRoom(wire.AnswerLength(s.request.Answer, name))
+	wire.PutAnswer(answer, s.request.Sequence, 0, name)
 	return answer
 }
 

@@ -15,6 +15,9 @@ type Runner func(ctx context.Context, spec Spec, started func(counting time.Time
 // actionLimit is how long an action may go on when the load is over.
 const actionLimit = 5 * time.Second
 
+// Failed begins the detail of the event of an action that failed.
+const Failed = "failed: "
+
 // Action is something that is done to what is measured, while it is measured.
 type Action struct {
 	At   time.Duration // after counting has begun
@@ -60,7 +63,7 @@ func (a Action) do(ctx context.Context, counting time.Time) result.Event {
 	began := time.Now()
 	detail, err := a.Do(ctx)
 	if err != nil {
-		detail = "failed: " + err.Error()
+		detail = Failed + err.Error()
 	}
 	return result.Event{At: began.Sub(counting), Took: time.Since(began), Name: a.Name, Detail: detail}
 }

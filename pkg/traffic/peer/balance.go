@@ -3,15 +3,12 @@ package peer
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/traffic"
 )
@@ -51,18 +48,12 @@ func (p *Peer) feed(ctx context.Context, input, program string, args ...string) 
 // its own; for those from elsewhere it is at their device.
 func (p *Peer) startAgent() error {
 	outside := p.Spec.Name == HeadgateTC
-	text := manifests(p.services, p.node, outside)
-	if err := os.WriteFile(filepath.Join(p.dir, "manifests", "services.yaml"), []byte(text), 0o600); err != nil {
+	if err := p.writeManifests(); err != nil {
 		return err
 	}
 	if err := traffic.MountBPF(filepath.Join(p.dir, "bpf")); err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(p.dir, "agent.log"))
-	if err != nil {
-		return err
-	}
-	defer log.Close()
 	_, device := p.site.Place.NextToClient()
 	cgroup := p.cgroup.Path
 	if outside { // the client's sockets are not to be met
@@ -73,28 +64,19 @@ func (p *Peer) startAgent() error {
 		p.undo = append(p.undo, other.Close)
 		cgroup = other.Path
 	}
-	cmd := exec.Command(p.Spec.Program, "agent", "--manifests", filepath.Join(p.dir, "manifests"), "--node-name", p.node,
-		"--cgroup", cgroup, "--bpf-root", filepath.Join(p.dir, "bpf", "headgate"), "--state-dir", filepath.Join(p.dir, "state"), "--devices", device)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := p.site.Place.Namespace(p.node).Start(cmd); err != nil {
-		return fmt.Errorf("start agent: %w", err)
-	}
-	p.undo = append(p.undo, func() error { return end(cmd) })
-	return nil
-}
-
-// end ends a process: politely at first, then not.
-func end(cmd *exec.Cmd) error {
-	const patience = 5 * time.Second
-	if err := cmd.Process.Signal(unix.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
-	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("end agent: %w", err)
-	}
-	return nil
+	p.agent = &process{start: func() (*exec.Cmd, error) {
+		log, err := os.OpenFile(filepath.Join(p.dir, "agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		defer log.Close()
+		cmd := exec.Command(p.Spec.Program, "agent", "--manifests", filepath.Join(p.dir, "manifests"), "--node-name", p.node,
+			"--cgroup", cgroup, "--bpf-root", filepath.Join(p.dir, "bpf", "headgate"), "--state-dir", filepath.Join(p.dir, "state"), "--devices", device)
+		cmd.Stdout, cmd.Stderr = log, log
+		return cmd, p.site.Place.Namespace(p.node).Start(cmd)
+	}}
+	p.undo = append(p.undo, p.agent.end)
+	return p.agent.begin()
 }
 
 // agentLog is the end of what the agent says, "" without one.
@@ -109,15 +91,7 @@ func (p *Peer) agentLog() string {
 
 // hook runs the command that brings a load balancer up.
 func (p *Peer) hook(ctx context.Context) error {
-	var list strings.Builder
-	for _, s := range p.services {
-		fmt.Fprint(&list, s.protocol, " ", s.addr)
-		for _, e := range s.endpoints {
-			fmt.Fprint(&list, " ", e)
-		}
-		fmt.Fprintln(&list)
-	}
-	if err := os.WriteFile(filepath.Join(p.dir, "services"), []byte(list.String()), 0o600); err != nil {
+	if err := p.writeServices(nil); err != nil {
 		return err
 	}
 	if p.Spec.Hook.Teardown != "" {

@@ -40,6 +40,8 @@ func Names() []string { return []string{Direct, HeadgateSocket, HeadgateTC, IPTa
 type Hook struct {
 	Setup    string `yaml:"setup"`
 	Teardown string `yaml:"teardown"`
+	Change   string `yaml:"change"`  // $SERVICES is another one
+	Restart  string `yaml:"restart"` // ends the load balancer and starts it again
 }
 
 // Spec says what is brought up.
@@ -51,6 +53,7 @@ type Spec struct {
 	UDP       bool   // Services are of UDP, not of TCP
 	Services  int
 	Endpoints int           // of each Service
+	Drill     bool          // the first endpoint of the asked Service can be taken away
 	CgroupTop string        // where a cgroup is made
 	RunDir    string        // where a folder is made
 	Program   string        // headgate
@@ -62,7 +65,10 @@ type Peer struct {
 	Spec     Spec
 	site     *load.Site
 	services []service
-	node     string // the machine
+	taken    *takenServers // of a drill
+	changes  *changes
+	agent    *process // Headgate's
+	node     string   // the machine
 	dir      string
 	cgroup   *traffic.Cgroup
 	undo     []func() error
@@ -143,6 +149,12 @@ func (p *Peer) startSite() (err error) {
 	p.node, _ = place.NextToClient()
 	protocol := map[bool]string{true: "udp", false: "tcp"}[p.Spec.UDP]
 	p.services = newServices(place.Spec, protocol, p.Spec.Services, p.Spec.Endpoints)
+	if p.Spec.Drill {
+		if err := p.startTaken(); err != nil {
+			return errors.Join(err, p.site.Close())
+		}
+	}
+	p.changes = p.newChanges()
 	for _, machine := range place.Spec.Servers {
 		all := []serve.Endpoint{{Name: machine, Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), wildcardPort)}}
 		server, err := serve.Start(all, serve.Options{Within: place.Namespace(machine).Do})
@@ -216,7 +228,7 @@ func (p *Peer) Run(ctx context.Context, spec load.Spec, one bool, actions []load
 // Environment is what commands find.
 func (p *Peer) Environment() []string {
 	return append(os.Environ(), "PLACE="+p.Spec.RunName, "NODE="+p.site.Place.Namespace(p.node).Name(),
-		"CGROUP="+p.cgroup.Path, "SERVICES="+filepath.Join(p.dir, "services"))
+		"CGROUP="+p.cgroup.Path, "SERVICES="+p.servicesFile())
 }
 
 // Close removes everything.

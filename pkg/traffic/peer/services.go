@@ -87,24 +87,39 @@ func targets(services []service, one, direct bool) []netip.AddrPort {
 	return list
 }
 
-// manifests returns the Services as Kubernetes objects. Those for clients from
-// elsewhere have the address of a load balancer, the others a ClusterIP.
+// manifests returns a Node and Services as Kubernetes objects.
 func manifests(services []service, node string, outside bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: v1\nkind: Node\nmetadata: {name: %s}\n", node)
-	for i, s := range services {
-		spec, status := fmt.Sprintf("clusterIP: %s, clusterIPs: [%s]", s.addr.Addr(), s.addr.Addr()), ""
-		if outside {
-			cluster := nth(netip.AddrFrom4([4]byte{10, 97, 0, 0}), i+1)
-			spec = fmt.Sprintf("type: LoadBalancer, clusterIP: %s, clusterIPs: [%s]", cluster, cluster)
-			status = fmt.Sprintf("status: {loadBalancer: {ingress: [{ip: %s}]}}\n", s.addr.Addr())
-		}
-		fmt.Fprintf(&b, "---\napiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: default}\nspec: {%s, ipFamilies: [IPv4], ports: [{protocol: %s, port: %d}]}\n%s",
-			s.name, spec, strings.ToUpper(s.protocol), servicePort, status)
-		fmt.Fprintf(&b, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s, namespace: default, labels: {kubernetes.io/service-name: %s}}\naddressType: IPv4\nports: [{name: \"\", protocol: %s, port: %d}]\nendpoints:\n",
-			s.name, s.name, strings.ToUpper(s.protocol), s.endpoints[0].Port())
+	for _, s := range services {
+		var members []member
 		for _, e := range s.endpoints {
-			fmt.Fprintf(&b, "- {addresses: [%s], conditions: {ready: true}, nodeName: %s}\n", e.Addr(), node)
+			members = append(members, member{addr: e})
+		}
+		b.WriteString(manifest(s, members, node, outside))
+	}
+	return b.String()
+}
+
+// manifest returns a Service with its endpoints. For clients from elsewhere it has
+// the address of a load balancer, for others a ClusterIP.
+func manifest(s service, members []member, node string, outside bool) string {
+	var b strings.Builder
+	spec, status := fmt.Sprintf("clusterIP: %s, clusterIPs: [%s]", s.addr.Addr(), s.addr.Addr()), ""
+	if outside {
+		cluster := s.addr.Addr().As4()
+		cluster[1]++ // the net behind that of Services
+		spec = fmt.Sprintf("type: LoadBalancer, clusterIP: %s, clusterIPs: [%[1]s]", netip.AddrFrom4(cluster))
+		status = fmt.Sprintf("status: {loadBalancer: {ingress: [{ip: %s}]}}\n", s.addr.Addr())
+	}
+	fmt.Fprintf(&b, "---\napiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: default}\nspec: {%s, ipFamilies: [IPv4], ports: [{protocol: %s, port: %d}]}\n%s",
+		s.name, spec, strings.ToUpper(s.protocol), servicePort, status)
+	fmt.Fprintf(&b, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s, namespace: default, labels: {kubernetes.io/service-name: %s}}\naddressType: IPv4\nports: [{name: \"\", protocol: %s, port: %d}]\nendpoints:\n",
+		s.name, s.name, strings.ToUpper(s.protocol), members[0].addr.Port())
+	conditions := map[membership]string{ready: "ready: true", terminating: "ready: false, serving: true, terminating: true"}
+	for _, m := range members {
+		if m.is != gone {
+			fmt.Fprintf(&b, "- {addresses: [%s], conditions: {%s}, nodeName: %s}\n", m.addr.Addr(), conditions[m.is], node)
 		}
 	}
 	return b.String()

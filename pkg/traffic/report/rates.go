@@ -16,6 +16,10 @@ import (
 // several values it makes a figure of its own.
 const ServicesLabel = "services"
 
+// ChurnLabel is the label that says how many changes of Services there were a
+// second.
+const ChurnLabel = "churn"
+
 // rateFigure draws the rate of each series as a bar, with the quartiles of its
 // rounds. A series alone needs no picture of its rate.
 func rateFigure(f facet) (Figure, bool) {

@@ -53,14 +53,18 @@ func (s Scenario) Run(ctx context.Context, settings Settings) (runs []result.Run
 			peers = append(peers, p)
 		}
 	}
+	churns := s.Churn
+	if len(churns) == 0 {
+		churns = []float64{0}
+	}
 	random := rand.New(rand.NewPCG(3, 4))
 	for round := range s.Rounds {
 		settings.Progress(fmt.Sprintf("%s: round %d of %d", s.Name, round+1, s.Rounds))
-		for _, i := range random.Perm(len(peers)) {
+		for _, i := range random.Perm(len(peers) * len(churns)) {
 			if ctx.Err() != nil {
 				return runs, nil
 			}
-			run, err := s.once(ctx, peers[i], round == 0)
+			run, err := s.once(ctx, peers[i/len(churns)], churns[i%len(churns)], round == 0)
 			if err != nil {
 				return runs, err
 			}
@@ -68,18 +72,38 @@ func (s Scenario) Run(ctx context.Context, settings Settings) (runs []result.Run
 			runs = append(runs, run)
 		}
 	}
-	return inOrder(runs, peers), nil
+	return inOrder(runs, peers, s.Churn), nil
 }
 
 // once measures a peer. The generator's ceiling is that of every round: it is
 // measured in the first.
-func (s Scenario) once(ctx context.Context, p *peer.Peer, first bool) (result.Run, error) {
+func (s Scenario) once(ctx context.Context, p *peer.Peer, churn float64, first bool) (run result.Run, err error) {
 	spec := s.load()
 	spec.Ceiling = first && p.Spec.Name == peer.Direct
-	run, err := p.Run(ctx, spec, s.Ask == "one", s.actions(p))
-	run.Name = s.Name
+	stop := func() (*result.Churn, error) { return nil, nil }
+	if churn > 0 {
+		stop = p.Churn(churn)
+	}
+	run, err = p.Run(ctx, spec, s.Ask == "one", append(s.actions(p), s.Drill.actions(p)...))
+	changes, churnErr := stop()
+	if err = errors.Join(err, churnErr); err != nil {
+		return run, err
+	}
+	run.Name, run.Churn = s.Name, changes
 	run.Labels = map[string]string{report.PeerLabel: p.Spec.Name, report.ServicesLabel: strconv.Itoa(p.Spec.Services), "place": s.Place}
-	return run, err
+	if len(s.Churn) > 0 {
+		run.Labels[report.ChurnLabel] = churnLabel(s.Churn, &churn)
+	}
+	if s.Drill == nil {
+		return run, nil
+	}
+	if err := s.Drill.note(&run); err != nil {
+		return run, fmt.Errorf("%s with %d Services: %w", p.Spec.Name, p.Spec.Services, err)
+	}
+	if ctx.Err() != nil {
+		return run, nil // and everything goes
+	}
+	return run, p.Restore(ctx, s.Drill.How == "silent")
 }
 
 // actions are the events, for one peer.
@@ -98,23 +122,32 @@ func (s Scenario) actions(p *peer.Peer) []load.Action {
 
 // inOrder returns the runs of each peer together, and gives all of them the
 // ceiling that was measured.
-func inOrder(runs []result.Run, peers []*peer.Peer) []result.Run {
+func inOrder(runs []result.Run, peers []*peer.Peer, churns []float64) []result.Run {
 	var ceiling *result.Ceiling
 	for _, r := range runs {
 		if r.Ceiling != nil {
 			ceiling = r.Ceiling
 		}
 	}
+	labels := []string{""}
+	if len(churns) > 0 {
+		labels = nil
+		for _, c := range churns {
+			labels = append(labels, churnLabel(churns, &c))
+		}
+	}
 	var ordered []result.Run
 	for _, p := range peers {
-		for _, r := range runs {
-			if r.Labels[report.PeerLabel] != p.Spec.Name || r.Labels[report.ServicesLabel] != strconv.Itoa(p.Spec.Services) {
-				continue
+		for _, churn := range labels {
+			for _, r := range runs {
+				if r.Labels[report.PeerLabel] != p.Spec.Name || r.Labels[report.ServicesLabel] != strconv.Itoa(p.Spec.Services) || r.Labels[report.ChurnLabel] != churn {
+					continue
+				}
+				if ceiling != nil {
+					r.SetCeiling(*ceiling)
+				}
+				ordered = append(ordered, r)
 			}
-			if ceiling != nil {
-				r.SetCeiling(*ceiling)
-			}
-			ordered = append(ordered, r)
 		}
 	}
 	return ordered

@@ -16,7 +16,6 @@ import (
 
 	"github.com/headgate/headgate/pkg/traffic/load"
 	"github.com/headgate/headgate/pkg/traffic/peer"
-	"github.com/headgate/headgate/pkg/traffic/result"
 )
 
 // Scenario is a file.
@@ -32,6 +31,8 @@ type Scenario struct {
 	Rounds    int                  `yaml:"rounds"`
 	Load      Load                 `yaml:"load"`
 	Events    []Event              `yaml:"events"`
+	Churn     []float64            `yaml:"churn"` // changes of Services a second, each by itself
+	Drill     *Drill               `yaml:"drill"`
 	Aims      []Aim                `yaml:"aims"`
 	Quick     Quick                `yaml:"quick"` // instead of the above, to see whether it works
 }
@@ -62,18 +63,21 @@ type Quick struct {
 	Services []int         `yaml:"services"`
 	Rounds   int           `yaml:"rounds"`
 	Duration time.Duration `yaml:"duration"`
+	Churn    []float64     `yaml:"churn"`
 }
 
 // Aim is a bound of a metric of a peer: of its median, or of how many times as
 // large that is as another peer's or as with another number of Services.
 type Aim struct {
-	Peer         string  `yaml:"peer"`
-	Services     int     `yaml:"services"` // 0: the most there are
-	Metric       string  `yaml:"metric"`   // rate, p50, p99, failed …
-	Over         string  `yaml:"over"`     // a peer
-	OverServices int     `yaml:"over-services"`
-	AtMost       float64 `yaml:"at-most"`  // ratio, or of times in ns
-	AtLeast      float64 `yaml:"at-least"` // the same from below, for rates
+	Peer         string   `yaml:"peer"`
+	Services     int      `yaml:"services"` // 0: the most there are
+	Churn        *float64 `yaml:"churn"`    // absent: the most there is
+	Metric       string   `yaml:"metric"`   // rate, p50, p99, failed …, and those of drills
+	Over         string   `yaml:"over"`     // a peer
+	OverServices int      `yaml:"over-services"`
+	OverChurn    *float64 `yaml:"over-churn"`
+	AtMost       float64  `yaml:"at-most"`  // ratio, or of times in ns
+	AtLeast      float64  `yaml:"at-least"` // the same from below, for rates
 }
 
 // ReadFile reads a scenario.
@@ -134,24 +138,7 @@ func (s Scenario) validate() error {
 			return err
 		}
 	}
-	return nil
-}
-
-func (s Scenario) validateAim(a Aim) error {
-	known := slices.ContainsFunc(result.Metrics(), func(m result.Metric) bool { return m.Name == a.Metric })
-	switch {
-	case !known:
-		return fmt.Errorf("aim of %s: metric %q is none: there are rate, p50, p90, p99, p99.9, p99.99, failed", a.Peer, a.Metric)
-	case !slices.Contains(s.Peers, a.Peer):
-		return fmt.Errorf("aim: peer %q is not among peers", a.Peer)
-	case a.Over != "" && !slices.Contains(s.Peers, a.Over):
-		return fmt.Errorf("aim of %s: over %q is not among peers", a.Peer, a.Over)
-	case a.Over != "" && a.OverServices != 0:
-		return fmt.Errorf("aim of %s: over and over-services exclude each other", a.Peer)
-	case (a.AtMost == 0) == (a.AtLeast == 0) && a.Metric != "failed":
-		return fmt.Errorf("aim of %s: write at-most or at-least", a.Peer)
-	}
-	return nil
+	return s.validateDrill()
 }
 
 // Small returns the quick version.
@@ -162,6 +149,9 @@ func (s Scenario) Small() Scenario {
 	if s.Quick.Rounds > 0 {
 		s.Rounds = s.Quick.Rounds
 	}
+	if len(s.Quick.Churn) > 0 {
+		s.Churn = s.Quick.Churn
+	}
 	if s.Quick.Duration > 0 {
 		s.Load.Duration = s.Quick.Duration
 		s.Load.WarmUp = min(s.Load.WarmUp, s.Quick.Duration/2)
@@ -170,7 +160,7 @@ func (s Scenario) Small() Scenario {
 }
 
 func (s Scenario) peer(name string, services int) peer.Spec {
-	spec := peer.Spec{Name: name, Place: s.Place, UDP: s.Load.Kind == load.UDP || s.Load.Kind == load.Packets, Services: services, Endpoints: s.Endpoints}
+	spec := peer.Spec{Name: name, Place: s.Place, UDP: s.Load.Kind == load.UDP || s.Load.Kind == load.Packets, Services: services, Endpoints: s.Endpoints, Drill: s.Drill.takesServers()}
 	if hook, ok := s.Hooks[name]; ok {
 		spec.Hook = &hook
 	}

@@ -58,7 +58,7 @@ func TestWhatIsWrongWithAScenarioIsSaid(t *testing.T) {
 		{"arrivals: poisson", "arrivals: odd", `load.arrivals is "odd"`},
 		{"metric: p50", "metric: p51", `metric "p51" is none`},
 		{"over: direct", "over: sun", `over "sun" is not among peers`},
-		{"over: direct", "over: direct, over-services: 1", "over and over-services exclude each other"},
+		{"over: direct", "over: direct, over-services: 1", "over, over-services and over-churn exclude each other"},
 		{"at-most: 1.1", "at-most: 1.1, at-least: 1", "write at-most or at-least"},
 		{"peer: other", "peer: sun", `peer "sun" is not among peers`},
 		{"duration: 1s", "duration: soon", "cannot unmarshal"},

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headgate/headgate/pkg/datapath"
@@ -32,22 +35,35 @@ func deviceLinks(tb testing.TB, cfg datapath.Config) []string {
 	return out
 }
 
-func TestProgramsAreOnJustTheDevicesThatAreSet(t *testing.T) {
-	cfg := config(t)
-	d := mustOpen(t, cfg)
-	if err := d.Attach(); err != nil {
+// needTCX skips a test on a kernel without tcx, which filters_test.go tells of. What
+// decides is the kernel, asked with a program that does nothing.
+func needTCX(t *testing.T) {
+	t.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
+	if err != nil {
 		t.Fatal(err)
 	}
-	lo := []plan.Device{{Index: 1, Name: "lo", IP4: netip.MustParseAddr("192.0.2.1")}}
-	err := d.SetDevices(lo)
-	if errors.Is(err, errors.ErrUnsupported) && os.Getenv("CI") == "" {
+	defer p.Close()
+	l, err := link.AttachTCX(link.TCXOptions{Interface: 1, Program: p, Attach: ebpf.AttachTCXIngress})
+	if errors.Is(err, ebpf.ErrNotSupported) {
 		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(deviceLinks(t, cfg)) == 0 && os.Getenv("CI") == "" {
-		t.Skip("this kernel has no tcx, and filters no links: TestWithoutTCXProgramsAreFilters tells of them")
+	l.Close()
+}
+
+func TestProgramsAreOnJustTheDevicesThatAreSet(t *testing.T) {
+	cfg := config(t)
+	needTCX(t)
+	d := mustOpen(t, cfg)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	lo := []plan.Device{{Index: 1, Name: "lo", IP4: netip.MustParseAddr("192.0.2.1")}}
+	if err := d.SetDevices(lo); err != nil {
+		t.Fatal(err)
 	}
 	attached := []string{"device_in_1", "device_out_1"}
 	if diff := cmp.Diff(attached, deviceLinks(t, cfg)); diff != "" {

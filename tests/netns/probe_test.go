@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/tests/testenv"
 )
 
@@ -36,15 +37,36 @@ func TestABackendThatAProbeSuspectsIsAvoidedUntilAProbeClearsIt(t *testing.T) {
 	}
 }
 
+// Of three suspects among four backends the first ones are avoided, as many as may be.
+// The others take connections, which clears them.
 func TestTheKernelLimitsWhatProbesCanTakeOut(t *testing.T) {
-	n := healthNode(t)
-	backends := []*backend{mustServe(t, "10.244.0.1:8080/TCP"), mustServe(t, "10.244.0.2:8080/TCP")}
-	n.set("web", frontend("10.96.0.1:80/TCP", backends...))
-	for _, b := range backends {
-		n.suspect(b, true, time.Minute)
+	var backends []*backend
+	for i := range 4 {
+		backends = append(backends, mustServe(t, fmt.Sprintf("10.244.0.%d:8080/TCP", i+1)))
 	}
-	if took, refused := connects(t, 50, at("10.96.0.1:80")); refused > 0 || took["10.244.0.1:8080/TCP"]+took["10.244.0.2:8080/TCP"] != 50 {
-		t.Errorf("%d of 50 connections were refused and %v taken, want all of them taken", refused, took)
+	for _, c := range []struct{ percent, avoided uint32 }{{25, 1}, {50, 2}, {75, 3}} {
+		cfg := config(t)
+		cfg.SuspectAfter, cfg.MaxEjected = 2, c.percent
+		n := mustNodeOf(t, cfg)
+		n.set("web", frontend("10.96.0.1:80/TCP", backends...))
+		for _, b := range backends[:3] {
+			n.suspect(b, true, time.Minute)
+		}
+		took, refused := connects(t, 200, at("10.96.0.1:80"))
+		for i, b := range backends {
+			if avoided := i < int(c.avoided); avoided != (took[b.name()] == 0) {
+				t.Errorf("at most %d %%: %s took %d connections of %v; avoided should be the first %d", c.percent, b.name(), took[b.name()], took, c.avoided)
+			}
+		}
+		n.suspect(backends[3], true, time.Minute)
+		took, more := connects(t, 50, at("10.96.0.1:80"))
+		if refused+more > 0 || len(took) == 0 {
+			t.Errorf("at most %d %%: %d connections were refused, and of all suspects %v took some", c.percent, refused+more, took)
+		}
+		n.dp.Close()
+		if err := datapath.Cleanup(cfg.Root); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

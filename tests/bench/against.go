@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +17,16 @@ type rival struct {
 	closers     []func()
 }
 
+// The parts of a comparison of two objects.
+var comparedParts = []struct {
+	name    string
+	compare func(*bench, []byte) error
+}{
+	{"sockets", (*bench).compareSockets},
+	{"runs", (*bench).compareRuns},
+	{"packets", (*bench).comparePackets},
+}
+
 // compareObjects measures another object of the product beside the one built
 // in: what a change of the programs has brought.
 func (b *bench) compareObjects() error {
@@ -23,6 +34,19 @@ func (b *bench) compareObjects() error {
 	if err != nil {
 		return err
 	}
+	for _, part := range comparedParts {
+		if b.only != "" && !strings.Contains(","+b.only+",", ","+part.name+",") {
+			continue
+		}
+		if err := part.compare(b, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compareSockets compares whole calls.
+func (b *bench) compareSockets(object []byte) error {
 	bare, err := b.bare()
 	if err != nil {
 		return err

@@ -98,7 +98,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.json, "json", "", "write every figure to this file")
 	f.StringVar(&o.markdown, "markdown", "", "write the tables to this file, such as docs/performance.md")
 	f.StringVar(&o.only, "only", "", "measure only these sections, separated by commas: "+strings.Join(sectionNames(), ","))
-	f.StringVar(&o.against, "against", "", "measure nothing but this compiled object beside the one built in, as before beside after")
+	f.StringVar(&o.against, "against", "", "measure nothing but this compiled object beside the one built in, as before beside after; -only takes sockets, runs and packets then")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this file")
 	rounds := f.Int("rounds", 0, "measure so many rounds instead of the usual number")
 	f.StringVar(&o.repo, "repo", ".", "the repository, to build the agent from")
@@ -177,10 +177,10 @@ func (r *run) measure() (err error) {
 	fmt.Println(b.report.Machine)
 	todo := sections
 	if r.against != "" {
-		todo, r.only = []section{{"against", (*bench).compareObjects}}, "against"
+		todo = []section{{"against", (*bench).compareObjects}}
 	}
 	for _, s := range todo {
-		if r.only != "" && !strings.Contains(","+r.only+",", ","+s.name+",") {
+		if r.against == "" && r.only != "" && !strings.Contains(","+r.only+",", ","+s.name+",") {
 			continue
 		}
 		b.name, b.began = s.name, time.Now()
@@ -194,7 +194,7 @@ func (r *run) measure() (err error) {
 		}
 	}
 	b.report.finish(r.options, time.Since(began))
-	if r.only == "" {
+	if r.only == "" && r.against == "" {
 		fmt.Println(b.report.aims().text())
 	}
 	return b.report.write(r.options)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ type packetNode struct {
 func (b *bench) packets() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cases, closeAll, err := b.packetCases()
+	cases, closeAll, err := b.packetCases("", nil)
 	defer closeAll()
 	if err != nil {
 		return err
@@ -90,17 +91,17 @@ func (b *bench) packets() error {
 	return nil
 }
 
-// packetCases brings datapaths into the kernel, with flows that are
+// packetCases brings datapaths of an object into the kernel, with flows that are
 // established, and returns the packets to measure; the first one meets no
-// program.
-func (b *bench) packetCases() (cases []*packetCase, closeAll func(), err error) {
+// program. The name sets them apart from those of other objects.
+func (b *bench) packetCases(name string, object []byte) (cases []*packetCase, closeAll func(), err error) {
 	var closers []func()
 	closeAll = func() {
 		for _, c := range closers {
 			c()
 		}
 	}
-	usual, err := b.packetNode("packets", 1<<18)
+	usual, err := b.packetNode("packets"+name, object, 1<<18)
 	if err != nil {
 		return nil, closeAll, err
 	}
@@ -120,7 +121,7 @@ func (b *bench) packetCases() (cases []*packetCase, closeAll func(), err error) 
 	for _, flows := range b.plan.flows {
 		node := usual
 		if flows > 1<<16 {
-			if node, err = b.packetNode("packets-many", uint32(flows)*5/2); err != nil {
+			if node, err = b.packetNode("packets-many"+name, object, uint32(flows)*5/2); err != nil {
 				return nil, closeAll, err
 			}
 			closers = append(closers, node.close)
@@ -132,7 +133,7 @@ func (b *bench) packetCases() (cases []*packetCase, closeAll func(), err error) 
 		add(packetCase{name: "in, later of a flow", key: "later_in/" + key, flows: flows, aim: aims[flows], node: node, program: "device_in", peer: frontend, flags: ack})
 		add(packetCase{name: "out, answer of a flow", key: "later_out/" + key, flows: flows, aim: aims[flows], node: node, program: "device_out", peer: backend, flags: ack, fromPeer: true})
 	}
-	fresh, err := b.packetNode("packets-new", 1<<18)
+	fresh, err := b.packetNode("packets-new"+name, object, 1<<18)
 	if err != nil {
 		return nil, closeAll, err
 	}
@@ -142,13 +143,13 @@ func (b *bench) packetCases() (cases []*packetCase, closeAll func(), err error) 
 }
 
 // packetNode brings a Service with one backend into the kernel.
-func (b *bench) packetNode(name string, ways uint32) (*packetNode, error) {
+func (b *bench) packetNode(name string, object []byte, ways uint32) (*packetNode, error) {
 	g, err := b.newGroup(name)
 	if err != nil {
 		return nil, err
 	}
 	g.root = filepath.Join(b.bpffs, name)
-	cfg := g.config(nil)
+	cfg := g.config(object)
 	cfg.Flows = ways
 	if err := fillWith(cfg, tcp4, 1, 1); err != nil {
 		return nil, err
@@ -192,11 +193,39 @@ func (n *packetNode) establish(b *bench, flows int, frontend, backend netip.Addr
 			}
 		}
 	}
+	return n.check(frontend, backend)
+}
+
+// check makes sure that a packet of a flow gets the address of the backend:
+// otherwise it is not later packets that are measured.
+func (n *packetNode) check(frontend, backend netip.AddrPort) error {
+	c := packetCase{program: "device_in", node: n, protocol: lb.TCP, peer: frontend, flows: 1, flags: ack}
+	if err := c.ready(); err != nil {
+		return err
+	}
+	_, out, err := n.replay.Replay.Test(c.frame)
+	if err != nil {
+		return err
+	}
+	if want := backend.Addr().AsSlice(); len(out) < 34 || !bytes.Equal(out[30:34], want) {
+		return fmt.Errorf("a packet of an established flow to %s does not go to %s", frontend, backend)
+	}
 	return nil
 }
 
 // measure runs the program so many times and notes the mean of a run.
 func (c *packetCase) measure(runs int) error {
+	if err := c.ready(); err != nil {
+		return err
+	}
+	_, took, err := c.node.replay.Replay.Benchmark(c.frame, runs, nil)
+	c.sent += uint32(runs)
+	c.ns = append(c.ns, float64(took.Nanoseconds()))
+	return err
+}
+
+// ready tells the program that replays packets which ones.
+func (c *packetCase) ready() error {
 	r := c.node.replay
 	if c.frame == nil {
 		c.frame = c.template()
@@ -210,16 +239,10 @@ func (c *packetCase) measure(runs int) error {
 		from = 1
 	}
 	client := clientNet4.As4()
-	if err := errors.Join(
+	return errors.Join(
 		r.Next.Set(c.sent), r.FlowMask.Set(uint32(c.flows-1)), r.Client.Set(binary.BigEndian.Uint32(client[:])),
 		r.Peer.Set(peer), r.PeerPort.Set([2]byte{byte(c.peer.Port() >> 8), byte(c.peer.Port())}), r.FromPeer.Set(from),
-	); err != nil {
-		return err
-	}
-	_, took, err := r.Replay.Benchmark(c.frame, runs, nil)
-	c.sent += uint32(runs)
-	c.ns = append(c.ns, float64(took.Nanoseconds()))
-	return err
+	)
 }
 
 // template is the packet, but for whom it is between.

@@ -81,7 +81,7 @@ func frontends(f flavour, service, backends int) []lb.Frontend {
 		b := lb.AddrPort{Addr: nth(f.backend, service*backends+k+1), Port: backendPort, Protocol: f.protocol}
 		out.Internal.Backends = append(out.Internal.Backends, b)
 	}
-	out.External = out.Internal
+	out.External, out.Known = out.Internal, out.Internal.Backends
 	return []lb.Frontend{out}
 }
 

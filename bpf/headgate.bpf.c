@@ -114,8 +114,10 @@ int getpeername6(struct bpf_sock_addr *ctx)
 SEC("cgroup/sock_release")
 int sock_release(struct bpf_sock *sk)
 {
-	forget_promise(bpf_get_socket_cookie(sk));
-	end_stored(sk);
+	__u64 cookie = bpf_get_socket_cookie(sk);
+
+	forget_promise(cookie);
+	end_stored(sk, cookie);
 	return SOCK_PROCEED;
 }
 

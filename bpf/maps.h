@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "flow_types.h"
+#include "flow_maps.h"
 #include "frontend_types.h"
 #include "types.h"
 
@@ -111,40 +111,18 @@ struct {
 	__type(value, struct stored_promises);
 } stored_promises SEC(".maps");
 
-/* Flows of packets; the least recently used make room. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct tuple);
-	__type(value, struct flow);
-} conntrack SEC(".maps");
-
 /*
- * Keys of the flows that make room for new ones of their kind, first come, first
- * served: a ring.
+ * How many sockets keep something there, by slot of the promises map: nearly
+ * always none, and then nobody asks the socket. The agent writes a large number
+ * where it does not know.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct tuple);
-} brief_flows SEC(".maps");
-
-/* The next place in that ring, modulo its size. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} next_brief_flow SEC(".maps");
-
-/* Ports of datagrams that come in fragments. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192);
-	__type(key, struct fragment_key);
-	__type(value, struct datagram);
-} fragments SEC(".maps");
+	__type(value, struct stored_sockets);
+} stored_sockets SEC(".maps");
 
 /* Clients that may use frontends with the flag; the value means nothing. */
 struct {

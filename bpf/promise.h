@@ -36,6 +36,8 @@ promise_about_frontend(struct bpf_sock_addr *ctx, __u64 cookie,
 
 	if (p && promises_frontend(p, frontend))
 		return p;
+	if (!may_store(cookie))
+		return NULL;
 	stored = bpf_sk_storage_get(&stored_promises, ctx->sk, NULL, 0);
 	if (!stored)
 		return NULL;
@@ -50,11 +52,14 @@ static __always_inline struct promise *
 promise_about_backend(struct bpf_sock_addr *ctx,
 		      const struct addr_port *backend)
 {
-	struct promise *p = slot_promise(bpf_get_socket_cookie(ctx));
+	__u64 cookie = bpf_get_socket_cookie(ctx);
+	struct promise *p = slot_promise(cookie);
 	struct stored_promises *stored;
 
 	if (p && promises_backend(p, backend))
 		return p;
+	if (!may_store(cookie))
+		return NULL;
 	stored = bpf_sk_storage_get(&stored_promises, ctx->sk, NULL, 0);
 	return stored ? find_promise(stored, backend) : NULL;
 }
@@ -77,14 +82,13 @@ static __always_inline bool claim_slot(struct promise_slot *slot, __u64 cookie)
 static __always_inline void keep_promise(struct bpf_sock_addr *ctx,
 					 const struct offer *o)
 {
-	__u64 cookie = bpf_get_socket_cookie(ctx);
-	struct promise_slot *slot = promise_slot_of(cookie);
+	struct promise_slot *slot = promise_slot_of(o->cookie);
 
-	if (slot && claim_slot(slot, cookie)) {
+	if (slot && claim_slot(slot, o->cookie)) {
 		write_promise(&slot->promise, o);
 		return;
 	}
-	forget_stored(ctx->sk);
+	forget_stored(ctx->sk, o->cookie);
 	store_promise(ctx, o);
 }
 
@@ -93,12 +97,11 @@ static __always_inline void keep_promise(struct bpf_sock_addr *ctx,
  * what it sent before may still come.
  */
 static __always_inline void keep_another_promise(struct bpf_sock_addr *ctx,
-						 __u64 cookie,
 						 const struct offer *o)
 {
-	struct promise_slot *slot = promise_slot_of(cookie);
+	struct promise_slot *slot = promise_slot_of(o->cookie);
 
-	if (slot && slot->owner != cookie && claim_slot(slot, cookie))
+	if (slot && slot->owner != o->cookie && claim_slot(slot, o->cookie))
 		write_promise(&slot->promise, o);
 	else
 		store_promise(ctx, o);
@@ -121,6 +124,8 @@ static __always_inline void forget_promise(__u64 cookie)
  */
 static __always_inline void forget_promises(struct bpf_sock_addr *ctx)
 {
-	forget_promise(bpf_get_socket_cookie(ctx));
-	forget_stored(ctx->sk);
+	__u64 cookie = bpf_get_socket_cookie(ctx);
+
+	forget_promise(cookie);
+	forget_stored(ctx->sk, cookie);
 }

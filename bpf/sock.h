@@ -98,9 +98,10 @@ socket_backend(struct bpf_sock_addr *ctx, const struct addr_port *to,
 	struct client client = { &addr, &to->addr };
 
 	offer->frontend = to;
+	offer->cookie = bpf_get_socket_cookie(ctx);
 	offer->netns = bpf_get_netns_cookie(ctx);
 	addr = local_client(offer->netns, is_ip4(&to->addr));
-	client.port = bpf_get_socket_cookie(ctx);
+	client.port = offer->cookie;
 	return select_internal(frontend, &client, &offer->choice);
 }
 
@@ -163,7 +164,7 @@ static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 		break_promise(p);
 	if ((v = socket_backend(ctx, to, frontend, &offer)) != VERDICT_CONTINUE)
 		return v;
-	keep_another_promise(ctx, cookie, &offer);
+	keep_another_promise(ctx, &offer);
 	count(sendmsg);
 	*to = offer.choice.backend->to;
 	return VERDICT_CONTINUE;

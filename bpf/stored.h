@@ -7,6 +7,7 @@
 #pragma once
 
 #include "addr.h"
+#include "config.h"
 #include "load.h"
 #include "select.h"
 #include "verdict.h"
@@ -15,7 +16,8 @@
 struct offer {
 	const struct addr_port *frontend;
 	struct choice choice;
-	__u64 netns; /* of the socket */
+	__u64 cookie; /* of the socket */
+	__u64 netns;  /* of the socket */
 };
 
 /* A broken promise is about no frontend, but still about its backend. */
@@ -63,6 +65,48 @@ static __always_inline void end_promise(const struct promise *p)
 		backend_closed(p->backend_id, &p->backend);
 }
 
+/* How many sockets of the slot of a socket keep promises with themselves. */
+static __always_inline __u32 *sockets_stored(__u64 cookie)
+{
+	__u32 slot = (__u32)cookie & promises_mask;
+	__u32 chunk_index = slot / COUNTS_PER_CHUNK;
+	struct stored_sockets *chunk =
+		bpf_map_lookup_elem(&stored_sockets, &chunk_index);
+
+	return chunk ? &chunk->sockets[slot % COUNTS_PER_CHUNK] : NULL;
+}
+
+/* May a socket keep promises with itself? To ask it costs more. */
+static __always_inline bool may_store(__u64 cookie)
+{
+	__u32 *sockets = sockets_stored(cookie);
+
+	return !sockets || *sockets;
+}
+
+static __always_inline void count_stored(struct stored_promises *stored,
+					 __u64 cookie)
+{
+	__u32 *sockets = sockets_stored(cookie);
+
+	if (!sockets || stored->next & STORED_COUNTED)
+		return;
+	__sync_fetch_and_add(sockets, 1);
+	stored->next |= STORED_COUNTED;
+}
+
+/* Only once: while programs are replaced, two see the end of a socket. */
+static __always_inline void uncount_stored(struct stored_promises *stored,
+					   __u64 cookie)
+{
+	__u32 *sockets = sockets_stored(cookie);
+
+	if (!sockets || !(stored->next & STORED_COUNTED))
+		return;
+	stored->next &= ~STORED_COUNTED;
+	__sync_fetch_and_add(sockets, -1);
+}
+
 /* Keeps a promise with the socket itself: slower, but never full. */
 static __always_inline void store_promise(struct bpf_sock_addr *ctx,
 					  const struct offer *o)
@@ -75,6 +119,7 @@ static __always_inline void store_promise(struct bpf_sock_addr *ctx,
 		count(promise_lost);
 		return;
 	}
+	count_stored(stored, o->cookie);
 	i = stored->next % STORED_PROMISES;
 	if (stored->promise[i].backend_id)
 		count(promise_replaced);
@@ -82,7 +127,7 @@ static __always_inline void store_promise(struct bpf_sock_addr *ctx,
 		count(promise_stored);
 	end_promise(&stored->promise[i]);
 	write_promise(&stored->promise[i], o);
-	stored->next = i + 1;
+	stored->next = (stored->next & STORED_COUNTED) | (i + 1);
 }
 
 /* The Service has lost the backend. Late answers of it may still come. */
@@ -92,30 +137,36 @@ static __always_inline void break_promise(struct promise *p)
 	p->backend_id = 0;
 }
 
-static __always_inline void break_all(struct stored_promises *stored)
+static __always_inline void break_all(struct stored_promises *stored,
+				      __u64 cookie)
 {
 	for (int i = 0; i < STORED_PROMISES; i++)
 		break_promise(&stored->promise[i]);
+	uncount_stored(stored, cookie);
 }
 
 /* The socket is gone, and what is kept with it will go by itself. */
-static __always_inline void end_stored(struct bpf_sock *sk)
+static __always_inline void end_stored(struct bpf_sock *sk, __u64 cookie)
 {
-	struct stored_promises *stored =
-		bpf_sk_storage_get(&stored_promises, sk, NULL, 0);
+	struct stored_promises *stored;
 
+	if (!may_store(cookie))
+		return;
+	stored = bpf_sk_storage_get(&stored_promises, sk, NULL, 0);
 	if (stored)
-		break_all(stored);
+		break_all(stored, cookie);
 }
 
 /* Drops what was kept with the socket itself; for most there is nothing. */
-static __always_inline void forget_stored(struct bpf_sock *sk)
+static __always_inline void forget_stored(struct bpf_sock *sk, __u64 cookie)
 {
-	struct stored_promises *stored =
-		bpf_sk_storage_get(&stored_promises, sk, NULL, 0);
+	struct stored_promises *stored;
 
+	if (!may_store(cookie))
+		return;
+	stored = bpf_sk_storage_get(&stored_promises, sk, NULL, 0);
 	if (!stored)
 		return;
-	break_all(stored);
+	break_all(stored, cookie);
 	bpf_sk_storage_delete(&stored_promises, sk);
 }

@@ -8,6 +8,7 @@
 
 #define SERVICE_NAME_LEN 200
 #define STORED_PROMISES 4
+#define COUNTS_PER_CHUNK 16
 #define SERVICE_CIDRS 8
 
 /* An IPv4 address is ::ffff:a.b.c.d. */
@@ -100,8 +101,16 @@ struct promise_slot {
 
 /* The promises of a socket beyond the first, or when its slot was taken. */
 struct stored_promises {
-	__u32 next; /* the one to replace next */
+	__u32 next; /* the one to replace next; STORED_COUNTED */
 	struct promise promise[STORED_PROMISES];
+};
+
+/* Top bit of next: the socket stands in stored_sockets. */
+#define STORED_COUNTED 0x80000000
+
+/* So many sockets of each slot keep promises with themselves. */
+struct stored_sockets {
+	__u32 sockets[COUNTS_PER_CHUNK];
 };
 
 /* What the datapath counts, on each CPU, for the whole node. */
@@ -149,3 +158,4 @@ struct about {
 _Static_assert(sizeof(struct addr_port) == 20, "key of frontend_ids");
 _Static_assert(sizeof(struct affinity_key) == 20, "key of affinities");
 _Static_assert(sizeof(struct promise_slot) == 64, "one cache line");
+_Static_assert(sizeof(struct stored_sockets) == 64, "one cache line");

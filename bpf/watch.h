@@ -31,10 +31,11 @@ struct watched {
 static __always_inline struct promise *tcp_promise(struct bpf_sock_ops *ctx,
 						   struct bpf_sock *sk)
 {
-	struct promise *p = slot_promise(bpf_get_socket_cookie(ctx));
+	__u64 cookie = bpf_get_socket_cookie(ctx);
+	struct promise *p = slot_promise(cookie);
 	struct stored_promises *stored;
 
-	if (p || !sk)
+	if (p || !sk || !may_store(cookie))
 		return p;
 	stored = bpf_sk_storage_get(&stored_promises, sk, NULL, 0);
 	return stored ? &stored->promise[0] : NULL;

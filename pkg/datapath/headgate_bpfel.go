@@ -327,6 +327,11 @@ type headgateStoredPromises struct {
 	Promise [4]headgatePromise
 }
 
+type headgateStoredSockets struct {
+	_       structs.HostLayout
+	Sockets [16]uint32
+}
+
 type headgateTable struct {
 	_      structs.HostLayout
 	Offset uint32
@@ -379,6 +384,7 @@ const (
 	headgateMapSlots             = "slots"
 	headgateMapSourceRanges      = "source_ranges"
 	headgateMapStoredPromises    = "stored_promises"
+	headgateMapStoredSockets     = "stored_sockets"
 	headgateProgConnect4         = "connect4"
 	headgateProgConnect6         = "connect6"
 	headgateProgDestroyTcp       = "destroy_tcp"
@@ -506,6 +512,7 @@ type headgateMapSpecs struct {
 	Slots            *ebpf.MapSpec `ebpf:"slots"`
 	SourceRanges     *ebpf.MapSpec `ebpf:"source_ranges"`
 	StoredPromises   *ebpf.MapSpec `ebpf:"stored_promises"`
+	StoredSockets    *ebpf.MapSpec `ebpf:"stored_sockets"`
 }
 
 // headgateVariableSpecs contains global variables before they are loaded into the kernel.
@@ -573,6 +580,7 @@ type headgateMaps struct {
 	Slots            *ebpf.Map `ebpf:"slots"`
 	SourceRanges     *ebpf.Map `ebpf:"source_ranges"`
 	StoredPromises   *ebpf.Map `ebpf:"stored_promises"`
+	StoredSockets    *ebpf.Map `ebpf:"stored_sockets"`
 }
 
 func (m *headgateMaps) Close() error {
@@ -602,6 +610,7 @@ func (m *headgateMaps) Close() error {
 		m.Slots,
 		m.SourceRanges,
 		m.StoredPromises,
+		m.StoredSockets,
 	)
 }
 

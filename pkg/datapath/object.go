@@ -31,6 +31,9 @@ func newObject(cfg Config) (*object, error) {
 		return nil, err
 	}
 	spec.Maps["promises"].MaxEntries = cfg.Promises
+	if m := spec.Maps[storedSockets]; m != nil { // an older object has none
+		m.MaxEntries = storedChunks(cfg.Promises)
+	}
 	spec.Maps["affinities"].MaxEntries = cfg.Affinities
 	spec.Maps["conntrack"].MaxEntries = cfg.Flows
 	spec.Maps["brief_flows"].MaxEntries = briefFlows(cfg.Flows)
@@ -134,7 +137,11 @@ func load(o *object, sizes plan.Sizes, from *mapSet) (*mapSet, programSet, error
 		s.Close()
 		return nil, nil, explainLoad(err)
 	}
-	if err := s.fill(o, from, copies); err != nil {
+	err = s.fill(o, from, copies)
+	if err == nil && shared["stored_promises"] != nil && shared[storedSockets] == nil {
+		err = s.doubtStored()
+	}
+	if err != nil {
 		s.Close()
 		programs.Close()
 		return nil, nil, err
@@ -160,7 +167,7 @@ func (o *object) inherit(from *mapSet) (shared map[string]*ebpf.Map, copies map[
 			// Nothing to take along, such as socket storage laid out otherwise.
 		case c.identical && old.MaxEntries() == spec.MaxEntries:
 			shared[name] = old
-		case name != "promises": // these go by their sockets, see takePromises
+		case name != "promises" && name != storedSockets: // these go by their sockets, see takePromises
 			copies[name] = c
 		}
 	}

@@ -229,6 +229,11 @@ type placesStoredPromises struct {
 	Promise [4]placesPromise
 }
 
+type placesStoredSockets struct {
+	_       structs.HostLayout
+	Sockets [16]uint32
+}
+
 type placesTuple struct {
 	_        structs.HostLayout
 	Src      placesIpAddr
@@ -268,6 +273,7 @@ const (
 	placesMapSourceRanges      = "source_ranges"
 	placesMapStoragePlace      = "storage_place"
 	placesMapStoredPromises    = "stored_promises"
+	placesMapStoredSockets     = "stored_sockets"
 	placesProgConnectHash      = "connect_hash"
 	placesProgConnectLru       = "connect_lru"
 	placesProgConnectNone      = "connect_none"
@@ -370,6 +376,7 @@ type placesMapSpecs struct {
 	SourceRanges     *ebpf.MapSpec `ebpf:"source_ranges"`
 	StoragePlace     *ebpf.MapSpec `ebpf:"storage_place"`
 	StoredPromises   *ebpf.MapSpec `ebpf:"stored_promises"`
+	StoredSockets    *ebpf.MapSpec `ebpf:"stored_sockets"`
 }
 
 // placesVariableSpecs contains global variables before they are loaded into the kernel.
@@ -436,6 +443,7 @@ type placesMaps struct {
 	SourceRanges     *ebpf.Map `ebpf:"source_ranges"`
 	StoragePlace     *ebpf.Map `ebpf:"storage_place"`
 	StoredPromises   *ebpf.Map `ebpf:"stored_promises"`
+	StoredSockets    *ebpf.Map `ebpf:"stored_sockets"`
 }
 
 func (m *placesMaps) Close() error {
@@ -464,6 +472,7 @@ func (m *placesMaps) Close() error {
 		m.SourceRanges,
 		m.StoragePlace,
 		m.StoredPromises,
+		m.StoredSockets,
 	)
 }
 

@@ -2,6 +2,7 @@ package netns_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -40,6 +41,9 @@ func TestNoPromiseIsLostToOtherSockets(t *testing.T) {
 		if got := n.promises(); got != slots {
 			t.Errorf("%d slots are in use, want all %d", got, slots)
 		}
+		if got, want := n.storedSockets(), uint32(2*opened-slots); got < want {
+			t.Errorf("%d sockets are counted that keep promises with themselves, want %d at least", got, want)
+		}
 		for i := range connected {
 			connected[i].close()
 			unconnected[i].close()
@@ -47,9 +51,56 @@ func TestNoPromiseIsLostToOtherSockets(t *testing.T) {
 		if got := n.promises(); got != 0 {
 			t.Errorf("all sockets are closed, and %d slots in use", got)
 		}
+		if got := n.storedSockets(); got != 0 {
+			t.Errorf("all sockets are closed, and %d are counted that keep promises with themselves", got)
+		}
 		dialTCP(t, k, at(tcpVIP)) // takes a slot again
 		if got := n.promises(); got != 1 {
 			t.Errorf("one socket is open, and %d slots in use", got)
 		}
+	})
+}
+
+// storedSockets returns how many sockets are counted that keep promises with
+// themselves.
+func (n *node) storedSockets() (sum uint32) {
+	n.tb.Helper()
+	var (
+		m     = mustPinned(n.tb, filepath.Join(n.cfg.Root, "maps", "stored_sockets"))
+		key   uint32
+		chunk [16]uint32
+	)
+	entries := m.Iterate()
+	for entries.Next(&key, &chunk) {
+		for _, sockets := range chunk {
+			sum += sockets
+		}
+	}
+	if err := entries.Err(); err != nil {
+		n.tb.Fatal(err)
+	}
+	return sum
+}
+
+// Which slot a socket has depends on the size of the map, and so does where it is
+// counted that it keeps promises with itself.
+func TestPromisesKeptWithSocketsOutliveAnotherSizeOfTheMap(t *testing.T) {
+	forEachKind(t, func(t *testing.T, k kind) {
+		cfg := config(t)
+		cfg.Promises = 1
+		n := mustNodeOf(t, cfg)
+		vip := k.pick("10.96.0.1:80", "[fd00:96::1]:80")
+		n.set("web", frontend(vip+"/TCP", mustServe(t, k.pick("10.244.0.1:8080/TCP", "[fd00:244::1]:8080/TCP"))))
+		var sockets held
+		sockets.tb = t
+		for range 5 {
+			s, _ := dialTCP(t, k, at(vip))
+			sockets.add(s, vip)
+		}
+		n.dp.Close()
+		n.cfg.Promises = 1 << 12
+		n = mustNodeOf(t, n.cfg)
+		sockets.wantPeers("with a larger map")
+		sockets.close()
 	})
 }

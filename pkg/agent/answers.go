@@ -52,7 +52,7 @@ func newAnswers(cfg Config, log *zap.Logger, tell reporter, measured *metrics.Me
 			a.problems.setUnserved(name, port, err)
 		},
 	})
-	a.metrics.WatchDatapath(func() (metrics.Snapshot, error) { return snapshot(cfg.BPFRoot) })
+	a.metrics.WatchDatapath(func() (metrics.Snapshot, error) { return snapshot(cfg.BPFRoot, cfg.MetricsPerBackend) })
 	if cfg.Manifests != "" {
 		a.proxy.SetNode(&healthcheck.Node{}) // a folder need not have a Node
 	}
@@ -141,8 +141,9 @@ func (a *answers) serve(ctx context.Context, group *errgroup.Group) {
 	}
 }
 
-// snapshot reads what is pinned, for whoever scrapes.
-func snapshot(root string) (metrics.Snapshot, error) {
+// snapshot reads what is pinned, for whoever scrapes; perBackend has it tell of every
+// backend.
+func snapshot(root string, perBackend bool) (metrics.Snapshot, error) {
 	i, err := datapath.Inspect(root)
 	if err != nil {
 		return metrics.Snapshot{}, err
@@ -164,10 +165,12 @@ func snapshot(root string) (metrics.Snapshot, error) {
 	if err != nil {
 		return metrics.Snapshot{}, err
 	}
+	loads := i.Loads()
 	s := metrics.Snapshot{
-		Frontends: len(c.Frontends), Backends: len(c.Backends), Suspects: len(i.Suspects()), Tables: len(c.Tables), Services: len(c.Services),
+		Frontends: len(c.Frontends), Backends: len(c.Backends), Suspects: countSuspects(loads), Tables: len(c.Tables), Services: len(c.Services),
 		Writes: status.Writes, Events: status.Counters, Drops: status.Drops, Attached: map[string]bool{},
 	}
+	s.BackendLoads, s.BackendsOmitted = backendMetrics(c, loads, perBackend)
 	for _, m := range maps {
 		s.Maps = append(s.Maps, metrics.Map{Name: m.Name, Entries: m.Entries, MaxEntries: m.MaxEntries, Bytes: m.Bytes})
 	}

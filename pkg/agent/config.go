@@ -40,12 +40,13 @@ type Config struct {
 	// Redirect lets packets to backends on other nodes leave past the stack.
 	Redirect bool
 	// Filters attaches to devices as on kernels without tcx.
-	Filters        bool
-	HealthzAddress string // host:port of /healthz and /livez, "" for none
-	MetricsAddress string // host:port of /metrics and others, "" for none
-	InitOnly       bool   // do what needs privileges, and end
-	BindHardFail   bool   // an address that cannot be had ends the agent
-	Profiling      bool   // /debug/pprof/ on the metrics address
+	Filters           bool
+	HealthzAddress    string // host:port of /healthz and /livez, "" for none
+	MetricsAddress    string // host:port of /metrics and others, "" for none
+	MetricsPerBackend bool   // /metrics tells of every backend, not only of those that fail or are compared
+	InitOnly          bool   // do what needs privileges, and end
+	BindHardFail      bool   // an address that cannot be had ends the agent
+	Profiling         bool   // /debug/pprof/ on the metrics address
 	// KernelConntrack configures the kernel's connection tracking; the zero
 	// value leaves it as it is.
 	KernelConntrack proxyconfig.Conntrack

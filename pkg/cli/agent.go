@@ -96,6 +96,7 @@ func (o *agentOptions) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.passiveHealth, "passive-health", true, "avoid backends that do not take connections, for Services that have no annotation headgate.dev/passive-health")
 	f.Uint32Var(&o.SuspectAfter, "suspect-after", 3, "connections in a row that a backend does not take before it is avoided (0: none ever is)")
 	f.Uint32Var(&o.MaxEjected, "max-ejected-percent", 50, "of the backends of a Service no more are avoided, in per cent")
+	f.BoolVar(&o.MetricsPerBackend, "metrics-per-backend", false, "have /metrics tell of every backend (default: of up to 1000 that fail, or that algorithms by load compare)")
 	f.StringVar(&o.HashKeyFile, "hash-key-file", "", "file with a secret that keys the hashes of flows, the same on all nodes (default: what follows from the certificate authority of the cluster)")
 	f.Uint32Var(&o.Limits.Frontends, "max-frontends", o.Limits.Frontends, "entries that the frontends map grows to at most (0: no limit)")
 	f.Uint32Var(&o.Limits.Slots, "max-slots", o.Limits.Slots, "slots that the slots map grows to at most (0: no limit)")

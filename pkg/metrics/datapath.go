@@ -24,6 +24,10 @@ type Snapshot struct {
 	// Services of which something was dropped belong here: each is a series.
 	ServiceDrops []ServiceDrops
 	Attached     map[string]bool // by hook: whether its program is in force
+	// BackendLoads are backends to tell of one by one: no two with equal labels, and
+	// not more than Prometheus should have. Of so many nothing is told.
+	BackendLoads    []Backend
+	BackendsOmitted int
 }
 
 // Map is a BPF map with how full it is.
@@ -60,6 +64,7 @@ type datapath struct {
 	mapEntries, mapMaxEntries, mapBytes   *prometheus.Desc
 	writes, events, drops, serviceDrops   *prometheus.Desc
 	attached                              *prometheus.Desc
+	each                                  backends
 }
 
 func newDatapath(read func() (Snapshot, error)) *datapath {
@@ -84,15 +89,16 @@ func newDatapath(read func() (Snapshot, error)) *datapath {
 		drops:         desc("headgate_drops_total", "What the datapath refused, by reason.", "reason"),
 		serviceDrops:  desc("headgate_service_drops_total", "What the datapath refused, by reason and Service port, where anything was.", "namespace", "service", "port", "reason"),
 		attached:      desc("headgate_program_attached", "Whether the program of a hook is in force.", "hook"),
+		each:          newBackends(desc),
 	}
 }
 
 // Describe is of prometheus.Collector.
 func (d *datapath) Describe(c chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{
+	for _, desc := range append(d.each.descs(),
 		d.readErrors.Desc(), d.frontends, d.backends, d.suspects, d.tables, d.services, d.mapEntries, d.mapMaxEntries,
 		d.mapBytes, d.writes, d.events, d.drops, d.serviceDrops, d.attached,
-	} {
+	) {
 		c <- desc
 	}
 }
@@ -132,12 +138,9 @@ func (d *datapath) collect(to sink, s Snapshot) {
 		to.counter(d.serviceDrops, drop.Count, drop.Service.Namespace, drop.Service.Name, drop.Port, drop.Reason)
 	}
 	for hook, attached := range s.Attached {
-		value := 0.0
-		if attached {
-			value = 1
-		}
-		to.gauge(d.attached, value, hook)
+		to.gauge(d.attached, truth(attached), hook)
 	}
+	d.each.collect(to, s.BackendLoads, s.BackendsOmitted)
 }
 
 // merged adds up what has equal labels: a Service may have a port by the same

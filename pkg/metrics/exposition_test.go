@@ -5,6 +5,7 @@ import (
 	"flag"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"regexp"
 	"slices"
@@ -63,6 +64,16 @@ var snapshot = Snapshot{
 		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Reason: "no_endpoint", Count: 4},
 	},
 	Attached: map[string]bool{"connect4": true, "connect6": false},
+	BackendLoads: []Backend{
+		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(1), InFlight: 7, RTT: 1500 * time.Microsecond},
+		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(2), Failures: 3, Suspect: true},
+		{Service: lb.ServiceName{Namespace: "shop", Name: "canary"}, Backend: backend(1), InFlight: 7}, // they share it
+	},
+	BackendsOmitted: 2,
+}
+
+func backend(i byte) lb.AddrPort {
+	return lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 244, 0, i}), Port: 8080, Protocol: lb.TCP}
 }
 
 func TestTheExpositionIsAsWritten(t *testing.T) {

@@ -53,6 +53,7 @@ type agent struct {
 	log    *lockedBuffer
 	// promises is a knob, a change of which makes the next start a replacement.
 	promises int
+	flags    []string      // beside those that every agent needs
 	ready    chan struct{} // closed when everything the agent read is in force
 }
 
@@ -110,8 +111,8 @@ func (a *agent) start() {
 // launch starts the agent.
 func (a *agent) launch() {
 	a.tb.Helper()
-	a.cmd = exec.Command(a.binary, "agent", "--manifests", a.dir, "--node-name", "node-a", "--cgroup", a.cgroup,
-		"--bpf-root", a.root, "--promises", fmt.Sprint(a.promises), "--log-format", "json")
+	a.cmd = exec.Command(a.binary, append([]string{"agent", "--manifests", a.dir, "--node-name", "node-a", "--cgroup", a.cgroup,
+		"--bpf-root", a.root, "--promises", fmt.Sprint(a.promises), "--log-format", "json"}, a.flags...)...)
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := a.cmd.StderrPipe()
 	if err != nil {

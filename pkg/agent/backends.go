@@ -1,0 +1,60 @@
+package agent
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/metrics"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// maxBackendMetrics is how many backends of Service ports are told of one by one,
+// unless all are asked for. Each is up to four series, on every node.
+const maxBackendMetrics = 1000
+
+// backendMetrics returns the backends to tell of one by one: all of them, or those
+// that have failed of late, and those of Services whose algorithm goes by what is
+// measured of backends. If these are too many, those that have failed go first; of how
+// many nothing is told is the second result.
+func backendMetrics(c plan.Content, loads map[uint32]datapath.Load, all bool) ([]metrics.Backend, int) {
+	known := map[metrics.Backend]bool{} // each once, by what it is
+	for _, f := range c.Frontends {
+		service := c.Services[f.Service]
+		compares := all || f.Algorithm() >= lb.LC
+		for _, id := range c.Tables[f.Known] {
+			at, load := c.Backends[id], loads[id]
+			if at.Port == 0 || !compares && load.Failures == 0 && load.Suspect == 0 {
+				continue // it has gone meanwhile, or there is nothing to tell
+			}
+			known[metrics.Backend{
+				Service: service.ServiceName, Port: service.Port, Backend: at,
+				InFlight: load.InFlight, Failures: load.Failures, Suspect: load.Suspect > 0, RTT: load.RTT,
+			}] = true
+		}
+	}
+	out := make([]metrics.Backend, 0, len(known))
+	for b := range known {
+		out = append(out, b)
+	}
+	slices.SortFunc(out, func(a, b metrics.Backend) int {
+		return cmp.Or(
+			-cmp.Compare(min(a.Failures, 1), min(b.Failures, 1)),
+			a.Service.Compare(b.Service), cmp.Compare(a.Port, b.Port), a.Backend.Compare(b.Backend))
+	})
+	if all {
+		return out, 0
+	}
+	told := min(len(out), maxBackendMetrics)
+	return out[:told], len(out) - told
+}
+
+func countSuspects(loads map[uint32]datapath.Load) (n int) {
+	for _, l := range loads {
+		if l.Suspect > 0 {
+			n++
+		}
+	}
+	return n
+}

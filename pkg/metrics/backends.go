@@ -1,0 +1,65 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Backend is a backend of a Service port, as this node sees it. What several Service
+// ports have in common belongs here once for each: what is told of it is told of the
+// backend, not of its part in the Service.
+type Backend struct {
+	Service  lb.ServiceName
+	Port     string // name of the Service port, "" where it has none
+	Backend  lb.AddrPort
+	InFlight uint32        // connections and flows that are open
+	Failures uint32        // in a row
+	Suspect  bool          // others are preferred to it
+	RTT      time.Duration // smoothed round trip time, 0: nobody asks, or none is known
+}
+
+// backends are the metrics with a series for each backend.
+type backends struct {
+	inFlight, failures, suspect, rtt, omitted *prometheus.Desc
+}
+
+func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc) backends {
+	of := func(name, help string) *prometheus.Desc {
+		return desc("headgate_backend_"+name, help, "namespace", "service", "port", "backend")
+	}
+	return backends{
+		inFlight: of("in_flight", "Connections and flows that this node has open to a backend, of all Service ports that have it."),
+		failures: of("consecutive_failures", "Connections in a row that a backend did not take."),
+		suspect:  of("suspect", "Whether a backend is a suspect, to which others are preferred."),
+		rtt:      of("round_trip_seconds", "Smoothed round trip time of connections to a backend, where an algorithm asks for it."),
+		omitted:  desc("headgate_backends_omitted", "Backends of Service ports that are not shown, since those that are shown are too many."),
+	}
+}
+
+func (b backends) descs() []*prometheus.Desc {
+	return []*prometheus.Desc{b.inFlight, b.failures, b.suspect, b.rtt, b.omitted}
+}
+
+func (b backends) collect(to sink, all []Backend, omitted int) {
+	for _, one := range all {
+		labels := []string{one.Service.Namespace, one.Service.Name, one.Port, one.Backend.String()}
+		to.gauge(b.inFlight, float64(one.InFlight), labels...)
+		to.gauge(b.failures, float64(one.Failures), labels...)
+		to.gauge(b.suspect, truth(one.Suspect), labels...)
+		if one.RTT > 0 {
+			to.gauge(b.rtt, one.RTT.Seconds(), labels...)
+		}
+	}
+	to.gauge(b.omitted, float64(omitted))
+}
+
+// truth is 1 for what is so.
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

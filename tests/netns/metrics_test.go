@@ -1,0 +1,97 @@
+package netns_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const measuredService = `apiVersion: v1
+kind: Service
+metadata:
+  name: %[1]s
+  namespace: default
+  annotations: {headgate.dev/algorithm: %[2]s}
+spec:
+  clusterIP: %[3]s
+  ports: [{name: http, port: 80}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: %[1]s-1
+  namespace: default
+  labels: {kubernetes.io/service-name: %[1]s}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints:
+- addresses: [10.244.0.1]
+- addresses: [10.244.0.2]
+`
+
+// series returns the lines of /metrics that begin so.
+func series(t *testing.T, address, begin string) (out []string) {
+	t.Helper()
+	var body []byte
+	eventually(t, "metrics are served", func() bool {
+		answer, err := http.Get("http://" + address + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		body, err = io.ReadAll(answer.Body)
+		return err == nil && answer.StatusCode == http.StatusOK
+	})
+	for line := range strings.Lines(string(body)) {
+		if strings.HasPrefix(line, begin) {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	return out
+}
+
+func TestMetricsTellOfBackendsOneByOne(t *testing.T) {
+	const address = "127.0.0.1:20249"
+	mustServe(t, "10.244.0.1:8080/TCP")
+	nobody(t, "10.244.0.2:8080/TCP")
+	a := mustAgent(t, map[string]string{
+		"least.yaml":  fmt.Sprintf(measuredService, "least", "latency", "10.96.0.1"),
+		"random.yaml": fmt.Sprintf(measuredService, "random", "random", "10.96.0.2"),
+	})
+	a.flags = []string{"--metrics-bind-address", address}
+	a.start()
+	if got := series(t, address, "headgate_backend_in_flight{"); len(got) != 2 {
+		t.Errorf("before any connection these are told of, want the two of the Service whose algorithm compares: %q", got)
+	}
+	const suspect = `headgate_backend_suspect{backend="10.244.0.2:8080/TCP",namespace="default",port="http",service="random"} 1`
+	open := 0
+	eventually(t, "the backend that nobody serves is a suspect", func() bool {
+		if s := mustSocket(t, inet, unix.SOCK_STREAM); s.connect(at("10.96.0.1:80")) == nil {
+			open++
+		}
+		return open >= 3 && len(series(t, address, suspect)) == 1
+	})
+	for _, want := range []string{
+		fmt.Sprintf(`headgate_backend_in_flight{backend="10.244.0.1:8080/TCP",namespace="default",port="http",service="least"} %d`, open),
+		`headgate_backend_in_flight{backend="10.244.0.2:8080/TCP",namespace="default",port="http",service="least"} 0`,
+		`headgate_backend_suspect{backend="10.244.0.1:8080/TCP",namespace="default",port="http",service="least"} 0`,
+		`headgate_backend_suspect{backend="10.244.0.2:8080/TCP",namespace="default",port="http",service="least"} 1`,
+		`headgate_backend_consecutive_failures{backend="10.244.0.2:8080/TCP",namespace="default",port="http",service="random"} `,
+		`headgate_backend_round_trip_seconds{backend="10.244.0.1:8080/TCP",namespace="default",port="http",service="least"} `,
+		`headgate_backends_omitted 0`,
+	} {
+		if got := series(t, address, want); len(got) != 1 {
+			t.Errorf("no %s; there are %q", want, series(t, address, want[:strings.LastIndex(want, " ")]))
+		}
+	}
+	a.kill()
+	a.flags = append(a.flags, "--metrics-per-backend")
+	a.start()
+	if got := series(t, address, "headgate_backend_in_flight{"); len(got) != 4 {
+		t.Errorf("all backends of both Services should be told of: %q", got)
+	}
+}

@@ -1,6 +1,8 @@
 package deploy_test
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -35,6 +37,25 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, tc.says)
 			}
 		})
+	}
+}
+
+// The comment of values.yaml is where people look for what can be set.
+func TestEveryFlagThatValuesNameByExampleIsAccepted(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/helm/headgate/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := regexp.MustCompile(`(?m)^#   ([a-z-]+: \S+)$`).FindAllStringSubmatch(string(text), -1)
+	if len(examples) < 5 {
+		t.Fatalf("only %d examples are found in values.yaml: %q", len(examples), examples)
+	}
+	for _, e := range examples {
+		config := mustGet[*corev1.ConfigMap](t, mustRender(t, asBase+"\nconfig: {"+e[1]+"}")).Data["headgate.yaml"]
+		flag, _, _ := strings.Cut(e[1], ":")
+		if !strings.Contains(config, "\n"+flag+": ") {
+			t.Errorf("%s is not in headgate.yaml:\n%s", e[1], config)
+		}
 	}
 }
 

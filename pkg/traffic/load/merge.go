@@ -1,6 +1,7 @@
 package load
 
 import (
+	"math"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -45,8 +46,8 @@ func merge(run *result.Run, records []*record) {
 // add returns what came from a server in all, sum being that of other senders.
 func (b *backend) add(name string, begin int64, sum result.Backend) result.Backend {
 	added := result.Backend{Name: name, Choices: sum.Choices + b.choices, Answers: sum.Answers + b.answers, First: sum.First, Last: sum.Last}
-	if first := time.Duration(b.first - begin); b.choices > 0 && (sum.Choices == 0 || first < sum.First) {
-		added.First = first
+	if first := time.Duration(b.first - begin); b.first < math.MaxInt64 && (sum.First == nil || first < *sum.First) {
+		added.First = &first
 	}
 	if last := time.Duration(b.last - begin); b.choices > 0 && (sum.Choices == 0 || last > sum.Last) {
 		added.Last = last

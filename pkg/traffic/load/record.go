@@ -17,6 +17,7 @@ import (
 type window struct {
 	begin, end int64
 	interval   int64
+	mark       int64 // since begin
 }
 
 // record is what one sender has seen.
@@ -33,8 +34,8 @@ type record struct {
 	lastFailed             int64 // when the last operation that failed was due, before the window: none
 }
 
-// backend is what came from one server, and when the first and the last socket
-// that chose it were connected.
+// backend is what came from one server, when the first socket that chose it from
+// the mark on was connected, and the last one.
 type backend struct {
 	choices, answers uint64
 	first, last      int64
@@ -50,7 +51,7 @@ type point struct {
 // newRecord has memory for all intervals, up to those in which the last
 // operations end.
 func newRecord(spec *Spec) *record {
-	w := window{end: spec.Duration.Nanoseconds(), interval: spec.Interval.Nanoseconds()}
+	w := window{end: spec.Duration.Nanoseconds(), interval: spec.Interval.Nanoseconds(), mark: spec.Mark.Nanoseconds()}
 	r := &record{
 		window: w, failed: make(map[result.ErrorKind]uint64), examples: make(map[result.ErrorKind]string),
 		latency: result.NewHistogram(), service: result.NewHistogram(), late: result.NewHistogram(),
@@ -135,7 +136,10 @@ func (r *record) answered(name []byte, choice bool, chosen int64) {
 	b.answers++
 	if choice {
 		b.choices++
-		b.first, b.last = min(b.first, chosen), max(b.last, chosen)
+		b.last = max(b.last, chosen)
+		if chosen >= r.begin+r.mark {
+			b.first = min(b.first, chosen)
+		}
 	}
 }
 

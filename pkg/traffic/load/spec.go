@@ -74,6 +74,9 @@ type Spec struct {
 	Host                string        // of HTTP, "" means the target
 	BackendHeader       string        // of HTTP: says who answered, "" means Headgate-Backend
 	Seed                uint64        // of Poisson arrivals
+	// Mark is when something is to happen, after counting begins: the first
+	// choice of a backend is the first one from then on.
+	Mark time.Duration
 	// Unchecked starts without asking the targets first.
 	Unchecked bool
 	// Ceiling has the generator measure what it can do at most, when the run is

@@ -104,6 +104,7 @@ func Figures(r *result.Report) []Figure {
 		add(rateFigure(f))
 		add(percentileFigure(f))
 		add(distributionFigure(f))
+		figures = append(figures, drillFigures(f)...)
 	}
 	for _, run := range worthALine(r.Runs) {
 		add(rateLine(run))

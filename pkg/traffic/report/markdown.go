@@ -71,6 +71,11 @@ func (s Section) writeMarkdown(w io.Writer, prefix, from, plots string) error {
 		aims.markdown(&text)
 	}
 	shown.Summary.markdown(&text)
+	for _, t := range []Table{shown.Drills, shown.Churn} {
+		if len(t.Rows) > 0 {
+			t.markdown(&text)
+		}
+	}
 	figures := slices.DeleteFunc(Figures(s.Report), func(f Figure) bool { return f.detail })
 	for i, f := range figures {
 		figures[i].Name = prefix + "-" + f.Name

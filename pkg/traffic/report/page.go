@@ -45,9 +45,9 @@ var pageText string
 // shownSection is a Section as the template wants it.
 type shownSection struct {
 	Section
-	Machine, Summary, Beside Table
-	Figures                  []shownFigure
-	Details                  string
+	Machine, Summary, Beside, Drills, Churn Table
+	Figures                                 []shownFigure
+	Details                                 string
 }
 
 type shownFigure struct {
@@ -81,7 +81,10 @@ func (p Page) WriteHTML(w io.Writer) error {
 
 func (s Section) shown() (shownSection, error) {
 	groups := result.Groups(s.Report.Runs)
-	shown := shownSection{Section: s, Machine: machineTable(s.Report.Meta), Summary: summary(groups), Beside: beside(groups, s.Base)}
+	shown := shownSection{
+		Section: s, Machine: machineTable(s.Report.Meta), Summary: summary(groups), Beside: beside(groups, s.Base),
+		Drills: drillTable(groups), Churn: churnTable(groups),
+	}
 	for _, f := range Figures(s.Report) {
 		svg, err := f.inline()
 		if err != nil {

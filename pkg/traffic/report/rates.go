@@ -2,6 +2,7 @@ package report
 
 import (
 	"math"
+	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot"
@@ -83,10 +84,21 @@ func scalings(groups []result.Group) []Figure {
 	if len(labelValues(groups, ServicesLabel)) < 2 {
 		return nil
 	}
+	churns := labelValues(groups, ChurnLabel)
+	if len(churns) == 0 {
+		churns = []string{""}
+	}
 	var figures []Figure
-	for _, m := range []result.Metric{result.PercentileMetric(50), result.PercentileMetric(99)} {
-		if f, drawn := scaling(groups, m); drawn {
-			figures = append(figures, f)
+	for _, churn := range churns {
+		same := slices.DeleteFunc(slices.Clone(groups), func(g result.Group) bool { return g.Labels[ChurnLabel] != churn })
+		for _, m := range []result.Metric{result.PercentileMetric(50), result.PercentileMetric(99)} {
+			if f, drawn := scaling(same, m); drawn {
+				if churn != "" {
+					f.Name, f.Title = fileName(f.Name, ChurnLabel, churn), f.Title+", "+ChurnLabel+" "+churn
+					f.plot.Title.Text = f.Title
+				}
+				figures = append(figures, f)
+			}
 		}
 	}
 	return figures

@@ -14,7 +14,7 @@ func (p Page) WriteText(w io.Writer) error {
 	for _, s := range p.Sections {
 		fmt.Fprintf(w, "%s\n", s.Title)
 		groups := result.Groups(s.Report.Runs)
-		for _, t := range []Table{summary(groups), beside(groups, s.Base)} {
+		for _, t := range []Table{summary(groups), drillTable(groups), churnTable(groups), beside(groups, s.Base)} {
 			if err := t.text(w); err != nil {
 				return err
 			}

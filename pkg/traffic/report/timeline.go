@@ -19,12 +19,15 @@ import (
 const mostLines = 4
 
 // worthALine returns the runs whose time lines say something: those with events
-// and those with failures, or all if there are few.
+// and those with failures, or all if there are few. Drills have a figure for all
+// peers together.
 func worthALine(runs []result.Run) []result.Run {
 	if len(runs) <= mostLines {
 		return runs
 	}
-	lines := slices.DeleteFunc(slices.Clone(runs), func(r result.Run) bool { return len(r.Events) == 0 && r.Failed == 0 && r.Broken == 0 })
+	lines := slices.DeleteFunc(slices.Clone(runs), func(r result.Run) bool {
+		return len(r.Events) == 0 && r.Failed == 0 && r.Broken == 0 || r.Drill != nil
+	})
 	return lines[:min(len(lines), 2*mostLines)]
 }
 

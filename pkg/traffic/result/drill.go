@@ -38,8 +38,8 @@ func (r *Run) SetDrill(kind string, e Event, old, replacement string, slowFrom t
 		last := max(b.Last-e.At, 0)
 		d.LastOld = &last
 	}
-	if b, ok := r.backend(replacement); ok {
-		first := b.First - e.At
+	if b, ok := r.backend(replacement); ok && b.First != nil {
+		first := max(*b.First-e.At, 0)
 		d.FirstNew = &first
 	}
 	for _, p := range r.TimeLine {

@@ -151,10 +151,11 @@ type Backend struct {
 	Choices uint64 `json:"choices"`
 	Answers uint64 `json:"answers"`
 	// First and Last are when the first and the last socket that got this
-	// backend was connected, after counting began: negative in the warm-up.
+	// backend was connected, after counting began: negative in the warm-up. The
+	// first one is that from the mark of the load on, absent if there is none.
 	// Runs that were pooled do not have them, nor do one-way loads.
-	First time.Duration `json:"first_choice_ns,omitempty"`
-	Last  time.Duration `json:"last_choice_ns,omitempty"`
+	First *time.Duration `json:"first_choice_ns,omitempty"`
+	Last  time.Duration  `json:"last_choice_ns,omitempty"`
 }
 
 // Ceiling is what the generator can do at most, with nothing in between.

@@ -79,6 +79,9 @@ func (s Scenario) Run(ctx context.Context, settings Settings) (runs []result.Run
 // measured in the first.
 func (s Scenario) once(ctx context.Context, p *peer.Peer, churn float64, first bool) (run result.Run, err error) {
 	spec := s.load()
+	if s.Drill != nil {
+		spec.Mark = s.Drill.At
+	}
 	spec.Ceiling = first && p.Spec.Name == peer.Direct
 	stop := func() (*result.Churn, error) { return nil, nil }
 	if churn > 0 {

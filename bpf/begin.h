@@ -99,6 +99,11 @@ STEP int begin_flow(struct packet *pkt, struct flow *way)
 		return begins(pkt, way) ?
 			       refuse(DROP_SNAT_EXHAUSTED, way->service) :
 			       refuse_lost(way->service);
+	know_end(&key.dst, key.dst_port);
+	if (key.hook == HOOK_IN)
+		know_end(&way->to.dst, way->to.dst_port);
+	else
+		know_end(&way->to.src, way->to.src_port);
 	if (!(way->flags & FLOW_SEEN)) {
 		way->flags |= FLOW_BRIEF;
 		way->place = take_place(&key);

@@ -12,6 +12,15 @@ struct {
 	__type(value, struct flow);
 } conntrack SEC(".maps");
 
+/* Which ends flows may have, see known.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, KNOWN_CHUNKS);
+	__type(key, __u32);
+	__type(value, struct known_bits);
+} known_ends SEC(".maps");
+
 /*
  * Keys of the flows that make room for new ones of their kind, first come, first
  * served: a ring.

@@ -4,6 +4,7 @@
 
 #include "addr.h"
 #include "config.h"
+#include "known.h"
 #include "verdict.h"
 
 /* Is the client of a hook in the node's own namespace? NULL is a client elsewhere. */
@@ -46,26 +47,30 @@ static __always_inline bool in_service_cidr(const struct ip_addr *a)
 
 /*
  * Finds the frontend at an address. Most of what a node connects to is no
- * Service: two look-ups say so. The context tells where the client lives, NULL is
+ * Service, and that is known without a look-up. The context tells where the client lives, NULL is
  * elsewhere.
  */
 static __always_inline enum verdict
 find_frontend(void *ctx, const struct addr_port *to, struct frontend **frontend)
 {
-	struct addr_port node_port = *to;
-	struct address *address;
+	struct address *address = NULL;
+	struct addr_port node_port;
 	__u32 kind;
 
-	*frontend = frontend_at(to);
-	if (*frontend)
-		return VERDICT_CONTINUE;
-	address = bpf_map_lookup_elem(&addresses, &to->addr);
+	*frontend = NULL;
+	if (is_known_address(&to->addr)) {
+		*frontend = frontend_at(to);
+		if (*frontend)
+			return VERDICT_CONTINUE;
+		address = bpf_map_lookup_elem(&addresses, &to->addr);
+	}
 	if (!address || address->kind == ADDRESS_FRONTEND)
 		return in_service_cidr(&to->addr) ? refuse(DROP_NO_SERVICE, 0) :
 						    VERDICT_PASS;
 	kind = address->kind;
 	if (kind & ADDRESS_NODE ||
 	    (kind & ADDRESS_LOOPBACK && lives_in_node(ctx))) {
+		node_port = *to;
 		node_port.addr = unspecified(&to->addr);
 		*frontend = frontend_at(&node_port);
 		if (*frontend)

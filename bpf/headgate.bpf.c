@@ -13,6 +13,7 @@
 #include "forward.h"
 #include "icmp.h"
 #include "list.h"
+#include "ours.h"
 #include "redirect.h"
 #include "reset.h"
 #include "sock.h"
@@ -164,7 +165,9 @@ static __always_inline int handle_packet(struct __sk_buff *skb,
 	}
 	if (hook == HOOK_IN && is_martian(pkt))
 		return refuse(DROP_MARTIAN, 0), TC_ACT_SHOT;
-	if (!pkt->plain && is_icmp_error(skb, pkt))
+	if (!may_have_flow(pkt))
+		v = may_be_balanced(pkt) ? VERDICT_CONTINUE : VERDICT_PASS;
+	else if (!pkt->plain && is_icmp_error(skb, pkt))
 		v = translate_error(skb, pkt);
 	else
 		v = follow_flow(skb, pkt);

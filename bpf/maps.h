@@ -73,6 +73,15 @@ struct {
 	__type(value, struct address);
 } addresses SEC(".maps");
 
+/* Which addresses may be those of addresses or frontend_ids, see known.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, KNOWN_CHUNKS);
+	__type(key, __u32);
+	__type(value, struct known_bits);
+} known_addresses SEC(".maps");
+
 /* Prefixes whose addresses are refused unless a Service has them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -9,6 +9,8 @@
 #define SERVICE_NAME_LEN 200
 #define STORED_PROMISES 4
 #define COUNTS_PER_CHUNK 16
+#define KNOWN_WORDS 8
+#define KNOWN_CHUNKS 2048
 #define SERVICE_CIDRS 8
 
 /* An IPv4 address is ::ffff:a.b.c.d. */
@@ -33,6 +35,11 @@ enum address_kind {
 
 struct address {
 	enum address_kind kind; /* a set of bits */
+};
+
+/* Bits of a filter, see known.h; a cache line of them. */
+struct known_bits {
+	__u64 word[KNOWN_WORDS];
 };
 
 /* Addresses that belong to Services, whether or not one has them now. */

@@ -61,6 +61,7 @@ func (s *mapSet) apply(op plan.Op) error {
 	case plan.DeleteFrontend:
 		return s.deleteFrontend(encodeAddrPort(o.Key))
 	case plan.PutAddress:
+		s.know(encodeAddr(o.Addr))
 		return s.byName["addresses"].Put(encodeAddr(o.Addr), encodeAddress(o.Kind))
 	case plan.DeleteAddress:
 		return ignoreMissing(s.byName["addresses"].Delete(encodeAddr(o.Addr)))
@@ -173,5 +174,6 @@ func (s *mapSet) putFrontend(o plan.PutFrontend) error {
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return err
 	}
+	s.know(key.Addr)
 	return s.byName["frontend_ids"].Put(key, o.Value.ID)
 }

@@ -55,6 +55,9 @@ func (d *Datapath) takeFlows(how ebpf.MapUpdateFlags) error {
 		return err
 	}
 	for _, from := range d.flowsOf {
+		if err := d.doubtEnds(from); err != nil {
+			return err
+		}
 		for _, name := range flowMaps {
 			if from == nil || from.byName[name] == nil || sameMap(from.byName[name], d.maps.byName[name]) {
 				continue
@@ -103,7 +106,7 @@ func (c *conversion) copyHash(to, from *ebpf.Map, how ebpf.MapUpdateFlags) error
 // returns nil if there is none.
 func (d *Datapath) openUnfinished() *mapSet {
 	s := &mapSet{byName: map[string]*ebpf.Map{}}
-	for _, name := range append([]string{"promises"}, flowMaps...) {
+	for _, name := range append([]string{"promises", knownEnds}, flowMaps...) {
 		if m, err := ebpf.LoadPinnedMap(filepath.Join(d.path("next"), name), nil); err == nil {
 			s.byName[name] = m
 		}

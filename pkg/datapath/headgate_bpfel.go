@@ -250,6 +250,11 @@ type headgateIpAddr struct {
 	Word [4]uint32
 }
 
+type headgateKnownBits struct {
+	_    structs.HostLayout
+	Word [8]uint64
+}
+
 type headgateNamedSocket struct {
 	_         structs.HostLayout
 	Cookie    uint64
@@ -374,6 +379,8 @@ const (
 	headgateMapFrontends         = "frontends"
 	headgateMapHeld              = "held"
 	headgateMapHeldScratch       = "held_scratch"
+	headgateMapKnownAddresses    = "known_addresses"
+	headgateMapKnownEnds         = "known_ends"
 	headgateMapNextBriefFlow     = "next_brief_flow"
 	headgateMapPromises          = "promises"
 	headgateMapRandomState       = "random_state"
@@ -502,6 +509,8 @@ type headgateMapSpecs struct {
 	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
 	Held             *ebpf.MapSpec `ebpf:"held"`
 	HeldScratch      *ebpf.MapSpec `ebpf:"held_scratch"`
+	KnownAddresses   *ebpf.MapSpec `ebpf:"known_addresses"`
+	KnownEnds        *ebpf.MapSpec `ebpf:"known_ends"`
 	NextBriefFlow    *ebpf.MapSpec `ebpf:"next_brief_flow"`
 	Promises         *ebpf.MapSpec `ebpf:"promises"`
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
@@ -570,6 +579,8 @@ type headgateMaps struct {
 	Frontends        *ebpf.Map `ebpf:"frontends"`
 	Held             *ebpf.Map `ebpf:"held"`
 	HeldScratch      *ebpf.Map `ebpf:"held_scratch"`
+	KnownAddresses   *ebpf.Map `ebpf:"known_addresses"`
+	KnownEnds        *ebpf.Map `ebpf:"known_ends"`
 	NextBriefFlow    *ebpf.Map `ebpf:"next_brief_flow"`
 	Promises         *ebpf.Map `ebpf:"promises"`
 	RandomState      *ebpf.Map `ebpf:"random_state"`
@@ -600,6 +611,8 @@ func (m *headgateMaps) Close() error {
 		m.Frontends,
 		m.Held,
 		m.HeldScratch,
+		m.KnownAddresses,
+		m.KnownEnds,
 		m.NextBriefFlow,
 		m.Promises,
 		m.RandomState,

@@ -24,6 +24,7 @@ type mapSet struct {
 	backends  *mapping[headgateBackend]
 	services  *mapping[headgateService]
 	cidrs     *mapping[headgateServiceCidrs]
+	known     *mapping[headgateKnownBits]
 }
 
 // slotsPerChunk is how many slots come in one array element.
@@ -75,7 +76,12 @@ func (s *mapSet) mapMemory(writable bool) (err error) {
 	if s.services, err = newMapping[headgateService](s.byName["services"], writable); err != nil {
 		return err
 	}
-	s.cidrs, err = newMapping[headgateServiceCidrs](s.byName["service_cidrs"], writable)
+	if s.cidrs, err = newMapping[headgateServiceCidrs](s.byName["service_cidrs"], writable); err != nil {
+		return err
+	}
+	if m := s.byName[knownAddresses]; m != nil { // objects older than it have none
+		s.known, err = newMapping[headgateKnownBits](m, writable)
+	}
 	return err
 }
 
@@ -92,6 +98,7 @@ func (s *mapSet) Close() {
 	s.backends.Close()
 	s.services.Close()
 	s.cidrs.Close()
+	s.known.Close()
 	for _, m := range s.byName {
 		m.Close()
 	}

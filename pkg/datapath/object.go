@@ -138,8 +138,10 @@ func load(o *object, sizes plan.Sizes, from *mapSet) (*mapSet, programSet, error
 		return nil, nil, explainLoad(err)
 	}
 	err = s.fill(o, from, copies)
-	if err == nil && shared["stored_promises"] != nil && shared[storedSockets] == nil {
-		err = s.doubtStored()
+	for name, doubt := range hints {
+		if err == nil && from != nil && shared[name] == nil {
+			err = s.doubt(name, doubt)
+		}
 	}
 	if err != nil {
 		s.Close()
@@ -167,7 +169,7 @@ func (o *object) inherit(from *mapSet) (shared map[string]*ebpf.Map, copies map[
 			// Nothing to take along, such as socket storage laid out otherwise.
 		case c.identical && old.MaxEntries() == spec.MaxEntries:
 			shared[name] = old
-		case name != "promises" && name != storedSockets: // these go by their sockets, see takePromises
+		case name != "promises" && hints[name] == 0: // these go by their sockets, see takePromises
 			copies[name] = c
 		}
 	}

@@ -68,7 +68,7 @@ func loadComparison(product *group) (*ebpf.Collection, error) {
 			m.Close()
 		}
 	}()
-	for _, name := range []string{"frontend_ids", "frontends", "slots", "backends", "services", "addresses", "service_cidrs", "affinities", "counters", "random_state"} {
+	for _, name := range []string{"frontend_ids", "frontends", "slots", "backends", "services", "addresses", "known_addresses", "service_cidrs", "affinities", "counters", "random_state"} {
 		m, err := ebpf.LoadPinnedMap(filepath.Join(product.root, "maps", name), nil)
 		if err != nil {
 			return nil, err

@@ -173,6 +173,11 @@ type placesIpAddr struct {
 	Word [4]uint32
 }
 
+type placesKnownBits struct {
+	_    structs.HostLayout
+	Word [8]uint64
+}
+
 type placesPromise struct {
 	_         structs.HostLayout
 	Frontend  placesAddrPort
@@ -262,6 +267,8 @@ const (
 	placesMapFrontendIds       = "frontend_ids"
 	placesMapFrontends         = "frontends"
 	placesMapHashPlace         = "hash_place"
+	placesMapKnownAddresses    = "known_addresses"
+	placesMapKnownEnds         = "known_ends"
 	placesMapLruPlace          = "lru_place"
 	placesMapNextBriefFlow     = "next_brief_flow"
 	placesMapPromises          = "promises"
@@ -365,6 +372,8 @@ type placesMapSpecs struct {
 	FrontendIds      *ebpf.MapSpec `ebpf:"frontend_ids"`
 	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
 	HashPlace        *ebpf.MapSpec `ebpf:"hash_place"`
+	KnownAddresses   *ebpf.MapSpec `ebpf:"known_addresses"`
+	KnownEnds        *ebpf.MapSpec `ebpf:"known_ends"`
 	LruPlace         *ebpf.MapSpec `ebpf:"lru_place"`
 	NextBriefFlow    *ebpf.MapSpec `ebpf:"next_brief_flow"`
 	Promises         *ebpf.MapSpec `ebpf:"promises"`
@@ -432,6 +441,8 @@ type placesMaps struct {
 	FrontendIds      *ebpf.Map `ebpf:"frontend_ids"`
 	Frontends        *ebpf.Map `ebpf:"frontends"`
 	HashPlace        *ebpf.Map `ebpf:"hash_place"`
+	KnownAddresses   *ebpf.Map `ebpf:"known_addresses"`
+	KnownEnds        *ebpf.Map `ebpf:"known_ends"`
 	LruPlace         *ebpf.Map `ebpf:"lru_place"`
 	NextBriefFlow    *ebpf.Map `ebpf:"next_brief_flow"`
 	Promises         *ebpf.Map `ebpf:"promises"`
@@ -461,6 +472,8 @@ func (m *placesMaps) Close() error {
 		m.FrontendIds,
 		m.Frontends,
 		m.HashPlace,
+		m.KnownAddresses,
+		m.KnownEnds,
 		m.LruPlace,
 		m.NextBriefFlow,
 		m.Promises,

@@ -1,6 +1,8 @@
 package packets
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/headgate/headgate/pkg/datapath"
@@ -16,9 +18,17 @@ func TestFlowsOutliveAnUpgrade(t *testing.T) {
 			r.tell(t, story{tell: func(t *testing.T, c cast) { c.upgrade(t, flows) }}, cast{v4, r, lb.TCP})
 		})
 	}
+	t.Run("from maps without hints", func(t *testing.T) {
+		r := newRig(t)
+		r.tell(t, story{tell: func(t *testing.T, c cast) {
+			c.upgrade(t, c.tables["conntrack"].MaxEntries(), "known_addresses", "known_ends", "stored_sockets")
+		}}, cast{v4, r, lb.TCP})
+	})
 }
 
-func (c cast) upgrade(t *testing.T, flows uint32) {
+// upgrade replaces maps and programs, by others with room for so many flows. The
+// maps that are named were not there before.
+func (c cast) upgrade(t *testing.T, flows uint32, without ...string) {
 	vip, local, remote := at(c.vip, 80), at(c.local, 8080), at(c.remote, 8080)
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, local))
 	c.set(t, "far", c.frontend(lb.LoadBalancerIP, at(c.vip2, 80), remote))
@@ -26,6 +36,9 @@ func (c cast) upgrade(t *testing.T, flows uint32) {
 	cfg := c.cfg
 	cfg.Flows = flows
 	c.dp.Close()
+	for _, name := range without {
+		must(t, os.Remove(filepath.Join(cfg.Root, "maps", name)))
+	}
 	dp, err := datapath.Open(cfg)
 	must(t, err)
 	t.Cleanup(dp.Close)

@@ -1,0 +1,79 @@
+package datapath
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+)
+
+// Maps that save programs a look-up that would find nothing.
+const (
+	storedSockets  = "stored_sockets"
+	knownAddresses = "known_addresses"
+	knownEnds      = "known_ends"
+)
+
+// hints are these maps, with the number that each of their words has where nobody
+// knows what is true: programs look then. Made for other programs, or in
+// another size, they say nothing; so they are shared or doubted, but never copied.
+var hints = map[string]uint64{
+	storedSockets:  1<<30 | 1<<62, // of two counts; they are never counted down to zero
+	knownAddresses: ^uint64(0),
+	knownEnds:      ^uint64(0),
+}
+
+// countsPerChunk is how many slots of promises come in one element of
+// stored_sockets.
+const countsPerChunk = uint32(len(headgateStoredSockets{}.Sockets))
+
+// storedChunks returns how many elements that map has, for so many promises.
+func storedChunks(promises uint32) uint32 {
+	return max(1, promises/countsPerChunk)
+}
+
+// doubt says of all that a map tells that it is not known.
+func (s *mapSet) doubt(name string, word uint64) error {
+	m := s.byName[name]
+	if m == nil {
+		return nil
+	}
+	value := bytes.Repeat(binary.LittleEndian.AppendUint64(nil, word), int(m.ValueSize())/8)
+	for i := range m.MaxEntries() {
+		if err := m.Put(i, value); err != nil {
+			return fmt.Errorf("write map %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// doubtEnds doubts which ends flows have if those of another set, which are taken
+// along, are not noted in the map of this one.
+func (d *Datapath) doubtEnds(from *mapSet) error {
+	if from == nil || from.byName["conntrack"] == nil {
+		return nil
+	}
+	if noted := from.byName[knownEnds]; noted != nil && sameMap(noted, d.maps.byName[knownEnds]) {
+		return nil
+	}
+	return d.maps.doubt(knownEnds, hints[knownEnds])
+}
+
+// knownBits are as many bits of a hash as known_addresses has.
+const knownBits = 20
+
+// know notes that an address may mean something. Programs look for it from then on,
+// so this comes before what there is to be found.
+func (s *mapSet) know(a headgateIpAddr) {
+	if s.known == nil {
+		return
+	}
+	bit := knownHash(a) >> (32 - knownBits)
+	const words = uint32(len(headgateKnownBits{}.Word))
+	atomic.OrUint64(&s.known.at(bit / 64 / words).Word[bit/64%words], 1<<(bit%64))
+}
+
+// knownHash is known_hash of known.h.
+func knownHash(a headgateIpAddr) uint32 {
+	return a.Word[3]*0x9e3779b1 + a.Word[2]*0x85ebca6b + a.Word[1]*0xc2b2ae35 + a.Word[0]*0x27d4eb2f
+}

@@ -67,32 +67,6 @@ func TestWhatWasMiscountedIsCorrected(t *testing.T) {
 	}
 }
 
-// A backend that is there again has what it has, not what it had.
-func TestNoDriftOverManyConnectionsAndRestarts(t *testing.T) {
-	rounds, each := 10, 20_000 // the million is in tests/bench
-	n := mustNode(t)
-	backends := silent(4)
-	n.set("spread", spreadOver(lb.P2C, backends))
-	held := connectMany(t, 100)
-	for round := range rounds {
-		for range each / 100 {
-			closeAll(connectMany(t, 100))
-		}
-		if round%3 == 2 {
-			n.dp.Close()
-			n.cfg.Promises ^= 1<<12 | 1<<13 // another knob: programs and maps are replaced
-			n = mustNodeOf(t, n.cfg)
-		}
-	}
-	if got := n.inFlight(backends); sum(got) != len(held) {
-		t.Errorf("%v in flight after %d connections, want the %d that are held", got, rounds*each, len(held))
-	}
-	closeAll(held)
-	if got := n.inFlight(backends); sum(got) != 0 {
-		t.Errorf("all sockets are closed, in flight is %v", got)
-	}
-}
-
 // miscount adds to what a backend says is in flight.
 func (n *node) miscount(id uint32, wrong int32) {
 	n.tb.Helper()

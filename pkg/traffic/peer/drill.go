@@ -185,7 +185,7 @@ const restoreLimit = 30 * time.Second
 // else does.
 func (p *Peer) awaitAll(ctx context.Context) error {
 	spec := load.Spec{
-		Kind: load.CRR, Rate: 400, Connections: 16, Duration: 150 * time.Millisecond, Timeout: 300 * time.Millisecond, Unchecked: true,
+		Kind: load.CRR, Rate: 400, Connections: 16, Duration: 150 * time.Millisecond, Timeout: 300 * time.Millisecond, FIN: true, Unchecked: true,
 	}
 	var run result.Run
 	for limit := time.Now().Add(restoreLimit); time.Now().Before(limit); {

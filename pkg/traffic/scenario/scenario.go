@@ -46,6 +46,7 @@ type Load struct {
 	PerSocket   int           `yaml:"per-socket"`
 	Request     int           `yaml:"request-bytes"`
 	Response    int           `yaml:"response-bytes"`
+	FIN         bool          `yaml:"fin"`
 	Timeout     time.Duration `yaml:"timeout"`
 	WarmUp      time.Duration `yaml:"warm-up"`
 	Duration    time.Duration `yaml:"duration"`
@@ -171,6 +172,6 @@ func (s Scenario) load() load.Spec {
 	l := s.Load
 	return load.Spec{
 		Kind: l.Kind, Rate: l.Rate, Poisson: l.Arrivals == "poisson", Connections: l.Connections, PerSocket: l.PerSocket, Request: l.Request,
-		Response: l.Response, Timeout: l.Timeout, WarmUp: l.WarmUp, Duration: l.Duration, Seed: 1,
+		Response: l.Response, FIN: l.FIN, Timeout: l.Timeout, WarmUp: l.WarmUp, Duration: l.Duration, Seed: 1,
 	}
 }

@@ -23,7 +23,7 @@ hooks: {other: {setup: "true"}}
 services: [1, 10]
 endpoints: 3
 rounds: 3
-load: {kind: crr, rate: 100, arrivals: poisson, warm-up: 400ms, duration: 1s}
+load: {kind: crr, rate: 100, arrivals: poisson, fin: true, warm-up: 400ms, duration: 1s}
 aims: [{peer: other, metric: p50, over: direct, at-most: 1.1}]
 quick: {services: [1], rounds: 2, duration: 200ms}
 `
@@ -34,7 +34,7 @@ func TestAScenarioIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := s.load()
-	if s.Ask != "all" || l.Duration != time.Second || !l.Poisson || l.WarmUp != 400*time.Millisecond || s.Hooks["other"].Setup != "true" {
+	if s.Ask != "all" || l.Duration != time.Second || !l.Poisson || !l.FIN || l.WarmUp != 400*time.Millisecond || s.Hooks["other"].Setup != "true" {
 		t.Errorf("read %+v with load %+v", s, l)
 	}
 	small := s.Small()

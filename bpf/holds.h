@@ -56,9 +56,29 @@ static __noinline enum verdict break_flow(const struct packet *pkt,
 }
 
 /*
+ * Have both sides of a connection closed it? Then the client's port has come
+ * again with a SYN, and the choice is a new one: the backend before may drain.
+ * One that only the client has reset is not over: anybody could have. Not
+ * inlined, for the same reason.
+ */
+static __noinline bool is_over(const struct packet *pkt,
+			       const struct flow *flow)
+{
+	struct flow *other;
+	struct tuple key;
+
+	if (!(flow->flags & FLOW_CLOSING))
+		return false;
+	other_key(&key, &flow->to, pkt->tuple.hook);
+	other = bpf_map_lookup_elem(&conntrack, &key);
+	return other && other->flags & FLOW_CLOSING;
+}
+
+/*
  * Does a flow still hold for a packet? It needs a backend that the Service still
- * has, and datagrams must not have paused for too long. Otherwise what may begin
- * anew does (VERDICT_CONTINUE), and a connection ends (VERDICT_RESET).
+ * has, a connection must not be over, and datagrams must not have paused for too
+ * long. Otherwise what may begin anew does (VERDICT_CONTINUE), and a connection
+ * ends (VERDICT_RESET).
  */
 static __always_inline enum verdict still_flows(const struct packet *pkt,
 						struct flow *flow, __u64 now)
@@ -72,6 +92,8 @@ static __always_inline enum verdict still_flows(const struct packet *pkt,
 	if (!(flow->flags & FLOW_TO_BACKEND) || pkt->fragment ||
 	    (pkt->l4_proto != IPPROTO_TCP && !begins))
 		return VERDICT_PASS;
+	if (begins && pkt->l4_proto == IPPROTO_TCP && is_over(pkt, flow))
+		return VERDICT_CONTINUE;
 	if (pkt->l4_proto != IPPROTO_TCP &&
 	    now - flow->last_seen_ns > udp_flow_timeout_s * NSEC_PER_SEC)
 		return VERDICT_CONTINUE;

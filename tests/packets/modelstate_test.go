@@ -67,7 +67,7 @@ func (m *model) find(frame []byte, v view) (*modelFlow, doing) {
 		return f, isBroken
 	case !f.toBackend || v.later || v.protocol != lb.TCP && !begins:
 		return f, flows
-	case v.protocol != lb.TCP && f.idle:
+	case v.protocol != lb.TCP && f.idle || v.protocol == lb.TCP && begins && m.isOver(v.key, f):
 		return nil, beginsAnew
 	case !f.broken && m.hasBackend(f):
 		return f, flows
@@ -80,6 +80,12 @@ func (m *model) find(frame []byte, v view) (*modelFlow, doing) {
 	}
 	m.counts["flow_broken"]++
 	return f, isBroken
+}
+
+// isOver says whether both sides have closed a connection.
+func (m *model) isOver(k key, f *modelFlow) bool {
+	other := m.flows[f.otherWay(k)]
+	return f.closing && other != nil && other.closing
 }
 
 func (m *model) hasBackend(f *modelFlow) bool {

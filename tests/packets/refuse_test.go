@@ -19,6 +19,7 @@ var refuseStories = []story{
 	{"Datagrams end with their Service", datagramsEndWithTheirService},
 	{"An idle flow of datagrams is a new one", anIdleFlowOfDatagramsIsANewOne},
 	{"A connection outlives draining and is reset then", aConnectionOutlivesDrainingAndIsResetThen},
+	{"A port that comes again is a new choice", aPortThatComesAgainIsANewChoice},
 	{"A client outside comes back to its backend", aClientOutsideComesBackToItsBackend},
 }
 
@@ -170,6 +171,28 @@ func aConnectionOutlivesDrainingAndIsResetThen(t *testing.T, c cast) {
 	c.becomes(t, "a new one from the same port goes to whom there is", in, uplink, p, p.to(p.src, now))
 	a := p.to(p.src, now).answer("SA", nil)
 	c.becomes(t, "and back", out, uplink, a, a.to(vip, p.src))
+}
+
+func aPortThatComesAgainIsANewChoice(t *testing.T, c cast) {
+	if c.protocol != lb.TCP {
+		return
+	}
+	vip, gone, now := at(c.vip, 80), at(c.local, 8080), at(c.local2, 8080)
+	for i, last := range []string{"FA", "RA", "A"} {
+		c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, gone))
+		p := c.establish(t, at(c.client, 40000+uint16(i)), vip, gone)
+		draining := c.frontend(lb.LoadBalancerIP, vip, gone, now)
+		draining.External.Backends, draining.Internal.Backends = draining.Known[1:], draining.Known[1:]
+		c.set(t, "web", draining)
+		c.becomes(t, "the client closes", in, uplink, p.with("FA"), p.with("FA").to(p.src, gone))
+		a := p.to(p.src, gone).answer(last, nil)
+		c.becomes(t, "the backend says "+last, out, uplink, a, a.to(vip, p.src))
+		to := map[bool]netip.AddrPort{true: gone, false: now}[last == "A"]
+		c.becomes(t, "the port comes again after "+last, in, uplink, p, p.to(p.src, to))
+		b := p.to(p.src, to).answer("SA", nil)
+		c.becomes(t, "and back, after "+last, out, uplink, b, b.to(vip, p.src))
+		c.becomes(t, "what comes again from the one before, after "+last, out, uplink, a, a.to(vip, p.src))
+	}
 }
 
 func aClientOutsideComesBackToItsBackend(t *testing.T, c cast) {

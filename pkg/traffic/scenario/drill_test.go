@@ -86,8 +86,8 @@ func TestWhatIsWrongWithADrillIsSaid(t *testing.T) {
 	}
 }
 
-// mustRunDirect runs a scenario without load balancer.
-func mustRunDirect(t *testing.T, text string) []result.Run {
+// mustRunScenario runs a scenario.
+func mustRunScenario(t *testing.T, text string) []result.Run {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root for network namespaces")
@@ -117,7 +117,7 @@ const slack = 150 * time.Millisecond
 // Without load balancer the new server is there at a known time. What is measured
 // is that time, but for the distance of connections to one of three servers.
 func TestADrillWithoutLoadBalancerComesOutAsKnown(t *testing.T) {
-	runs := mustRunDirect(t, `
+	runs := mustRunScenario(t, `
 name: x
 place: node
 ask: one
@@ -145,7 +145,7 @@ drill: {kind: replace-endpoint, at: 500ms, slow: 5s}
 
 // A third of all connections goes to a server that is silent from a known time on.
 func TestConnectionsToASilentServerFail(t *testing.T) {
-	runs := mustRunDirect(t, `
+	runs := mustRunScenario(t, `
 name: x
 place: node
 ask: one
@@ -162,5 +162,66 @@ drill: {kind: kill-backend, at: 400ms, how: silent}
 	}
 	if last := run.Drill.LastFailed; last < 500*time.Millisecond || last > 600*time.Millisecond {
 		t.Errorf("the last failure was due %s after the server had died, want the end of the run 600 ms after it", last)
+	}
+}
+
+// A load balancer that commands bring up, change and start again: here one of a
+// few rules, made from the list that they find.
+const hooked = `
+name: x
+place: node
+ask: one
+peers: [mine]
+hooks:
+  mine:
+    setup: &rules |
+      set -e
+      while read -r protocol vip endpoints; do
+        n=0 map=
+        for e in $endpoints; do map="$map$n : ${e%:*} . ${e#*:}, " n=$((n + 1)); done
+        rules="$rules ip daddr ${vip%:*} tcp dport ${vip#*:} dnat ip addr . port to numgen random mod $n map { $map }
+      "
+      done <"$SERVICES"
+      nsenter --net="/run/netns/$NODE" nft -f - <<EOF
+      table ip mine
+      delete table ip mine
+      table ip mine {
+        chain in { type nat hook prerouting priority dstnat; $rules }
+      }
+      EOF
+    change: *rules
+    restart: *rules
+services: [4]
+endpoints: 3
+rounds: 1
+load: {kind: crr, rate: 500, connections: 64, fin: true, duration: 1200ms}
+`
+
+func TestADrillOfALoadBalancerOfCommands(t *testing.T) {
+	run := mustRunScenario(t, hooked+"drill: {kind: replace-endpoint, at: 300ms, grace: 500ms, slow: 5s}\n")[0]
+	d := run.Drill
+	if d.LastOld == nil || d.FirstNew == nil {
+		t.Fatalf("drill is %s, with backends %v", d, run.Backends)
+	}
+	// Whether the command has begun or is over, the rules are these or those.
+	if *d.LastOld > d.Took+slack || *d.FirstNew > d.Took+slack || d.Failed+d.Broken > 0 {
+		t.Errorf("%s, want it to take effect within the %s that the command took, and nothing to fail", d, d.Took)
+	}
+}
+
+func TestARestartOfALoadBalancerOfCommands(t *testing.T) {
+	run := mustRunScenario(t, hooked+"drill: {kind: restart, signal: TERM, at: 300ms, pause: 200ms, slow: 5s}\n")[0]
+	if d := run.Drill; d.Took < 200*time.Millisecond || d.LastOld != nil || d.Failed+d.Broken > 0 {
+		t.Errorf("%s in %s, want nothing failed after a pause of 200 ms", d, d.Took)
+	}
+}
+
+func TestAChurnOfALoadBalancerOfCommands(t *testing.T) {
+	runs := mustRunScenario(t, hooked+"churn: [0, 10]\n")
+	if len(runs) != 2 || runs[0].Churn != nil || runs[0].Labels["churn"] != "0" || runs[1].Labels["churn"] != "10" {
+		t.Fatalf("%d runs, of which the first has churn %s and labels %v", len(runs), runs[0].Churn, runs[0].Labels)
+	}
+	if churn := runs[1].Churn; churn.PerSecond() < 8 || churn.PerSecond() > 10.1 || runs[1].Failed > 0 {
+		t.Errorf("%s and %d failed, want about 10 a second and none", churn, runs[1].Failed)
 	}
 }

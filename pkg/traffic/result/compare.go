@@ -113,6 +113,16 @@ func pair(title string, a, b Group, interleaved bool) Pairing {
 			p.Changes = append(p.Changes, c)
 		}
 	}
+	for _, m := range DrillMetrics() {
+		// A round is one sample of when something took effect, and counts of
+		// failures are those of all rounds: see the report.
+		if min(len(a.Runs), len(b.Runs)) < minRounds || m.Total {
+			continue
+		}
+		if c, ok := change(m, a, b, interleaved); ok && !math.IsInf(c.A+c.B, 0) {
+			p.Changes = append(p.Changes, c)
+		}
+	}
 	limited := func(r Run) bool { return r.Limited }
 	p.Limited = slices.ContainsFunc(a.Runs, limited) || slices.ContainsFunc(b.Runs, limited)
 	return p

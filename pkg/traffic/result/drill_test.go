@@ -70,3 +70,31 @@ func TestMetricsOfDrills(t *testing.T) {
 		t.Error("pooling has changed a round")
 	}
 }
+
+func TestDrillsAreCompared(t *testing.T) {
+	first := 470 * time.Millisecond
+	report := func(rounds int, last ...time.Duration) *Report {
+		r := NewReport(Meta{})
+		for _, l := range last[:rounds] {
+			r.Runs = append(r.Runs, drill(Backend{Name: "old", Choices: 9, Last: l*time.Millisecond + 450*time.Millisecond}, &first))
+		}
+		return r
+	}
+	changes := func(rounds int) map[string]Change {
+		all := make(map[string]Change)
+		for _, c := range Compare(report(rounds, 10, 11, 12), report(rounds, 20, 22, 24)).Pairings[0].Changes {
+			all[c.Metric] = c
+		}
+		return all
+	}
+	c := changes(3)
+	if last := c["last-old"]; last.Ratio.Estimate != 2 || last.Verdict != Worse || c["first-new"].Verdict != NoEvidence {
+		t.Errorf("compared as %+v, want twice as long until the old backend is left, and the same for the new one", c)
+	}
+	if _, counted := c["failures"]; counted {
+		t.Error("counts of all rounds are compared by medians of rounds")
+	}
+	if _, ok := changes(2)["last-old"]; ok {
+		t.Error("two samples are compared")
+	}
+}

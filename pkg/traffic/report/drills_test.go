@@ -72,3 +72,18 @@ func TestDrillsAreDrawnByPeer(t *testing.T) {
 		t.Errorf("failures are %v, want 70 a second from 0.2 s on for 0.1 s", failed)
 	}
 }
+
+func TestFiguresDoWithoutTheNameThatAllShare(t *testing.T) {
+	r := drilled()
+	for i := range r.Runs {
+		r.Runs[i].Name = "A long name"
+	}
+	f := figureNamed(t, r, "drill-failures-crr-1-000-s-constant-churn-50-services-1")
+	if f.Title != "Failures around the event, crr, 1,000/s constant, churn 50, services 1" {
+		t.Errorf("title is %q", f.Title)
+	}
+	for i := range r.Runs[:2] {
+		r.Runs[i].Name = "Another"
+	}
+	figureNamed(t, r, "drill-failures-a-long-name-crr-1-000-s-constant-churn-50-services-1000")
+}

@@ -39,10 +39,12 @@ const mostSeries = 8
 func facets(groups []result.Group) []facet {
 	var list []facet
 	index := make(map[string]int)
+	common := commonName(groups)
 	for _, g := range groups {
-		name, peer := "", g.Title
+		title := strings.TrimPrefix(g.Title, common)
+		name, peer := "", title
 		if p, ok := g.Labels[PeerLabel]; ok {
-			peer, name = p, strings.Replace(g.Title, ", "+PeerLabel+" "+p, "", 1)
+			peer, name = p, strings.Replace(title, ", "+PeerLabel+" "+p, "", 1)
 		}
 		i, known := index[name]
 		if !known || len(list[i].series) == mostSeries {
@@ -55,6 +57,23 @@ func facets(groups []result.Group) []facet {
 		list[i].shortNames()
 	}
 	return list
+}
+
+// commonName is how the titles of measurements begin that all have the same name:
+// it is that of the section, and a title of a figure has no room for it.
+func commonName(groups []result.Group) string {
+	common := ""
+	for _, g := range groups {
+		name := g.Runs[0].Name
+		if name == "" || g.Title == name || common != "" && common != name+", " {
+			return ""
+		}
+		common = name + ", "
+	}
+	if len(groups) < 2 {
+		return ""
+	}
+	return common
 }
 
 // shortNames leaves out of names what all of them have.

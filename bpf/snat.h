@@ -17,15 +17,29 @@ static __always_inline __be16 snat_port(__u32 number)
 	return bpf_htons(snat_port_low + (number & snat_port_mask));
 }
 
+/*
+ * Spreads a number that differs in any of its bits over all of them, and above all
+ * over the lower ones: the last byte of an address is the highest of its word.
+ */
+static __always_inline __u32 spread(__u32 n)
+{
+	n ^= n >> 16;
+	n *= 0x85ebca6b;
+	n ^= n >> 13;
+	n *= 0xc2b2ae35;
+	return n ^ n >> 16;
+}
+
 /* Where the search of ports begins for a client, which is whom back leads to. */
 static __always_inline __u32 first_number(const struct tuple *back)
 {
-	__u32 n = ports_word(back) * 0x9e3779b1;
+	__u32 n = spread(ports_word(back));
 
-	for (int i = 0; i < 4; i++)
-		n = (n ^ back->dst.word[i] ^ back->src.word[i] << 1) *
-		    0x85ebca6b;
-	return n ^ n >> 15;
+	for (int i = 0; i < 4; i++) {
+		n = spread(n ^ back->dst.word[i]);
+		n = n * 0x9e3779b1 ^ back->src.word[i];
+	}
+	return spread(n);
 }
 
 /* The search for a source port by which a way back is free. */
@@ -42,7 +56,8 @@ struct port_search {
 static __always_inline void set_port(struct port_search *s, __u32 i)
 {
 	if (i)
-		s->to->src_port = snat_port(s->number + i * 0x9e37);
+		s->to->src_port =
+			snat_port(s->number + i * (s->number >> 16 | 1));
 }
 
 static __always_inline void back_key(const struct port_search *s,

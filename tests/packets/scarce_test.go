@@ -1,6 +1,7 @@
 package packets
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -26,9 +27,14 @@ type crowd struct {
 // begin begins a connection, and says whether it got a port.
 func (c *crowd) begin(t *testing.T) bool {
 	t.Helper()
-	backend := at(c.remote, 8080)
 	c.next++
-	p := c.packet(at(c.client, c.next), at(c.vip, 80), 0)
+	return c.beginFrom(t, at(c.client, c.next))
+}
+
+func (c *crowd) beginFrom(t *testing.T, client netip.AddrPort) bool {
+	t.Helper()
+	backend := at(c.remote, 8080)
+	p := c.packet(client, at(c.vip, 80), 0)
 	c.becomes(t, "the packet goes to the backend", in, uplink, p, p.to(p.src, backend))
 	if verdict, _ := c.run(t, out, tunnel, p.to(p.src, backend).frame(t)); verdict == drop {
 		return false
@@ -107,5 +113,36 @@ func halfOpenConnectionsGiveUpTheirPorts(t *testing.T, c cast) {
 	}
 	if !open.begin(t) {
 		t.Error("there is no port for one more")
+	}
+}
+
+// TestNeighboursFindPorts has clients that differ in the last byte of their address,
+// and in that of their port, so that few ports are the first choice of many: what
+// else they choose has to be spread over all there are.
+func TestNeighboursFindPorts(t *testing.T) {
+	r := newRig(t)
+	for _, b := range []book{v4, v6} {
+		t.Run(b.family(), func(t *testing.T) { r.tell(t, story{tell: neighboursFindPorts}, cast{b, r, lb.TCP}) })
+	}
+}
+
+func neighboursFindPorts(t *testing.T, c cast) {
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.remote, 8080)))
+	all := &crowd{cast: c}
+	client := c.client
+	for range 200 {
+		client = client.Next()
+		for port := range uint16(8) {
+			if !all.beginFrom(t, at(client, 40000+port)) {
+				t.Fatalf("no port is left for flow %d", len(all.open)+1)
+			}
+		}
+	}
+	owner := map[netip.AddrPort]netip.AddrPort{}
+	for _, f := range all.open {
+		if other, taken := owner[f.left.src]; taken {
+			t.Errorf("%s and %s both leave as %s", other, f.sent.src, f.left.src)
+		}
+		owner[f.left.src] = f.sent.src
 	}
 }

@@ -19,6 +19,7 @@ type node struct {
 	cfg     datapath.Config
 	dp      *datapath.Datapath
 	planner *plan.Planner
+	dropped map[string]uint64 // of the node, by reason, before the test
 }
 
 func config(tb testing.TB) datapath.Config {
@@ -56,6 +57,20 @@ func mustOpen(tb testing.TB, cfg datapath.Config) *node {
 		tb.Fatalf("adopt: %v", err)
 	}
 	return n
+}
+
+// anew is the node for another test, with nothing left of Services: loading the
+// object takes longer than most tests.
+func (n *node) anew(tb testing.TB) *node {
+	tb.Helper()
+	again := *n
+	again.tb = tb
+	for _, s := range n.planner.Services() {
+		again.set(s.Name)
+	}
+	again.sweep()
+	again.dropped = again.status().Drops
+	return &again
 }
 
 func (n *node) apply(ops []plan.Op) {

@@ -51,15 +51,13 @@ func TestAConnectedUDPSocketShowsTheServiceAsItsPeer(t *testing.T) {
 func forEachPlace(t *testing.T, f func(*testing.T, kind, *node)) {
 	for name, size := range map[string]uint32{"with its promise in the map": 1 << 12, "with its promise in socket storage": 1} {
 		t.Run(name, func(t *testing.T) {
-			forEachKind(t, func(t *testing.T, k kind) {
-				cfg := config(t)
-				cfg.Promises = size
-				n := mustNodeOf(t, cfg)
-				if size == 1 {
-					n.takeOnlySlot()
-				}
-				f(t, k, n)
-			})
+			cfg := config(t)
+			cfg.Promises = size
+			n := mustNodeOf(t, cfg)
+			if size == 1 {
+				n.takeOnlySlot()
+			}
+			forEachKind(t, func(t *testing.T, k kind) { f(t, k, n.anew(t)) })
 		})
 	}
 }

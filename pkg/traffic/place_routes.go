@@ -76,6 +76,15 @@ func (s PlaceSpec) firstLink(from string, to Machine) (Link, bool) {
 	return Link{}, false
 }
 
+// LinkLocal is the address of a machine's end of the link. Of IPv6 a device
+// answers for its own addresses only.
+func (l Link) LinkLocal(machine string) netip.Addr {
+	if l.A == machine {
+		return linkLocal[0]
+	}
+	return linkLocal[1]
+}
+
 // other returns the other end of a link of a machine.
 func (l Link) other(machine string) (string, bool) {
 	switch machine {

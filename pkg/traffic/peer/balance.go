@@ -11,21 +11,45 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/pkg/traffic"
+	"github.com/headgate/headgate/pkg/traffic/rules"
 )
 
 // balance brings up what stands between client and servers.
 func (p *Peer) balance(ctx context.Context) error {
+	local := netsOf(p.Spec.IPv6).pods
 	switch p.Spec.Name {
 	case Direct:
 		return nil
 	case HeadgateSocket, HeadgateTC:
 		return p.startAgent()
 	case IPTables:
-		return p.feed(ctx, iptablesRules(p.services), "iptables-restore")
+		return p.feed(ctx, rules.IPTables(ruled(p.services), local), p.iptablesRestore())
 	case NFTables:
-		return p.feed(ctx, nftablesRules(p.services), "nft", "-f", "-")
+		return p.feedAll(ctx, rules.NFTables(ruled(p.services), local), "nft", "-f", "-")
+	case KubeProxyIPTables:
+		return p.startKubeProxy("iptables")
+	case KubeProxyNFTables:
+		return p.startKubeProxy("nftables")
 	}
 	return p.hook(ctx)
+}
+
+// iptablesRestore is the program for rules of the peer's family.
+func (p *Peer) iptablesRestore() string {
+	if p.Spec.IPv6 {
+		return "ip6tables-restore"
+	}
+	return "iptables-restore"
+}
+
+// feedAll gives a program of the node one input after the other.
+func (p *Peer) feedAll(ctx context.Context, inputs []string, program string, args ...string) error {
+	for _, input := range inputs {
+		if err := p.feed(ctx, input, program, args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // feed gives a program of the node its input.
@@ -47,7 +71,6 @@ func (p *Peer) feed(ctx context.Context, input, program string, args ...string) 
 // startAgent starts Headgate on the node. For clients on the node their cgroup is
 // its own; for those from elsewhere it is at their device.
 func (p *Peer) startAgent() error {
-	outside := p.Spec.Name == HeadgateTC
 	if err := p.writeManifests(); err != nil {
 		return err
 	}
@@ -56,7 +79,7 @@ func (p *Peer) startAgent() error {
 	}
 	_, device := p.site.Place.NextToClient()
 	cgroup := p.cgroup.Path
-	if outside { // the client's sockets are not to be met
+	if p.Spec.Name == HeadgateTC { // the client's sockets are not to be met
 		other, err := traffic.NewCgroup(p.Spec.CgroupTop, p.Spec.RunName+"-none")
 		if err != nil {
 			return err
@@ -64,29 +87,39 @@ func (p *Peer) startAgent() error {
 		p.undo = append(p.undo, other.Close)
 		cgroup = other.Path
 	}
-	p.agent = &process{start: func() (*exec.Cmd, error) {
-		log, err := os.OpenFile(filepath.Join(p.dir, "agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	p.bpfRoot = filepath.Join(p.dir, "bpf", "headgate")
+	return p.startProcess(p.Spec.Program, "agent", "--manifests", filepath.Join(p.dir, "manifests"), "--node-name", p.node,
+		"--cgroup", cgroup, "--bpf-root", p.bpfRoot, "--state-dir", filepath.Join(p.dir, "state"), "--devices", device)
+}
+
+// startProcess starts a load balancer's process on the node, which ends with the
+// peer. What it says goes to a file.
+func (p *Peer) startProcess(program string, args ...string) error {
+	p.process = &process{name: filepath.Base(program), start: func() (*exec.Cmd, error) {
+		log, err := os.OpenFile(filepath.Join(p.dir, processLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, err
 		}
 		defer log.Close()
-		cmd := exec.Command(p.Spec.Program, "agent", "--manifests", filepath.Join(p.dir, "manifests"), "--node-name", p.node,
-			"--cgroup", cgroup, "--bpf-root", filepath.Join(p.dir, "bpf", "headgate"), "--state-dir", filepath.Join(p.dir, "state"), "--devices", device)
+		cmd := exec.Command(program, args...)
 		cmd.Stdout, cmd.Stderr = log, log
 		return cmd, p.site.Place.Namespace(p.node).Start(cmd)
 	}}
-	p.undo = append(p.undo, p.agent.end)
-	return p.agent.begin()
+	p.undo = append(p.undo, p.process.end)
+	return p.process.begin()
 }
 
-// agentLog is the end of what the agent says, "" without one.
-func (p *Peer) agentLog() string {
-	text, err := os.ReadFile(filepath.Join(p.dir, "agent.log"))
+// processLog is what the load balancer's process says, in the peer's folder.
+const processLog = "process.log"
+
+// processText is the end of what the load balancer's process says, "" without one.
+func (p *Peer) processText() string {
+	text, err := os.ReadFile(filepath.Join(p.dir, processLog))
 	if err != nil {
 		return ""
 	}
 	const most = 1000
-	return "; the agent says: " + string(text[max(0, len(text)-most):])
+	return "; its process says: " + string(text[max(0, len(text)-most):])
 }
 
 // hook runs the command that brings a load balancer up.

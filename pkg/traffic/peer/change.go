@@ -47,10 +47,10 @@ func (v version) clone() version {
 // current returns the Service with the endpoints that take new connections.
 func (v version) current() service {
 	s := v.service
-	s.endpoints = nil
+	s.Endpoints = nil
 	for _, m := range v.members {
 		if m.is == ready {
-			s.endpoints = append(s.endpoints, m.addr)
+			s.Endpoints = append(s.Endpoints, m.addr)
 		}
 	}
 	return s
@@ -146,7 +146,7 @@ func (p *Peer) newChanges() *changes {
 	c := &changes{wanted: make(map[int]version), applied: make(map[int]version)}
 	add := func(number int, s service, deleted bool) {
 		v := version{service: s, number: number, deleted: deleted}
-		for _, e := range s.endpoints {
+		for _, e := range s.Endpoints {
 			v.members = append(v.members, member{addr: e})
 		}
 		if number == asked(p.Spec.Services) && p.Spec.Drill {
@@ -159,11 +159,18 @@ func (p *Peer) newChanges() *changes {
 		add(number, p.services[number], false)
 	}
 	if p.Spec.Services > 1 {
-		more := newServices(p.site.Place.Spec, p.services[0].protocol, p.Spec.Services+1, p.Spec.Endpoints)
+		more := newServices(p.site.Place.Spec, p.withOneMore())
 		add(p.Spec.Services, more[p.Spec.Services], true)
 	}
 	c.apply, c.period = p.applier()
 	return c
+}
+
+// withOneMore is the peer with one Service more.
+func (p *Peer) withOneMore() Spec {
+	spec := p.Spec
+	spec.Services++
+	return spec
 }
 
 // applier returns how a peer is told of changes, and how often at most.
@@ -175,12 +182,14 @@ func (p *Peer) applier() (apply func(ctx context.Context, before, after []versio
 		return func(_ context.Context, _, after []version) error { return p.writeChanged(after) }, 0
 	case IPTables:
 		return func(ctx context.Context, before, after []version) error {
-			return p.feed(ctx, iptablesChange(before, after), "iptables-restore", "--noflush")
+			return p.feed(ctx, iptablesChange(before, after), p.iptablesRestore(), "--noflush")
 		}, syncPeriod
 	case NFTables:
 		return func(ctx context.Context, before, after []version) error {
 			return p.feed(ctx, nftablesChange(before, after), "nft", "-f", "-")
 		}, syncPeriod
+	case KubeProxyIPTables, KubeProxyNFTables: // it waits for as long itself
+		return p.changeAPIServer, 0
 	}
 	return func(ctx context.Context, _, _ []version) error {
 		if err := p.writeServices(p.changes.all()); err != nil {
@@ -199,8 +208,8 @@ func (p *Peer) writeManifests() error {
 			fixed = append(fixed, s)
 		}
 	}
-	text := manifests(fixed, p.node, p.Spec.Name == HeadgateTC)
-	if err := os.WriteFile(filepath.Join(p.dir, "manifests", "services.yaml"), []byte(text), 0o600); err != nil {
+	text := manifests(fixed, p.node, p.site.Place.Machine(p.node).Addrs, p.outside())
+	if err := os.WriteFile(filepath.Join(p.dir, "manifests", "services.json"), []byte(text), 0o600); err != nil {
 		return err
 	}
 	return p.writeChanged(slices.Collect(maps.Values(p.changes.wanted)))
@@ -210,14 +219,14 @@ func (p *Peer) writeManifests() error {
 // all.
 func (p *Peer) writeChanged(services []version) error {
 	for _, v := range services {
-		path := filepath.Join(p.dir, "manifests", fmt.Sprintf("service-%05d.yaml", v.number))
+		path := filepath.Join(p.dir, "manifests", fmt.Sprintf("service-%05d.json", v.number))
 		if v.deleted {
 			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return fmt.Errorf("remove a Service: %w", err)
 			}
 			continue
 		}
-		if err := replaceFile(path, filepath.Join(p.dir, "partial"), manifest(v.service, v.members, p.node, p.Spec.Name == HeadgateTC)); err != nil {
+		if err := replaceFile(path, filepath.Join(p.dir, "partial"), manifest(v.service, v.members, p.node, p.outside())); err != nil {
 			return err
 		}
 	}
@@ -238,8 +247,8 @@ func (p *Peer) writeServices(changed []version) error {
 	}
 	var list strings.Builder
 	for _, s := range all {
-		fmt.Fprint(&list, s.protocol, " ", s.addr)
-		for _, e := range s.endpoints {
+		fmt.Fprint(&list, s.Protocol, " ", s.Addr)
+		for _, e := range s.Endpoints {
 			fmt.Fprint(&list, " ", e)
 		}
 		fmt.Fprintln(&list)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/traffic"
 	"github.com/headgate/headgate/pkg/traffic/load"
+	"github.com/headgate/headgate/pkg/traffic/rules"
 )
 
 // changing is a peer without load balancer, place and servers whose changes go to
@@ -23,7 +24,8 @@ import (
 func changing(t *testing.T, services int, apply func(before, after []version) error) *Peer {
 	t.Helper()
 	spec := place(t, "pair")
-	p := &Peer{Spec: Spec{Name: NFTables, Services: services, Endpoints: 3}, site: &load.Site{Place: &traffic.Place{Spec: spec}}, services: newServices(spec, "tcp", services, 3)}
+	p := &Peer{Spec: Spec{Name: NFTables, Services: services, Endpoints: 3}, site: &load.Site{Place: &traffic.Place{Spec: spec}}}
+	p.services = newServices(spec, p.Spec)
 	p.changes = p.newChanges()
 	p.changes.period = 0
 	p.changes.apply = func(_ context.Context, before, after []version) error { return apply(before, after) }
@@ -62,7 +64,7 @@ func TestAChurnMakesAsManyChangesAsItSays(t *testing.T) {
 		t.Errorf("%d Services were changed, the one that comes and goes %d times, and came %d times", len(applied), applied[1000], came)
 	}
 	for number, v := range p.changes.applied {
-		if v.deleted != (number == 1000) || len(v.current().endpoints) != 3 {
+		if v.deleted != (number == 1000) || len(v.current().Endpoints) != 3 {
 			t.Errorf("Service %d is left behind as %+v", number, v)
 		}
 	}
@@ -145,22 +147,28 @@ func TestRulesAreChangedToAndFro(t *testing.T) {
 		}
 		return output.String()
 	}
+	nft := func(services []service) []string { return rules.NFTables(ruled(services), netsOf(false).pods) }
+	iptables := func(services []service) []string {
+		return []string{rules.IPTables(ruled(services), netsOf(false).pods)}
+	}
 	for _, tc := range []struct {
 		name   string
-		rules  func([]service) string
+		rules  func([]service) []string
 		change func(before, after []version) string
 		all    []string
 		some   []string
 		list   []string
 	}{
-		{"nft", nftablesRules, nftablesChange, []string{"nft", "-f", "-"}, []string{"nft", "-f", "-"}, []string{"nft", "-s", "list", "table", "ip", "headgate-bench"}},
-		{"iptables", iptablesRules, iptablesChange, []string{"iptables-restore"}, []string{"iptables-restore", "--noflush"}, []string{"iptables", "-t", "nat", "-S"}},
+		{"nft", nft, nftablesChange, []string{"nft", "-f", "-"}, []string{"nft", "-f", "-"}, []string{"nft", "-s", "list", "table", "ip", "headgate-bench"}},
+		{"iptables", iptables, iptablesChange, []string{"iptables-restore"}, []string{"iptables-restore", "--noflush"}, []string{"iptables", "-t", "nat", "-S"}},
 	} {
 		p := changing(t, 20, func(before, after []version) error {
 			run(tc.change(before, after), tc.some...)
 			return nil
 		})
-		run(tc.rules(p.services), tc.all...)
+		for _, text := range tc.rules(p.services) {
+			run(text, tc.all...)
+		}
 		first := run("", tc.list...)
 		edit := func(number int, change func(*version)) string {
 			if err := p.changes.edit(number, change).wait(); err != nil {
@@ -169,8 +177,8 @@ func TestRulesAreChangedToAndFro(t *testing.T) {
 			return run("", tc.list...)
 		}
 		fewer := edit(3, func(v *version) { v.members[0].is = terminating })
-		addr := p.services[3].endpoints[0].String()
-		if !strings.Contains(first, addr) || strings.Contains(fewer, addr) || !strings.Contains(fewer, p.services[3].endpoints[1].String()) {
+		addr := p.services[3].Endpoints[0].String()
+		if !strings.Contains(first, addr) || strings.Contains(fewer, addr) || !strings.Contains(fewer, p.services[3].Endpoints[1].String()) {
 			t.Errorf("%s: an endpoint that terminates is still there:\n%s", tc.name, fewer)
 		}
 		more := edit(20, func(v *version) { v.deleted = false })

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -34,19 +35,25 @@ func without(a, b []int) []int {
 	return rest
 }
 
+// nftablesFamily is what nft calls the family of an address.
+func nftablesFamily(a netip.Addr) string { return map[bool]string{false: "ip", true: "ip6"}[a.Is6()] }
+
+// nftablesTable is the table with rules of its family: see package rules.
+func nftablesTable(a netip.Addr) string { return nftablesFamily(a) + " headgate-bench" }
+
 // nftablesChange returns one transaction for nft: the Services that were before
 // become those after, in the same order.
 func nftablesChange(before, after []version) string {
-	const table = "ip headgate-bench"
 	var b strings.Builder
 	for i, v := range after {
+		table, ip := nftablesTable(v.Addr.Addr()), nftablesFamily(v.Addr.Addr())
 		was, is := before[i].chains(), v.chains()
 		chain := fmt.Sprintf("service-%d", v.number)
-		element := fmt.Sprintf("element %s service-ips { %s . %s . %d : goto %s }\n", table, v.addr.Addr(), v.protocol, v.addr.Port(), chain)
+		element := fmt.Sprintf("element %s service-ips { %s . %s . %d : goto %s }\n", table, v.Addr.Addr(), v.Protocol, v.Addr.Port(), chain)
 		for _, k := range without(is, was) {
 			end := fmt.Sprintf("endpoint-%d-%d", v.number, k)
-			fmt.Fprintf(&b, "add chain %s %s\nadd rule %s %s ip saddr %s jump mark-for-masquerade\nadd rule %s %s meta l4proto %s dnat to %s\n",
-				table, end, table, end, v.members[k].addr.Addr(), table, end, v.protocol, v.members[k].addr)
+			fmt.Fprintf(&b, "add chain %s %s\nadd rule %s %s %s saddr %s jump mark-for-masquerade\nadd rule %s %s meta l4proto %s dnat to %s\n",
+				table, end, table, end, ip, v.members[k].addr.Addr(), table, end, v.Protocol, v.members[k].addr)
 		}
 		if before[i].deleted && !v.deleted {
 			fmt.Fprintf(&b, "add chain %s %s\n", table, chain)
@@ -62,8 +69,8 @@ func nftablesChange(before, after []version) string {
 			for n, k := range is {
 				choices[n] = fmt.Sprintf("%d : goto endpoint-%d-%d", n, v.number, k)
 			}
-			fmt.Fprintf(&b, "add rule %s %s ip daddr %s %s dport %d ip saddr != %s jump mark-for-masquerade\nadd rule %s %s numgen random mod %d vmap { %s }\n",
-				table, chain, v.addr.Addr(), v.protocol, v.addr.Port(), podNet, table, chain, len(is), strings.Join(choices, ", "))
+			fmt.Fprintf(&b, "add rule %s %s %s daddr %s %s dport %d %s saddr != %s jump mark-for-masquerade\nadd rule %s %s numgen random mod %d vmap { %s }\n",
+				table, chain, ip, v.Addr.Addr(), v.Protocol, v.Addr.Port(), ip, netsOf(v.Addr.Addr().Is6()).pods, table, chain, len(is), strings.Join(choices, ", "))
 		}
 		if before[i].deleted && !v.deleted {
 			fmt.Fprintf(&b, "add %s", element)
@@ -85,7 +92,7 @@ func iptablesChange(before, after []version) string {
 	for i, v := range after {
 		was, is := before[i].chains(), v.chains()
 		chain := fmt.Sprintf("HG-S%d", v.number)
-		match := fmt.Sprintf("-d %s/32 -p %s -m %s --dport %d", v.addr.Addr(), v.protocol, v.protocol, v.addr.Port())
+		match := fmt.Sprintf("-d %s/%d -p %s -m %s --dport %d", v.Addr.Addr(), v.Addr.Addr().BitLen(), v.Protocol, v.Protocol, v.Addr.Port())
 		if !v.deleted || !before[i].deleted {
 			fmt.Fprintf(&chains, ":%s - [0:0]\n", chain)
 		}
@@ -97,7 +104,7 @@ func iptablesChange(before, after []version) string {
 			fmt.Fprintf(&rules, "-A HG-SERVICES %s -j %s\n", match, chain)
 		}
 		if !v.deleted {
-			fmt.Fprintf(&rules, "-A %s ! -s %s %s -j HG-MASQ\n", chain, podNet, match)
+			fmt.Fprintf(&rules, "-A %s ! -s %s %s -j HG-MASQ\n", chain, netsOf(v.Addr.Addr().Is6()).pods, match)
 		}
 		for n, k := range is {
 			end, addr := fmt.Sprintf("HG-E%d-%d", v.number, k), v.members[k].addr
@@ -107,7 +114,7 @@ func iptablesChange(before, after []version) string {
 			}
 			fmt.Fprintf(&chains, ":%s - [0:0]\n", end)
 			fmt.Fprintf(&rules, "-A %s%s -j %s\n", chain, choice, end)
-			fmt.Fprintf(&rules, "-A %s -s %s/32 -j HG-MASQ\n-A %s -p %s -m %s -j DNAT --to-destination %s\n", end, addr.Addr(), end, v.protocol, v.protocol, addr)
+			fmt.Fprintf(&rules, "-A %s -s %s/%d -j HG-MASQ\n-A %s -p %s -m %s -j DNAT --to-destination %s\n", end, addr.Addr(), addr.Addr().BitLen(), end, v.Protocol, v.Protocol, addr)
 		}
 		for _, k := range without(was, is) {
 			fmt.Fprintf(&chains, ":HG-E%d-%d - [0:0]\n", v.number, k)

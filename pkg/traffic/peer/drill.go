@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/traffic/load"
 	"github.com/headgate/headgate/pkg/traffic/result"
+	"github.com/headgate/headgate/pkg/traffic/rules"
 	"github.com/headgate/headgate/pkg/traffic/serve"
 )
 
@@ -41,10 +42,10 @@ func (p *Peer) startTaken() error {
 	}
 	for k, name := range []string{Old, Replacement} {
 		machine, addrs := p.site.Place.Spec.ServerAddr(p.Spec.Endpoints*(1+number) + k)
-		addr := netip.AddrPortFrom(addrs[0], askedPort)
+		addr := netip.AddrPortFrom(p.ofFamily(addrs), askedPort)
 		p.taken.machines[addr], p.taken.names[addr] = machine, name
 		if name == Old {
-			p.taken.old, p.services[number].endpoints[0] = addr, addr
+			p.taken.old, p.services[number].Endpoints[0] = addr, addr
 		} else {
 			p.taken.replacement = addr
 		}
@@ -121,8 +122,8 @@ func (p *Peer) blackhole(change func(*netlink.Route) error) error {
 // after a while. Of rule sets, of which nothing runs, the whole set is applied
 // again at the end of it.
 func (p *Peer) Restart(ctx context.Context, kill bool, pause time.Duration) error {
-	if p.agent != nil {
-		end := map[bool]func() error{true: p.agent.kill, false: p.agent.end}[kill]
+	if p.process != nil {
+		end := map[bool]func() error{true: p.process.kill, false: p.process.end}[kill]
 		if err := end(); err != nil {
 			return err
 		}
@@ -134,21 +135,23 @@ func (p *Peer) Restart(ctx context.Context, kill bool, pause time.Duration) erro
 	switch p.Spec.Name {
 	case Direct:
 		return nil
-	case HeadgateSocket, HeadgateTC:
-		return p.agent.begin()
+	case HeadgateSocket, HeadgateTC, KubeProxyIPTables, KubeProxyNFTables:
+		return p.process.begin()
 	case IPTables:
-		return p.feed(ctx, iptablesRules(p.services), "iptables-restore")
+		return p.feed(ctx, rules.IPTables(ruled(p.services), netsOf(p.Spec.IPv6).pods), p.iptablesRestore())
 	case NFTables:
-		return p.feed(ctx, "table ip headgate-bench\ndelete table ip headgate-bench\n"+nftablesRules(p.services), "nft", "-f", "-")
+		table := nftablesTable(p.services[0].Addr.Addr())
+		again := append([]string{"table " + table + "\ndelete table " + table + "\n"}, rules.NFTables(ruled(p.services), netsOf(p.Spec.IPv6).pods)...)
+		return p.feed(ctx, strings.Join(again, ""), "nft", "-f", "-")
 	}
 	return p.command(ctx, p.Spec.Hook.Restart)
 }
 
 // Restore undoes a drill, and returns when all is as before.
 func (p *Peer) Restore(ctx context.Context, vanished bool) error {
-	if p.agent != nil {
-		if err := p.agent.ended(); err != nil {
-			return fmt.Errorf("%w%s", err, p.agentLog())
+	if p.process != nil {
+		if err := p.process.ended(); err != nil {
+			return fmt.Errorf("%w%s", err, p.processText())
 		}
 	}
 	if p.taken == nil {
@@ -202,5 +205,5 @@ func (p *Peer) awaitAll(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("%s with %d Services is not as before after %s: backends %v, %d failed%s",
-		p.Spec.Name, p.Spec.Services, restoreLimit, run.Backends, run.Failed, p.agentLog())
+		p.Spec.Name, p.Spec.Services, restoreLimit, run.Backends, run.Failed, p.processText())
 }

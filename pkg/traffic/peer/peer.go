@@ -4,21 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/headgate/headgate/pkg/traffic"
 	"github.com/headgate/headgate/pkg/traffic/load"
 	"github.com/headgate/headgate/pkg/traffic/result"
-	"github.com/headgate/headgate/pkg/traffic/serve"
 )
 
 // The peers that there always are.
@@ -28,10 +22,18 @@ const (
 	HeadgateTC     = "headgate-tc"     // clients are elsewhere, or past the sockets
 	IPTables       = "iptables"        // rules of kube-proxy's shape
 	NFTables       = "nftables"        // the same
+	// kube-proxy itself, in each of its modes, if there is one.
+	KubeProxyIPTables = "kube-proxy-iptables"
+	KubeProxyNFTables = "kube-proxy-nftables"
 )
 
 // Names returns the peers that there always are.
-func Names() []string { return []string{Direct, HeadgateSocket, HeadgateTC, IPTables, NFTables} }
+func Names() []string {
+	return []string{Direct, HeadgateSocket, HeadgateTC, IPTables, NFTables, KubeProxyIPTables, KubeProxyNFTables}
+}
+
+// IsKubeProxy says that a peer needs the program.
+func IsKubeProxy(name string) bool { return name == KubeProxyIPTables || name == KubeProxyNFTables }
 
 // Hook is another load balancer. Its commands are for /bin/sh and find in their
 // environment $NODE, the namespace of the node, $PLACE, the start of the names of
@@ -51,12 +53,15 @@ type Spec struct {
 	Place     string
 	RunName   string // see traffic.RunName; with more behind it that is the peer's own
 	UDP       bool   // Services are of UDP, not of TCP
+	IPv6      bool   // Services and servers have such addresses, not IPv4
 	Services  int
 	Endpoints int           // of each Service
 	Drill     bool          // the first endpoint of the asked Service can be taken away
 	CgroupTop string        // where a cgroup is made
 	RunDir    string        // where a folder is made
 	Program   string        // headgate
+	KubeProxy string        // the program, for peers that are one
+	Kernel    Kernel        // nil: what the kernel knows is not measured
 	Ready     time.Duration // how long it may take until all Services answer
 }
 
@@ -65,12 +70,15 @@ type Peer struct {
 	Spec     Spec
 	site     *load.Site
 	services []service
-	taken    *takenServers // of a drill
-	changes  *changes
-	agent    *process // Headgate's
-	node     string   // the machine
+	node     string // the machine
 	dir      string
 	cgroup   *traffic.Cgroup
+	taken    *takenServers // of a drill
+	changes  *changes
+	process  *process   // the load balancer's own, nil without
+	api      *apiServer // of kube-proxy
+	bpfRoot  string     // of Headgate, "" without
+	memory   result.Memory
 	undo     []func() error
 }
 
@@ -89,8 +97,8 @@ func (s Spec) Validate() error {
 	if s.Hook == nil && !slices.Contains(Names(), s.Name) {
 		return fmt.Errorf("peer %q: there are %s, and what hooks bring up", s.Name, strings.Join(Names(), ", "))
 	}
-	if s.Services < 1 || s.Endpoints < 1 || s.Services > maxServices || (s.Services+1)*s.Endpoints > maxServices {
-		return fmt.Errorf("%d Services of %d endpoints: there can be %d endpoints in all", s.Services, s.Endpoints, maxServices)
+	if s.Services < 1 || s.Endpoints < 1 || s.Services > maxServices || s.Endpoints > maxAsked || (s.Services+1)*s.Endpoints > maxEndpoints {
+		return fmt.Errorf("%d Services of %d endpoints: there can be %d Services, %d endpoints of one and %d in all", s.Services, s.Endpoints, maxServices, maxAsked, maxEndpoints)
 	}
 	if s.Place != "node" && s.Place != "pair" {
 		return fmt.Errorf("place %q: peers are compared in node and pair", s.Place)
@@ -126,103 +134,7 @@ func (p *Peer) start(ctx context.Context) (err error) {
 	if err := p.site.Place.Namespace(p.site.Place.Spec.Client).Do(p.routeServices); err != nil {
 		return fmt.Errorf("route Services to the node: %w", err)
 	}
-	if err := p.balance(ctx); err != nil {
-		return err
-	}
-	return p.await(ctx)
-}
-
-// startSite makes the place, its servers and the client.
-func (p *Peer) startSite() (err error) {
-	p.site, err = load.NewSite(load.SiteSpec{
-		Place: p.Spec.Place, RunName: p.Spec.RunName, Servers: p.Spec.Endpoints, Port: askedPort, Cgroup: p.cgroup,
-		Worker: func() *exec.Cmd {
-			cmd := exec.Command(p.Spec.Program, "bench", "worker")
-			cmd.Stderr = os.Stderr
-			return cmd
-		},
-	})
-	if err != nil {
-		return err
-	}
-	place := p.site.Place
-	p.node, _ = place.NextToClient()
-	protocol := map[bool]string{true: "udp", false: "tcp"}[p.Spec.UDP]
-	p.services = newServices(place.Spec, protocol, p.Spec.Services, p.Spec.Endpoints)
-	if p.Spec.Drill {
-		if err := p.startTaken(); err != nil {
-			return errors.Join(err, p.site.Close())
-		}
-	}
-	p.changes = p.newChanges()
-	for _, machine := range place.Spec.Servers {
-		all := []serve.Endpoint{{Name: machine, Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), wildcardPort)}}
-		server, err := serve.Start(all, serve.Options{Within: place.Namespace(machine).Do})
-		if err != nil {
-			return errors.Join(fmt.Errorf("machine %s: %w", machine, err), p.site.Close())
-		}
-		p.undo = append(p.undo, server.Close)
-	}
-	return nil
-}
-
-// routeServices sends what is for Services to the node, on the client.
-func (p *Peer) routeServices() error {
-	device := ""
-	for _, l := range p.site.Place.Spec.Links {
-		if l.A == p.node && l.B == p.site.Place.Spec.Client {
-			device = l.Device(p.node)
-		}
-	}
-	link, err := netlink.LinkByName(device)
-	if err != nil {
-		return fmt.Errorf("find device %q: %w", device, err)
-	}
-	return netlink.RouteAdd(&netlink.Route{
-		LinkIndex: link.Attrs().Index, Gw: p.site.Place.Machine(p.node).Addrs[0].AsSlice(), Flags: int(netlink.FLAG_ONLINK),
-		Dst: &net.IPNet{IP: serviceNet.Addr().AsSlice(), Mask: net.CIDRMask(serviceNet.Bits(), 32)},
-	})
-}
-
-// await returns when the first, the asked and the last Service answer.
-func (p *Peer) await(ctx context.Context) error {
-	to := targets(p.services, true, p.Spec.Name == Direct)
-	kind := load.UDP // its Services but the asked one have no servers that answer
-	if !p.Spec.UDP {
-		kind = load.CRR
-	}
-	if p.Spec.Name != Direct && !p.Spec.UDP {
-		to = append(to, p.services[0].addr, p.services[len(p.services)-1].addr)
-	}
-	spec := load.Spec{Kind: kind, Targets: to, Timeout: 300 * time.Millisecond, Duration: 10 * time.Millisecond, Connections: 1, Outside: true}
-	for limit := time.Now().Add(p.Spec.Ready); ; {
-		_, err := p.site.Client.Run(ctx, spec, nil)
-		if err == nil || ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if time.Now().After(limit) {
-			return fmt.Errorf("no answer after %s: %w%s", p.Spec.Ready, err, p.agentLog())
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-// Run runs a load on the Services, on all of them in turn or on the one in the
-// middle, with actions that find $NODE and the rest in their environment.
-func (p *Peer) Run(ctx context.Context, spec load.Spec, one bool, actions []load.Action) (result.Run, error) {
-	spec.Targets, spec.Outside = targets(p.services, one, p.Spec.Name == Direct), true
-	run, err := load.RunWith(ctx, p.site.Client.Run, spec, actions)
-	if err != nil {
-		return run, fmt.Errorf("%s with %d Services: %w", p.Spec.Name, p.Spec.Services, err)
-	}
-	const few = 4
-	if len(run.Load.Targets) > few { // in every run again, and in order of no use
-		run.Load.Targets = []string{fmt.Sprintf("%d addresses", len(run.Load.Targets))}
-	}
-	return run, nil
+	return p.bringUp(ctx)
 }
 
 // Environment is what commands find.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,7 +14,9 @@ import (
 
 // process is a program that can be ended and started again.
 type process struct {
+	name  string
 	start func() (*exec.Cmd, error)
+	pid   atomic.Int64 // 0 while there is none
 	cmd   *exec.Cmd
 	over  chan struct{} // closed when the present one is
 	err   error         // how it ended, to be read after over
@@ -22,11 +26,13 @@ type process struct {
 func (p *process) begin() error {
 	cmd, err := p.start()
 	if err != nil {
-		return fmt.Errorf("start agent: %w", err)
+		return fmt.Errorf("start %s: %w", p.name, err)
 	}
 	p.cmd, p.over = cmd, make(chan struct{})
+	p.pid.Store(int64(cmd.Process.Pid))
 	go func() {
 		p.err = cmd.Wait()
+		p.pid.Store(0)
 		close(p.over)
 	}()
 	return nil
@@ -44,10 +50,21 @@ func (p *process) end() error {
 	timer := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
 	defer timer.Stop()
 	<-p.over
-	if p.err != nil {
-		return fmt.Errorf("end agent: %w", p.err)
+	if p.err != nil && !wasTerminated(p.err) {
+		return fmt.Errorf("end %s: %w", p.name, p.err)
 	}
 	return nil
+}
+
+// wasTerminated says that a program ended as it was asked to, by the signal itself:
+// kube-proxy does.
+func wasTerminated(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == unix.SIGTERM
 }
 
 // kill ends the program at once.
@@ -63,7 +80,7 @@ func (p *process) kill() error {
 func (p *process) ended() error {
 	select {
 	case <-p.over:
-		return fmt.Errorf("the agent has ended: %v", p.err)
+		return fmt.Errorf("%s has ended: %v", p.name, p.err)
 	default:
 		return nil
 	}

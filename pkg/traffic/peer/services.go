@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"strings"
 
 	"github.com/headgate/headgate/pkg/traffic"
+	"github.com/headgate/headgate/pkg/traffic/rules"
 )
 
 // Ports of Services and of servers.
@@ -14,24 +14,42 @@ const (
 	servicePort  = 80
 	askedPort    = 8080 // of the servers of the asked Service: each says who it is
 	wildcardPort = 8081 // of all others, which listen on every address of a machine
+	// wildcardPorts is how many there are from that one on: a place has fewer
+	// addresses than there may be endpoints.
+	wildcardPorts = 8
 )
 
-// serviceNet is where Services have their addresses.
-var serviceNet = netip.MustParsePrefix("10.96.0.0/16")
+// addressesAPlace is how many addresses for servers a place has at least.
+const addressesAPlace = 60_000
 
-// podNet is what rules take for addresses of pods: what comes from elsewhere is
-// masqueraded.
-var podNet = netip.MustParsePrefix("10.0.0.0/8")
+// Limits of what is brought up.
+const (
+	maxServices  = 60_000
+	maxEndpoints = addressesAPlace * wildcardPorts // of all Services
+	maxAsked     = 5_000                           // of one: servers with a socket of their own
+)
 
-// maxServices is how many Services a place has addresses for.
-const maxServices = 60_000
+// nets are where the addresses of a family are.
+type nets struct {
+	services netip.Prefix // what clients ask
+	cluster  netip.Prefix // ClusterIPs of Services that are asked at another address
+	// pods is what rules take for addresses of pods: what comes from elsewhere
+	// is masqueraded.
+	pods netip.Prefix
+}
+
+// netsOf returns those of a family.
+func netsOf(ipv6 bool) nets {
+	if ipv6 {
+		return nets{netip.MustParsePrefix("fd00:96::/112"), netip.MustParsePrefix("fd00:97::/112"), netip.MustParsePrefix("fd00::/16")}
+	}
+	return nets{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.97.0.0/16"), netip.MustParsePrefix("10.0.0.0/8")}
+}
 
 // service is a Service of one address and port.
 type service struct {
-	name      string
-	protocol  string // tcp or udp
-	addr      netip.AddrPort
-	endpoints []netip.AddrPort
+	name string
+	rules.Service
 }
 
 // asked is the number of the Service that is asked if only one is: rules that are
@@ -40,27 +58,47 @@ func asked(services int) int { return services / 2 }
 
 // newServices returns Services with endpoints of their own: no two share one, so
 // nobody gains by having found that they are the same.
-func newServices(place traffic.PlaceSpec, protocol string, services, endpoints int) []service {
-	all := make([]service, services)
+func newServices(place traffic.PlaceSpec, spec Spec) []service {
+	protocol, family := "tcp", 0
+	if spec.UDP {
+		protocol = "udp"
+	}
+	if spec.IPv6 {
+		family = 1
+	}
+	all := make([]service, spec.Services)
 	for i := range all {
-		all[i] = service{name: fmt.Sprintf("service-%05d", i), protocol: protocol, addr: netip.AddrPortFrom(nth(serviceNet.Addr(), i+1), servicePort)}
-		for k := range endpoints {
-			n, port := endpoints+i*endpoints+k, uint16(wildcardPort)
-			if i == asked(services) {
+		all[i].name = fmt.Sprintf("service-%05d", i)
+		all[i].Protocol, all[i].Addr = protocol, netip.AddrPortFrom(nth(netsOf(spec.IPv6).services.Addr(), i+1), servicePort)
+		for k := range spec.Endpoints {
+			n, port := spec.Endpoints+i*spec.Endpoints+k, wildcardPort
+			if i == asked(spec.Services) {
 				n, port = k, askedPort
+			} else {
+				n, port = n%addressesAPlace, port+n/addressesAPlace
 			}
 			_, addrs := place.ServerAddr(n)
-			all[i].endpoints = append(all[i].endpoints, netip.AddrPortFrom(addrs[0], port))
+			all[i].Endpoints = append(all[i].Endpoints, netip.AddrPortFrom(addrs[family], uint16(port)))
 		}
 	}
 	return all
 }
 
-// nth returns the address n behind an IPv4 address.
+// ruled are the Services as rules want them.
+func ruled(services []service) []rules.Service {
+	list := make([]rules.Service, len(services))
+	for i, s := range services {
+		list[i] = s.Service
+	}
+	return list
+}
+
+// nth returns the address n behind an address whose last two bytes are free.
 func nth(first netip.Addr, n int) netip.Addr {
-	b := first.As4()
-	b[2], b[3] = b[2]+byte(n>>8), byte(n)
-	return netip.AddrFrom4(b)
+	b := first.AsSlice()
+	b[len(b)-2], b[len(b)-1] = b[len(b)-2]+byte(n>>8), byte(n)
+	a, _ := netip.AddrFromSlice(b)
+	return a
 }
 
 // targets returns what clients ask: each Service once in random order, or the one
@@ -69,58 +107,20 @@ func targets(services []service, one, direct bool) []netip.AddrPort {
 	if one {
 		s := services[asked(len(services))]
 		if direct {
-			return s.endpoints
+			return s.Endpoints
 		}
-		return []netip.AddrPort{s.addr}
+		return []netip.AddrPort{s.Addr}
 	}
 	list := make([]netip.AddrPort, len(services))
 	for i, s := range services {
-		list[i] = s.addr
+		list[i] = s.Addr
 		if direct {
-			list[i] = s.endpoints[i%len(s.endpoints)]
+			list[i] = s.Endpoints[i%len(s.Endpoints)]
 		}
 	}
 	if direct && len(services) == 1 {
-		list = services[0].endpoints
+		list = services[0].Endpoints
 	}
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(list), func(i, k int) { list[i], list[k] = list[k], list[i] })
 	return list
-}
-
-// manifests returns a Node and Services as Kubernetes objects.
-func manifests(services []service, node string, outside bool) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "apiVersion: v1\nkind: Node\nmetadata: {name: %s}\n", node)
-	for _, s := range services {
-		var members []member
-		for _, e := range s.endpoints {
-			members = append(members, member{addr: e})
-		}
-		b.WriteString(manifest(s, members, node, outside))
-	}
-	return b.String()
-}
-
-// manifest returns a Service with its endpoints. For clients from elsewhere it has
-// the address of a load balancer, for others a ClusterIP.
-func manifest(s service, members []member, node string, outside bool) string {
-	var b strings.Builder
-	spec, status := fmt.Sprintf("clusterIP: %s, clusterIPs: [%s]", s.addr.Addr(), s.addr.Addr()), ""
-	if outside {
-		cluster := s.addr.Addr().As4()
-		cluster[1]++ // the net behind that of Services
-		spec = fmt.Sprintf("type: LoadBalancer, clusterIP: %s, clusterIPs: [%[1]s]", netip.AddrFrom4(cluster))
-		status = fmt.Sprintf("status: {loadBalancer: {ingress: [{ip: %s}]}}\n", s.addr.Addr())
-	}
-	fmt.Fprintf(&b, "---\napiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: default}\nspec: {%s, ipFamilies: [IPv4], ports: [{protocol: %s, port: %d}]}\n%s",
-		s.name, spec, strings.ToUpper(s.protocol), servicePort, status)
-	fmt.Fprintf(&b, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s, namespace: default, labels: {kubernetes.io/service-name: %s}}\naddressType: IPv4\nports: [{name: \"\", protocol: %s, port: %d}]\nendpoints:\n",
-		s.name, s.name, strings.ToUpper(s.protocol), members[0].addr.Port())
-	conditions := map[membership]string{ready: "ready: true", terminating: "ready: false, serving: true, terminating: true"}
-	for _, m := range members {
-		if m.is != gone {
-			fmt.Fprintf(&b, "- {addresses: [%s], conditions: {%s}, nodeName: %s}\n", m.addr.Addr(), conditions[m.is], node)
-		}
-	}
-	return b.String()
 }

@@ -79,7 +79,7 @@ func churnTable(groups []result.Group) Table {
 // shortTitle is what tells a measurement from the others of a scenario.
 func shortTitle(g result.Group) string {
 	parts := []string{g.Labels[PeerLabel]}
-	for _, label := range []string{ServicesLabel, ChurnLabel} {
+	for _, label := range []string{ServicesLabel, EndpointsLabel, FamilyLabel, ChurnLabel} {
 		if value, ok := g.Labels[label]; ok {
 			parts = append(parts, label+" "+value)
 		}

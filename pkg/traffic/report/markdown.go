@@ -63,6 +63,9 @@ func (s Section) writeMarkdown(w io.Writer, prefix, from, plots string) error {
 	if s.Text != "" {
 		fmt.Fprintf(&text, "%s\n\n", s.Text)
 	}
+	for _, note := range s.Notes {
+		fmt.Fprintf(&text, "%s\n\n", note)
+	}
 	if len(s.Aims) > 0 {
 		aims := Table{Header: []string{"aim", "aimed at", "measured", "result"}}
 		for _, a := range s.Aims {
@@ -83,6 +86,9 @@ func (s Section) writeMarkdown(w io.Writer, prefix, from, plots string) error {
 	}
 	if len(shown.Beside.Rows) > 0 {
 		shown.Beside.markdown(&text)
+	}
+	if len(shown.Memory.Rows) > 0 {
+		shown.Memory.markdown(&text)
 	}
 	shown.Machine.Header = []string{"measured", "by"}
 	shown.Machine.markdown(&text)

@@ -24,7 +24,8 @@ type Page struct {
 // Section is one report with what is said of it.
 type Section struct {
 	Title  string
-	Text   string // one paragraph
+	Text   string   // one paragraph
+	Notes  []string // what else is to be known, such as what was left out
 	Report *result.Report
 	// Base is the peer that the others are compared with, "" for none.
 	Base string
@@ -45,9 +46,9 @@ var pageText string
 // shownSection is a Section as the template wants it.
 type shownSection struct {
 	Section
-	Machine, Summary, Beside, Drills, Churn Table
-	Figures                                 []shownFigure
-	Details                                 string
+	Machine, Summary, Beside, Drills, Churn, Memory Table
+	Figures                                         []shownFigure
+	Details                                         string
 }
 
 type shownFigure struct {
@@ -83,7 +84,7 @@ func (s Section) shown() (shownSection, error) {
 	groups := result.Groups(s.Report.Runs)
 	shown := shownSection{
 		Section: s, Machine: machineTable(s.Report.Meta), Summary: summary(groups), Beside: beside(groups, s.Base),
-		Drills: drillTable(groups), Churn: churnTable(groups),
+		Drills: drillTable(groups), Churn: churnTable(groups), Memory: memory(groups),
 	}
 	for _, f := range Figures(s.Report) {
 		svg, err := f.inline()

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -15,7 +16,13 @@ import (
 
 // ServicesLabel is the label that says how many Services there were: with
 // several values it makes a figure of its own.
-const ServicesLabel = "services"
+const (
+	ServicesLabel = "services"
+	// EndpointsLabel says how many endpoints each has, which makes a figure too.
+	EndpointsLabel = "endpoints"
+	// FamilyLabel says of which family addresses are.
+	FamilyLabel = "family"
+)
 
 // ChurnLabel is the label that says how many changes of Services there were a
 // second.
@@ -78,23 +85,24 @@ func (q *quartileBars) draw(p *plot.Plot, style draw.LineStyle) error {
 	return nil
 }
 
-// scalings returns figures of latency by the number of Services, one for each
-// percentile that all rounds have, if there are several numbers.
+// scalings returns figures of latency by the number of Services, and by that of
+// their endpoints, one for each percentile that all rounds have, if there are
+// several numbers. What differs by churn or family has figures of its own.
 func scalings(groups []result.Group) []Figure {
-	if len(labelValues(groups, ServicesLabel)) < 2 {
-		return nil
-	}
-	churns := labelValues(groups, ChurnLabel)
-	if len(churns) == 0 {
-		churns = []string{""}
-	}
 	var figures []Figure
-	for _, churn := range churns {
-		same := slices.DeleteFunc(slices.Clone(groups), func(g result.Group) bool { return g.Labels[ChurnLabel] != churn })
-		for _, m := range []result.Metric{result.PercentileMetric(50), result.PercentileMetric(99)} {
-			if f, drawn := scaling(same, m); drawn {
-				if churn != "" {
-					f.Name, f.Title = fileName(f.Name, ChurnLabel, churn), f.Title+", "+ChurnLabel+" "+churn
+	for _, label := range []string{ServicesLabel, EndpointsLabel} {
+		other := map[string]string{ServicesLabel: EndpointsLabel, EndpointsLabel: ServicesLabel}[label]
+		if len(labelValues(groups, label)) < 2 || len(labelValues(groups, other)) > 1 {
+			continue // or there is no one line for a peer
+		}
+		for _, part := range partsBy(groups, ChurnLabel, FamilyLabel) {
+			for _, m := range []result.Metric{result.PercentileMetric(50), result.PercentileMetric(99)} {
+				f, drawn := scaling(part.groups, label, m)
+				if !drawn {
+					continue
+				}
+				if part.name != "" {
+					f.Name, f.Title = fileName(f.Name, part.name), f.Title+", "+part.name
 					f.plot.Title.Text = f.Title
 				}
 				figures = append(figures, f)
@@ -104,23 +112,50 @@ func scalings(groups []result.Group) []Figure {
 	return figures
 }
 
-func scaling(groups []result.Group, m result.Metric) (Figure, bool) {
-	p := newPlot("Latency by number of Services, "+m.Name, "Services", m.Name)
+// part is the measurements that have the same values of some labels.
+type part struct {
+	name   string // the labels with their values, "" without any
+	groups []result.Group
+}
+
+func partsBy(groups []result.Group, labels ...string) []part {
+	var parts []part
+	for _, g := range groups {
+		var words []string
+		for _, label := range labels {
+			if value, ok := g.Labels[label]; ok {
+				words = append(words, label+" "+value)
+			}
+		}
+		name := strings.Join(words, ", ")
+		i := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
+		if i < 0 {
+			i, parts = len(parts), append(parts, part{name: name})
+		}
+		parts[i].groups = append(parts[i].groups, g)
+	}
+	return parts
+}
+
+// scaling draws a metric by a label that is a number.
+func scaling(groups []result.Group, label string, m result.Metric) (Figure, bool) {
+	name := map[string]string{ServicesLabel: "Services", EndpointsLabel: "endpoints"}[label]
+	p := newPlot("Latency by number of "+name+", "+m.Name, name, m.Name)
 	p.X.Scale, p.X.Tick.Marker = logarithmic{}, steps{text: countText}
 	low, high, most := math.Inf(1), 1.0, 1.0
 	peers := labelValues(groups, PeerLabel)
 	for i, peer := range peers {
 		var line quartileBars
 		for _, g := range groups {
-			services, err := strconv.ParseFloat(g.Labels[ServicesLabel], 64)
+			number, err := strconv.ParseFloat(g.Labels[label], 64)
 			values := g.Values(m)
 			if g.Labels[PeerLabel] != peer || err != nil || len(values) == 0 {
 				continue
 			}
 			first, third := result.Quartiles(values)
 			// Beside each other, so that their lines do not hide each other.
-			line.add(services*math.Pow(1.03, float64(i)), result.Median(values), first, third)
-			low, high, most = min(low, first), max(high, third), max(most, services)
+			line.add(number*math.Pow(1.03, float64(i)), result.Median(values), first, third)
+			low, high, most = min(low, first), max(high, third), max(most, number)
 		}
 		if len(line.XYs) == 0 {
 			continue
@@ -144,7 +179,7 @@ func scaling(groups []result.Group, m result.Metric) (Figure, bool) {
 	p.X.Min, p.X.Max = 0.8, most*1.5
 	p.Legend.Top, p.Legend.Left = true, true
 	return Figure{
-		Name: fileName("services", m.Name), Title: p.Title.Text, plot: p,
+		Name: fileName(label, m.Name), Title: p.Title.Text, plot: p,
 		Caption: "Lower is better; flat is what a load balancer should be. Points are medians of rounds, the lines on them go from the first to the third quartile.",
 	}, true
 }

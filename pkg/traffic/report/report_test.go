@@ -287,3 +287,57 @@ func TestABrowserShowsThePage(t *testing.T) {
 		t.Errorf("%d dots of the screenshot have the colour of the first series: are the figures drawn?", coloured)
 	}
 }
+
+func TestWhatWasUsedHasColumnsAndATable(t *testing.T) {
+	r := example()
+	for i := range r.Runs {
+		r.Runs[i].Use = &result.Use{Client: 2 * time.Second, Servers: time.Second, Machine: 4 * time.Second}
+		if r.Runs[i].Labels[PeerLabel] == "rules" {
+			r.Runs[i].Use.Balancer = 10 * time.Millisecond
+			r.Runs[i].Use.Memory = result.Memory{Resident: 10 << 20, Kernel: -1 << 20, BringUp: 1500 * time.Millisecond}
+		}
+	}
+	r.Runs[len(r.Runs)-1].Use.Programs = &result.Programs{
+		Operations: 100, Runs: 301, Time: 50 * time.Microsecond, Each: []result.Program{{Name: "connect4", Runs: 300, Time: 30 * time.Microsecond}, {Name: "rare", Runs: 0, Time: 1}},
+	}
+	page := Page{Title: "x", Sections: []Section{{Title: "y", Report: r, Base: "direct", Notes: []string{"one was skipped"}}}}
+	var text, html strings.Builder
+	if err := page.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := page.WriteHTML(&html); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"one was skipped", "CPU EACH", "OF IT THE CLIENT", "MACHINE BUSY EACH", "BPF PROGRAMS EACH", "150µs", "100µs", "200µs",
+		"rules, services 1000", "10.0 MiB", "-1.0 MiB", "1.5s", "1.0 %", "connect4 3.00 × 100 ns",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the text has no %q:\n%s", want, text.String())
+		}
+	}
+	for _, want := range []string{"one was skipped", "memory of processes", "connect4 3.00 × 100 ns"} {
+		if !strings.Contains(html.String(), want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if strings.Contains(text.String(), "\n  direct, services 1 ") || strings.Contains(text.String(), "rare") {
+		t.Errorf("the table of memory has a peer without load balancer, or a program that did not run:\n%s", text.String())
+	}
+}
+
+func TestLatencyIsDrawnByEndpointsAndFamily(t *testing.T) {
+	r := example()
+	for i := range r.Runs {
+		l := r.Runs[i].Labels
+		l[EndpointsLabel], l[ServicesLabel] = l[ServicesLabel], "10"
+		l[FamilyLabel] = "ipv6"
+	}
+	names := []string{}
+	for _, f := range Figures(r)[:2] {
+		names = append(names, f.Name)
+	}
+	if diff := cmp.Diff([]string{"endpoints-p50-family-ipv6", "endpoints-p99-family-ipv6"}, names); diff != "" {
+		t.Errorf("the first figures (-want +got):\n%s", diff)
+	}
+}

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/headgate/headgate/pkg/traffic/result"
@@ -16,7 +17,12 @@ type Table struct {
 // summary returns a line for each measurement: medians of rounds, and of the
 // rate the quartiles.
 func summary(groups []result.Group) Table {
-	t := Table{Header: []string{"measurement", "rounds", "rate", "quartiles", "p50", "p90", "p99", "p99.9", "failed", "generator"}}
+	t := Table{Header: []string{"measurement", "rounds", "rate", "quartiles", "p50", "p90", "p99", "p99.9", "failed"}}
+	used := used(groups)
+	for _, m := range used {
+		t.Header = append(t.Header, useHeader[m.Name])
+	}
+	t.Header = append(t.Header, "generator")
 	for _, g := range groups {
 		rate, failed := result.Rate(), result.FailedShare()
 		first, third := result.Quartiles(g.Values(rate))
@@ -24,7 +30,11 @@ func summary(groups []result.Group) Table {
 		for _, p := range []float64{50, 90, 99, 99.9} {
 			row = append(row, orDash(g, result.PercentileMetric(p)))
 		}
-		t.Rows = append(t.Rows, append(row, orDash(g, failed), limitText(g)))
+		row = append(row, orDash(g, failed))
+		for _, m := range used {
+			row = append(row, orDash(g, m))
+		}
+		t.Rows = append(t.Rows, append(row, limitText(g)))
 	}
 	return t
 }
@@ -83,7 +93,7 @@ func beside(groups []result.Group, base string) Table {
 				continue
 			}
 			for _, c := range result.CompareInterleaved(of, s.group) {
-				if c.Metric == "rate" || c.Metric == "p50" || c.Metric == "p99" {
+				if slices.Contains([]string{"rate", "p50", "p99", result.CPU().Name}, c.Metric) {
 					t.Rows = append(t.Rows, []string{s.name + ", " + f.name, base, c.Metric, fmt.Sprintf("%.3f", c.Ratio.Estimate), c.Ratio.String(), c.Verdict})
 				}
 			}

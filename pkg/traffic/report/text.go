@@ -13,8 +13,11 @@ import (
 func (p Page) WriteText(w io.Writer) error {
 	for _, s := range p.Sections {
 		fmt.Fprintf(w, "%s\n", s.Title)
+		for _, note := range s.Notes {
+			fmt.Fprintf(w, "  %s\n", note)
+		}
 		groups := result.Groups(s.Report.Runs)
-		for _, t := range []Table{summary(groups), drillTable(groups), churnTable(groups), beside(groups, s.Base)} {
+		for _, t := range []Table{summary(groups), drillTable(groups), churnTable(groups), beside(groups, s.Base), memory(groups)} {
 			if err := t.text(w); err != nil {
 				return err
 			}

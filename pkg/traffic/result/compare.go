@@ -177,6 +177,9 @@ func (m Metric) within(r Run) Interval {
 		return r.Latency.PercentileInterval(m.percentile)
 	}
 	value, _ := m.of(&r)
+	if m.unsampled {
+		return Interval{Estimate: value, Low: 0, High: math.Inf(1)}
+	}
 	count := float64(r.Done())
 	if !m.MoreIsBetter {
 		count = float64(r.Failed)

@@ -82,6 +82,7 @@ type Metric struct {
 	// happened in few of them.
 	Total      bool
 	percentile float64 // of latency, 0: none
+	unsampled  bool    // a run says nothing of how far it is to be trusted
 	of         func(*Run) (float64, bool)
 }
 
@@ -118,7 +119,7 @@ func Metrics() []Metric {
 	for _, p := range []float64{50, 90, 99, 99.9, 99.99} {
 		metrics = append(metrics, PercentileMetric(p))
 	}
-	return append(metrics, FailedShare())
+	return append(metrics, FailedShare(), CPU(), ClientCPU(), MachineCPU(), ProgramTime())
 }
 
 // Text is a value of the metric for people.

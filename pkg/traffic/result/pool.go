@@ -55,6 +55,12 @@ func (r *Run) add(other *Run) {
 			Senders: sum.Senders + p.Senders, Reports: sum.Reports + p.Reports,
 		}
 	}
+	if other.Use != nil {
+		if r.Use == nil {
+			r.Use = new(Use)
+		}
+		r.Use.add(other.Use)
+	}
 	r.Latency = merged(r.Latency, other.Latency)
 	r.Service = merged(r.Service, other.Service)
 	r.Lateness = merged(r.Lateness, other.Lateness)

@@ -61,8 +61,10 @@ type Run struct {
 	Fairness *Fairness     `json:"fairness,omitempty"`
 
 	// CPU is what the generator's own process used in the measured time.
-	CPU     time.Duration `json:"generator_cpu_ns"`
-	Ceiling *Ceiling      `json:"ceiling,omitempty"`
+	CPU time.Duration `json:"generator_cpu_ns"`
+	// Use is what it took of the machine, in scenarios only.
+	Use     *Use     `json:"use,omitempty"`
+	Ceiling *Ceiling `json:"ceiling,omitempty"`
 	// Limited says that the rate is within 80 % of the ceiling: the figure
 	// says as much about the generator as about what it measured.
 	Limited bool `json:"limited_by_generator"`

@@ -76,6 +76,8 @@ func (r *Run) lines() [][2]string {
 	}
 	add("drill", r.Drill.String())
 	add("churn", r.Churn.String())
+	add("CPU", r.useText())
+	add("memory", r.memoryText())
 	add("generator", r.generatorText())
 	return lines
 }

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,27 +23,32 @@ func (s Scenario) Results(runs []result.Run) []report.Aim {
 }
 
 func (s Scenario) result(a Aim, groups []result.Group) report.Aim {
-	services := a.Services
-	if services == 0 {
-		services = slices.Max(s.Services)
-	}
+	c, churn := s.aimedAt(a), churnLabel(s.Churn, a.Churn)
 	metric, _ := metricNamed(a.Metric)
-	churn := churnLabel(s.Churn, a.Churn)
-	out := report.Aim{What: fmt.Sprintf("%s of %s, %s%s", a.Metric, a.Peer, manyServices(services), withChurn(churn)), Measured: "not measured"}
-	of := values(groups, a.Peer, services, churn, metric)
+	out := report.Aim{What: fmt.Sprintf("%s of %s, %s", a.Metric, a.Peer, s.circumstances(c)+withChurn(churn)), Measured: "not measured"}
+	of := s.values(groups, c, churn, metric)
 	bound, text := a.AtMost, metric.Text
 	over := []float64(nil)
 	switch {
 	case a.Over != "":
 		out.What += ", over " + a.Over
-		over, text = values(groups, a.Over, services, churn, metric), timesText
+		other := c
+		other.Peer = a.Over
+		over, text = s.values(groups, other, churn, metric), timesText
 	case a.OverServices != 0:
 		out.What += ", over " + manyServices(a.OverServices)
-		over, text = values(groups, a.Peer, a.OverServices, churn, metric), timesText
+		other := c
+		other.Services = a.OverServices
+		over, text = s.values(groups, other, churn, metric), timesText
+	case a.OverFewest:
+		other := c
+		other.Endpoints = slices.Min(s.Endpoints)
+		out.What += fmt.Sprintf(", over %d endpoints", other.Endpoints)
+		over, text = s.values(groups, other, churn, metric), timesText
 	case a.OverChurn != nil:
 		before := churnLabel(s.Churn, a.OverChurn)
 		out.What += ", over" + strings.TrimPrefix(withChurn(before), ",")
-		over, text = values(groups, a.Peer, services, before, metric), timesText
+		over, text = s.values(groups, c, before, metric), timesText
 	default:
 		over = ones(len(of))
 	}
@@ -66,11 +72,43 @@ func (s Scenario) result(a Aim, groups []result.Group) report.Aim {
 	return out
 }
 
-// values are those of the rounds of a peer, in their order. Of a total it is that
+// aimedAt is the case of an aim: unless it says otherwise, the largest that it can
+// be said of.
+func (s Scenario) aimedAt(a Aim) Case {
+	c := Case{Peer: a.Peer, Services: a.Services, Endpoints: a.Endpoints, Family: a.Family}
+	if c.Family == "" {
+		c.Family = s.Family[0]
+	}
+	if c.Endpoints == 0 {
+		c.Endpoints = slices.Max(s.Endpoints)
+	}
+	if c.Services == 0 {
+		for _, n := range s.Services {
+			if s.has(a.Peer, n) && s.has(a.Over, n) {
+				c.Services = max(c.Services, n)
+			}
+		}
+	}
+	return c
+}
+
+// circumstances are those of a case, as far as the scenario has several.
+func (s Scenario) circumstances(c Case) string {
+	text := manyServices(c.Services)
+	if len(s.Endpoints) > 1 {
+		text += fmt.Sprintf(" of %d endpoints", c.Endpoints)
+	}
+	if len(s.Family) > 1 {
+		text += ", " + c.Family
+	}
+	return text
+}
+
+// values are those of the rounds of a case, in their order. Of a total it is that
 // of all rounds together.
-func values(groups []result.Group, peer string, services int, churn string, m result.Metric) []float64 {
+func (s Scenario) values(groups []result.Group, c Case, churn string, m result.Metric) []float64 {
 	for _, g := range groups {
-		if g.Labels[report.PeerLabel] == peer && g.Labels[report.ServicesLabel] == strconv.Itoa(services) && g.Labels[report.ChurnLabel] == churn {
+		if maps.Equal(g.Labels, s.labels(c, churn)) {
 			if m.Total {
 				g.Runs = []result.Run{g.Pooled()}
 			}
@@ -130,8 +168,8 @@ func (s Scenario) validateAim(a Aim) error {
 		return fmt.Errorf("aim: peer %q is not among peers", a.Peer)
 	case a.Over != "" && !slices.Contains(s.Peers, a.Over):
 		return fmt.Errorf("aim of %s: over %q is not among peers", a.Peer, a.Over)
-	case a.Over != "" && a.OverServices != 0 || a.OverChurn != nil && (a.Over != "" || a.OverServices != 0):
-		return fmt.Errorf("aim of %s: over, over-services and over-churn exclude each other", a.Peer)
+	case count(a.Over != "", a.OverServices != 0, a.OverFewest, a.OverChurn != nil) > 1:
+		return fmt.Errorf("aim of %s: over, over-services, over-fewest-endpoints and over-churn exclude each other", a.Peer)
 	case !s.hasChurn(a.Churn) || !s.hasChurn(a.OverChurn):
 		return fmt.Errorf("aim of %s: what churn and over-churn say is not in churn", a.Peer)
 	case (a.AtMost == 0) == (a.AtLeast == 0) && !metric.Total:
@@ -143,6 +181,16 @@ func (s Scenario) validateAim(a Aim) error {
 // hasChurn says whether runs have a churn, if one is wanted.
 func (s Scenario) hasChurn(churn *float64) bool {
 	return churn == nil || slices.Contains(s.Churn, *churn)
+}
+
+// count returns how many are true.
+func count(all ...bool) (n int) {
+	for _, one := range all {
+		if one {
+			n++
+		}
+	}
+	return n
 }
 
 func ones(n int) []float64 { return slices.Repeat([]float64{1}, n) }

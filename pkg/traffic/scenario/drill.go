@@ -89,8 +89,8 @@ func (s Scenario) validateTaken() error {
 		return nil
 	case s.Ask != "one":
 		return fmt.Errorf("ask is %s: of drill %s write one, it is about a server of one Service", s.Ask, d.Kind)
-	case s.Endpoints < 2:
-		return fmt.Errorf("endpoints is %d: drill %s needs at least 2", s.Endpoints, d.Kind)
+	case slices.Min(s.Endpoints) < 2:
+		return fmt.Errorf("endpoints is %d: drill %s needs at least 2", slices.Min(s.Endpoints), d.Kind)
 	case s.Load.Kind != load.CRR && (s.Load.Kind != load.RR || s.Load.PerSocket == 0):
 		return fmt.Errorf("load.kind is %s: drill %s needs new connections that say who answers, crr or rr with per-socket", s.Load.Kind, d.Kind)
 	}
@@ -102,10 +102,10 @@ func (s Scenario) validateChurn() error {
 		switch {
 		case rate < 0 || rate > maxChurn:
 			return fmt.Errorf("churn is %v: changes a second go from 0, which is none, to %d", rate, maxChurn)
-		case rate > 0 && slices.Min(slices.Concat(s.Services, s.Quick.Services)) < 2:
+		case rate > 0 && slices.Min(slices.Concat([]int(s.Services), []int(s.Quick.Services))) < 2:
 			return errors.New("churn needs at least 2 Services: the one in the middle stays as it is")
-		case rate > 0 && s.Endpoints < 2:
-			return fmt.Errorf("endpoints is %d: churn needs at least 2, one of which leaves and comes back", s.Endpoints)
+		case rate > 0 && slices.Min(s.Endpoints) < 2:
+			return fmt.Errorf("endpoints is %d: churn needs at least 2, one of which leaves and comes back", slices.Min(s.Endpoints))
 		}
 		for _, name := range s.Peers {
 			if h, ok := s.Hooks[name]; ok && rate > 0 && h.Change == "" {

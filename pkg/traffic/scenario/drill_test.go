@@ -49,7 +49,7 @@ func TestWhatIsWrongWithADrillIsSaid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Drill.Grace != time.Second || len(s.Churn) != 2 || len(s.Small().Churn) != 1 || !s.peer("direct", 10).Drill {
+	if s.Drill.Grace != time.Second || len(s.Churn) != 2 || len(s.Small().Churn) != 1 || !s.peer(s.cases()[0]).Drill {
 		t.Errorf("read %+v with drill %+v", s, s.Drill)
 	}
 	restart := "{kind: restart, at: 1s, signal: KILL}"
@@ -72,7 +72,7 @@ func TestWhatIsWrongWithADrillIsSaid(t *testing.T) {
 		{"services: [10]", "services: [1, 10]", "churn needs at least 2 Services"},
 		{`change: "true", `, "", "churn of peer \"other\": hooks.other.change is missing"},
 		{"metric: failures", "metric: last-new", `metric "last-new" is none: there are rate`},
-		{"over-churn: 0", "over: direct, over-churn: 0", "over, over-services and over-churn exclude each other"},
+		{"over-churn: 0", "over: direct, over-churn: 0", "over, over-services, over-fewest-endpoints and over-churn exclude each other"},
 		{"{kind: replace-endpoint, at: 500ms, grace: 1s}", restart, "drill restart and churn exclude each other"},
 		{"{kind: replace-endpoint, at: 500ms, grace: 1s}", strings.Replace(restart, "KILL", "HUP", 1), `drill.signal is "HUP": it is TERM or KILL`},
 		{"{kind: replace-endpoint, at: 500ms, grace: 1s}", strings.Replace(restart, "signal", "grace: 1ms, signal", 1), "drill.grace is of replace-endpoint"},

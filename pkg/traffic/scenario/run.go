@@ -1,9 +1,11 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os/exec"
 	"strconv"
@@ -12,7 +14,6 @@ import (
 
 	"github.com/headgate/headgate/pkg/traffic/load"
 	"github.com/headgate/headgate/pkg/traffic/peer"
-	"github.com/headgate/headgate/pkg/traffic/report"
 	"github.com/headgate/headgate/pkg/traffic/result"
 )
 
@@ -22,6 +23,9 @@ type Settings struct {
 	CgroupTop string // where cgroups are made
 	RunDir    string // where folders are made
 	Program   string // headgate
+	KubeProxy string // the program, "" without
+	Kernel    peer.Kernel
+	Ready     time.Duration // how long a peer may take until it answers, 0 means readyLimit
 	Progress  func(text string)
 }
 
@@ -40,23 +44,15 @@ func (s Scenario) Run(ctx context.Context, settings Settings) (runs []result.Run
 			err = errors.Join(err, p.Close())
 		}
 	}()
-	for _, services := range s.Services {
-		for _, name := range s.Peers {
-			settings.Progress(fmt.Sprintf("%s: bring up %s with %d Services", s.Name, name, services))
-			spec := s.peer(name, services)
-			spec.RunName = fmt.Sprintf("%s-%d", settings.RunName, len(peers))
-			spec.CgroupTop, spec.RunDir, spec.Program, spec.Ready = settings.CgroupTop, settings.RunDir, settings.Program, readyLimit
-			p, err := peer.Start(ctx, spec)
-			if err != nil {
-				return nil, err
-			}
-			peers = append(peers, p)
+	for i, c := range s.cases() {
+		settings.Progress(fmt.Sprintf("%s: bring up %s", s.Name, c))
+		p, err := peer.Start(ctx, settings.complete(s.peer(c), i))
+		if err != nil {
+			return nil, err
 		}
+		peers = append(peers, p)
 	}
-	churns := s.Churn
-	if len(churns) == 0 {
-		churns = []float64{0}
-	}
+	churns := s.churns()
 	random := rand.New(rand.NewPCG(3, 4))
 	for round := range s.Rounds {
 		settings.Progress(fmt.Sprintf("%s: round %d of %d", s.Name, round+1, s.Rounds))
@@ -64,15 +60,73 @@ func (s Scenario) Run(ctx context.Context, settings Settings) (runs []result.Run
 			if ctx.Err() != nil {
 				return runs, nil
 			}
-			run, err := s.once(ctx, peers[i/len(churns)], churns[i%len(churns)], round == 0)
+			which, churn := i/len(churns), churns[i%len(churns)]
+			run, err := s.once(ctx, peers[which], churn, round == 0)
 			if err != nil {
 				return runs, err
 			}
+			run.Labels = s.labels(s.cases()[which], s.labelOf(churn))
 			run.Labels[result.RoundLabel] = strconv.Itoa(round + 1)
 			runs = append(runs, run)
 		}
 	}
-	return inOrder(runs, peers, s.Churn), nil
+	if err := s.countPrograms(ctx, peers, runs); err != nil {
+		return runs, err
+	}
+	return s.inOrder(runs), nil
+}
+
+// churns are those of the runs, 0 if there is none.
+func (s Scenario) churns() []float64 {
+	if len(s.Churn) == 0 {
+		return []float64{0}
+	}
+	return s.Churn
+}
+
+// labelOf is the label of runs with a churn, "" if there is none at all.
+func (s Scenario) labelOf(churn float64) string { return churnLabel(s.Churn, &churn) }
+
+// complete fills in what is the same for all peers.
+func (settings Settings) complete(spec peer.Spec, i int) peer.Spec {
+	spec.RunName = fmt.Sprintf("%s-%d", settings.RunName, i)
+	spec.CgroupTop, spec.RunDir, spec.Program, spec.Ready = settings.CgroupTop, settings.RunDir, settings.Program, cmp.Or(settings.Ready, readyLimit)
+	spec.KubeProxy, spec.Kernel = settings.KubeProxy, settings.Kernel
+	return spec
+}
+
+// countTime is how long runs of programs are counted, at most.
+const countTime = time.Second
+
+// countPrograms counts runs of BPF programs, in a load of its own behind the
+// rounds, and adds them to the last run of each peer.
+func (s Scenario) countPrograms(ctx context.Context, peers []*peer.Peer, runs []result.Run) error {
+	spec := s.load()
+	spec.Duration = min(spec.Duration, countTime)
+	for i, c := range s.cases() {
+		last := -1
+		for k, r := range runs {
+			if r.Use != nil && maps.Equal(unrounded(r), s.labels(c, s.labelOf(s.churns()[0]))) {
+				last = k
+			}
+		}
+		if last < 0 || ctx.Err() != nil {
+			continue
+		}
+		programs, err := peers[i].CountPrograms(ctx, spec, s.Ask == "one")
+		if err != nil {
+			return err
+		}
+		runs[last].Use.Programs = programs
+	}
+	return nil
+}
+
+// unrounded are the labels of a run, but for its round.
+func unrounded(r result.Run) map[string]string {
+	labels := maps.Clone(r.Labels)
+	delete(labels, result.RoundLabel)
+	return labels
 }
 
 // once measures a peer. The generator's ceiling is that of every round: it is
@@ -94,10 +148,6 @@ func (s Scenario) once(ctx context.Context, p *peer.Peer, churn float64, first b
 		return run, err
 	}
 	run.Name, run.Churn = s.Name, changes
-	run.Labels = map[string]string{report.PeerLabel: p.Spec.Name, report.ServicesLabel: strconv.Itoa(p.Spec.Services), "place": s.Place}
-	if len(s.Churn) > 0 {
-		run.Labels[report.ChurnLabel] = churnLabel(s.Churn, &churn)
-	}
 	if s.Drill == nil {
 		return run, nil
 	}
@@ -124,27 +174,20 @@ func (s Scenario) actions(p *peer.Peer) []load.Action {
 	return actions
 }
 
-// inOrder returns the runs of each peer together, and gives all of them the
+// inOrder returns the runs of each case together, and gives all of them the
 // ceiling that was measured.
-func inOrder(runs []result.Run, peers []*peer.Peer, churns []float64) []result.Run {
+func (s Scenario) inOrder(runs []result.Run) []result.Run {
 	var ceiling *result.Ceiling
 	for _, r := range runs {
 		if r.Ceiling != nil {
 			ceiling = r.Ceiling
 		}
 	}
-	labels := []string{""}
-	if len(churns) > 0 {
-		labels = nil
-		for _, c := range churns {
-			labels = append(labels, churnLabel(churns, &c))
-		}
-	}
 	var ordered []result.Run
-	for _, p := range peers {
-		for _, churn := range labels {
+	for _, c := range s.cases() {
+		for _, churn := range s.churns() {
 			for _, r := range runs {
-				if r.Labels[report.PeerLabel] != p.Spec.Name || r.Labels[report.ServicesLabel] != strconv.Itoa(p.Spec.Services) || r.Labels[report.ChurnLabel] != churn {
+				if !maps.Equal(unrounded(r), s.labels(c, s.labelOf(churn))) {
 					continue
 				}
 				if ceiling != nil {

@@ -20,21 +20,25 @@ import (
 
 // Scenario is a file.
 type Scenario struct {
-	Name      string               `yaml:"name"`
-	Text      string               `yaml:"text"`      // what is measured and why, a paragraph
-	Place     string               `yaml:"place"`     // node or pair
-	Peers     []string             `yaml:"peers"`     // see peer.Names, and the hooks
-	Hooks     map[string]peer.Hook `yaml:"hooks"`     // other peers by name
-	Services  []int                `yaml:"services"`  // how many, each by itself
-	Endpoints int                  `yaml:"endpoints"` // of each Service
-	Ask       string               `yaml:"ask"`       // all Services in turn at random, or one, the one in the middle
-	Rounds    int                  `yaml:"rounds"`
-	Load      Load                 `yaml:"load"`
-	Events    []Event              `yaml:"events"`
-	Churn     []float64            `yaml:"churn"` // changes of Services a second, each by itself
-	Drill     *Drill               `yaml:"drill"`
-	Aims      []Aim                `yaml:"aims"`
-	Quick     Quick                `yaml:"quick"` // instead of the above, to see whether it works
+	Name  string               `yaml:"name"`
+	Text  string               `yaml:"text"`  // what is measured and why, a paragraph
+	Place string               `yaml:"place"` // node or pair
+	Peers []string             `yaml:"peers"` // see peer.Names, and the hooks
+	Hooks map[string]peer.Hook `yaml:"hooks"` // other peers by name
+	// Services, Endpoints of each and Family are one or several: every
+	// combination is measured by itself. A peer may have its limit of Services.
+	Services     Some[int]      `yaml:"services"`
+	Endpoints    Some[int]      `yaml:"endpoints"`
+	Family       Some[string]   `yaml:"family"` // ipv4, unless it is said
+	MostServices map[string]int `yaml:"most-services"`
+	Ask          string         `yaml:"ask"` // all Services in turn at random, or one, the one in the middle
+	Rounds       int            `yaml:"rounds"`
+	Load         Load           `yaml:"load"`
+	Events       []Event        `yaml:"events"`
+	Churn        []float64      `yaml:"churn"` // changes of Services a second, each by itself
+	Drill        *Drill         `yaml:"drill"`
+	Aims         []Aim          `yaml:"aims"`
+	Quick        Quick          `yaml:"quick"` // instead of the above, to see whether it works
 }
 
 // Load is what is sent: see load.Spec.
@@ -61,24 +65,28 @@ type Event struct {
 
 // Quick is a small version.
 type Quick struct {
-	Services []int         `yaml:"services"`
-	Rounds   int           `yaml:"rounds"`
-	Duration time.Duration `yaml:"duration"`
-	Churn    []float64     `yaml:"churn"`
+	Services  Some[int]     `yaml:"services"`
+	Endpoints Some[int]     `yaml:"endpoints"`
+	Rounds    int           `yaml:"rounds"`
+	Duration  time.Duration `yaml:"duration"`
+	Churn     []float64     `yaml:"churn"`
 }
 
 // Aim is a bound of a metric of a peer: of its median, or of how many times as
 // large that is as another peer's or as with another number of Services.
 type Aim struct {
 	Peer         string   `yaml:"peer"`
-	Services     int      `yaml:"services"` // 0: the most there are
-	Churn        *float64 `yaml:"churn"`    // absent: the most there is
-	Metric       string   `yaml:"metric"`   // rate, p50, p99, failed …, and those of drills
-	Over         string   `yaml:"over"`     // a peer
+	Services     int      `yaml:"services"`  // 0: the most there are
+	Endpoints    int      `yaml:"endpoints"` // the same
+	Family       string   `yaml:"family"`    // "": the first
+	Churn        *float64 `yaml:"churn"`     // absent: the most there is
+	Metric       string   `yaml:"metric"`    // rate, p50, p99, failed …, and those of drills
+	Over         string   `yaml:"over"`      // a peer
 	OverServices int      `yaml:"over-services"`
 	OverChurn    *float64 `yaml:"over-churn"`
-	AtMost       float64  `yaml:"at-most"`  // ratio, or of times in ns
-	AtLeast      float64  `yaml:"at-least"` // the same from below, for rates
+	OverFewest   bool     `yaml:"over-fewest-endpoints"` // over the same with the fewest endpoints there are
+	AtMost       float64  `yaml:"at-most"`               // ratio, or of times in ns
+	AtLeast      float64  `yaml:"at-least"`              // the same from below, for rates
 }
 
 // ReadFile reads a scenario.
@@ -106,6 +114,9 @@ func parse(text []byte) (Scenario, error) {
 	if s.Ask == "" {
 		s.Ask = "all"
 	}
+	if len(s.Family) == 0 {
+		s.Family = Some[string]{IPv4}
+	}
 	return s, s.validate()
 }
 
@@ -116,23 +127,17 @@ func (s Scenario) validate() error {
 		return errors.New("name is missing")
 	case len(s.Peers) == 0:
 		return fmt.Errorf("peers is empty: there are %s, and what hooks bring up", strings.Join(peer.Names(), ", "))
-	case len(s.Services) == 0:
-		return errors.New("services is empty: write numbers of Services, such as [1, 1000]")
 	case s.Rounds < 1 || s.Rounds > 1000:
 		return fmt.Errorf("rounds is %d: it goes from 1 to 1000, and intervals need at least 3", s.Rounds)
 	case s.Ask != "all" && s.Ask != "one":
 		return fmt.Errorf("ask is %q: it is all or one", s.Ask)
-	case s.Ask == "all" && (s.Load.Kind == load.UDP || s.Load.Kind == load.Packets) && slices.Max(s.Services) > 1:
+	case s.Ask == "all" && (s.Load.Kind == load.UDP || s.Load.Kind == load.Packets) && slices.ContainsFunc(s.Services, func(n int) bool { return n > 1 }):
 		return fmt.Errorf("ask is all: of %s write one, servers of many addresses answer over TCP only", s.Load.Kind)
 	case s.Load.Arrivals != "" && s.Load.Arrivals != "constant" && s.Load.Arrivals != "poisson":
 		return fmt.Errorf("load.arrivals is %q: it is constant or poisson", s.Load.Arrivals)
 	}
-	for _, n := range slices.Concat(s.Services, s.Quick.Services) {
-		for _, p := range s.Peers {
-			if err := s.peer(p, n).Validate(); err != nil {
-				return err
-			}
-		}
+	if err := s.validateCases(); err != nil {
+		return err
 	}
 	for _, a := range s.Aims {
 		if err := s.validateAim(a); err != nil {
@@ -147,6 +152,9 @@ func (s Scenario) Small() Scenario {
 	if len(s.Quick.Services) > 0 {
 		s.Services = s.Quick.Services
 	}
+	if len(s.Quick.Endpoints) > 0 {
+		s.Endpoints = s.Quick.Endpoints
+	}
 	if s.Quick.Rounds > 0 {
 		s.Rounds = s.Quick.Rounds
 	}
@@ -158,14 +166,6 @@ func (s Scenario) Small() Scenario {
 		s.Load.WarmUp = min(s.Load.WarmUp, s.Quick.Duration/2)
 	}
 	return s
-}
-
-func (s Scenario) peer(name string, services int) peer.Spec {
-	spec := peer.Spec{Name: name, Place: s.Place, UDP: s.Load.Kind == load.UDP || s.Load.Kind == load.Packets, Services: services, Endpoints: s.Endpoints, Drill: s.Drill.takesServers()}
-	if hook, ok := s.Hooks[name]; ok {
-		spec.Hook = &hook
-	}
-	return spec
 }
 
 func (s Scenario) load() load.Spec {

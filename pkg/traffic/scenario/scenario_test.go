@@ -58,7 +58,7 @@ func TestWhatIsWrongWithAScenarioIsSaid(t *testing.T) {
 		{"arrivals: poisson", "arrivals: odd", `load.arrivals is "odd"`},
 		{"metric: p50", "metric: p51", `metric "p51" is none`},
 		{"over: direct", "over: sun", `over "sun" is not among peers`},
-		{"over: direct", "over: direct, over-services: 1", "over, over-services and over-churn exclude each other"},
+		{"over: direct", "over: direct, over-services: 1", "over, over-services, over-fewest-endpoints and over-churn exclude each other"},
 		{"at-most: 1.1", "at-most: 1.1, at-least: 1", "write at-most or at-least"},
 		{"peer: other", "peer: sun", `peer "sun" is not among peers`},
 		{"duration: 1s", "duration: soon", "cannot unmarshal"},
@@ -95,7 +95,7 @@ func rounds(peer string, services int, ms ...float64) []result.Run {
 	var runs []result.Run
 	for i, m := range ms {
 		r := result.Run{
-			Labels:  map[string]string{report.PeerLabel: peer, report.ServicesLabel: fmt.Sprint(services), result.RoundLabel: fmt.Sprint(i)},
+			Labels:  map[string]string{report.PeerLabel: peer, report.ServicesLabel: fmt.Sprint(services), "place": "", result.RoundLabel: fmt.Sprint(i)},
 			Latency: result.NewHistogram(), Elapsed: time.Second, Due: 100, InTime: 100, Completed: 100,
 		}
 		for range 100 {
@@ -109,7 +109,7 @@ func rounds(peer string, services int, ms ...float64) []result.Run {
 func TestAimsAreMetOrMissed(t *testing.T) {
 	runs := slices.Concat(rounds("direct", 1, 10, 20, 30), rounds("hg", 1, 11, 22, 33), rounds("hg", 9, 22, 44, 66))
 	runs[3].Failed = 1
-	s := Scenario{Services: []int{1, 9}, Aims: []Aim{
+	s := Scenario{Services: []int{1, 9}, Endpoints: []int{3}, Family: []string{IPv4}, Aims: []Aim{
 		{Peer: "hg", Services: 1, Metric: "p50", Over: "direct", AtMost: 1.2},
 		{Peer: "hg", Services: 1, Metric: "p50", Over: "direct", AtMost: 1.05},
 		{Peer: "hg", Metric: "p50", OverServices: 1, AtMost: 1.5},

@@ -1,0 +1,136 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/headgate/headgate/pkg/traffic/load"
+	"github.com/headgate/headgate/pkg/traffic/serve"
+)
+
+// startSite makes the place, its servers and the client.
+func (p *Peer) startSite() (err error) {
+	p.site, err = load.NewSite(load.SiteSpec{
+		Place: p.Spec.Place, RunName: p.Spec.RunName, Servers: p.Spec.Endpoints, Port: askedPort, Cgroup: p.cgroup,
+		Worker: func() *exec.Cmd {
+			cmd := exec.Command(p.Spec.Program, "bench", "worker")
+			cmd.Stderr = os.Stderr
+			return cmd
+		},
+	})
+	if err != nil {
+		return err
+	}
+	place := p.site.Place
+	p.node, _ = place.NextToClient()
+	p.services = newServices(place.Spec, p.Spec)
+	if p.Spec.Drill {
+		if err := p.startTaken(); err != nil {
+			return errors.Join(err, p.site.Close())
+		}
+	}
+	p.changes = p.newChanges()
+	for _, machine := range place.Spec.Servers {
+		server, err := serve.Start(p.wildcards(machine), serve.Options{Within: place.Namespace(machine).Do})
+		if err != nil {
+			return errors.Join(fmt.Errorf("machine %s: %w", machine, err), p.site.Close())
+		}
+		p.undo = append(p.undo, server.Close)
+	}
+	return nil
+}
+
+// ofFamily is the address of the peer's family, of one of IPv4 and one of IPv6.
+func (p *Peer) ofFamily(addrs []netip.Addr) netip.Addr {
+	if p.Spec.IPv6 {
+		return addrs[1]
+	}
+	return addrs[0]
+}
+
+// wildcards are the servers of all Services but the asked one.
+func (p *Peer) wildcards(machine string) []serve.Endpoint {
+	unspecified := netip.IPv4Unspecified()
+	if p.Spec.IPv6 {
+		unspecified = netip.IPv6Unspecified()
+	}
+	var all []serve.Endpoint
+	for i := range (p.Spec.Services+1)*p.Spec.Endpoints/addressesAPlace + 1 {
+		all = append(all, serve.Endpoint{Name: machine, Addr: netip.AddrPortFrom(unspecified, uint16(wildcardPort+i))})
+	}
+	return all
+}
+
+// routeServices sends what is for Services to the node, on the client.
+func (p *Peer) routeServices() error {
+	device, to, via := "", netsOf(p.Spec.IPv6).services, p.site.Place.Machine(p.node).Addrs[0]
+	for _, l := range p.site.Place.Spec.Links {
+		if l.A == p.node && l.B == p.site.Place.Spec.Client {
+			device = l.Device(p.node)
+			if p.Spec.IPv6 {
+				via = l.LinkLocal(p.node)
+			}
+		}
+	}
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return fmt.Errorf("find device %q: %w", device, err)
+	}
+	return netlink.RouteAdd(&netlink.Route{
+		LinkIndex: link.Attrs().Index, Gw: via.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
+		Dst: &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())},
+	})
+}
+
+// bringUp brings up the load balancer, and notes what that took.
+func (p *Peer) bringUp(ctx context.Context) error {
+	before, err := kernelMemory()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := p.balance(ctx); err != nil {
+		return err
+	}
+	if err := p.await(ctx); err != nil || p.Spec.Name == Direct {
+		return err
+	}
+	p.memory.BringUp = time.Since(began)
+	after, err := kernelMemory()
+	p.memory.Kernel = after - before
+	return err
+}
+
+// await returns when the first, the asked and the last Service answer.
+func (p *Peer) await(ctx context.Context) error {
+	to := targets(p.services, true, p.Spec.Name == Direct)
+	kind := load.UDP // its Services but the asked one have no servers that answer
+	if !p.Spec.UDP {
+		kind = load.CRR
+	}
+	if p.Spec.Name != Direct && !p.Spec.UDP {
+		to = append(to, p.services[0].Addr, p.services[len(p.services)-1].Addr)
+	}
+	spec := load.Spec{Kind: kind, Targets: to, Timeout: 300 * time.Millisecond, Duration: 10 * time.Millisecond, Connections: 1, Outside: true}
+	for limit := time.Now().Add(p.Spec.Ready); ; {
+		_, err := p.site.Client.Run(ctx, spec, nil)
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if time.Now().After(limit) {
+			return fmt.Errorf("no answer after %s: %w%s", p.Spec.Ready, err, p.processText())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

@@ -111,11 +111,15 @@ bench: ## Measure, beside no program and an empty program (root)
 	$(call need-root)
 	@$(GO) run ./tests/bench $(BENCH_ARGS)
 
+.PHONY: kube-proxy
+kube-proxy: ## Build the kube-proxy that report measures beside, once; it takes minutes
+	@$(GO) run ./tests/controlplane/built kube-proxy
+
 .PHONY: report
 report: ## Measure beside peers and write docs/peers.md; QUICK=1 only to see whether it works (root)
 	$(call need-root)
 	@$(MAKE) --no-print-directory build
-	@bin/headgate bench scenario $(if $(QUICK),--quick) $(REPORT_ARGS) --markdown docs/peers.md --plots docs/peers \
+	@bin/headgate bench scenario $(if $(QUICK),--quick) --kube-proxy "$$($(GO) run ./tests/controlplane/built -cached kube-proxy)" $(REPORT_ARGS) --markdown docs/peers.md --plots docs/peers \
 		--html bin/report.html --output bin/report.json tests/bench/scenarios/*.yaml
 
 .PHONY: deps

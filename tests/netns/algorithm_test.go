@@ -52,6 +52,14 @@ func closeAll(sockets []*socket) {
 	}
 }
 
+// roomyNode is one whose maps need not grow for 5,000 backends.
+func roomyNode(t *testing.T) *node {
+	t.Helper()
+	cfg := config(t)
+	cfg.Sizes.Slots, cfg.Sizes.Backends = 1<<21, 1<<14
+	return mustNodeOf(t, cfg)
+}
+
 // inFlight returns the connections in flight of backends, in their order.
 func (n *node) inFlight(backends []lb.AddrPort) (out []int) {
 	n.tb.Helper()
@@ -79,7 +87,7 @@ func sum(all []int) (n int) {
 // TestTheAlgorithmDecidesWhoGetsAConnection opens a thousand connections that stay
 // open, and compares what every backend has with what it should have.
 func TestTheAlgorithmDecidesWhoGetsAConnection(t *testing.T) {
-	n := mustNode(t)
+	n := roomyNode(t)
 	unweighted, steep := []uint32(nil), []uint32{1, 1, 1, 1, 1, 1, 1, 1, 2, 10}
 	for _, c := range []struct {
 		algorithm lb.Algorithm
@@ -137,7 +145,7 @@ func TestTheAlgorithmDecidesWhoGetsAConnection(t *testing.T) {
 
 // Clients in one namespace are one source, and a Service address one destination.
 func TestSourceAndDestinationHashesStayWithABackend(t *testing.T) {
-	n := mustNode(t)
+	n := roomyNode(t)
 	backends := silent(10)
 	for _, a := range []lb.Algorithm{lb.SH, lb.DH} {
 		n.set("spread", spreadOver(a, backends))
@@ -147,14 +155,6 @@ func TestSourceAndDestinationHashesStayWithABackend(t *testing.T) {
 		}
 		closeAll(sockets)
 	}
-}
-
-// roomyNode is one whose maps need not grow for 5,000 backends.
-func roomyNode(t *testing.T) *node {
-	t.Helper()
-	cfg := config(t)
-	cfg.Sizes.Slots, cfg.Sizes.Backends = 1<<21, 1<<14
-	return mustNodeOf(t, cfg)
 }
 
 func TestTablesOfEverySizeServe(t *testing.T) {
@@ -180,7 +180,7 @@ func TestTablesOfEverySizeServe(t *testing.T) {
 // A sample of a large table finds those that have little.
 func TestLargeTablesAreSampledWell(t *testing.T) {
 	const size, connections = 2000, 4000
-	n := mustNode(t)
+	n := roomyNode(t)
 	backends := silent(size)
 	for _, a := range []lb.Algorithm{lb.LC, lb.P2C} {
 		n.set("spread", spreadOver(a, backends))
@@ -197,7 +197,7 @@ func TestLargeTablesAreSampledWell(t *testing.T) {
 // Backends come and go, and algorithms change, while clients connect: nobody is
 // refused, and in the end nothing is in flight.
 func TestAnAlgorithmChangesWhileClientsConnect(t *testing.T) {
-	n := mustNode(t)
+	n := roomyNode(t)
 	n.set("spread", spreadOver(lb.Random, silent(5)))
 	held := connectMany(t, 200)
 	stop, failed := make(chan struct{}), make(chan error, 2)

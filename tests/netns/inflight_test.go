@@ -67,6 +67,23 @@ func TestWhatWasMiscountedIsCorrected(t *testing.T) {
 	}
 }
 
+// Below zero the next connections would not count.
+func TestInFlightIsNeverNegative(t *testing.T) {
+	n := mustNode(t)
+	backends := silent(1)
+	n.set("spread", spreadOver(lb.Random, backends))
+	held := connectMany(t, 20)
+	n.miscount(n.backendID(&backend{at: backends[0]}), -15)
+	closeAll(held)
+	if got := n.inFlight(backends); sum(got) != 0 {
+		t.Errorf("%v in flight, all sockets are closed", got)
+	}
+	connectMany(t, 3)
+	if got := n.inFlight(backends); sum(got) != 3 {
+		t.Errorf("%v in flight, want the 3 that have come since", got)
+	}
+}
+
 // miscount adds to what a backend says is in flight.
 func (n *node) miscount(id uint32, wrong int32) {
 	n.tb.Helper()

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "begin.h"
+#include "clock.h"
 
 /* A packet for a frontend goes to a backend. */
 static __always_inline enum verdict to_backend(const struct packet *pkt,
@@ -179,7 +180,7 @@ STEP int follow_flow(struct __sk_buff *skb, struct packet *pkt)
 					 pkt->more_fragments) ?
 			       VERDICT_PASS :
 			       VERDICT_CONTINUE;
-	now = bpf_ktime_get_coarse_ns();
+	now = coarse_now();
 	v = still_flows(pkt, flow, now);
 	if (v != VERDICT_PASS)
 		return v;

@@ -26,14 +26,15 @@ static __always_inline bool may_begin(const struct packet *pkt)
 static __always_inline bool has_backend(struct flow *flow)
 {
 	struct frontend *f = bpf_map_lookup_elem(&frontends, &flow->frontend);
-	struct choice c = {};
+	__u32 id = flow->backend_id;
+	struct backend *b;
 
 	if (!f || f->service != flow->service ||
-	    !still_names(f->known, flow->backend_id, &flow->slot))
+	    !still_names(f->known, id, &flow->slot))
 		return false;
-	c.slot = flow->slot;
-	return find_backend(&c) && c.backend->to.port == flow->to.dst_port &&
-	       same_addr(&c.backend->to.addr, &flow->to.dst);
+	b = bpf_map_lookup_elem(&backends, &id);
+	return b && b->to.port == flow->to.dst_port &&
+	       same_addr(&b->to.addr, &flow->to.dst);
 }
 
 /*

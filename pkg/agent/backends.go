@@ -19,24 +19,23 @@ const maxBackendMetrics = 1000
 // measured of backends. If these are too many, those that have failed go first; of how
 // many nothing is told is the second result.
 func backendMetrics(c plan.Content, loads map[uint32]datapath.Load, all bool) ([]metrics.Backend, int) {
-	known := map[metrics.Backend]bool{} // each once, by what it is
+	var out []metrics.Backend
+	type pair struct{ service, backend uint32 }
+	told := map[pair]bool{} // a Service port has several frontends
 	for _, f := range c.Frontends {
 		service := c.Services[f.Service]
 		compares := all || f.Algorithm() >= lb.LC
 		for _, id := range c.Tables[f.Known] {
 			at, load := c.Backends[id], loads[id]
-			if at.Port == 0 || !compares && load.Failures == 0 && load.Suspect == 0 {
+			if at.Port == 0 || !compares && load.Failures == 0 && load.Suspect == 0 || told[pair{f.Service, id}] {
 				continue // it has gone meanwhile, or there is nothing to tell
 			}
-			known[metrics.Backend{
+			told[pair{f.Service, id}] = true
+			out = append(out, metrics.Backend{
 				Service: service.ServiceName, Port: service.Port, Backend: at,
 				InFlight: load.InFlight, Failures: load.Failures, Suspect: load.Suspect > 0, RTT: load.RTT,
-			}] = true
+			})
 		}
-	}
-	out := make([]metrics.Backend, 0, len(known))
-	for b := range known {
-		out = append(out, b)
 	}
 	slices.SortFunc(out, func(a, b metrics.Backend) int {
 		return cmp.Or(
@@ -46,8 +45,8 @@ func backendMetrics(c plan.Content, loads map[uint32]datapath.Load, all bool) ([
 	if all {
 		return out, 0
 	}
-	told := min(len(out), maxBackendMetrics)
-	return out[:told], len(out) - told
+	shown := min(len(out), maxBackendMetrics)
+	return out[:shown], len(out) - shown
 }
 
 func countSuspects(loads map[uint32]datapath.Load) (n int) {

@@ -37,6 +37,7 @@ func (f *loadFlags) add(cmd *cobra.Command) {
 		kinds = append(kinds, string(k))
 	}
 	flags.StringVar(&f.kind, "kind", string(load.RR), "what an operation is: "+strings.Join(kinds, ", "))
+	flags.BoolVar(&s.Download, "download", false, "of bulk: the server sends and the client counts")
 	flags.Float64Var(&s.Rate, "rate", 0, "operations a second in all, in an open loop; without it each connection begins the next when one has ended")
 	flags.StringVar(&f.arrivals, "arrivals", "constant", "when operations of an open loop are due: constant or poisson")
 	flags.Uint64Var(&s.Seed, "seed", 1, "of poisson arrivals")
@@ -81,6 +82,9 @@ func (f *loadFlags) load(cmd *cobra.Command) (load.Spec, []load.Action, error) {
 	}
 	if s.Rate > 0 && s.Kind == load.Bulk {
 		return s, nil, fmt.Errorf("--rate %v: bulk goes as fast as it can; leave --rate out", s.Rate)
+	}
+	if s.Download && s.Kind != load.Bulk {
+		return s, nil, fmt.Errorf("--download: it is of --kind bulk, and this is %s", s.Kind)
 	}
 	switch f.arrivals {
 	case "constant":

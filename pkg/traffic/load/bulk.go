@@ -15,13 +15,15 @@ import (
 )
 
 // bulk is a sender that writes as fast as its connections take it. Bytes count
-// when the receiver's kernel has acknowledged them.
+// when the receiver's kernel has acknowledged them, and those of a download when
+// they are read.
 type bulk struct {
 	*sender
 	chunk  []byte
 	acked  []uint64 // by connection, when it was last looked at
 	looked int64    // when that was
-	total  []uint64 // written to the present socket of a connection
+	total  []uint64 // written to the present socket of a connection, or read from it
+	tails  [][]byte // of downloads: the end of what was read
 }
 
 // bulkRequest is how much is written at once.
@@ -69,8 +71,14 @@ func newBulk(spec *Spec, index int, began time.Time) (*bulk, error) {
 	if err != nil {
 		return nil, err
 	}
-	wire.Request{Length: wire.RequestHeader, Flags: wire.Bulk}.Put(s.protocol.request)
-	return &bulk{sender: s, chunk: make([]byte, bulkRequest), acked: make([]uint64, len(s.conns)), total: make([]uint64, len(s.conns))}, nil
+	flags := wire.Bulk
+	if spec.Download {
+		flags = wire.Download
+	}
+	wire.Request{Length: wire.RequestHeader, Flags: flags}.Put(s.protocol.request)
+	return &bulk{
+		sender: s, chunk: make([]byte, bulkRequest), acked: make([]uint64, len(s.conns)), total: make([]uint64, len(s.conns)), tails: make([][]byte, len(s.conns)),
+	}, nil
 }
 
 func (b *bulk) run(ctx context.Context, begin int64) error {
@@ -100,7 +108,7 @@ func (b *bulk) run(ctx context.Context, begin int64) error {
 func (b *bulk) connect(c *conn) {
 	now := b.now()
 	c.operation = operation{now, now, now, now}
-	b.acked[c.slot], b.total[c.slot] = 0, 0
+	b.acked[c.slot], b.total[c.slot], b.tails[c.slot] = 0, 0, b.tails[c.slot][:0]
 	c.state = connecting
 	if err := b.dial(c); err != nil {
 		b.broke(c, err)
@@ -148,6 +156,12 @@ func (b *bulk) event(e netio.Event) {
 		}
 		b.total[c.slot] = 0
 	}
+	if b.spec.Download {
+		if _, err := b.drain(c); err != nil {
+			b.broke(c, err)
+		}
+		return
+	}
 	b.pump(c)
 }
 
@@ -175,6 +189,10 @@ func (b *bulk) pump(c *conn) {
 // look counts what was acknowledged since the last look, a few times in an
 // interval.
 func (b *bulk) look(now int64) {
+	if b.spec.Download {
+		b.looked = now
+		return // what is read is counted then
+	}
 	inside := now > b.begin && b.looked >= b.begin
 	edge := b.looked < b.begin && now >= b.begin || now >= b.end
 	if !edge && now-b.looked < b.interval/4 {
@@ -214,6 +232,13 @@ func (b *bulk) finishAll() error {
 		if c.fd < 0 || c.generation != e.Token().Generation || c.state != asking {
 			return
 		}
+		if b.spec.Download {
+			if over, err := b.drain(c); over || err != nil {
+				waiting--
+				b.confirmDownload(c, err)
+			}
+			return
+		}
 		n, err := unix.Read(c.fd, b.buffer[:])
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
 			return
@@ -250,10 +275,15 @@ func (b *bulk) confirmed(c *conn, data []byte, err error) {
 		b.broke(c, err)
 		return
 	}
+	b.completeBulk(c, reader.backend())
+}
+
+// completeBulk counts a connection that went well to the end.
+func (b *bulk) completeBulk(c *conn, backend []byte) {
 	c.due, c.ended = b.begin, b.end-1
 	b.due++
 	b.completed++
 	b.inTime++
-	b.answered(reader.backend(), true, c.dialled)
+	b.answered(backend, true, c.dialled)
 	c.state = idle
 }

@@ -42,8 +42,9 @@ func Kinds() []Kind { return slices.Clone(kinds) }
 
 // Spec is a load. The zero value of a field that may have one is said with it.
 type Spec struct {
-	Kind    Kind
-	Targets []netip.AddrPort // connections take them in turn
+	Kind     Kind
+	Download bool             // of Bulk: the server sends, and the client counts
+	Targets  []netip.AddrPort // connections take them in turn
 	// Rate is operations a second in all, datagrams for Packets; 0 is a closed
 	// loop, for Packets as fast as it goes.
 	Rate    float64
@@ -135,6 +136,9 @@ func (s Spec) Validate() error {
 	if !slices.Contains(kinds, s.Kind) {
 		return fmt.Errorf("kind %q: there are %s", s.Kind, join(kinds))
 	}
+	if s.Download && s.Kind != Bulk {
+		return fmt.Errorf("download is of bulk, and the kind is %s", s.Kind)
+	}
 	if len(s.Targets) == 0 {
 		return fmt.Errorf("no target: name at least one ADDRESS:PORT")
 	}
@@ -201,7 +205,7 @@ func join[T ~string](list []T) string {
 // asked is the load as it stands in a result.
 func (s Spec) asked() result.Load {
 	l := result.Load{
-		Kind: string(s.Kind), Loop: "closed", Rate: s.Rate, Connections: s.Connections, Senders: s.Senders, PerSocket: s.PerSocket,
+		Kind: string(s.Kind), Download: s.Download, Loop: "closed", Rate: s.Rate, Connections: s.Connections, Senders: s.Senders, PerSocket: s.PerSocket,
 		Request: s.Request, Response: s.Response, Timeout: s.Timeout, WarmUp: s.WarmUp, Duration: s.Duration,
 	}
 	if s.Rate > 0 {

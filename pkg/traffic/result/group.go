@@ -45,6 +45,9 @@ func (r *Run) groupTitle() string {
 	if r.Name != "" && !strings.Contains(r.Name, r.Load.Kind) {
 		parts = append(parts, r.Load.Kind)
 	}
+	if r.Load.Download {
+		parts = append(parts, "download")
+	}
 	if r.Load.Loop == "open" {
 		parts = append(parts, fmt.Sprintf("%s/s %s", number(r.Load.Rate), r.Load.Arrivals))
 	} else {

@@ -73,6 +73,7 @@ type Run struct {
 // Load is what was asked for.
 type Load struct {
 	Kind        string        `json:"kind"`                      // what an operation is, see pkg/traffic/load
+	Download    bool          `json:"download,omitempty"`        // of bulk: from server to client
 	Loop        string        `json:"loop"`                      // open or closed
 	Rate        float64       `json:"rate_per_second,omitempty"` // of operations in all, in an open loop
 	Arrivals    string        `json:"arrivals,omitempty"`        // constant or poisson, in an open loop

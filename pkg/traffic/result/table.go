@@ -88,7 +88,11 @@ func (l Load) String() string {
 	if l.Loop == "open" {
 		pace = fmt.Sprintf("open loop, %s/s %s", number(l.Rate), l.Arrivals)
 	}
-	text := fmt.Sprintf("%s to %s, %s", l.Kind, targetText(l.Targets), pace)
+	to := "to"
+	if l.Download {
+		to = "from"
+	}
+	text := fmt.Sprintf("%s %s %s, %s", l.Kind, to, targetText(l.Targets), pace)
 	if l.Connections > 0 {
 		text += fmt.Sprintf(", %d connections at most", l.Connections)
 	}

@@ -44,6 +44,7 @@ type Scenario struct {
 // Load is what is sent: see load.Spec.
 type Load struct {
 	Kind        load.Kind     `yaml:"kind"`
+	Download    bool          `yaml:"download"` // of bulk: from server to client
 	Rate        float64       `yaml:"rate"`
 	Arrivals    string        `yaml:"arrivals"` // constant or poisson
 	Connections int           `yaml:"connections"`
@@ -133,6 +134,8 @@ func (s Scenario) validate() error {
 		return fmt.Errorf("ask is %q: it is all or one", s.Ask)
 	case s.Ask == "all" && (s.Load.Kind == load.UDP || s.Load.Kind == load.Packets) && slices.ContainsFunc(s.Services, func(n int) bool { return n > 1 }):
 		return fmt.Errorf("ask is all: of %s write one, servers of many addresses answer over TCP only", s.Load.Kind)
+	case s.Load.Download && s.Load.Kind != load.Bulk:
+		return fmt.Errorf("load.download is of kind bulk, and this is %s", s.Load.Kind)
 	case s.Load.Arrivals != "" && s.Load.Arrivals != "constant" && s.Load.Arrivals != "poisson":
 		return fmt.Errorf("load.arrivals is %q: it is constant or poisson", s.Load.Arrivals)
 	}
@@ -171,7 +174,7 @@ func (s Scenario) Small() Scenario {
 func (s Scenario) load() load.Spec {
 	l := s.Load
 	return load.Spec{
-		Kind: l.Kind, Rate: l.Rate, Poisson: l.Arrivals == "poisson", Connections: l.Connections, PerSocket: l.PerSocket, Request: l.Request,
+		Kind: l.Kind, Download: l.Download, Rate: l.Rate, Poisson: l.Arrivals == "poisson", Connections: l.Connections, PerSocket: l.PerSocket, Request: l.Request,
 		Response: l.Response, FIN: l.FIN, Timeout: l.Timeout, WarmUp: l.WarmUp, Duration: l.Duration, Seed: 1,
 	}
 }

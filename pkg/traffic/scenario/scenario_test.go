@@ -55,6 +55,7 @@ func TestWhatIsWrongWithAScenarioIsSaid(t *testing.T) {
 		{"place: node", "place: zones", "peers are compared in node and pair"},
 		{"place: node", "place: node\nask: some", `ask is "some": it is all or one`},
 		{"kind: crr", "kind: udp", "ask is all: of udp write one"},
+		{"kind: crr", "kind: crr, download: true", "load.download is of kind bulk, and this is crr"},
 		{"arrivals: poisson", "arrivals: odd", `load.arrivals is "odd"`},
 		{"metric: p50", "metric: p51", `metric "p51" is none`},
 		{"over: direct", "over: sun", `over "sun" is not among peers`},

@@ -32,6 +32,7 @@ type loop struct {
 	batch   *netio.Batch
 	buffer  []byte
 	answer  []byte    // grows to the longest answer
+	payload []byte    // of downloads
 	late    []delayed // by time
 }
 
@@ -46,7 +47,7 @@ func newLoop(s *Server) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &loop{server: s, poller: poller, batch: netio.NewBatch(batchSize, 2048), buffer: make([]byte, bufferSize)}
+	l := &loop{server: s, poller: poller, batch: netio.NewBatch(batchSize, 2048), buffer: make([]byte, bufferSize), payload: make([]byte, bufferSize)}
 	for i, e := range s.endpoints {
 		for slot, fd := range []int{e.tcp, e.udp} {
 			// Exclusive: one of the loops wakes up, not all.
@@ -144,10 +145,17 @@ func (l *loop) take(e *endpoint, fd int) {
 	l.free = l.free[:len(l.free)-1]
 	s := l.streams[slot]
 	s.reset(e, fd, slot)
-	token := netio.Token{Slot: slot + int32(2*len(l.server.endpoints)), Generation: s.generation}
-	if err := l.poller.Add(fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLET, token); err != nil {
+	if err := l.poller.Add(fd, streamEvents, l.token(s)); err != nil {
 		l.drop(s)
 	}
+}
+
+// streamEvents are those of a connection.
+const streamEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
+
+// token is what the poller knows a connection by.
+func (l *loop) token(s *stream) netio.Token {
+	return netio.Token{Slot: s.slot + int32(2*len(l.server.endpoints)), Generation: s.generation}
 }
 
 // drop closes a connection.

@@ -20,6 +20,7 @@ type stream struct {
 	request    wire.Request
 	bulk       uint64 // bytes, if the request is a bulk one
 	isBulk     bool
+	isDownload bool
 	ending     bool   // close when everything is sent
 	out        []byte // what the kernel has not taken yet
 }
@@ -42,6 +43,9 @@ func (l *loop) serve(s *stream) {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EAGAIN):
+			if s.isDownload {
+				l.pump(s)
+			}
 			return
 		case err != nil:
 			l.drop(s)
@@ -58,11 +62,11 @@ func (l *loop) serve(s *stream) {
 
 // end is the end of what the client sends.
 func (l *loop) end(s *stream) {
-	if !s.isBulk {
+	if !s.isBulk && !s.isDownload {
 		l.drop(s)
 		return
 	}
-	s.isBulk = false
+	s.isBulk, s.isDownload = false, false
 	s.ending = true
 	name := s.endpoint.name()
 	answer := l.answerRoom(wire.AnswerLength(0, name))
@@ -70,9 +74,37 @@ func (l *loop) end(s *stream) {
 	l.write(s, answer)
 }
 
+// writesAtOnce keeps one connection from holding up the others.
+const writesAtOnce = 16
+
+// pump sends payload until the kernel takes no more, or for a while.
+func (l *loop) pump(s *stream) {
+	for range writesAtOnce {
+		n, err := unix.Write(s.fd, l.payload)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return
+		case err != nil:
+			l.drop(s)
+			return
+		default:
+			s.bulk += uint64(n)
+			s.endpoint.bytes.Add(uint64(n))
+		}
+	}
+	// There is more room, of which no event will tell.
+	if err := l.poller.Again(s.fd, streamEvents, l.token(s)); err != nil {
+		l.drop(s)
+	}
+}
+
 // takeAll takes what has come. It returns false if the connection is gone.
 func (l *loop) takeAll(s *stream, data []byte) bool {
 	for len(data) > 0 {
+		if s.isDownload {
+			return true // nothing is to come
+		}
 		if s.isBulk {
 			s.bulk += uint64(len(data))
 			s.endpoint.bytes.Add(uint64(len(data)))
@@ -93,7 +125,7 @@ func (l *loop) takeAll(s *stream, data []byte) bool {
 			return false
 		}
 		data = rest
-		if whole && s.skip == 0 && !s.isBulk && !l.respond(s) {
+		if whole && s.skip == 0 && !s.isBulk && !s.isDownload && !l.respond(s) {
 			return false
 		}
 	}
@@ -121,7 +153,8 @@ func (l *loop) takeHead(s *stream, data []byte) (rest []byte, whole, ok bool) {
 	s.head = s.head[:0]
 	s.request = r
 	s.isBulk = r.Flags&wire.Bulk != 0
-	if !s.isBulk {
+	s.isDownload = r.Flags&wire.Download != 0
+	if !s.isBulk && !s.isDownload {
 		s.skip = int(r.Length) - wire.RequestHeader
 	}
 	return data[wire.RequestHeader-before:], true, true

@@ -36,6 +36,10 @@ const (
 	// Bulk says that everything up to the end of the stream is payload. The
 	// answer comes then, and counts the bytes.
 	Bulk
+	// Download asks for payload as fast as it goes, until the client ends its
+	// side of the stream. The answer is the end of the stream, and counts the bytes
+	// before it: they are zeros, so that it is found.
+	Download
 )
 
 // Request is the header of a request.
@@ -87,6 +91,17 @@ type Answer struct {
 	Sequence uint64 // of the request
 	Count    uint64 // of what the request asked to be counted
 	Name     []byte // of the server, in the memory that was parsed
+}
+
+// LastAnswer returns the answer that data ends with, behind zeros.
+func LastAnswer(data []byte) (Answer, error) {
+	for length := AnswerHeader; length <= min(len(data), AnswerHeader+MaxName); length++ {
+		a, err := ParseAnswer(data[len(data)-length:])
+		if err == nil && int(a.Length) == length {
+			return a, nil
+		}
+	}
+	return Answer{}, ErrNotOurs
 }
 
 // AnswerLength returns the length of an answer that is asked to have some

@@ -75,3 +75,19 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestTheLastAnswerIsFoundBehindZeros(t *testing.T) {
+	answer := make([]byte, AnswerLength(0, "HGa1"))
+	PutAnswer(answer, 3, 99, "HGa1")
+	for zeros := range 100 {
+		got, err := LastAnswer(append(make([]byte, zeros), answer...))
+		if err != nil || got.Count != 99 || string(got.Name) != "HGa1" {
+			t.Errorf("behind %d zeros: %+v, %v", zeros, got, err)
+		}
+	}
+	for _, data := range [][]byte{nil, make([]byte, 200), answer[:len(answer)-1]} {
+		if got, err := LastAnswer(data); err == nil {
+			t.Errorf("%d bytes without answer end with %+v", len(data), got)
+		}
+	}
+}

@@ -29,6 +29,9 @@ volatile const bool pod_devices = false;
 /* May programs read the kernel's memory? Not where it is locked down. */
 volatile const bool kernel_readable = false;
 
+/* How long a jiffy of the kernel is, at the most. */
+volatile const __u32 tick_us = 10000;
+
 /* Do packets to other nodes leave at once, past the stack and its filters? */
 volatile const bool redirect_flows = false;
 

@@ -36,8 +36,8 @@ enum algorithm {
 	ALGORITHM_SED, /* shortest expected delay: (in flight + 1) by weight */
 	ALGORITHM_NQ,  /* an idle one, otherwise as SED */
 	ALGORITHM_P2C, /* of two random ones that with fewer in flight */
-	ALGORITHM_LATENCY, /* of two random ones that with the lower round trip
-			      time × (in flight + 1) */
+	ALGORITHM_LATENCY, /* of two random ones that with the lower answer time
+			      × (in flight + 1) */
 	ALGORITHMS,
 };
 
@@ -103,9 +103,9 @@ struct frontend {
 struct backend {
 	struct addr_port to;	  /* port 0: no backend has this ID */
 	__s32 in_flight;	  /* connections and flows that are open */
-	__u32 srtt_us;		  /* smoothed round trip time, 0: unknown */
+	__u32 answer_us;	  /* answer time as measured last, 0: unknown */
 	__u32 failures;		  /* in a row */
-	__u64 srtt_at_ns;	  /* coarse clock; 0: nobody asks for it */
+	__u64 answer_at_ns;	  /* coarse clock; 0: nobody asks for it */
 	__u64 next_trial_ns;	  /* coarse clock, of a suspect */
 	__u32 trials;		  /* that a suspect was given */
 	__u32 suspect_since_s;	  /* coarse clock; 0: it is none */

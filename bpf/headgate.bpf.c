@@ -115,10 +115,7 @@ int getpeername6(struct bpf_sock_addr *ctx)
 SEC("cgroup/sock_release")
 int sock_release(struct bpf_sock *sk)
 {
-	__u64 cookie = bpf_get_socket_cookie(sk);
-
-	forget_promise(cookie);
-	end_stored(sk, cookie);
+	forget_socket(sk);
 	return SOCK_PROCEED;
 }
 

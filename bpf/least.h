@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "answer_time.h"
 #include "load.h"
 #include "select.h"
 
@@ -109,40 +110,76 @@ static __always_inline __u32 least_index(const struct request *r)
 	return s.found ? s.best.index : s.from;
 }
 
-/* Sets the load of a rival in a choice of two; false without such a backend. */
-static __always_inline bool weigh(const struct request *r, struct rival *rival,
-				  __u32 *srtt_us)
-{
-	struct backend *b = backend_at(r, rival->index);
+/* One of two rivals. */
+struct contender {
+	struct rival rival;
+	struct backend *backend;
+};
 
-	if (!b)
+/* Looks a contender up by its index; false without such a backend. */
+static __always_inline bool weigh(const struct request *r, struct contender *c)
+{
+	c->backend = backend_at(r, c->rival.index);
+	if (!c->backend)
 		return false;
-	rival->load = (__u64)in_flight(b) + 1;
-	rival->weight = weight_at(r, rival->index);
-	*srtt_us = r->algorithm == ALGORITHM_LATENCY ?
-			   faded_srtt_us(b, bpf_ktime_get_coarse_ns()) :
-			   0;
+	c->rival.load = (__u64)in_flight(c->backend) + 1;
+	c->rival.weight = weight_at(r, c->rival.index);
 	return true;
+}
+
+/* Who takes more than twice as long to answer, and this more, is slow. */
+#define CLEARLY_US 2048
+
+/*
+ * Is b the better one of two? By answer time × load, where that is asked for;
+ * otherwise by load, and of equals who is not clearly slower: one that takes long
+ * is idle for a moment, too. Where what is known of the times does not tell who is
+ * faster, they say nothing: who is tried again gets no more than the others.
+ */
+static __always_inline bool prefers(const struct request *r,
+				    struct contender *a, struct contender *b)
+{
+	bool is_latency = r->algorithm == ALGORITHM_LATENCY;
+	struct answer_time of_a, of_b;
+	__u64 now;
+
+	if (!is_latency && beats(&b->rival, &a->rival))
+		return true;
+	if (!is_latency && beats(&a->rival, &b->rival))
+		return false;
+	now = bpf_ktime_get_coarse_ns();
+	of_a = ask_answer_time(a->backend, now);
+	of_b = ask_answer_time(b->backend, now);
+	if (!is_latency)
+		return of_b.most_us &&
+		       of_a.least_us > 2 * of_b.most_us + CLEARLY_US;
+	if (!of_a.most_us && !of_b.most_us) { /* handshakes alone */
+		of_a.most_us = of_a.least_us;
+		of_b.most_us = of_b.least_us;
+	}
+	if (of_a.most_us && of_a.most_us < of_b.least_us) {
+		a->rival.load *= of_a.most_us;
+		b->rival.load *= of_b.least_us;
+	} else if (of_b.most_us && of_b.most_us < of_a.least_us) {
+		a->rival.load *= of_a.least_us;
+		b->rival.load *= of_b.most_us;
+	}
+	return beats(&b->rival, &a->rival);
 }
 
 /* The better of two random slots (Mitzenmacher, 2001). */
 static __always_inline __u32 better_of_two(const struct request *r)
 {
-	struct rival a = { .index = random_index(r->table.size) };
-	struct rival b = { .index = random_index(r->table.size - 1) };
-	__u32 srtt_a, srtt_b;
+	struct contender a = { .rival.index = random_index(r->table.size) };
+	struct contender b = { .rival.index = random_index(r->table.size - 1) };
 
 	if (r->table.size < 2)
 		return 0;
-	if (b.index >= a.index)
-		b.index++;
-	if (!weigh(r, &a, &srtt_a))
-		return b.index;
-	if (!weigh(r, &b, &srtt_b))
-		return a.index;
-	if (srtt_a && srtt_b) { /* one that is unknown says nothing */
-		a.load *= srtt_a;
-		b.load *= srtt_b;
-	}
-	return beats(&b, &a) ? b.index : a.index;
+	if (b.rival.index >= a.rival.index)
+		b.rival.index++;
+	if (!weigh(r, &a))
+		return b.rival.index;
+	if (!weigh(r, &b))
+		return a.rival.index;
+	return prefers(r, &a, &b) ? b.rival.index : a.rival.index;
 }

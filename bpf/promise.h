@@ -107,15 +107,28 @@ static __always_inline void keep_another_promise(struct bpf_sock_addr *ctx,
 		store_promise(ctx, o);
 }
 
-/* The socket is gone, and its promise with it. */
-static __always_inline void forget_promise(__u64 cookie)
+/* The promise in the slot of a socket ends. Returns its backend, or NULL. */
+static __always_inline struct backend *forget_promise(__u64 cookie)
 {
 	struct promise_slot *slot = promise_slot_of(cookie);
+	struct backend *b;
 
-	if (slot && slot->owner == cookie) {
-		end_promise(&slot->promise);
-		slot->owner = 0;
-	}
+	if (!slot || slot->owner != cookie)
+		return NULL;
+	b = end_promise(&slot->promise);
+	slot->owner = 0;
+	return b;
+}
+
+/* The socket is gone, and what it was promised with it. */
+static __always_inline void forget_socket(struct bpf_sock *sk)
+{
+	__u64 cookie = bpf_get_socket_cookie(sk);
+	struct backend *b = forget_promise(cookie);
+
+	if (b)
+		note_closing(b, sk);
+	end_stored(sk, cookie);
 }
 
 /*

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "addr.h"
+#include "answer_time.h"
 #include "config.h"
 #include "load.h"
 #include "select.h"
@@ -58,11 +59,15 @@ static __always_inline void write_promise(struct promise *p,
 	backend_opened(o->choice.backend);
 }
 
-/* What a promise was about is in flight no more. A broken one was not. */
-static __always_inline void end_promise(const struct promise *p)
+/*
+ * What a promise was about is in flight no more. A broken one was not. Returns its
+ * backend, if that is still there.
+ */
+static __always_inline struct backend *end_promise(const struct promise *p)
 {
-	if (p->backend_id)
-		backend_closed(p->backend_id, &p->backend);
+	if (!p->backend_id)
+		return NULL;
+	return backend_closed(p->backend_id, &p->backend);
 }
 
 /* How many sockets of the slot of a socket keep promises with themselves. */
@@ -131,10 +136,12 @@ static __always_inline void store_promise(struct bpf_sock_addr *ctx,
 }
 
 /* The Service has lost the backend. Late answers of it may still come. */
-static __always_inline void break_promise(struct promise *p)
+static __always_inline struct backend *break_promise(struct promise *p)
 {
-	end_promise(p);
+	struct backend *b = end_promise(p);
+
 	p->backend_id = 0;
+	return b;
 }
 
 static __always_inline void break_all(struct stored_promises *stored,
@@ -149,12 +156,17 @@ static __always_inline void break_all(struct stored_promises *stored,
 static __always_inline void end_stored(struct bpf_sock *sk, __u64 cookie)
 {
 	struct stored_promises *stored;
+	struct backend *b;
 
 	if (!may_store(cookie))
 		return;
 	stored = bpf_sk_storage_get(&stored_promises, sk, NULL, 0);
-	if (stored)
-		break_all(stored, cookie);
+	if (!stored)
+		return;
+	b = break_promise(&stored->promise[0]);
+	if (b) /* a TCP socket has no other */
+		note_closing(b, sk);
+	break_all(stored, cookie);
 }
 
 /* Drops what was kept with the socket itself; for most there is nothing. */

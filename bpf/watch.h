@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "answer_time.h"
 #include "errno.h"
 #include "health.h"
 #include "promise.h"
@@ -74,10 +75,8 @@ static __always_inline void connection_stands(struct bpf_sock_ops *ctx,
 					      struct watched *w)
 {
 	note_success(w->backend);
-	if (!w->backend->srtt_at_ns)
-		return; /* nobody asks for it */
-	note_srtt(w->backend, ctx->srtt_us >> SRTT_UNIT_SHIFT);
-	watch_more(ctx, BPF_SOCK_OPS_RTT_CB_FLAG);
+	if (w->backend->answer_at_ns) /* no answer is faster */
+		note_wait(w->backend, ctx->srtt_us >> SRTT_UNIT_SHIFT);
 }
 
 /* Did a connection end by what the network said, or never said? */
@@ -120,10 +119,6 @@ static __always_inline void watch(struct bpf_sock_ops *ctx)
 	case BPF_SOCK_OPS_RTO_CB: /* a SYN, or what follows, is sent again */
 		if (ctx->state == TCP_STATE_SYN_SENT && find_watched(ctx, &w))
 			note_failure(w.backend);
-		break;
-	case BPF_SOCK_OPS_RTT_CB:
-		if (find_watched(ctx, &w))
-			note_srtt(w.backend, ctx->srtt_us >> SRTT_UNIT_SHIFT);
 		break;
 	}
 }

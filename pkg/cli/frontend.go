@@ -180,22 +180,22 @@ func listBackends(i *datapath.Inspector, _ []string) (table, error) {
 	}
 	all := []backend{}
 	loads := i.Loads()
-	t := table{header: []string{"ID", "BACKEND", "IN FLIGHT", "RTT", "HEALTH", "TABLES"}}
+	t := table{header: []string{"ID", "BACKEND", "IN FLIGHT", "ANSWER", "HEALTH", "TABLES"}}
 	for _, id := range slices.Sorted(maps.Keys(c.Backends)) {
 		b := backend{ID: id, Backend: c.Backends[id].String(), Tables: append([]string{}, named[id]...), Load: loads[id]}
 		all = append(all, b)
-		t.rows = append(t.rows, []string{fmt.Sprint(id), b.Backend, fmt.Sprint(b.InFlight), rtt(b.Load), health(b.Load), strings.Join(b.Tables, " ")})
+		t.rows = append(t.rows, []string{fmt.Sprint(id), b.Backend, fmt.Sprint(b.InFlight), answer(b.Load), health(b.Load), strings.Join(b.Tables, " ")})
 	}
 	t.value = all
 	return t, nil
 }
 
-// rtt is the round trip time of a backend, "-" where nobody measures it.
-func rtt(l datapath.Load) string {
-	if l.RTT == 0 {
+// answer is the answer time of a backend, "-" where nobody measures it.
+func answer(l datapath.Load) string {
+	if l.Answer == 0 {
 		return "-"
 	}
-	return l.RTT.String()
+	return l.Answer.String()
 }
 
 // health says whether a backend takes connections, as far as this node knows.

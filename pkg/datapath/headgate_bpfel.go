@@ -81,9 +81,9 @@ type headgateBackend struct {
 	_               structs.HostLayout
 	To              headgateAddrPort
 	InFlight        int32
-	SrttUs          uint32
+	AnswerUs        uint32
 	Failures        uint32
-	SrttAtNs        uint64
+	AnswerAtNs      uint64
 	NextTrialNs     uint64
 	Trials          uint32
 	SuspectSinceS   uint32
@@ -424,6 +424,7 @@ const (
 	headgateVarSnatPortLow       = "snat_port_low"
 	headgateVarSnatPortMask      = "snat_port_mask"
 	headgateVarSuspectAfter      = "suspect_after"
+	headgateVarTickUs            = "tick_us"
 	headgateVarUdpFlowTimeoutS   = "udp_flow_timeout_s"
 )
 
@@ -541,6 +542,7 @@ type headgateVariableSpecs struct {
 	SnatPortLow       *ebpf.VariableSpec `ebpf:"snat_port_low"`
 	SnatPortMask      *ebpf.VariableSpec `ebpf:"snat_port_mask"`
 	SuspectAfter      *ebpf.VariableSpec `ebpf:"suspect_after"`
+	TickUs            *ebpf.VariableSpec `ebpf:"tick_us"`
 	UdpFlowTimeoutS   *ebpf.VariableSpec `ebpf:"udp_flow_timeout_s"`
 }
 
@@ -644,6 +646,7 @@ type headgateVariables struct {
 	SnatPortLow       *ebpf.Variable `ebpf:"snat_port_low"`
 	SnatPortMask      *ebpf.Variable `ebpf:"snat_port_mask"`
 	SuspectAfter      *ebpf.Variable `ebpf:"suspect_after"`
+	TickUs            *ebpf.Variable `ebpf:"tick_us"`
 	UdpFlowTimeoutS   *ebpf.Variable `ebpf:"udp_flow_timeout_s"`
 }
 

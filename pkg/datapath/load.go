@@ -4,13 +4,17 @@ import "time"
 
 // Load is how a backend is, as far as this node knows.
 type Load struct {
-	InFlight uint32        `json:"in_flight"`          // connections and flows that are open
-	RTT      time.Duration `json:"rtt_ns,omitempty"`   // smoothed round trip time, 0: nobody asks, or none is known
-	Failures uint32        `json:"failures,omitempty"` // in a row
+	InFlight uint32        `json:"in_flight"`           // connections and flows that are open
+	Answer   time.Duration `json:"answer_ns,omitempty"` // answer time as last measured, at the least if nobody got one; 0: nobody asks, or none is known
+	Failures uint32        `json:"failures,omitempty"`  // in a row
 	// Suspect is for how long the backend has been one that is avoided, 0 where
 	// it is none.
 	Suspect time.Duration `json:"suspect_ns,omitempty"`
 }
+
+// answerAtLeast is in the answer time of a backend of which no more is known than how
+// long it takes at the least.
+const answerAtLeast = 1 << 31
 
 // Loads returns how every backend is that a frontend knows, by ID.
 func (i *Inspector) Loads() map[uint32]Load {
@@ -20,7 +24,7 @@ func (i *Inspector) Loads() map[uint32]Load {
 		if b := i.maps.backends.at(id); b.To.Port != 0 {
 			out[id] = Load{
 				InFlight: uint32(max(b.InFlight, 0)),
-				RTT:      time.Duration(b.SrttUs) * time.Microsecond,
+				Answer:   time.Duration(b.AnswerUs&^answerAtLeast) * time.Microsecond,
 				Failures: b.Failures,
 				Suspect:  suspectFor(b, now),
 			}

@@ -43,7 +43,7 @@ func newObject(cfg Config) (*object, error) {
 		name  string
 		value any
 	}{{"node_netns_cookie", cookie}, {"promises_mask", cfg.Promises - 1}, {"brief_flows_mask", briefFlows(cfg.Flows) - 1}, {"", cfg.Affinities}, {"", cfg.Flows}, {"ip6_csum_flag", ip6CsumFlag()},
-		{"pod_devices", cfg.Pods}, {"redirect_flows", cfg.Redirect}, {"kernel_readable", !lockedDown()}, {"hash_key", cfg.HashKey}, {"suspect_after", cfg.SuspectAfter}, {"max_ejected_percent", cfg.MaxEjected}} {
+		{"pod_devices", cfg.Pods}, {"redirect_flows", cfg.Redirect}, {"kernel_readable", !lockedDown()}, {"tick_us", tick()}, {"hash_key", cfg.HashKey}, {"suspect_after", cfg.SuspectAfter}, {"max_ejected_percent", cfg.MaxEjected}} {
 		if v := spec.Variables[knob.name]; v != nil {
 			if err := v.Set(knob.value); err != nil {
 				return nil, fmt.Errorf("set knob %s: %w", knob.name, err)
@@ -66,6 +66,16 @@ func ip6CsumFlag() uint64 {
 		return 0
 	}
 	return flag
+}
+
+// tick returns how long a jiffy of the kernel is, in µs: its coarse clocks go by them.
+// It is the longest that there is where that cannot be known.
+func tick() uint32 {
+	var t unix.Timespec
+	if unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &t) != nil || t.Nano() <= 0 {
+		return 10_000
+	}
+	return uint32((t.Nano() + 999) / 1000)
 }
 
 // netnsCookie returns the kernel's cookie of this thread's network namespace.

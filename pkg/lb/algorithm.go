@@ -24,7 +24,7 @@ const (
 	SED                               // shortest expected delay
 	NQ                                // an idle one, otherwise as SED
 	P2C                               // the better of two random ones, by connections
-	Latency                           // the better of two, by round trip time × connections
+	Latency                           // the better of two, by answer time × connections
 )
 
 // algorithmNames are the names of algorithms, in order.

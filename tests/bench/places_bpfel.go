@@ -53,9 +53,9 @@ type placesBackend struct {
 	_               structs.HostLayout
 	To              placesAddrPort
 	InFlight        int32
-	SrttUs          uint32
+	AnswerUs        uint32
 	Failures        uint32
-	SrttAtNs        uint64
+	AnswerAtNs      uint64
 	NextTrialNs     uint64
 	Trials          uint32
 	SuspectSinceS   uint32
@@ -301,6 +301,7 @@ const (
 	placesVarSnatPortLow       = "snat_port_low"
 	placesVarSnatPortMask      = "snat_port_mask"
 	placesVarSuspectAfter      = "suspect_after"
+	placesVarTickUs            = "tick_us"
 	placesVarUdpFlowTimeoutS   = "udp_flow_timeout_s"
 )
 
@@ -405,6 +406,7 @@ type placesVariableSpecs struct {
 	SnatPortLow       *ebpf.VariableSpec `ebpf:"snat_port_low"`
 	SnatPortMask      *ebpf.VariableSpec `ebpf:"snat_port_mask"`
 	SuspectAfter      *ebpf.VariableSpec `ebpf:"suspect_after"`
+	TickUs            *ebpf.VariableSpec `ebpf:"tick_us"`
 	UdpFlowTimeoutS   *ebpf.VariableSpec `ebpf:"udp_flow_timeout_s"`
 }
 
@@ -506,6 +508,7 @@ type placesVariables struct {
 	SnatPortLow       *ebpf.Variable `ebpf:"snat_port_low"`
 	SnatPortMask      *ebpf.Variable `ebpf:"snat_port_mask"`
 	SuspectAfter      *ebpf.Variable `ebpf:"suspect_after"`
+	TickUs            *ebpf.Variable `ebpf:"tick_us"`
 	UdpFlowTimeoutS   *ebpf.Variable `ebpf:"udp_flow_timeout_s"`
 }
 

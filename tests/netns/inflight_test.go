@@ -124,14 +124,14 @@ func TestAConnectionThatFailsIsInFlightNoMore(t *testing.T) {
 	}
 }
 
-func TestRoundTripTimesAreMeasuredWhereTheyAreAskedFor(t *testing.T) {
+func TestAnswerTimesAreMeasuredWhereTheyAreAskedFor(t *testing.T) {
 	n := mustNode(t)
 	b := mustServe(t, "10.244.0.1:8080/TCP")
 	f := frontend("10.96.7.7:80/TCP", b, mustServe(t, "10.244.0.2:8080/TCP"))
 	for _, c := range []struct {
 		algorithm lb.Algorithm
 		known     bool
-	}{{lb.P2C, false}, {lb.Latency, true}} {
+	}{{lb.Random, false}, {lb.LC, false}, {lb.Latency, true}} {
 		f.Algorithm = c.algorithm
 		n.set("spread", f)
 		for range 20 {
@@ -139,8 +139,8 @@ func TestRoundTripTimesAreMeasuredWhereTheyAreAskedFor(t *testing.T) {
 			conn.close()
 		}
 		n.inspect(func(i *datapath.Inspector) error {
-			if rtt := i.Loads()[n.backendID(b)].RTT; rtt > 0 != c.known {
-				t.Errorf("%s: round trip time %s", c.algorithm, rtt)
+			if took := i.Loads()[n.backendID(b)].Answer; took > 0 != c.known {
+				t.Errorf("%s: answer time %s", c.algorithm, took)
 			}
 			return nil
 		})

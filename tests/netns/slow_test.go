@@ -1,0 +1,209 @@
+package netns_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/tests/testenv"
+)
+
+const slowVIP = "10.96.7.8:80"
+
+// thinking is a server that answers what comes by each connection after a while.
+type thinking struct {
+	backend
+	delay atomic.Int64 // ns
+	asked atomic.Int64 // how often
+}
+
+func mustThink(t *testing.T, at string, delay time.Duration) *thinking {
+	t.Helper()
+	s := &thinking{backend: backend{at: mustAddrPort(at)}}
+	s.delay.Store(int64(delay))
+	testenv.AddAddress(t, s.at.Addr.String())
+	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(s.addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // the test has ended
+			}
+			go s.think(c)
+		}
+	}()
+	return s
+}
+
+func (s *thinking) think(c net.Conn) {
+	defer c.Close()
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		return
+	}
+	s.asked.Add(1)
+	time.Sleep(time.Duration(s.delay.Load()))
+	_, _ = io.WriteString(c, "!")
+	_, _ = io.Copy(c, c) // what comes next is answered at once
+}
+
+// askAll has clients come one every so often for so long, however long others take.
+func askAll(t *testing.T, every, took time.Duration) {
+	t.Helper()
+	var wait sync.WaitGroup
+	pace := time.NewTicker(every)
+	defer pace.Stop()
+	for end := time.Now().Add(took); time.Now().Before(end); <-pace.C {
+		wait.Go(func() {
+			if err := askOnce(t.Context(), slowVIP); err != nil {
+				t.Errorf("ask %s: %v", slowVIP, err)
+			}
+		})
+	}
+	wait.Wait()
+}
+
+func askOnce(ctx context.Context, to string) error {
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp4", to)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "?"); err != nil {
+		return err
+	}
+	_, err = c.Read(make([]byte, 1))
+	return err
+}
+
+// mustThinkers starts servers behind slowVIP, of which the first is slow.
+func mustThinkers(t *testing.T, n *node, a lb.Algorithm, slow time.Duration, addresses ...string) []*thinking {
+	t.Helper()
+	f := lb.Frontend{AddrPort: mustAddrPort(slowVIP + "/TCP"), Port: "main", Algorithm: a}
+	var all []*thinking
+	for _, addr := range addresses {
+		s := mustThink(t, addr+":8080/TCP", 2*time.Millisecond)
+		all = append(all, s)
+		f.Known = append(f.Known, s.at)
+	}
+	all[0].delay.Store(int64(slow))
+	f.Internal.Backends = f.Known
+	n.set("slow", f)
+	return all
+}
+
+// share is the part of the first of what all were asked since the last time.
+func share(all []*thinking) float64 {
+	first, sum := int64(0), int64(0)
+	for i, s := range all {
+		asked := s.asked.Swap(0)
+		if i == 0 {
+			first = asked
+		}
+		sum += asked
+	}
+	return float64(first) / float64(sum)
+}
+
+// Clients come so seldom that the slow one is idle most of the time: what is in
+// flight alone gives it a seventh then, of what would be a fifth. Once it is fast it has its
+// share again, by when the documentation says.
+func TestASlowBackendGetsLittleUntilItIsFast(t *testing.T) {
+	const slow, every, most, recovers = 100 * time.Millisecond, 50 * time.Millisecond, 0.06, 20 * time.Second
+	for _, a := range []lb.Algorithm{lb.P2C, lb.Latency} {
+		t.Run(a.String(), func(t *testing.T) {
+			n := mustNode(t)
+			all := mustThinkers(t, n, a, slow, "10.244.8.1", "10.244.8.2", "10.244.8.3", "10.244.8.4", "10.244.8.5")
+			askAll(t, every, time.Second)
+			share(all)
+			askAll(t, every, 5*time.Second)
+			got := share(all)
+			t.Logf("the slow one of five has %.3f of what was asked", got)
+			if got > most {
+				t.Errorf("the slow one of five has %.3f of what was asked, want at most %.3f", got, most)
+			}
+			all[0].delay.Store(all[1].delay.Load())
+			for began := time.Now(); ; {
+				askAll(t, every/2, 2*time.Second)
+				if share(all) > 0.1 {
+					t.Logf("it has its share again after %s", time.Since(began).Round(time.Second))
+					return
+				}
+				if time.Since(began) > recovers {
+					t.Fatalf("%s after it is fast again it has not got its share", recovers)
+				}
+			}
+		})
+	}
+}
+
+// What a client waits for in vain counts, and what it does not wait for does not.
+func TestHowLongABackendTakesToAnswerIsMeasured(t *testing.T) {
+	n := mustNode(t)
+	const thinks, while = 300 * time.Millisecond, 500 * time.Millisecond
+	ask := func(c net.Conn) { _, _ = io.WriteString(c, "?") }
+	hear := func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }
+	for i, c := range []struct {
+		name        string
+		client      func(net.Conn)
+		least, most time.Duration
+	}{
+		{"an answer", func(c net.Conn) { ask(c); hear(c) }, thinks, thinks + 150*time.Millisecond},
+		{"an answer, and a while until it is closed", func(c net.Conn) { ask(c); hear(c); time.Sleep(while) }, thinks, thinks + 150*time.Millisecond},
+		{"an answer long ago", func(c net.Conn) { ask(c); hear(c); time.Sleep(2500 * time.Millisecond) }, 0, thinks / 2},
+		{"no answer yet", func(c net.Conn) { ask(c); time.Sleep(thinks / 2) }, thinks / 2, thinks - 10*time.Millisecond},
+		{"no question", func(net.Conn) { time.Sleep(while) }, 0, thinks / 2},
+		{"two answers, the last counts", func(c net.Conn) { ask(c); hear(c); ask(c); hear(c) }, 0, thinks / 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			first, second := fmt.Sprintf("10.244.9.%d", 2*i+1), fmt.Sprintf("10.244.9.%d", 2*i+2)
+			all := mustThinkers(t, n, lb.Latency, thinks, first, second)
+			all[1].delay.Store(int64(thinks))
+			client, err := net.Dial("tcp4", slowVIP)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.client(client)
+			_ = client.Close()
+			got := n.answerTime(&all[0].backend) + n.answerTime(&all[1].backend) // one of them knows nothing
+			t.Logf("answer time %s", got)
+			if got < c.least || got > c.most {
+				t.Errorf("answer time %s, want %s to %s", got, c.least, c.most)
+			}
+		})
+	}
+}
+
+func (n *node) answerTime(b *backend) (us time.Duration) {
+	n.tb.Helper()
+	id := n.backendID(b)
+	n.inspect(func(i *datapath.Inspector) error { us = i.Loads()[id].Answer; return nil })
+	return us
+}
+
+// Who has only shaken hands is not known to be fast: he would get everything until his
+// first answer.
+func TestANewSlowBackendIsNotFlooded(t *testing.T) {
+	n := mustNode(t)
+	addresses := []string{"10.244.8.1", "10.244.8.2", "10.244.8.3", "10.244.8.4", "10.244.8.5"}
+	all := mustThinkers(t, n, lb.Latency, 400*time.Millisecond, addresses...)
+	for _, s := range all[1:] {
+		s.delay.Store(int64(20 * time.Millisecond))
+	}
+	askAll(t, 10*time.Millisecond, 400*time.Millisecond) // until it answers
+	got := share(all)
+	t.Logf("the slow one of five has %.3f of what was asked", got)
+	if got > 0.3 {
+		t.Errorf("the slow one of five has %.3f of what was asked before its first answer, want about a fifth or less", got)
+	}
+}

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -38,13 +37,6 @@ var plights = []plight{
 	{"one slow, one dead", "dead", func(pods []*pod) { pods[1].refuse() }},
 }
 
-// trouble is what an algorithm makes of a plight.
-type trouble struct {
-	p99    []float64 // ms, of each round
-	failed int
-	all    int
-}
-
 // failingAlgorithms measures every algorithm with a slow and a dead backend.
 func (b *bench) failingAlgorithms() (err error) {
 	var ports []uint16
@@ -70,45 +62,39 @@ func (b *bench) failingAlgorithms() (err error) {
 	if err := b.enter(g); err != nil {
 		return err
 	}
+	if err := b.sufferAll(pods); err != nil {
+		return err
+	}
+	return b.drop(g)
+}
+
+func (b *bench) sufferAll(pods []*pod) (err error) {
+	var all []lb.Algorithm
+	for a := lb.Random; a <= lb.Latency; a++ {
+		all = append(all, a)
+	}
 	found := map[string]map[lb.Algorithm]*trouble{}
+	plights[0].set(pods)
+	if err := b.slowBackends(pods); err != nil {
+		return err
+	}
 	for _, p := range plights {
 		p.set(pods)
-		if found[p.key], err = b.suffer(p); err != nil {
+		if found[p.key], err = b.suffer(p.name, all, b.plan.plightRate, b.plan.plightTime); err != nil {
 			return err
 		}
 	}
 	b.reportTrouble(found)
-	return b.drop(g)
-}
-
-// suffer measures every algorithm in a plight, in rounds.
-func (b *bench) suffer(p plight) (map[lb.Algorithm]*trouble, error) {
-	out := map[lb.Algorithm]*trouble{}
-	for a := lb.Random; a <= lb.Latency; a++ {
-		out[a] = &trouble{}
-	}
-	rng := rand.New(rand.NewPCG(7, 8))
-	for round := range b.plan.plightRounds {
-		if err := b.step("%s, round %d of %d", p.name, round+1, b.plan.plightRounds); err != nil {
-			return nil, err
-		}
-		for _, i := range rng.Perm(len(out)) {
-			a := lb.Random + lb.Algorithm(i)
-			o := arrivals{failService(firstAlgorithmPort + uint16(a)), b.plan.plightRate, b.plan.plightTime}.run(b.ctx)
-			out[a].p99 = append(out[a].p99, o.p99())
-			out[a].failed += o.failed
-			out[a].all += o.failed + len(o.answered)
-		}
-	}
-	return out, b.ctx.Err()
+	return nil
 }
 
 func (b *bench) reportTrouble(found map[string]map[lb.Algorithm]*trouble) {
 	t := table{
 		Title: fmt.Sprintf("One slow and one dead backend of %d, by algorithm", failPods),
 		Note: fmt.Sprintf("p99 from when a connection was due until its answer, in ms, median of rounds; %d connections a second for %s in each. Backends answer after "+
-			"%s, the slow one after %s, the dead one refuses. × random is the median of the rounds' ratios. Passive health is on: "+
-			"failed are connections of all rounds, out of %s.", b.plan.plightRate, b.plan.plightTime, usualAnswer, slowAnswer, count(found["dead"][lb.Random].all)),
+			"%s, the slow one after %s, the dead one refuses. × random is the median of the rounds' ratios; random and %d more have clients at the same time. "+
+			"All clients are one to sh, which goes where it goes. Passive health is on: failed are connections of all rounds, out of %s, and of random out of more.",
+			b.plan.plightRate, b.plan.plightTime, usualAnswer, slowAnswer, atOnce, count(found["dead"][lb.Latency].all())),
 		Header: []string{"algorithm"},
 	}
 	for _, p := range plights {
@@ -118,12 +104,8 @@ func (b *bench) reportTrouble(found map[string]map[lb.Algorithm]*trouble) {
 	for a := lb.Random; a <= lb.Latency; a++ {
 		cells := []string{a.String()}
 		for _, p := range plights {
-			of, key := found[p.key][a], "failures/"+a.String()+"/"+p.key
-			times := ratio(of.p99, found[p.key][lb.Random].p99)
-			b.report.add(key+"/p99", "ms", summary(of.p99))
-			b.report.add(key+"/times_random", "ratio", times)
-			b.report.value(key+"/failed", "", float64(of.failed))
-			cells = append(cells, tenth(summary(of.p99).Median), fmt.Sprintf("%.2f", times.Median))
+			found[p.key][a].add(b.report, a, p.key)
+			cells = append(cells, found[p.key][a].cells()...)
 		}
 		t.row(append(cells, count(found["dead"][a].failed))...)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -24,7 +25,8 @@ type arrivals struct {
 
 // outcomes are what became of connections.
 type outcomes struct {
-	answered []int64 // ns
+	answered []int64       // ns
+	by       [failPods]int // the same, by the pod that answered
 	failed   int
 	slow     int // of those answered
 }
@@ -44,23 +46,24 @@ func (a arrivals) run(ctx context.Context) outcomes {
 			break
 		}
 		wait.Go(func() {
-			err := ask(a.to, due)
+			pod, err := ask(a.to, due)
 			took := time.Since(due)
 			mu.Lock()
 			defer mu.Unlock()
-			out.note(took, err)
+			out.note(took, pod, err)
 		})
 	}
 	wait.Wait()
 	return out
 }
 
-func (o *outcomes) note(took time.Duration, err error) {
+func (o *outcomes) note(took time.Duration, pod int, err error) {
 	if err != nil {
 		o.failed++
 		return
 	}
 	o.answered = append(o.answered, int64(took))
+	o.by[pod]++
 	if took >= slowFrom {
 		o.slow++
 	}
@@ -74,20 +77,30 @@ func (o *outcomes) p99() float64 {
 	return percentile(o.answered, 0.99) / 1e6
 }
 
-// ask connects and waits for the byte that every server sends.
-func ask(to netip.AddrPort, due time.Time) error {
+// ask connects, sends a byte and waits for the one that every server sends: it says
+// which pod it is.
+func ask(to netip.AddrPort, due time.Time) (pod int, err error) {
 	deadline := due.Add(clientTimeout)
 	c, err := (&net.Dialer{Deadline: deadline}).Dial("tcp4", to.String())
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer c.Close()
 	if err := c.(*net.TCPConn).SetLinger(0); err != nil { // no port has to wait
-		return err
+		return 0, err
 	}
-	if err := c.SetReadDeadline(deadline); err != nil {
-		return err
+	if err := c.SetDeadline(deadline); err != nil {
+		return 0, err
 	}
-	_, err = c.Read(make([]byte, 1))
-	return err
+	answer := []byte{0}
+	if _, err := c.Write(answer); err != nil {
+		return 0, err
+	}
+	if _, err := c.Read(answer); err != nil {
+		return 0, err
+	}
+	if int(answer[0]) >= failPods {
+		return 0, fmt.Errorf("pod %d answers, of %d", answer[0], failPods)
+	}
+	return int(answer[0]), nil
 }

@@ -24,9 +24,10 @@ type pod struct {
 	node netip.Addr   // what its answers go to
 	addr netip.Addr
 
-	delay atomic.Int64 // ns before it answers; below 0: it never does
-	mu    sync.Mutex
-	ports map[uint16]net.Listener
+	number byte         // its answer
+	delay  atomic.Int64 // ns before it answers; below 0: it never does
+	mu     sync.Mutex
+	ports  map[uint16]net.Listener
 }
 
 // newPods makes so many pods, which listen on ports.
@@ -66,7 +67,7 @@ func newPod(i int) (*pod, error) {
 		return nil, err
 	}
 	p := &pod{
-		ns: ns, ports: map[uint16]net.Listener{},
+		ns: ns, number: byte(i), ports: map[uint16]net.Listener{},
 		node: netip.AddrFrom4([4]byte{172, 31, byte(i), 1}), addr: netip.AddrFrom4([4]byte{172, 31, byte(i), 2}),
 	}
 	f, err := os.Open(ns.Path())
@@ -116,7 +117,8 @@ func (p *pod) listen(ports ...uint16) error {
 	return nil
 }
 
-// serve answers every connection with a byte, until nobody listens any more.
+// serve answers what comes by every connection with a byte, until nobody listens any
+// more.
 func (p *pod) serve(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -125,9 +127,12 @@ func (p *pod) serve(l net.Listener) {
 		}
 		go func() {
 			defer c.Close()
+			if _, err := c.Read(make([]byte, 1)); err != nil {
+				return
+			}
 			if d := p.delay.Load(); d >= 0 {
 				time.Sleep(time.Duration(d))
-				_, _ = c.Write([]byte{1})
+				_, _ = c.Write([]byte{p.number})
 			}
 			_, _ = c.Read(make([]byte, 1)) // until the client has had enough
 		}()

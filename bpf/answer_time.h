@@ -65,12 +65,15 @@ static __always_inline struct answer_time answer_time(const struct backend *b,
 {
 	__u32 last = b->answer_us, us = last & ~ANSWER_AT_LEAST;
 	struct answer_time t = { us, last & ANSWER_AT_LEAST ? 0 : us };
-	__u64 halves;
+	__u64 age = now - b->answer_at_ns, halves;
 
-	if ((__s64)(now - b->answer_at_ns) <= 0)
+	if ((__s64)age <= 0)
 		return t;
-	halves = (now - b->answer_at_ns) / ANSWER_HALF_LIFE_NS;
+	halves = age / ANSWER_HALF_LIFE_NS;
 	t.least_us = halves > 31 ? 0 : us >> halves;
+	/* Between two halves it is a line. */
+	t.least_us -= t.least_us * (age % ANSWER_HALF_LIFE_NS) /
+		      (2 * ANSWER_HALF_LIFE_NS);
 	return t;
 }
 

@@ -33,7 +33,7 @@ func backendMetrics(c plan.Content, loads map[uint32]datapath.Load, all bool) ([
 			told[pair{f.Service, id}] = true
 			out = append(out, metrics.Backend{
 				Service: service.ServiceName, Port: service.Port, Backend: at,
-				InFlight: load.InFlight, Failures: load.Failures, Suspect: load.Suspect > 0, RTT: load.RTT,
+				InFlight: load.InFlight, Failures: load.Failures, Suspect: load.Suspect > 0, Answer: load.Answer,
 			})
 		}
 	}

@@ -46,7 +46,7 @@ func (k *kernel) serve(name string, a lb.Algorithm, ids ...uint32) {
 // lines is one line for each backend.
 func lines(all []metrics.Backend) (out []string) {
 	for _, b := range all {
-		out = append(out, fmt.Sprintf("%s %s in flight %d, failures %d, suspect %v, %s", b.Service.Name, b.Backend.Addr, b.InFlight, b.Failures, b.Suspect, b.RTT))
+		out = append(out, fmt.Sprintf("%s %s in flight %d, failures %d, suspect %v, %s", b.Service.Name, b.Backend.Addr, b.InFlight, b.Failures, b.Suspect, b.Answer))
 	}
 	return out
 }
@@ -58,7 +58,7 @@ func TestBackendsAreToldOfWhereThereIsSomethingToTell(t *testing.T) {
 	k.serve("least", lb.LC, 4, 5)
 	k.loads = map[uint32]datapath.Load{
 		1: {InFlight: 1, Failures: 1}, 2: {InFlight: 2}, 3: {InFlight: 3, Failures: 3, Suspect: time.Minute},
-		4: {InFlight: 4}, 5: {InFlight: 5, RTT: time.Millisecond},
+		4: {InFlight: 4}, 5: {InFlight: 5, Answer: time.Millisecond},
 	}
 	delete(k.Backends, 2) // while it was read
 	byDefault := []string{

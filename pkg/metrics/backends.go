@@ -18,12 +18,12 @@ type Backend struct {
 	InFlight uint32        // connections and flows that are open
 	Failures uint32        // in a row
 	Suspect  bool          // others are preferred to it
-	RTT      time.Duration // smoothed round trip time, 0: nobody asks, or none is known
+	Answer   time.Duration // answer time as last measured, 0: nobody asks, or none is known
 }
 
 // backends are the metrics with a series for each backend.
 type backends struct {
-	inFlight, failures, suspect, rtt, omitted *prometheus.Desc
+	inFlight, failures, suspect, answer, omitted *prometheus.Desc
 }
 
 func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc) backends {
@@ -34,13 +34,13 @@ func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc
 		inFlight: of("in_flight", "Connections and flows that this node has open to a backend, of all Service ports that have it."),
 		failures: of("consecutive_failures", "Connections in a row that a backend did not take."),
 		suspect:  of("suspect", "Whether a backend is a suspect, to which others are preferred."),
-		rtt:      of("round_trip_seconds", "Smoothed round trip time of connections to a backend, where an algorithm asks for it."),
+		answer:   of("answer_seconds", "How long a backend took to answer, network and application, where an algorithm asks for it."),
 		omitted:  desc("headgate_backends_omitted", "Backends of Service ports that are not shown, since those that are shown are too many."),
 	}
 }
 
 func (b backends) descs() []*prometheus.Desc {
-	return []*prometheus.Desc{b.inFlight, b.failures, b.suspect, b.rtt, b.omitted}
+	return []*prometheus.Desc{b.inFlight, b.failures, b.suspect, b.answer, b.omitted}
 }
 
 func (b backends) collect(to sink, all []Backend, omitted int) {
@@ -49,8 +49,8 @@ func (b backends) collect(to sink, all []Backend, omitted int) {
 		to.gauge(b.inFlight, float64(one.InFlight), labels...)
 		to.gauge(b.failures, float64(one.Failures), labels...)
 		to.gauge(b.suspect, truth(one.Suspect), labels...)
-		if one.RTT > 0 {
-			to.gauge(b.rtt, one.RTT.Seconds(), labels...)
+		if one.Answer > 0 {
+			to.gauge(b.answer, one.Answer.Seconds(), labels...)
 		}
 	}
 	to.gauge(b.omitted, float64(omitted))

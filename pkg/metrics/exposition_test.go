@@ -65,7 +65,7 @@ var snapshot = Snapshot{
 	},
 	Attached: map[string]bool{"connect4": true, "connect6": false},
 	BackendLoads: []Backend{
-		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(1), InFlight: 7, RTT: 1500 * time.Microsecond},
+		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(1), InFlight: 7, Answer: 1500 * time.Microsecond},
 		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(2), Failures: 3, Suspect: true},
 		{Service: lb.ServiceName{Namespace: "shop", Name: "canary"}, Backend: backend(1), InFlight: 7}, // they share it
 	},

@@ -119,7 +119,7 @@ func share(all []*thinking) float64 {
 // flight alone gives it a seventh then, of what would be a fifth. Once it is fast it has its
 // share again, by when the documentation says.
 func TestASlowBackendGetsLittleUntilItIsFast(t *testing.T) {
-	const slow, every, most, recovers = 100 * time.Millisecond, 50 * time.Millisecond, 0.06, 20 * time.Second
+	const slow, every, most, recovers = 100 * time.Millisecond, 50 * time.Millisecond, 0.09, 30 * time.Second
 	for _, a := range []lb.Algorithm{lb.P2C, lb.Latency} {
 		t.Run(a.String(), func(t *testing.T) {
 			n := mustNode(t)

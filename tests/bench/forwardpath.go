@@ -43,7 +43,7 @@ type forwardPath struct {
 	frameAim  float64
 	noFrames  bool
 	redirect  bool
-	rules     func(p *forwardPath) (tool, text string) // nil: none
+	rules     func(p *forwardPath) (tool string, texts []string) // nil: none
 
 	b       *bench
 	missing string // why it is not measured

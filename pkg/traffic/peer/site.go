@@ -119,7 +119,7 @@ func (p *Peer) await(ctx context.Context) error {
 	if p.Spec.Name != Direct && !p.Spec.UDP {
 		to = append(to, p.services[0].Addr, p.services[len(p.services)-1].Addr)
 	}
-	spec := load.Spec{Kind: kind, Targets: to, Timeout: 300 * time.Millisecond, Duration: 10 * time.Millisecond, Connections: 1, Outside: true}
+	spec := load.Spec{Kind: kind, Targets: to, Timeout: 300 * time.Millisecond, Duration: 10 * time.Millisecond, Connections: 1, FIN: true, Outside: true}
 	for limit := time.Now().Add(p.Spec.Ready); ; {
 		_, err := p.site.Client.Run(ctx, spec, nil)
 		if err == nil || ctx.Err() != nil {

@@ -115,12 +115,16 @@ bench: ## Measure, beside no program and an empty program (root)
 kube-proxy: ## Build the kube-proxy that report measures beside, once; it takes minutes
 	@$(GO) run ./tests/controlplane/built kube-proxy
 
+# Where the pages of a report go: those in docs are not for a quick look.
+REPORT_TO = $(if $(QUICK),bin,docs)
+
 .PHONY: report
-report: ## Measure beside peers and write docs/peers.md; QUICK=1 only to see whether it works (root)
+report: ## Measure everything, and peers, and write the pages in docs; QUICK=1 tries it and writes to bin (root)
 	$(call need-root)
 	@$(MAKE) --no-print-directory build
-	@bin/headgate bench scenario $(if $(QUICK),--quick) --kube-proxy "$$($(GO) run ./tests/controlplane/built -cached kube-proxy)" $(REPORT_ARGS) --markdown docs/peers.md --plots docs/peers \
-		--html bin/report.html --output bin/report.json tests/bench/scenarios/*.yaml
+	@$(GO) run ./tests/bench $(if $(QUICK),-quick) -markdown $(REPORT_TO)/performance.md
+	@bin/headgate bench scenario $(if $(QUICK),--quick) --kube-proxy "$$($(GO) run ./tests/controlplane/built -cached kube-proxy)" $(REPORT_ARGS) \
+		--markdown $(REPORT_TO)/peers.md --plots $(REPORT_TO)/peers --html bin/report.html --output bin/report.json tests/bench/scenarios/*.yaml
 
 .PHONY: deps
 deps: ## Install what generate and lint need (Debian 12, root)

@@ -99,7 +99,7 @@ func TestPromisesKeptWithSocketsOutliveAnotherSizeOfTheMap(t *testing.T) {
 		}
 		n.dp.Close()
 		n.cfg.Promises = 1 << 12
-		n = mustNodeOf(t, n.cfg)
+		mustNodeOf(t, n.cfg)
 		sockets.wantPeers("with a larger map")
 		sockets.close()
 	})

@@ -63,7 +63,7 @@ func (c cast) replace(t *testing.T, flows uint32, meanwhile func()) {
 	dp, err := datapath.Open(c.cfg)
 	must(t, err)
 	t.Cleanup(dp.Close)
-	c.rig.dp = dp
+	c.dp = dp
 	meanwhile()
 	must(t, dp.Attach())
 	c.open(t)

@@ -97,6 +97,9 @@ func (b *bench) reportTrouble(found map[string]map[lb.Algorithm]*trouble) {
 			b.plan.plightRate, b.plan.plightTime, usualAnswer, slowAnswer, atOnce, count(found["dead"][lb.Latency].all())),
 		Header: []string{"algorithm"},
 	}
+	if usual := summary(found["equal"][lb.Random].p99).Median; usual > ms(slowAnswer)/10 {
+		t.Note += fmt.Sprintf(" **The machine was too busy for these figures**: with all equal p99 by random is %.0f ms, so that one slow backend hardly shows.", usual)
+	}
 	for _, p := range plights {
 		t.Header = append(t.Header, "p99, "+p.name, "× random")
 	}

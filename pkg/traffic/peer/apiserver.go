@@ -27,7 +27,7 @@ type resource struct {
 	items         [][]byte // at the beginning
 
 	mutex   sync.Mutex
-	events  [][]byte      // that came after it: event i has the version i+2
+	events  [][]byte      // that came after it, a line each: event i has the version i+2
 	changed chan struct{} // closed when there are more
 }
 
@@ -73,7 +73,7 @@ func (r *resource) change(event string, o object) {
 	if about, ok := o["metadata"].(object); ok {
 		about["resourceVersion"] = strconv.Itoa(len(r.events) + 2)
 	}
-	r.events = append(r.events, object{"type": event, "object": o}.text())
+	r.events = append(r.events, append(object{"type": event, "object": o}.text(), '\n'))
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
@@ -106,7 +106,7 @@ func (r *resource) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	for {
 		events, changed := r.after(from)
 		for _, e := range events {
-			_, _ = w.Write(append(e, '\n'))
+			_, _ = w.Write(e)
 		}
 		from += len(events)
 		_ = out.Flush()

@@ -28,7 +28,7 @@ TOOL         := $(GO) tool -modfile=$(CURDIR)/tests/tools/go.mod
 # Tests whose dependencies the product does not need are modules of their own, too.
 TEST_MODULES := tests/deploy tests/e2e
 CLANG_FORMAT := clang-format-$(CLANG_MAJOR)
-C_FILES      := $(wildcard bpf/*.c bpf/*.h bpf/bench/*.c)
+C_FILES      := $(wildcard bpf/*.c bpf/*.h bpf/bench/*.c tests/packets/testdata/*.c)
 GENERATED    := pkg/datapath 'tests/bench/*_bpfel.*'
 
 # Debian packages. Tests run the committed objects; one compiles another layout

@@ -3,9 +3,7 @@ package netns_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 // otherLayout is what another version of the headers has otherwise: members in
@@ -47,10 +47,6 @@ var otherLayout = []struct{ file, now, then string }{
 // buildVariant compiles bpf/ with another layout.
 func buildVariant(t *testing.T) *ebpf.CollectionSpec {
 	t.Helper()
-	clang, err := exec.LookPath("clang-19")
-	if err != nil {
-		t.Skip("needs clang-19, to build an object with another layout")
-	}
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("../../bpf")); err != nil {
 		t.Fatal(err)
@@ -69,14 +65,7 @@ func buildVariant(t *testing.T) *ebpf.CollectionSpec {
 			t.Fatal(err)
 		}
 	}
-	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
-	object := filepath.Join(dir, "variant.o")
-	out, err := exec.Command(clang, "-target", "bpfel", "-O2", "-g", "-Wall", "-Werror", "-mcpu=v3",
-		"-idirafter", "/usr/include/"+machine+"-linux-gnu", "-c", filepath.Join(dir, "headgate.bpf.c"), "-o", object).CombinedOutput()
-	if err != nil {
-		t.Fatalf("compile the variant: %v\n%s", err, out)
-	}
-	return mustSpec(t, object)
+	return mustSpec(t, testenv.Compile(t, filepath.Join(dir, "headgate.bpf.c")))
 }
 
 func mustSpec(tb testing.TB, object string) *ebpf.CollectionSpec {

@@ -160,6 +160,32 @@ func TestMapsGrowWhileAttached(t *testing.T) {
 	mustInspect(t, cfg)
 }
 
+// Who looks may have opened the maps before they grew, and read what others of them
+// say that were not replaced.
+func TestWhoLooksWhileMapsGrowSeesWhatIsThere(t *testing.T) {
+	cfg := config(t)
+	d := mustOpen(t, cfg)
+	mustApply(t, d, someOps()...)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	i, err := datapath.Inspect(cfg.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer i.Close()
+	if err := d.Reserve(plan.Sizes{Slots: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	later := plan.Table{Offset: 900, Size: 3}
+	mustApply(t, d, plan.PutTable{Table: later, Backends: []uint32{1, 2, 1}},
+		plan.PutFrontend{Key: addrPort(9, 80), Value: plan.Frontend{ID: 1, Service: 1, Internal: plan.View{Table: later}}})
+	content, err := i.Content()
+	if got := content.Frontends[addrPort(9, 80)].Internal.Table; err != nil || got != later {
+		t.Errorf("the frontend names %+v, %v, want %+v", got, err, later)
+	}
+}
+
 func TestASecondAgentIsRefused(t *testing.T) {
 	cfg := config(t)
 	mustOpen(t, cfg)

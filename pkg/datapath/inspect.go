@@ -82,8 +82,22 @@ func Inspect(root string) (*Inspector, error) {
 // Close lets go of the maps.
 func (i *Inspector) Close() { i.maps.Close() }
 
-// Content returns what the maps hold.
-func (i *Inspector) Content() (plan.Content, error) { return i.maps.content() }
+// Content returns what the maps hold. If it contradicts itself they may have been
+// replaced by larger ones meanwhile; then it is what those hold that are pinned now.
+func (i *Inspector) Content() (plan.Content, error) {
+	content, err := i.maps.content()
+	if err == nil {
+		return content, nil
+	}
+	now, errNow := openMaps(filepath.Join(i.root, "maps"), i.object)
+	if errNow != nil || now == nil || now.about == nil {
+		now.Close()
+		return content, err
+	}
+	i.maps.Close()
+	i.maps = now
+	return i.maps.content()
+}
 
 // Status returns what is said of the datapath as a whole.
 func (i *Inspector) Status() (Status, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -62,6 +63,27 @@ func TestEverySectionMeasuresSomething(t *testing.T) {
 	for line := range strings.Lines(text) {
 		if strings.Contains(line, "not measured") && !strings.Contains(line, apiServerAim) {
 			t.Errorf("an aim has no figure: %s", line)
+		}
+	}
+}
+
+func TestASectionThatFailsIsNamedAndTheOthersStand(t *testing.T) {
+	b := &bench{report: newReport(options{plan: quickEffort})}
+	tell := func(title string, err error) section {
+		return section{"of " + title, func(b *bench) error {
+			b.report.table(table{Title: title, Header: []string{"what"}})
+			return err
+		}}
+	}
+	for _, s := range []section{tell("whole", nil), tell("half", errors.New("it broke")), tell("last", nil)} {
+		if err := b.section(s); (err != nil) != (s.name == "of half") {
+			t.Errorf("%s: %v", s.name, err)
+		}
+	}
+	page := b.report.markdown()
+	for text, want := range map[string]bool{"## whole": true, "## last": true, "## half": false, "Not measured: of half: it broke": true} {
+		if strings.Contains(page, text) != want {
+			t.Errorf("%q is in the page: %v, want %v:\n%s", text, !want, want, page)
 		}
 	}
 }

@@ -180,25 +180,41 @@ func (r *run) measure() (err error) {
 	if r.against != "" {
 		todo = []section{{"against", (*bench).compareObjects}}
 	}
+	var failed []error
 	for _, s := range todo {
 		if r.against == "" && r.only != "" && !strings.Contains(","+r.only+",", ","+s.name+",") {
 			continue
 		}
-		b.name, b.began = s.name, time.Now()
-		from := len(b.report.Tables)
-		if err := s.measure(b); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+		if err := b.section(s); err != nil {
+			failed = append(failed, err)
 		}
-		b.progress("")
-		for _, t := range b.report.Tables[from:] {
-			fmt.Println(t.text())
+		if r.ctx.Err() != nil {
+			break
 		}
 	}
 	b.report.finish(r.options, time.Since(began))
 	if r.only == "" && r.against == "" {
 		fmt.Println(b.report.aims().text())
 	}
-	return b.report.write(r.options)
+	return errors.Join(append(failed, b.report.write(r.options))...)
+}
+
+// section measures one thing and prints it. If it fails, what the others have
+// measured stands, and the report says which one is missing.
+func (b *bench) section(s section) error {
+	b.name, b.began = s.name, time.Now()
+	from := len(b.report.Tables)
+	if err := s.measure(b); err != nil {
+		err = fmt.Errorf("%s: %w", s.name, err)
+		b.report.Tables = b.report.Tables[:from]
+		b.report.Failed = append(b.report.Failed, err.Error())
+		return err
+	}
+	b.progress("")
+	for _, t := range b.report.Tables[from:] {
+		fmt.Println(t.text())
+	}
+	return nil
 }
 
 // profileTo profiles the process until the function that it returns is called.

@@ -69,6 +69,9 @@ func (r *report) markdown() string {
 	if r.Quick {
 		b.WriteString("\n**A quick run: it shows that the benchmark works. Do not quote its figures.**\n")
 	}
+	for _, f := range r.Failed {
+		fmt.Fprintf(&b, "\n**Not measured: %s.**\n", f)
+	}
 	m := r.Machine
 	b.WriteString("\n| | |\n|---|---|\n")
 	for _, l := range [][2]string{

@@ -17,6 +17,7 @@ type report struct {
 	Command string            `json:"command"`
 	Quick   bool              `json:"quick"`
 	Took    string            `json:"took"`
+	Failed  []string          `json:"failed,omitempty"` // sections that are missing, and why
 	Rounds  int               `json:"rounds"`
 	Clock   int64             `json:"clock_ns"` // taken from every call that is timed
 	Figures map[string]figure `json:"figures"`

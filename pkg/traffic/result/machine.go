@@ -15,7 +15,8 @@ import (
 )
 
 // Collect returns the Meta of this machine at this moment, for a command line
-// and the versions of what takes part. Call End when the last run is over.
+// and the versions of what takes part. Of files only the names are kept where the
+// line has where they lie on this machine. Call End when the last run is over.
 func Collect(command []string, versions map[string]string) Meta {
 	m := Meta{
 		Command: append([]string(nil), command...), Started: time.Now().UTC(),
@@ -28,8 +29,10 @@ func Collect(command []string, versions map[string]string) Meta {
 			"transparent hugepage": firstLine("/sys/kernel/mm/transparent_hugepage/enabled"),
 		},
 	}
-	if len(m.Command) > 0 {
-		m.Command[0] = filepath.Base(m.Command[0])
+	for i, arg := range m.Command {
+		if _, err := os.Stat(arg); i == 0 || filepath.IsAbs(arg) && err == nil {
+			m.Command[i] = filepath.Base(arg)
+		}
 	}
 	maps.Copy(m.Versions, versions)
 	var name unix.Utsname

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -149,9 +150,13 @@ var histograms = cmp.Comparer(func(a, b *Histogram) bool {
 })
 
 func TestAReportIsReadAsItWasWritten(t *testing.T) {
-	report := NewReport(Collect([]string{"/usr/bin/headgate", "bench"}, map[string]string{"headgate": "v1"}))
-	report.Runs = []Run{example()}
 	path := filepath.Join(t.TempDir(), "r.json")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := []string{"/usr/bin/headgate", "bench", "-o", path, "--path", "/healthz"}
+	report := NewReport(Collect(command, map[string]string{"headgate": "v1"}))
+	report.Runs = []Run{example()}
 	if err := report.WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +167,7 @@ func TestAReportIsReadAsItWasWritten(t *testing.T) {
 	if diff := cmp.Diff(report, read, histograms); diff != "" {
 		t.Errorf("report (-written +read):\n%s", diff)
 	}
-	if read.Meta.Command[0] != "headgate" || read.Meta.Kernel == "" || read.Meta.CPUs == 0 {
+	if got := strings.Join(read.Meta.Command, " "); got != "headgate bench -o r.json --path /healthz" || read.Meta.Kernel == "" || read.Meta.CPUs == 0 {
 		t.Errorf("meta is %+v", read.Meta)
 	}
 }

@@ -133,20 +133,7 @@ func TestRulesAreChangedToAndFro(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ns.Close()
-	run := func(input string, args ...string) string {
-		t.Helper()
-		cmd := exec.Command(args[0], args[1:]...)
-		var output strings.Builder
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &output, &output
-		err := ns.Start(cmd)
-		if err == nil {
-			err = cmd.Wait()
-		}
-		if err != nil {
-			t.Fatalf("%v: %s: %s, of\n%s", args, err, output.String(), input)
-		}
-		return output.String()
-	}
+	run := func(input string, args ...string) string { t.Helper(); return outputIn(t, ns, input, args...) }
 	nft := func(services []service) []string { return rules.NFTables(ruled(services), netsOf(false).pods) }
 	iptables := func(services []service) []string {
 		return []string{rules.IPTables(ruled(services), netsOf(false).pods)}
@@ -191,6 +178,22 @@ func TestRulesAreChangedToAndFro(t *testing.T) {
 			t.Errorf("%s: the rules are not as before (-before +after):\n%s", tc.name, diff)
 		}
 	}
+}
+
+// outputIn runs a command in a namespace and returns what it prints.
+func outputIn(t *testing.T, ns *traffic.Namespace, input string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	var output strings.Builder
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &output, &output
+	err := ns.Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		t.Fatalf("%v: %s: %s, of\n%s", args, err, output.String(), input)
+	}
+	return output.String()
 }
 
 // sorted returns the lines in their order: chains come in that of their making.

@@ -28,7 +28,7 @@ TOOL         := $(GO) tool -modfile=$(CURDIR)/tests/tools/go.mod
 # Tests whose dependencies the product does not need are modules of their own, too.
 TEST_MODULES := tests/deploy tests/e2e
 CLANG_FORMAT := clang-format-$(CLANG_MAJOR)
-C_FILES      := $(wildcard bpf/*.c bpf/*.h bpf/bench/*.c tests/packets/testdata/*.c)
+C_FILES      := $(wildcard bpf/*.c bpf/*/*.c bpf/*/*.h tests/packets/testdata/*.c)
 GENERATED    := pkg/datapath 'tests/bench/*_bpfel.*'
 
 # Debian packages. Tests run the committed objects; one compiles another layout
@@ -41,8 +41,9 @@ BUILD_PACKAGES := $(TEST_PACKAGES) llvm-$(CLANG_MAJOR) $(CLANG_FORMAT) make git
 # is only the noise of passing subtests.
 QUIETER := grep --line-buffered -vE '^(=== |PASS$$|[[:space:]]+--- PASS)'
 
-# The image, and what it is built with: the first of these that there is.
-IMAGE       ?= headgate:$(VERSION)
+# The image, the program in it, and what it is built with: the first of these that there is.
+PROGRAM     ?= headgate
+IMAGE       ?= $(PROGRAM):$(VERSION)
 IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
 IMAGE_TOOL  ?= $(notdir $(firstword $(shell command -v docker podman buildah)))
 
@@ -61,16 +62,16 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build bin/headgate
-	@echo "build bin/headgate $(VERSION)"
-	@$(GO_BUILD) -o bin/headgate ./cmd/headgate
+build: ## Build bin/headgate, and the traffic generator bin/headgate-bench
+	@echo "build bin/headgate and bin/headgate-bench $(VERSION)"
+	@$(GO_BUILD) -o bin/ ./cmd/...
 	@[[ -z $${SUDO_UID:-} ]] || chown -R "$$SUDO_UID:$$SUDO_GID" bin
 
 .PHONY: demo
 demo: ## Balance real traffic on this machine, in namespaces, and show it (root)
 	$(call need-root)
 	@$(MAKE) --no-print-directory build
-	@bin/headgate demo
+	@bin/headgate-bench demo
 
 .PHONY: test
 test: ## Install what tests need and run all of them (root)
@@ -79,7 +80,7 @@ test: ## Install what tests need and run all of them (root)
 	@echo "build the packages"
 	@$(GO) build ./...
 	@echo "run the tests"
-	@HEADGATE_REQUIRE_PRIVILEGED=1 HEADGATE_PACKETS=1000000 $(GO) test -v -p 1 -count=1 -timeout 15m ./... | $(QUIETER)
+	@HEADGATE_REQUIRE_PRIVILEGED=1 HEADGATE_PACKETS=1000000 $(GO) test -v -p 1 -count=1 -timeout 30m ./... | $(QUIETER)
 	@$(MAKE) --no-print-directory test-deploy
 
 .PHONY: test-deploy
@@ -100,6 +101,19 @@ test-unit: ## Run the tests that need no root
 .PHONY: test-race
 test-race: ## Run the same under the race detector (needs a C compiler)
 	@CC=$(BPF2GO_CC) CGO_ENABLED=1 $(GO) test -race ./pkg/...
+
+# How long each fuzz target is fed. One process feeds it: the machine of the packet
+# tests is one, and the others would take all cores.
+FUZZ_TIME ?= 1m
+
+.PHONY: fuzz
+fuzz: ## Feed each fuzz target for FUZZ_TIME; a finding fails, and stays in testdata/fuzz (root)
+	$(call need-root)
+	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sed -E 's|/[^/]*:func | |' | sort | { status=0; \
+		while read -r package target; do \
+			echo "fuzz $$target in $$package for $(FUZZ_TIME)"; \
+			HEADGATE_REQUIRE_PRIVILEGED=1 $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) -fuzzminimizetime 10x -parallel 1 $$package </dev/null || status=1; \
+		done; exit $$status; }
 
 .PHONY: test-kernels
 test-kernels: ## Run the tests of the datapath on Debian's older kernels, in qemu (root)
@@ -123,8 +137,8 @@ report: ## Measure everything, and peers, and write the pages in docs; QUICK=1 t
 	$(call need-root)
 	@$(MAKE) --no-print-directory build
 	@$(GO) run ./tests/bench $(if $(QUICK),-quick) -markdown $(REPORT_TO)/performance.md
-	@bin/headgate bench scenario $(if $(QUICK),--quick) --kube-proxy "$$($(GO) run ./tests/controlplane/built -cached kube-proxy)" $(REPORT_ARGS) \
-		--markdown $(REPORT_TO)/peers.md --plots $(REPORT_TO)/peers --html bin/report.html --output bin/report.json tests/bench/scenarios/*.yaml
+	@bin/headgate-bench scenario $(if $(QUICK),--quick) --kube-proxy "$$($(GO) run ./tests/controlplane/built -cached kube-proxy)" $(REPORT_ARGS) \
+		--markdown $(REPORT_TO)/peers.md --plots bin/peers --html bin/report.html --output bin/report.json tests/bench/scenarios/*.yaml
 
 .PHONY: deps
 deps: ## Install what generate and lint need (Debian 12, root)
@@ -171,14 +185,14 @@ fmt: ## Format Go and C
 .PHONY: cross
 cross: ## Check that the other architecture builds
 	@for arch in amd64 arm64; do echo "build for $$arch"; \
-		CGO_ENABLED=0 GOARCH=$$arch $(GO) build -o /dev/null ./cmd/headgate; done
+		CGO_ENABLED=0 GOARCH=$$arch $(GO) build -o /dev/null ./cmd/...; done
 
 .PHONY: image
-image: ## Build the container image, with docker, podman or buildah
+image: ## Build the container image, or PROGRAM=headgate-bench, with docker, podman or buildah
 	@[[ -n "$(IMAGE_TOOL)" ]] || { echo "make image needs docker, podman or buildah" >&2; exit 1; }
-	@echo "build bin/linux/$(IMAGE_ARCH)/headgate $(VERSION)"
-	@GOOS=linux GOARCH=$(IMAGE_ARCH) $(GO_BUILD) -o bin/linux/$(IMAGE_ARCH)/headgate ./cmd/headgate
-	$(IMAGE_TOOL) build --platform linux/$(IMAGE_ARCH) --build-arg TARGETARCH=$(IMAGE_ARCH) -f Dockerfile -t $(IMAGE) .
+	@echo "build bin/linux/$(IMAGE_ARCH)/$(PROGRAM) $(VERSION)"
+	@GOOS=linux GOARCH=$(IMAGE_ARCH) $(GO_BUILD) -o bin/linux/$(IMAGE_ARCH)/$(PROGRAM) ./cmd/$(PROGRAM)
+	$(IMAGE_TOOL) build --platform linux/$(IMAGE_ARCH) --build-arg TARGETARCH=$(IMAGE_ARCH) --target $(PROGRAM) -f Dockerfile -t $(IMAGE) .
 
 .PHONY: conformance
 conformance: ## Have Kubernetes' own tests judge Headgate, or PROXY=nftables (root; hours)

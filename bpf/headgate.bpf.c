@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* The entry points, and nothing else. */
-#include <stdbool.h>
-#include <stddef.h>
+#include <linux/pkt_cls.h>
 
-#include <linux/bpf.h>
-#include <linux/types.h>
-
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-
-#include "destroy.h"
-#include "forward.h"
-#include "icmp.h"
-#include "list.h"
-#include "ours.h"
-#include "redirect.h"
-#include "reset.h"
-#include "sock.h"
-#include "vlan.h"
-#include "watch.h"
+#include "abi/config.h"
+#include "lb/health.h"
+#include "lib/kernel.h"
+#include "lib/verdict.h"
+#include "sock/destroy.h"
+#include "sock/observe.h"
+#include "sock/sock.h"
+#include "sock/socket_nat.h"
+#include "tc/balance.h"
+#include "tc/classify.h"
+#include "tc/fragment.h"
+#include "tc/icmp.h"
+#include "tc/nat.h"
+#include "tc/packet.h"
+#include "tc/parse.h"
+#include "tc/redirect.h"
+#include "tc/reset.h"
 
 SEC("cgroup/connect4")
 int connect4(struct bpf_sock_addr *ctx)
@@ -69,6 +69,8 @@ int recvmsg4(struct bpf_sock_addr *ctx)
 {
 	struct addr_port from = sock_addr4(ctx);
 
+	if (!has_promises(ctx, bpf_get_socket_cookie(ctx)))
+		return SOCK_PROCEED;
 	if (show_frontend(ctx, &from) == VERDICT_CONTINUE) {
 		count(recvmsg);
 		set_sock_addr4(ctx, &from);
@@ -81,6 +83,8 @@ int recvmsg6(struct bpf_sock_addr *ctx)
 {
 	struct addr_port from = sock_addr6(ctx);
 
+	if (!has_promises(ctx, bpf_get_socket_cookie(ctx)))
+		return SOCK_PROCEED;
 	if (show_frontend(ctx, &from) == VERDICT_CONTINUE) {
 		count(recvmsg);
 		set_sock_addr6(ctx, &from);
@@ -126,50 +130,32 @@ int sock_ops(struct bpf_sock_ops *ctx)
 	return SOCK_PROCEED;
 }
 
-/* A packet of no flow may begin one, and is rewritten then. */
-static __always_inline int begin(struct __sk_buff *skb, struct packet *pkt)
-{
-	struct flow *way = empty_flow();
-	int v;
-
-	if (!way)
-		return VERDICT_PASS;
-	v = pkt->tuple.hook == HOOK_IN ? balance(skb, pkt, way) :
-					 from_device(skb, pkt, way);
-	if (v != VERDICT_BEGIN)
-		return v;
-	v = begin_flow(pkt, way);
-	if (v == VERDICT_CONTINUE && !rewrite(skb, pkt, &way->to))
-		return VERDICT_REFUSE;
-	return v;
-}
-
 /*
- * What every packet goes through at a device. Programs of others that are
- * attached there come after: ours only ever decides to drop.
+ * What every packet goes through at a device: it is read, what becomes of it is
+ * decided, and that is done. Programs of others that are attached there come after:
+ * ours only ever decides to drop.
  */
 static __always_inline int handle_packet(struct __sk_buff *skb,
 					 struct packet *pkt, __u32 l3_off)
 {
-	enum hook hook = pkt->tuple.hook;
+	enum verdict v = VERDICT_CONTINUE;
 	__u32 kind;
-	int v;
 
+	pkt->ifindex = skb->ifindex;
 	if (!read_plain(skb, pkt, l3_off)) {
 		kind = skip_vlan_tags(skb, &l3_off);
 		if (!parse(skb, pkt, l3_off, kind))
 			return TC_ACT_UNSPEC;
 	}
-	if (hook == HOOK_IN && is_martian(pkt))
+	if (pkt->tuple.hook == HOOK_IN && is_martian(pkt))
 		return refuse(DROP_MARTIAN, 0), TC_ACT_SHOT;
-	if (!may_have_flow(pkt))
-		v = may_be_balanced(pkt) ? VERDICT_CONTINUE : VERDICT_PASS;
-	else if (!pkt->plain && is_icmp_error(skb, pkt))
-		v = translate_error(skb, pkt);
-	else
-		v = follow_flow(skb, pkt);
+	if (!pkt->plain)
+		v = is_icmp_error(skb, pkt) ? translate_error(skb, pkt) :
+					      find_ports(skb, pkt);
 	if (v == VERDICT_CONTINUE)
-		v = begin(skb, pkt);
+		v = decide(pkt);
+	if (v == VERDICT_REWRITE)
+		v = rewrite(skb, pkt) ? VERDICT_PASS : VERDICT_REFUSE;
 	if (v == VERDICT_RESET)
 		return reset(skb, pkt);
 	return v == VERDICT_REFUSE ? TC_ACT_SHOT : TC_ACT_UNSPEC;
@@ -253,7 +239,51 @@ int destroy_udp(struct bpf_iter__udp *ctx)
 SEC("iter/bpf_sk_storage_map")
 int list_stored(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
-	list_promises(ctx->meta, ctx->value);
+	list_stored_of(ctx->meta, ctx->value);
+	return 0;
+}
+
+SEC("iter/bpf_sk_storage_map")
+int list_many(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	list_many_of(ctx->meta, ctx->value);
+	return 0;
+}
+
+SEC("iter/tcp")
+int list_tcp_owners(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *sk = ctx->sk_common;
+
+	if (sk)
+		list_owner(ctx->meta, sk);
+	return 0;
+}
+
+SEC("iter/udp")
+int list_udp_owners(struct bpf_iter__udp *ctx)
+{
+	struct udp_sock *sk = ctx->udp_sk;
+
+	if (sk)
+		list_owner(ctx->meta, (struct sock_common *)sk);
+	return 0;
+}
+
+/* The agent runs it to say what a probe has found out. */
+SEC("syscall")
+int note_probe(struct probe_result *result)
+{
+	return note_probe_result(result);
+}
+
+/*
+ * Never called. The types of its arguments are among those of the object, from which
+ * the agent takes constants of enums that nothing else has as its type.
+ */
+int shared_enums(enum view_size view_size, enum known_hash known_hash,
+		 enum hook hook)
+{
 	return 0;
 }
 

@@ -14,6 +14,7 @@ import (
 // allows.
 type nodeAddresses struct {
 	allow    proxyconfig.NodePorts
+	bind     netip.Addr // primary address whatever the Node says, unless unspecified
 	loopback bool
 	tell     func(map[netip.Addr]plan.AddressKind)
 
@@ -22,8 +23,8 @@ type nodeAddresses struct {
 	primary []netip.Addr
 }
 
-func newNodeAddresses(allow proxyconfig.NodePorts, loopback bool, tell func(map[netip.Addr]plan.AddressKind)) *nodeAddresses {
-	return &nodeAddresses{allow: allow, loopback: loopback, tell: tell}
+func newNodeAddresses(cfg Config, tell func(map[netip.Addr]plan.AddressKind)) *nodeAddresses {
+	return &nodeAddresses{allow: cfg.NodePorts, bind: cfg.BindAddress, loopback: cfg.NodePortLoopback, tell: tell}
 }
 
 // setLocal says which addresses the node's devices have.
@@ -40,7 +41,11 @@ func (n *nodeAddresses) setNode(node lb.Node) {
 	defer n.mu.Unlock()
 	n.primary = nil
 	for _, a := range []netip.Addr{node.IP4, node.IP6} {
-		if a.IsValid() {
+		switch {
+		case !a.IsValid():
+		case n.bind.IsValid() && !n.bind.IsUnspecified() && n.bind.Is4() == a.Is4():
+			n.primary = append(n.primary, n.bind)
+		default:
 			n.primary = append(n.primary, a)
 		}
 	}
@@ -49,11 +54,11 @@ func (n *nodeAddresses) setNode(node lb.Node) {
 	}
 }
 
-// kinds returns the addresses on which NodePorts answer.
+// kinds returns the addresses of the node, of no kind where NodePorts do not answer.
 func (n *nodeAddresses) kinds() map[netip.Addr]plan.AddressKind {
 	out := map[netip.Addr]plan.AddressKind{}
 	for a := range n.local {
-		if n.allow.Allow(a, n.primary) {
+		if out[a] = 0; n.allow.Allow(a, n.primary) {
 			out[a] = plan.NodeAddress
 		}
 	}

@@ -25,93 +25,113 @@ import (
 // Run is an agent until the context ends, or with InitOnly until the programs
 // are in force. What it has brought into the kernel stays there.
 func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
-	if cfg.Cgroup == "" {
+	if cfg.Datapath.Cgroup == "" {
 		root, err := cgroup.Root()
 		if err != nil {
 			return err
 		}
-		cfg.Cgroup = root
+		cfg.Datapath.Cgroup = root
+	}
+	if err := setOOMScoreAdj(oomScoreAdjFile, cfg.OOMScoreAdj); err != nil {
+		log.Warn("protect the agent from the OOM killer", zap.Error(err))
 	}
 	key, err := cfg.hashKey()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	measured := metrics.New(cfg.Version)
-	source, tell, err := beginSource(ctx, cfg, log, measured)
-	if err != nil {
-		cancel()
-		return err
-	}
-	defer func() { cancel(); <-source.ended }()
-	answers := newAnswers(cfg, log, tell, measured)
-	dp, err := openDatapath(cfg, key, log, answers.problems.setSockets)
-	if err != nil {
-		return err
-	}
-	defer dp.Close()
 	if cfg.InitOnly {
-		return initialize(cfg, dp, log)
+		return initialize(cfg, key, log)
 	}
-	r, err := reconciler.New(log, dp, cfg.Limits)
+	if err := run(ctx, cfg, key, log); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// run has the sources begin while the datapath is opened, and lets both work until the
+// context ends or one of them cannot go on.
+func run(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger) error {
+	measured := metrics.New(cfg.Version)
+	source, tell, err := newSource(cfg, log, measured)
 	if err != nil {
 		return err
 	}
-	r.Balance(cfg.algorithm(), !cfg.IgnoreHealth, key)
-	r.Observe(answers)
-	return work(ctx, cfg, log, source, r, answers)
+	in := newIntake(cfg, log, newAnswers(cfg, log, tell, measured))
+	group, ctx := errgroup.WithContext(ctx)
+	opened := make(chan struct{})
+	group.Go(func() error {
+		err := source.Run(ctx, in.update)
+		select { // what the node lacks is said first
+		case <-opened:
+		case <-ctx.Done():
+		}
+		return err
+	})
+	if api, ok := tell.(interface{ Health() kube.Health }); ok {
+		group.Go(func() error { in.answers.watchContact(ctx, api.Health); return nil })
+	}
+	group.Go(func() error {
+		dp, err := openDatapath(cfg, key, log, in.answers.problems.setSockets)
+		if err != nil {
+			return err
+		}
+		defer dp.Close()
+		close(opened)
+		return work(ctx, cfg, key, log, in, dp)
+	})
+	return group.Wait()
 }
 
 // openDatapath takes the node. What becomes of sockets is told once it is known.
 func openDatapath(cfg Config, key maglev.Key, log *zap.Logger, told func(how string)) (*datapath.Datapath, error) {
-	dp, err := datapath.Open(datapath.Config{
-		Root: cfg.BPFRoot, Cgroup: cfg.Cgroup, Node: cfg.NodeName, Version: cfg.Version,
-		Sizes: datapath.DefaultSizes, Promises: cfg.Promises, Affinities: cfg.Affinities, Flows: cfg.Flows,
-		HashKey: key, SuspectAfter: cfg.SuspectAfter, MaxEjected: cfg.MaxEjected,
-		Pods: cfg.PodDevices.watched(), Redirect: cfg.Redirect, Filters: cfg.Filters,
-		Told: func(how string) {
-			log.Info("sockets are " + how)
-			told(how)
-		},
-	})
+	own := cfg.Datapath
+	own.Node, own.Version, own.HashKey = cfg.NodeName, cfg.Version, key
+	own.Sizes, own.Pods = datapath.DefaultSizes, cfg.PodDevices.watched()
+	own.Told = func(how string) {
+		log.Info("sockets are " + how)
+		told(how)
+	}
+	dp, err := datapath.Open(own)
 	if err != nil {
 		return nil, err
 	}
-	log.Info("datapath open", zap.String("cgroup", cfg.Cgroup), zap.String("bpf-root", cfg.BPFRoot), zap.Uint64("writes", dp.Writes()))
-	if err := setKernelConntrack(conntrackDir, cfg.KernelConntrack); err != nil {
+	log.Info("datapath open", zap.String("cgroup", own.Cgroup), zap.String("bpf-root", own.Root), zap.Uint64("writes", dp.Writes()))
+	if err := setKernelConntrack(conntrackDir, cfg.Conntrack); err != nil {
 		log.Warn("configure the kernel's connection tracking", zap.Error(err))
 	}
 	return dp, nil
 }
 
-// work lets what watches tell the reconciler, until the context ends or one of
-// them cannot go on.
-func work(ctx context.Context, cfg Config, log *zap.Logger, source source, r *reconciler.Reconciler, answers *answers) error {
-	addresses := newNodeAddresses(cfg.NodePorts, cfg.NodePortLoopback, r.SetNodeAddresses)
-	devices := newDeviceList(cfg.PodDevices, log, r.SetDevices)
-	group, ctx := errgroup.WithContext(ctx)
-	startProbes(ctx, cfg, log, r, group)
-	group.Go(func() error { r.Run(ctx); return nil })
-	group.Go(func() error {
-		return source.Run(ctx, func(u lb.Update) {
-			if u.Node != nil {
-				answers.setNode(*u.Node)
-				addresses.setNode(*u.Node)
-			}
-			devices.setPods(u.Pods)
-			r.Update(u)
-		})
-	})
-	group.Go(func() error { return netdev.WatchAddresses(ctx, addresses.setLocal) })
-	group.Go(func() error {
-		return netdev.WatchDevices(ctx, cfg.Devices, devices.pods, devices.setDevices, devices.missed)
-	})
-	group.Go(func() error { answers.watchSuspects(ctx); return nil })
-	answers.serve(ctx, group)
-	if err := group.Wait(); !errors.Is(err, context.Canceled) {
+// work brings what comes in into the kernel, until the context ends or a part of it
+// cannot go on.
+func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *intake, dp *datapath.Datapath) error {
+	in.answers.watchDatapath(dp.Reader)
+	r, err := reconciler.New(log, in.inbox, dp, cfg.Limits)
+	if err != nil {
 		return err
 	}
-	return nil
+	r.Balance(cfg.policy(), key)
+	r.ExternalIPs(lb.ExternalIPs{Allowed: cfg.Convert.ExternalIPs.Allowed, OffNode: cfg.Convert.ExternalIPs.OffNode})
+	r.Observe(in.answers)
+	group, ctx := errgroup.WithContext(ctx)
+	if in.prober != nil {
+		r.Probe(in.prober)
+		group.Go(func() error { in.prober.Run(ctx); return nil })
+	}
+	group.Go(func() error { r.Run(ctx); return nil })
+	group.Go(func() error {
+		if err := in.answers.clearSuspects(ctx, r.Ready(), in.inbox); err != nil {
+			log.Warn("clear backends that nobody suspects any more", zap.Error(err))
+		}
+		return nil
+	})
+	group.Go(func() error { return netdev.WatchAddresses(ctx, in.setLocal) })
+	group.Go(func() error {
+		return netdev.WatchDevices(ctx, cfg.Devices, in.devices.pods, in.devices.setDevices, in.devices.missed)
+	})
+	group.Go(func() error { in.answers.watchSuspects(ctx); return nil })
+	in.answers.serve(ctx, group)
+	return group.Wait()
 }
 
 // source is where Services come from.
@@ -121,23 +141,13 @@ type source interface {
 	Run(ctx context.Context, update func(lb.Update)) error
 }
 
-// beginSource begins to ask for Services, unless only the programs are wanted.
-func beginSource(ctx context.Context, cfg Config, log *zap.Logger, measured *metrics.Metrics) (*early, reporter, error) {
-	if cfg.InitOnly {
-		return begin(ctx, silent{}), nil, nil
-	}
-	source, tell, err := newSource(cfg, log, measured)
-	if err != nil {
-		return nil, nil, err
-	}
-	return begin(ctx, source), tell, nil
-}
-
 // newSource returns the source that the configuration asks for, and who tells
 // the owners of its Services what is wrong, nil where nobody does.
 func newSource(cfg Config, log *zap.Logger, measured *metrics.Metrics) (source, reporter, error) {
 	if cfg.Manifests != "" {
-		return &withServiceCIDRs{source: manifest.New(cfg.Manifests, cfg.NodeName).Convert(cfg.Convert), prefixes: cfg.ServiceCIDRs}, nil, nil
+		// Files name no prefixes: without the flag there are none, also where an earlier agent had some.
+		prefixes := append([]netip.Prefix{}, cfg.ServiceCIDRs...)
+		return &withServiceCIDRs{source: manifest.New(cfg.Manifests, cfg.NodeName).Convert(cfg.Convert), prefixes: prefixes}, nil, nil
 	}
 	cfg.Kube.Node, cfg.Kube.Version, cfg.Kube.Convert = cfg.NodeName, cfg.Version, cfg.Convert
 	cfg.Kube.Requests = measured

@@ -11,50 +11,27 @@ import (
 	"github.com/headgate/headgate/pkg/source/proxyconfig"
 )
 
-func TestAConfigThatMakesNoSenseIsSaid(t *testing.T) {
-	good := Config{Manifests: "dir", NodeName: "node-a", Promises: 1024, Affinities: 1}
-	for _, tc := range []struct {
-		name  string
-		spoil func(*Config)
-		want  string
-	}{
-		{"nothing wrong", func(*Config) {}, ""},
-		{"no affinities", func(c *Config) { c.Affinities = 0 }, "--affinities 0: must be positive"},
-		{"no node", func(c *Config) { c.NodeName = "" }, "no node name: say which Node this is with --node-name"},
-		{"no promises", func(c *Config) { c.Promises = 0 }, "--promises 0: not a power of two"},
-		{"odd promises", func(c *Config) { c.Promises = 1000 }, "--promises 1000: not a power of two"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			cfg, got := good, ""
-			tc.spoil(&cfg)
-			if err := cfg.Validate(); err != nil {
-				got = err.Error()
-			}
-			if got != tc.want {
-				t.Errorf("got %q, want %q", got, tc.want)
-			}
-		})
-	}
-}
-
 func TestNodePortsAnswerWhereTheConfigurationLetsThem(t *testing.T) {
 	ip4, ip6, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("198.51.100.1")
 	for _, tc := range []struct {
 		name     string
 		allow    proxyconfig.NodePorts
+		bind     netip.Addr
 		loopback bool
 		want     map[string]plan.AddressKind
 	}{
-		{"on every address", proxyconfig.NodePorts{}, false, map[string]plan.AddressKind{
+		{"on every address", proxyconfig.NodePorts{}, netip.Addr{}, false, map[string]plan.AddressKind{
 			"192.0.2.1": plan.NodeAddress, "2001:db8::1": plan.NodeAddress, "198.51.100.1": plan.NodeAddress}},
-		{"on loopback, too", proxyconfig.NodePorts{CIDRs: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("fd00::/8")}}, true, map[string]plan.AddressKind{
-			"198.51.100.1": plan.NodeAddress, "127.0.0.1": plan.LoopbackAddress, "::1": plan.LoopbackAddress}},
-		{"on primary addresses", proxyconfig.NodePorts{Primary: true}, false, map[string]plan.AddressKind{
-			"192.0.2.1": plan.NodeAddress, "2001:db8::1": plan.NodeAddress}},
+		{"on loopback, too", proxyconfig.NodePorts{CIDRs: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("fd00::/8")}}, netip.Addr{}, true, map[string]plan.AddressKind{
+			"192.0.2.1": 0, "2001:db8::1": 0, "198.51.100.1": plan.NodeAddress, "127.0.0.1": plan.LoopbackAddress, "::1": plan.LoopbackAddress}},
+		{"on primary addresses", proxyconfig.NodePorts{Primary: true}, netip.IPv4Unspecified(), false, map[string]plan.AddressKind{
+			"198.51.100.1": 0, "192.0.2.1": plan.NodeAddress, "2001:db8::1": plan.NodeAddress}},
+		{"on the primary address that is bound to", proxyconfig.NodePorts{Primary: true}, other, false, map[string]plan.AddressKind{
+			"192.0.2.1": 0, "198.51.100.1": plan.NodeAddress, "2001:db8::1": plan.NodeAddress}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got map[netip.Addr]plan.AddressKind
-			n := newNodeAddresses(tc.allow, tc.loopback, func(k map[netip.Addr]plan.AddressKind) { got = k })
+			n := newNodeAddresses(Config{Common: proxyconfig.Common{NodePorts: tc.allow, BindAddress: tc.bind}, NodePortLoopback: tc.loopback}, func(k map[netip.Addr]plan.AddressKind) { got = k })
 			n.setNode(lb.Node{IP4: ip4, IP6: ip6})
 			if got != nil {
 				t.Errorf("told before the devices were known: %v", got)

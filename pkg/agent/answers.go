@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -32,6 +33,11 @@ type answers struct {
 	problems *problems
 	whole    bool // everything was compared with the kernel once: later, changes are
 
+	open      func() (*datapath.Reader, error) // of what is in force
+	entries   *entryCounts
+	restored  restored
+	forceSaid map[string]bool // problems of programs that were logged
+
 	mu     sync.Mutex
 	queued int // updates that were handed over and not yet brought in
 }
@@ -39,12 +45,12 @@ type answers struct {
 var _ reconciler.Observer = (*answers)(nil)
 
 func newAnswers(cfg Config, log *zap.Logger, tell reporter, measured *metrics.Metrics) *answers {
-	a := &answers{cfg: cfg, log: log, metrics: measured}
-	a.proxy = healthcheck.NewProxyServer(healthcheck.ProxyConfig{Healthz: a.metrics.CountHealthz, Livez: a.metrics.CountLivez})
+	a := &answers{cfg: cfg, log: log, metrics: measured, entries: newEntryCounts()}
+	a.proxy = healthcheck.NewProxyServer(healthcheck.ProxyConfig{Timeout: 2 * cfg.SyncPeriod, Healthz: a.metrics.CountHealthz, Livez: a.metrics.CountLivez})
 	a.problems = &problems{log: log, dir: cfg.StateDir, count: a.metrics.SetProblems, tell: tell,
-		unserved: map[lb.ServiceName]lb.Problem{}, report: Report{BPFRoot: cfg.BPFRoot}}
+		unserved: map[lb.ServiceName]lb.Problem{}, report: Report{BPFRoot: cfg.Datapath.Root, Conntrack: cfg.Conntrack.Sets()}}
 	a.services = healthcheck.NewServiceServer(healthcheck.ServiceConfig{
-		Healthy: a.proxy.Healthy,
+		Healthy: a.proxy.Fit,
 		Report: func(name lb.ServiceName, port uint16, err error) {
 			if err != nil {
 				log.Warn("serve health-check NodePort, will try again", zap.Stringer("service", name), zap.Error(err))
@@ -52,18 +58,32 @@ func newAnswers(cfg Config, log *zap.Logger, tell reporter, measured *metrics.Me
 			a.problems.setUnserved(name, port, err)
 		},
 	})
-	a.metrics.WatchDatapath(func() (metrics.Snapshot, error) { return snapshot(cfg.BPFRoot, cfg.MetricsPerBackend) })
 	if cfg.Manifests != "" {
 		a.proxy.SetNode(&healthcheck.Node{}) // a folder need not have a Node
 	}
 	return a
 }
 
+// watchDatapath has a datapath read, for metrics and suspects.
+func (a *answers) watchDatapath(open func() (*datapath.Reader, error)) {
+	a.open = open
+	a.metrics.WatchDatapath(a.snapshot)
+}
+
+// countEntries goes through maps to count their entries.
+func (a *answers) countEntries() (counts map[string]uint32, err error) {
+	err = datapath.Look(a.open, func(r *datapath.Reader) error {
+		counts, err = r.CountEntries()
+		return err
+	})
+	return counts, err
+}
+
 // setNode says what the Node object says.
 func (a *answers) setNode(n lb.Node) { a.proxy.SetNode(&healthcheck.Node{Deleting: n.Leaving}) }
 
-// Queued implements reconciler.Observer.
-func (a *answers) Queued(now time.Time) {
+// queuedUpdate says that a source has handed over an update.
+func (a *answers) queuedUpdate(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.queued++
@@ -119,68 +139,86 @@ func (a *answers) Problems(problems []lb.Problem) { a.problems.setInput(problems
 // serve answers until the context ends.
 func (a *answers) serve(ctx context.Context, group *errgroup.Group) {
 	group.Go(func() error { a.services.Run(ctx); return nil })
-	config := func() any { return a.cfg }
+	if a.cfg.MetricsAddress != "" {
+		group.Go(func() error { a.entries.watch(ctx, a.countEntries, a.log); return nil })
+	}
+	config := func() any { return a.cfg.Settings }
 	for _, s := range []struct {
-		address string
-		handler http.Handler
+		flag, address string
+		handler       http.Handler
 	}{
-		{a.cfg.HealthzAddress, a.proxy.Handler()},
-		{a.cfg.MetricsAddress, a.metrics.Handler(metrics.HandlerConfig{Config: config, Profiling: a.cfg.Profiling})},
+		{"--healthz-bind-address", a.cfg.HealthzAddress, a.proxy.Handler()},
+		{"--metrics-bind-address", a.cfg.MetricsAddress, a.metrics.Handler(metrics.HandlerConfig{Config: config, Profiling: a.cfg.Profiling})},
 	} {
 		if s.address == "" {
 			continue
 		}
+		remedy := "free the address, or name another with " + s.flag
 		group.Go(func() error {
-			return httpserve.Run(ctx, httpserve.Config{
+			err := httpserve.Run(ctx, httpserve.Config{
 				Address: s.address, Handler: s.handler, HardFail: a.cfg.BindHardFail,
 				Report: func(err error) {
-					a.log.Warn("serve HTTP, will try again", zap.String("address", s.address), zap.Error(err))
+					a.log.Warn("serve HTTP, will try again", zap.String("address", s.address), zap.Error(err), zap.String("remedy", remedy))
 				},
 			})
+			if err != nil {
+				return fmt.Errorf("%w; %s", err, remedy)
+			}
+			return nil
 		})
 	}
 }
 
-// snapshot reads what is pinned, for whoever scrapes; perBackend has it tell of every
-// backend.
-func snapshot(root string, perBackend bool) (metrics.Snapshot, error) {
-	i, err := datapath.Inspect(root)
+// snapshot reads what is in force, for whoever scrapes.
+func (a *answers) snapshot() (s metrics.Snapshot, err error) {
+	err = datapath.Look(a.open, func(r *datapath.Reader) error {
+		s, err = a.read(r)
+		return err
+	})
+	return s, err
+}
+
+func (a *answers) read(r *datapath.Reader) (s metrics.Snapshot, err error) {
+	t, err := r.Totals()
 	if err != nil {
-		return metrics.Snapshot{}, err
+		return s, err
 	}
-	defer i.Close()
-	c, err := i.Content()
+	status, err := r.Status()
 	if err != nil {
-		return metrics.Snapshot{}, err
+		return s, err
 	}
-	status, err := i.Status()
+	maps, err := r.Maps(t, a.entries.get())
 	if err != nil {
-		return metrics.Snapshot{}, err
+		return s, err
 	}
-	maps, err := i.Maps()
-	if err != nil {
-		return metrics.Snapshot{}, err
+	s = metrics.Snapshot{
+		Frontends: t.Frontends, Backends: t.Backends, Suspects: t.Suspects, Tables: t.Tables, Services: t.Services,
+		Writes: status.Writes, Events: status.Counters, Drops: status.Drops, Attached: programMetrics(status), Maps: mapMetrics(maps),
 	}
-	drops, err := i.Drops()
-	if err != nil {
-		return metrics.Snapshot{}, err
+	if s.ServiceDrops, err = serviceDrops(r); err != nil {
+		return s, err
 	}
-	loads := i.Loads()
-	s := metrics.Snapshot{
-		Frontends: len(c.Frontends), Backends: len(c.Backends), Suspects: countSuspects(loads), Tables: len(c.Tables), Services: len(c.Services),
-		Writes: status.Writes, Events: status.Counters, Drops: status.Drops, Attached: map[string]bool{},
-	}
-	s.BackendLoads, s.BackendsOmitted = backendMetrics(c, loads, perBackend)
-	for _, m := range maps {
-		s.Maps = append(s.Maps, metrics.Map{Name: m.Name, Entries: m.Entries, MaxEntries: m.MaxEntries, Bytes: m.Bytes})
-	}
-	for _, h := range status.Hooks {
-		s.Attached[h.Name] = h.Attached
-	}
-	for id, reasons := range drops {
-		for reason, n := range reasons {
-			s.ServiceDrops = append(s.ServiceDrops, metrics.ServiceDrops{Service: c.Services[id].ServiceName, Port: c.Services[id].Port, Reason: reason, Count: n})
+	s.BackendLoads, s.BackendsOmitted, err = backendMetrics(r, a.cfg.MetricsPerBackend)
+	return s, err
+}
+
+// serviceDrops returns what was refused of Service ports.
+func serviceDrops(r *datapath.Reader) (out []metrics.ServiceDrops, err error) {
+	for id := range r.Services() {
+		drops, err := r.Drops(id)
+		if err != nil {
+			return nil, err
+		}
+		if len(drops) == 0 {
+			continue
+		}
+		service, err := r.Service(id)
+		if err != nil {
+			return nil, err
+		}
+		for reason, n := range drops {
+			out = append(out, metrics.ServiceDrops{Service: service.ServiceName, Port: service.Port, Reason: reason, Count: n})
 		}
 	}
-	return s, nil
+	return out, nil
 }

@@ -1,14 +1,19 @@
 package agent
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/metrics"
@@ -52,7 +57,7 @@ func TestTheNodeIsEligibleOnceItIsKnownAndAsLongAsItStays(t *testing.T) {
 
 func TestMetricsTellWhatTheReconcilerDid(t *testing.T) {
 	a := newAnswers(Config{Version: "v1"}, zap.NewNop(), nil, metrics.New("test"))
-	a.Queued(time.Now())
+	a.queuedUpdate(time.Now())
 	a.Problems([]lb.Problem{{Object: "Service default/web", Reason: "is bad"}})
 	a.Flushed(reconciler.Attempt{
 		Began: time.Now().Add(-time.Second), Ended: time.Now(),
@@ -75,8 +80,8 @@ func TestMetricsTellWhatTheReconcilerDid(t *testing.T) {
 
 func TestTheProxyIsUpToDateOnlyWhenNothingWaits(t *testing.T) {
 	a := newAnswers(Config{}, zap.NewNop(), nil, metrics.New("test"))
-	a.Queued(time.Now())
-	a.Queued(time.Now())
+	a.queuedUpdate(time.Now())
+	a.queuedUpdate(time.Now())
 	a.Flushed(reconciler.Attempt{Batch: reconciler.Batch{Updates: 1}})
 	if a.queued != 1 {
 		t.Errorf("%d updates wait, want 1", a.queued)
@@ -90,10 +95,52 @@ func TestTheProxyIsUpToDateOnlyWhenNothingWaits(t *testing.T) {
 	wantLine(t, body, `kubeproxy_sync_partial_proxy_rules_duration_seconds_count{ip_family="IPv4"} `, 1)
 }
 
+func TestAChangeMayWaitForTwoSyncPeriods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cfg Config
+		cfg.Manifests, cfg.SyncPeriod = "dir", 7*time.Second
+		a := newAnswers(cfg, zap.NewNop(), nil, metrics.New("test"))
+		a.Flushed(reconciler.Attempt{})
+		a.queuedUpdate(time.Now())
+		for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
+			time.Sleep(13 * time.Second)
+			if code, body := get(t, a.proxy.Handler(), "/healthz"); code != want {
+				t.Errorf("/healthz: %d, %s; want %d", code, body, want)
+			}
+		}
+	})
+}
+
+func TestAnAddressThatIsTakenEndsTheAgentWhereThatIsAskedFor(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, hard := range []bool{true, false} {
+		var cfg Config
+		cfg.HealthzAddress, cfg.BindHardFail = l.Addr().String(), hard
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		group, ctx := errgroup.WithContext(ctx)
+		core, logs := observer.New(zap.InfoLevel)
+		newAnswers(cfg, zap.New(core), nil, metrics.New("test")).serve(ctx, group)
+		if !hard { // it tries again until it ends
+			for logs.Len() == 0 && ctx.Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			cancel()
+		}
+		if err := group.Wait(); (err != nil) != hard {
+			t.Errorf("with --bind-address-hard-fail=%v: %v", hard, err)
+		}
+		cancel()
+	}
+}
+
 func TestTheConfigurationCanBeRead(t *testing.T) {
-	a := newAnswers(Config{NodeName: "node-a"}, zap.NewNop(), nil, metrics.New("test"))
-	h := a.metrics.Handler(metrics.HandlerConfig{Config: func() any { return a.cfg }})
-	if code, body := get(t, h, "/configz"); code != http.StatusOK || !strings.Contains(body, "node-a") {
+	a := newAnswers(Config{Settings: map[string]any{"node-name": "node-a"}}, zap.NewNop(), nil, metrics.New("test"))
+	h := a.metrics.Handler(metrics.HandlerConfig{Config: func() any { return a.cfg.Settings }})
+	if code, body := get(t, h, "/configz"); code != http.StatusOK || body != `{"node-name":"node-a"}` {
 		t.Errorf("got %d, %s", code, body)
 	}
 }

@@ -14,46 +14,53 @@ import (
 // unless all are asked for. Each is up to four series, on every node.
 const maxBackendMetrics = 1000
 
+// kernel is what is asked of a datapath.Reader here.
+type kernel interface {
+	Frontends(do func(lb.AddrPort, plan.Frontend) error) error
+	Slots(plan.Table) ([]uint32, error)
+	Backend(id uint32) datapath.Backend
+	Service(id uint32) (plan.Service, error)
+}
+
 // backendMetrics returns the backends to tell of one by one: all of them, or those
 // that have failed of late, and those of Services whose algorithm goes by what is
 // measured of backends. If these are too many, those that have failed go first; of how
 // many nothing is told is the second result.
-func backendMetrics(c plan.Content, loads map[uint32]datapath.Load, all bool) ([]metrics.Backend, int) {
+func backendMetrics(k kernel, all bool) ([]metrics.Backend, int, error) {
 	var out []metrics.Backend
 	type pair struct{ service, backend uint32 }
 	told := map[pair]bool{} // a Service port has several frontends
-	for _, f := range c.Frontends {
-		service := c.Services[f.Service]
-		compares := all || f.Algorithm() >= lb.LC
-		for _, id := range c.Tables[f.Known] {
-			at, load := c.Backends[id], loads[id]
-			if at.Port == 0 || !compares && load.Failures == 0 && load.Suspect == 0 || told[pair{f.Service, id}] {
+	err := k.Frontends(func(_ lb.AddrPort, f plan.Frontend) error {
+		known, err := k.Slots(f.Known)
+		if err != nil {
+			return err
+		}
+		compares := all || f.Algorithm().Compares()
+		for _, id := range known {
+			b := k.Backend(id)
+			if b.At.Port == 0 || !compares && b.Failures == 0 && b.Suspect == 0 || told[pair{f.Service, id}] {
 				continue // it has gone meanwhile, or there is nothing to tell
 			}
 			told[pair{f.Service, id}] = true
+			service, err := k.Service(f.Service)
+			if err != nil {
+				return err
+			}
 			out = append(out, metrics.Backend{
-				Service: service.ServiceName, Port: service.Port, Backend: at,
-				InFlight: load.InFlight, Failures: load.Failures, Suspect: load.Suspect > 0, Answer: load.Answer,
+				Service: service.ServiceName, Port: service.Port, Backend: b.At,
+				InFlight: b.InFlight, Failures: b.Failures, Suspect: b.Suspect > 0, Answer: b.Answer,
 			})
 		}
-	}
+		return nil
+	})
 	slices.SortFunc(out, func(a, b metrics.Backend) int {
 		return cmp.Or(
 			-cmp.Compare(min(a.Failures, 1), min(b.Failures, 1)),
 			a.Service.Compare(b.Service), cmp.Compare(a.Port, b.Port), a.Backend.Compare(b.Backend))
 	})
 	if all {
-		return out, 0
+		return out, 0, err
 	}
 	shown := min(len(out), maxBackendMetrics)
-	return out[:shown], len(out) - shown
-}
-
-func countSuspects(loads map[uint32]datapath.Load) (n int) {
-	for _, l := range loads {
-		if l.Suspect > 0 {
-			n++
-		}
-	}
-	return n
+	return out[:shown], len(out) - shown, err
 }

@@ -14,32 +14,49 @@ import (
 	"github.com/headgate/headgate/pkg/plan"
 )
 
-// kernel is what maps may hold: Services with backends, whose IDs count up.
-type kernel struct {
-	plan.Content
+// fakeMaps is what maps may hold: Services with backends, whose IDs count up.
+type fakeMaps struct {
+	held  plan.Content
 	loads map[uint32]datapath.Load
 	slots uint32
 }
 
-func newKernel() *kernel {
-	return &kernel{plan.Content{
+func newFakeMaps() *fakeMaps {
+	return &fakeMaps{plan.Content{
 		Frontends: map[lb.AddrPort]plan.Frontend{}, Tables: map[plan.Table][]uint32{}, Backends: map[uint32]lb.AddrPort{}, Services: map[uint32]plan.Service{},
 	}, map[uint32]datapath.Load{}, 0}
 }
 
-// serve adds a Service with a ClusterIP and a NodePort.
-func (k *kernel) serve(name string, a lb.Algorithm, ids ...uint32) {
-	known := plan.Table{Offset: k.slots, Size: uint32(len(ids))}
-	k.slots += known.Size
-	k.Tables[known] = ids
-	for _, id := range ids {
-		k.Backends[id] = lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 244, byte(id >> 8), byte(id)}), Port: 80, Protocol: lb.TCP}
+func (m *fakeMaps) Frontends(do func(lb.AddrPort, plan.Frontend) error) error {
+	for at, f := range m.held.Frontends {
+		if err := do(at, f); err != nil {
+			return err
+		}
 	}
-	service := uint32(len(k.Services) + 1)
-	k.Services[service] = plan.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: name}, Port: "http", Protocol: lb.TCP}
+	return nil
+}
+
+func (m *fakeMaps) Slots(t plan.Table) ([]uint32, error) { return m.held.Tables[t], nil }
+
+func (m *fakeMaps) Backend(id uint32) datapath.Backend {
+	return datapath.Backend{At: m.held.Backends[id], Load: m.loads[id]}
+}
+
+func (m *fakeMaps) Service(id uint32) (plan.Service, error) { return m.held.Services[id], nil }
+
+// serve adds a Service with a ClusterIP and a NodePort.
+func (m *fakeMaps) serve(name string, a lb.Algorithm, ids ...uint32) {
+	known := plan.Table{Offset: m.slots, Size: uint32(len(ids))}
+	m.slots += known.Size
+	m.held.Tables[known] = ids
+	for _, id := range ids {
+		m.held.Backends[id] = lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 244, byte(id >> 8), byte(id)}), Port: 80, Protocol: lb.TCP}
+	}
+	service := uint32(len(m.held.Services) + 1)
+	m.held.Services[service] = plan.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: name}, Port: "http", Protocol: lb.TCP}
 	for _, kind := range []byte{1, 2} {
 		at := lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 96, kind, byte(service)}), Port: 80, Protocol: lb.TCP}
-		k.Frontends[at] = plan.Frontend{Service: service, Known: known, Internal: plan.View{Table: known, Algorithm: a}}
+		m.held.Frontends[at] = plan.Frontend{Service: service, Known: known, Views: [lb.NumViews]plan.View{lb.Internal: {Table: known, Algorithm: a}}}
 	}
 }
 
@@ -51,16 +68,25 @@ func lines(all []metrics.Backend) (out []string) {
 	return out
 }
 
+func mustMeasure(tb testing.TB, m *fakeMaps, all bool) ([]metrics.Backend, int) {
+	tb.Helper()
+	out, omitted, err := backendMetrics(m, all)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return out, omitted
+}
+
 func TestBackendsAreToldOfWhereThereIsSomethingToTell(t *testing.T) {
-	k := newKernel()
-	k.serve("plain", lb.AlgorithmDefault, 1, 2, 3)
-	k.serve("hashed", lb.Maglev, 3, 4)
-	k.serve("least", lb.LC, 4, 5)
-	k.loads = map[uint32]datapath.Load{
+	m := newFakeMaps()
+	m.serve("plain", lb.AlgorithmDefault, 1, 2, 3)
+	m.serve("hashed", lb.Maglev, 3, 4)
+	m.serve("least", lb.LC, 4, 5)
+	m.loads = map[uint32]datapath.Load{
 		1: {InFlight: 1, Failures: 1}, 2: {InFlight: 2}, 3: {InFlight: 3, Failures: 3, Suspect: time.Minute},
 		4: {InFlight: 4}, 5: {InFlight: 5, Answer: time.Millisecond},
 	}
-	delete(k.Backends, 2) // while it was read
+	delete(m.held.Backends, 2) // while it was read
 	byDefault := []string{
 		"hashed 10.244.0.3 in flight 3, failures 3, suspect true, 0s",
 		"plain 10.244.0.1 in flight 1, failures 1, suspect false, 0s",
@@ -68,31 +94,31 @@ func TestBackendsAreToldOfWhereThereIsSomethingToTell(t *testing.T) {
 		"least 10.244.0.4 in flight 4, failures 0, suspect false, 0s",
 		"least 10.244.0.5 in flight 5, failures 0, suspect false, 1ms",
 	}
-	got, omitted := backendMetrics(k.Content, k.loads, false)
+	got, omitted := mustMeasure(t, m, false)
 	if diff := cmp.Diff(byDefault, lines(got)); diff != "" || omitted != 0 {
 		t.Errorf("%d omitted (-want +got):\n%s", omitted, diff)
 	}
 	everything := append(byDefault[:3:3], "hashed 10.244.0.4 in flight 4, failures 0, suspect false, 0s", byDefault[3], byDefault[4])
-	got, omitted = backendMetrics(k.Content, k.loads, true)
+	got, omitted = mustMeasure(t, m, true)
 	if diff := cmp.Diff(everything, lines(got)); diff != "" || omitted != 0 {
 		t.Errorf("all, %d omitted (-want +got):\n%s", omitted, diff)
 	}
 }
 
 func TestHowManyBackendsAreToldOfIsBounded(t *testing.T) {
-	k := newKernel()
+	m := newFakeMaps()
 	var ids []uint32
 	for id := range uint32(maxBackendMetrics + 500) {
 		ids = append(ids, id+1)
 	}
-	k.serve("large", lb.P2C, ids...)
-	k.serve("sick", lb.Random, 9000)
-	k.loads[9000] = datapath.Load{Failures: 1}
-	got, omitted := backendMetrics(k.Content, k.loads, false)
+	m.serve("large", lb.P2C, ids...)
+	m.serve("sick", lb.Random, 9000)
+	m.loads[9000] = datapath.Load{Failures: 1}
+	got, omitted := mustMeasure(t, m, false)
 	if len(got) != maxBackendMetrics || omitted != 501 || got[0].Service.Name != "sick" {
 		t.Errorf("%d are told of and %d are not, the first is %+v; want %d, 501 and the one that fails", len(got), omitted, got[0], maxBackendMetrics)
 	}
-	if got, omitted := backendMetrics(k.Content, k.loads, true); len(got) != maxBackendMetrics+501 || omitted != 0 {
+	if got, omitted := mustMeasure(t, m, true); len(got) != maxBackendMetrics+501 || omitted != 0 {
 		t.Errorf("of all %d are told of and %d are not", len(got), omitted)
 	}
 }

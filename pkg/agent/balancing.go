@@ -10,19 +10,10 @@ import (
 	"github.com/headgate/headgate/pkg/source/kube"
 )
 
-// isAlgorithm says whether an algorithm has the name; "" is the usual one.
-func isAlgorithm(name string) bool {
-	_, ok := lb.ParseAlgorithm(name)
-	return ok || name == ""
-}
-
-// algorithm returns that of Services which name none.
-func (c Config) algorithm() lb.Algorithm {
-	a, ok := lb.ParseAlgorithm(c.Algorithm)
-	if !ok {
-		return lb.Random
-	}
-	return a
+// policy returns how Services are balanced that leave it open.
+func (c Config) policy() lb.Policy {
+	algorithm, _ := lb.ParseAlgorithm(c.Algorithm)
+	return lb.Policy{Algorithm: algorithm, Steering: lb.Steering{PassiveHealth: lb.SwitchTo(!c.IgnoreHealth)}}
 }
 
 // hashKey returns the key of the hashes of flows, on which all nodes agree. What
@@ -34,7 +25,7 @@ func (c Config) hashKey() (maglev.Key, error) {
 	case c.HashKeyFile != "":
 		secret, err := os.ReadFile(c.HashKeyFile)
 		if err != nil {
-			return maglev.Key{}, fmt.Errorf("--hash-key-file: %w", err)
+			return maglev.Key{}, fmt.Errorf("--hash-key-file: %w; name a file with at least 16 random bytes, the same on all nodes", err)
 		}
 		if secret = bytes.TrimSpace(secret); len(secret) < 16 {
 			return maglev.Key{}, fmt.Errorf("--hash-key-file %s: %d bytes; write at least 16 random ones, the same on all nodes", c.HashKeyFile, len(secret))

@@ -25,8 +25,8 @@ func sysctls(tb testing.TB, values map[string]string) string {
 
 func TestKernelConntrackIsSetAsKubeProxyDoes(t *testing.T) {
 	defaults := proxyconfig.Conntrack{MaxPerCore: 32768, Min: 131072, TCPEstablishedTimeout: 24 * time.Hour, TCPCloseWaitTimeout: time.Hour}
-	const maxName, established, closeWait, udp, liberal = "nf_conntrack_max", "nf_conntrack_tcp_timeout_established",
-		"nf_conntrack_tcp_timeout_close_wait", "nf_conntrack_udp_timeout", "nf_conntrack_tcp_be_liberal"
+	const maxName, established, closeWait, udp, stream, liberal = "nf_conntrack_max", "nf_conntrack_tcp_timeout_established",
+		"nf_conntrack_tcp_timeout_close_wait", "nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream", "nf_conntrack_tcp_be_liberal"
 	for _, tc := range []struct {
 		name   string
 		config proxyconfig.Conntrack
@@ -37,10 +37,11 @@ func TestKernelConntrackIsSetAsKubeProxyDoes(t *testing.T) {
 			map[string]string{maxName: "9\n", established: "432000\n", closeWait: "60\n", udp: "30\n"},
 			map[string]string{maxName: "131072", established: "86400", closeWait: "3600", udp: "30\n"}},
 		{"a larger table stays", defaults, map[string]string{maxName: "2000000\n"}, map[string]string{maxName: "2000000\n"}},
-		{"nothing asked for", proxyconfig.Conntrack{Min: 7}, map[string]string{maxName: "9\n", closeWait: "60\n", liberal: "0\n"},
+		{"nothing asked for", proxyconfig.Conntrack{Min: 70}, map[string]string{maxName: "9\n", closeWait: "60\n", liberal: "0\n"},
 			map[string]string{maxName: "9\n", closeWait: "60\n", liberal: "0\n"}},
-		{"everything", proxyconfig.Conntrack{UDPTimeout: 5 * time.Second, TCPBeLiberal: true}, map[string]string{udp: "30\n", liberal: "0\n"},
-			map[string]string{udp: "5", liberal: "1"}},
+		{"the table is never larger than kube-proxy makes it", proxyconfig.Conntrack{MaxPerCore: 1 << 30}, map[string]string{maxName: "9\n"}, map[string]string{maxName: "1048576"}},
+		{"what a cluster does not ask for", proxyconfig.Conntrack{UDPTimeout: 5 * time.Second, UDPStreamTimeout: 6 * time.Second, TCPBeLiberal: true},
+			map[string]string{udp: "30\n", stream: "120\n", liberal: "0\n"}, map[string]string{udp: "5", stream: "6", liberal: "1"}},
 		{"no connection tracking", defaults, nil, map[string]string{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/maglev"
 	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/plan"
 )
@@ -13,7 +13,12 @@ import (
 // initialize brings maps and programs into force on the node, as they are or
 // empty, and ends: what needs privileges is done then, and an agent with fewer
 // goes on from there. Sources are not asked, so devices of pods are left to it.
-func initialize(cfg Config, dp *datapath.Datapath, log *zap.Logger) error {
+func initialize(cfg Config, key maglev.Key, log *zap.Logger) error {
+	dp, err := openDatapath(cfg, key, log, func(string) {})
+	if err != nil {
+		return err
+	}
+	defer dp.Close()
 	if err := dp.Attach(); err != nil {
 		return fmt.Errorf("attach: %w", err)
 	}

@@ -36,6 +36,8 @@ type deviceList struct {
 
 	pods  *netdev.Pods // nil where none are watched
 	known map[lb.PodName]*lb.Pod
+
+	uplinks []string // devices on which others reach the node, as logged; nil at first
 }
 
 func newDeviceList(choice PodDevices, log *zap.Logger, tell func([]plan.Device)) *deviceList {
@@ -70,6 +72,7 @@ func (l *deviceList) setPods(changes map[lb.PodName]*lb.Pod) {
 
 // setDevices takes the devices that were found.
 func (l *deviceList) setDevices(list []netdev.Device) {
+	l.logUplinks(list)
 	namespaces := l.namespaces(list)
 	out := []plan.Device{}
 	for _, d := range list {
@@ -78,6 +81,25 @@ func (l *deviceList) setDevices(list []netdev.Device) {
 		})
 	}
 	l.tell(out)
+}
+
+// logUplinks logs on which devices packets from elsewhere are balanced, as often as
+// that changes. No device at all is mostly a mistake in --devices.
+func (l *deviceList) logUplinks(list []netdev.Device) {
+	names := []string{}
+	for _, d := range list {
+		if d.Index != 0 && d.Pod == "" {
+			names = append(names, d.Name)
+		}
+	}
+	switch {
+	case l.uplinks != nil && slices.Equal(names, l.uplinks):
+	case len(names) == 0:
+		l.log.Warn("no device is chosen, so packets from outside the node are not balanced: name devices with --devices, or add a default route")
+	default:
+		l.log.Info("balancing packets at devices", zap.Strings("devices", names))
+	}
+	l.uplinks = names
 }
 
 // missed hears of a pod whose device was not found.
@@ -110,7 +132,7 @@ func (l *deviceList) namespaces(list []netdev.Device) map[netip.Addr]uint64 {
 	})
 	if err != nil || len(wanted) > 0 {
 		// Virtual machines may have their addresses to themselves.
-		l.log.Warn("find the network namespaces of pods: their sockets are balanced, too", zap.Stringers("pods", slices.Collect(maps.Keys(wanted))), zap.Error(err))
+		l.log.Warn("find the network namespaces of pods: the agent balances their sockets, too", zap.Stringers("pods", slices.Collect(maps.Keys(wanted))), zap.Error(err))
 	}
 	return found
 }

@@ -3,28 +3,38 @@ package agent
 import (
 	"context"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/probe"
-	"github.com/headgate/headgate/pkg/reconciler"
 )
 
-// startProbes has backends asked where Services want it. Where nobody is ever a
-// suspect there is nothing to ask for.
-func startProbes(ctx context.Context, cfg Config, log *zap.Logger, r *reconciler.Reconciler, group *errgroup.Group) {
-	if cfg.SuspectAfter == 0 {
-		return
+// newProber returns what asks backends where Services want it, nil where that is not
+// allowed, or where no backend is ever a suspect.
+func newProber(cfg Config, log *zap.Logger, to judge, problems *problems) *probe.Prober {
+	if cfg.Datapath.SuspectAfter == 0 || !cfg.Convert.Probes {
+		return nil
 	}
+	return probe.New(probing(cfg, log, to, problems))
+}
+
+// judge takes verdicts on backends.
+type judge interface {
+	Judge(ctx context.Context, backend lb.AddrPort, suspect bool, noTrialFor time.Duration)
+}
+
+// probing is how backends are asked, and what becomes of what that says.
+func probing(cfg Config, log *zap.Logger, to judge, problems *problems) probe.Config {
 	said := verdictLog{log: log, bad: map[lb.AddrPort]bool{}}
-	p := probe.New(int(cfg.SuspectAfter), func(ctx context.Context, v probe.Verdict) {
-		said.note(v)
-		r.Judge(ctx, v.Backend, v.Err != nil, v.For)
-	})
-	r.Probe(p)
-	group.Go(func() error { p.Run(ctx); return nil })
+	return probe.Config{
+		Failures: int(cfg.Datapath.SuspectAfter), Allowed: cfg.ProbePrefixes, Problems: problems.setProbes,
+		Tell: func(ctx context.Context, v probe.Verdict) {
+			said.note(v)
+			to.Judge(ctx, v.Backend, v.Err != nil, v.For)
+		},
+	}
 }
 
 // verdictLog says once that a backend fails its probes, and once that it does not.

@@ -28,9 +28,12 @@ type problems struct {
 	mu       sync.Mutex
 	input    []lb.Problem                  // of the reconciler
 	suspects []lb.Problem                  // backends that do not take connections
+	probes   []lb.Problem                  // that may not be made, or not as often
 	unserved map[lb.ServiceName]lb.Problem // health checks without a port
+	contact  []lb.Problem                  // with the API server
+	force    []lb.Problem                  // of programs
 	report   Report
-	written  bool
+	written  bool // as it is, if there is a directory
 	cannot   bool // write the file; it was said
 }
 
@@ -38,8 +41,7 @@ type problems struct {
 func (p *problems) setInput(input []lb.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.input = input
-	p.pass()
+	p.set(&p.input, input)
 }
 
 // setUnserved says why the health check of a Service cannot be served, nil once
@@ -62,8 +64,37 @@ func (p *problems) setUnserved(name lb.ServiceName, port uint16, err error) {
 func (p *problems) setSuspects(suspects []lb.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.suspects = suspects
-	p.pass()
+	p.set(&p.suspects, suspects)
+}
+
+// setContact says how the agent gets on with the API server.
+func (p *problems) setContact(c Contact, problems []lb.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.report.Contact == nil || *p.report.Contact != c {
+		p.report.Contact = &c
+		p.written = false
+	}
+	p.set(&p.contact, problems)
+}
+
+// setForce says what is wrong with the programs.
+func (p *problems) setForce(problems []lb.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.set(&p.force, problems)
+}
+
+// setProbes says what is wrong with the probes that Services ask for.
+func (p *problems) setProbes(probes []lb.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range probes {
+		if !slices.Contains(p.probes, one) {
+			p.log.Warn("problem", zap.String("problem", one.Error()))
+		}
+	}
+	p.set(&p.probes, probes)
 }
 
 // setSockets says how the sockets of lost backends are told of it.
@@ -75,13 +106,22 @@ func (p *problems) setSockets(how string) {
 	p.pass()
 }
 
+// set replaces a part of what is wrong. Most say the same again, every second.
+func (p *problems) set(part *[]lb.Problem, now []lb.Problem) {
+	if p.written && slices.Equal(*part, now) {
+		return
+	}
+	*part = now
+	p.pass()
+}
+
 // pass passes on what is wrong now.
 func (p *problems) pass() {
 	all := slices.Clone(p.input)
 	for _, name := range slices.SortedFunc(maps.Keys(p.unserved), lb.ServiceName.Compare) {
 		all = append(all, p.unserved[name])
 	}
-	all = append(all, p.suspects...)
+	all = slices.Concat(all, p.suspects, p.probes, p.contact, p.force)
 	p.count(all)
 	if p.tell != nil {
 		p.tell.Report(all)
@@ -90,11 +130,19 @@ func (p *problems) pass() {
 	for _, one := range all {
 		lines = append(lines, one.Error())
 	}
-	if p.dir == "" || p.written && slices.Equal(lines, p.report.Problems) {
+	if p.written && slices.Equal(lines, p.report.Problems) {
 		return
 	}
 	p.report.Problems = lines
-	err := p.report.write(p.dir)
+	p.write()
+}
+
+// write writes the report, if there is a directory for it, and says once if it cannot.
+func (p *problems) write() {
+	var err error
+	if p.dir != "" {
+		err = p.report.write(p.dir)
+	}
 	p.written = err == nil
 	if err != nil && !p.cannot {
 		p.log.Warn("write the report for headgate status", zap.Error(err))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,18 +12,22 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/metrics"
 )
 
-// told is a reporter that keeps what it was told last.
-type told struct{ last []lb.Problem }
+// told is a reporter that keeps what it was told last, and how often it was.
+type told struct {
+	last  []lb.Problem
+	times int
+}
 
-func (t *told) Report(problems []lb.Problem) { t.last = problems }
+func (t *told) Report(problems []lb.Problem) { t.last, t.times = problems, t.times+1 }
 
 func TestProblemsReachOwnersMetricsAndTheReport(t *testing.T) {
 	dir, tell := filepath.Join(t.TempDir(), "new"), &told{}
-	a := newAnswers(Config{StateDir: dir, BPFRoot: "/pins"}, zap.NewNop(), tell, metrics.New("test"))
+	a := newAnswers(Config{StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), tell, metrics.New("test"))
 	a.Problems(nil)
 	want := func(when string, lines ...string) {
 		t.Helper()
@@ -53,6 +58,59 @@ func TestProblemsReachOwnersMetricsAndTheReport(t *testing.T) {
 	want("one is left", "Service default/web"+unserved)
 	if r, err := ReadReport(dir, "/others"); err != nil || len(r.Problems) > 0 {
 		t.Errorf("the agent of other pins says %v, %v", r, err)
+	}
+}
+
+func TestWhateverIsWrongIsToldTogether(t *testing.T) {
+	dir, tell := t.TempDir(), &told{}
+	a := newAnswers(Config{StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), tell, metrics.New("test"))
+	one := func(reason string) []lb.Problem { return []lb.Problem{{Reason: reason}} }
+	a.problems.setForce(one("programs"))
+	a.problems.setContact(Contact{}, one("contact"))
+	a.problems.setProbes(one("probes"))
+	a.problems.setSuspects(one("suspects"))
+	a.problems.setInput(one("input"))
+	a.problems.setSockets("destroyed")
+	var got []string
+	for _, p := range tell.last {
+		got = append(got, p.Reason)
+	}
+	want := []string{"input", "suspects", "probes", "contact", "programs"}
+	r, err := ReadReport(dir, "/pins")
+	if !slices.Equal(got, want) || !slices.Equal(r.Problems, want) || r.Sockets != "destroyed" || err != nil {
+		t.Errorf("told %q, reported %+v, %v", got, r, err)
+	}
+}
+
+func TestOfProblemsOfProbesTheNewOnesAreLogged(t *testing.T) {
+	core, logs := observer.New(zapcore.InfoLevel)
+	a := newAnswers(Config{}, zap.New(core), nil, metrics.New("test"))
+	first, second := lb.Problem{Reason: "first"}, lb.Problem{Reason: "second"}
+	a.problems.setProbes([]lb.Problem{first})
+	a.problems.setProbes([]lb.Problem{first, second})
+	if logs.Len() != 2 {
+		t.Errorf("logged %v, want a line for each problem", logs.All())
+	}
+}
+
+func TestWhatIsSaidAgainIsNotPassedOnAgain(t *testing.T) {
+	for name, dir := range map[string]string{"with a report": t.TempDir(), "without one": ""} {
+		tell := &told{}
+		a := newAnswers(Config{StateDir: dir}, zap.NewNop(), tell, metrics.New("test"))
+		for range 3 {
+			wrong := []lb.Problem{{Object: "Node node-a", Reason: "is wrong"}}
+			a.Problems(wrong)
+			a.problems.setContact(Contact{Server: "a"}, wrong)
+			a.problems.setForce(wrong)
+			a.problems.setProbes(wrong)
+			a.problems.setSuspects(wrong)
+		}
+		if tell.times != 5 || len(tell.last) != 5 {
+			t.Errorf("%s: told %d times, of %d problems at last, want 5 and 5", name, tell.times, len(tell.last))
+		}
+		if a.problems.setContact(Contact{Server: "b"}, nil); len(tell.last) != 4 {
+			t.Errorf("%s: told of %d problems when one is over, want 4", name, len(tell.last))
+		}
 	}
 }
 

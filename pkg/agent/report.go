@@ -29,6 +29,11 @@ type Report struct {
 	// Sockets is how those of a lost backend are told of it, "" as long as
 	// nobody had to know.
 	Sockets string `json:"sockets,omitempty"`
+	// Conntrack says that the agent has set something of the kernel's connection
+	// tracking, which stays when it ends.
+	Conntrack bool `json:"conntrack,omitempty"`
+	// Contact is with the API server, nil for an agent that asks none.
+	Contact *Contact `json:"contact,omitempty"`
 }
 
 // write replaces the report in a directory, which is made if missing.

@@ -11,16 +11,45 @@ import (
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
 )
 
 // suspectsEvery is how often it is looked who is a suspect. Nothing waits for it:
 // the datapath avoids suspects by itself.
 const suspectsEvery = time.Second
 
+// clearSuspects ends what an earlier configuration has suspected and nobody would clear in
+// this one: where no backend is ever a suspect, or where nobody asks again those that a
+// probe found out. It waits until the programs of this configuration are in force.
+func (a *answers) clearSuspects(ctx context.Context, ready <-chan struct{}, to judge) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-ready:
+	}
+	return datapath.Look(a.open, func(kernel *datapath.Reader) error {
+		for _, b := range kernel.Backends() {
+			if isStray(a.cfg, b.Load) {
+				to.Judge(ctx, b.At, false, 0)
+			}
+		}
+		return nil
+	})
+}
+
+// isStray says whether nobody would clear a backend.
+func isStray(cfg Config, l datapath.Load) bool {
+	if cfg.Datapath.SuspectAfter == 0 {
+		return l.Suspect > 0 || l.AvoidedByOne > 0 || l.Failures > 0
+	}
+	return l.Probed && !cfg.Convert.Probes
+}
+
 // watchSuspects tells of backends that the datapath avoids, until the context ends.
 func (a *answers) watchSuspects(ctx context.Context) {
 	tick := time.NewTicker(suspectsEvery)
 	defer tick.Stop()
+	var search datapath.Suspects
 	var before []uint32
 	for {
 		select {
@@ -28,53 +57,56 @@ func (a *answers) watchSuspects(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		ids, problems, err := suspects(a.cfg.BPFRoot, before)
+		err := datapath.Look(a.open, func(r *datapath.Reader) error {
+			now, err := search.Find(r)
+			if err != nil || slices.Equal(now, before) {
+				return err
+			}
+			problems, err := suspectProblems(r, now)
+			if err == nil {
+				before = now
+				a.problems.setSuspects(problems)
+			}
+			return err
+		})
 		if err != nil {
-			a.log.Debug("look for suspects", zap.Error(err))
-			continue
+			a.log.Debug("read which backends are suspects", zap.Error(err))
 		}
-		if slices.Equal(ids, before) {
-			continue
-		}
-		before = ids
-		a.problems.setSuspects(problems)
 	}
 }
 
-// suspects returns the IDs of backends that are suspects and, where those are
-// others than before, what to tell the owners of their Services.
-func suspects(root string, before []uint32) ([]uint32, []lb.Problem, error) {
-	i, err := datapath.Inspect(root)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer i.Close()
-	now := i.Suspects()
-	ids := slices.Sorted(maps.Keys(now))
-	if len(ids) == 0 || slices.Equal(ids, before) {
-		return ids, nil, nil
-	}
-	c, err := i.Content()
-	if err != nil {
-		return nil, nil, err
-	}
+// suspectProblems is what to tell the owners of the Services of suspects.
+func suspectProblems(k kernel, suspects []uint32) ([]lb.Problem, error) {
 	seen := map[lb.Problem]bool{}
-	for _, f := range c.Frontends {
-		if !f.PassiveHealth {
-			continue
-		}
-		for _, id := range c.Tables[f.Known] {
-			if _, suspect := now[id]; suspect {
-				seen[lb.Problem{
-					Object: "Service " + c.Services[f.Service].ServiceName.String(),
-					Field:  "backend", Value: c.Backends[id].String(),
-					Reason: "does not take connections: this node prefers others until it does",
-					Remedy: "look at the pod and its node, or turn this off with the annotation headgate.dev/passive-health",
-				}] = true
-			}
-		}
+	if len(suspects) == 0 {
+		return nil, nil
 	}
-	return ids, slices.SortedFunc(maps.Keys(seen), func(a, b lb.Problem) int {
+	err := k.Frontends(func(_ lb.AddrPort, f plan.Frontend) error {
+		if f.PassiveHealth != lb.SwitchOn {
+			return nil
+		}
+		known, err := k.Slots(f.Known)
+		if err != nil {
+			return err
+		}
+		for _, id := range known {
+			if _, suspect := slices.BinarySearch(suspects, id); !suspect {
+				continue
+			}
+			service, err := k.Service(f.Service)
+			if err != nil {
+				return err
+			}
+			seen[lb.Problem{
+				Object: "Service " + service.ServiceName.String(),
+				Field:  "backend", Value: k.Backend(id).At.String(),
+				Reason: "does not take connections: this node prefers others until it does",
+				Remedy: "look at the pod and its node, or turn this off with the annotation headgate.dev/passive-health",
+			}] = true
+		}
+		return nil
+	})
+	return slices.SortedFunc(maps.Keys(seen), func(a, b lb.Problem) int {
 		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Value, b.Value))
-	}), nil
+	}), err
 }

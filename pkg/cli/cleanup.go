@@ -1,25 +1,97 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/pkg/agent"
+	"github.com/headgate/headgate/pkg/command"
 	"github.com/headgate/headgate/pkg/datapath"
 )
 
 func newCleanup(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cleanup",
-		Short: "Take everything out of the kernel",
-		Long: `Detaches the programs and removes the maps that are pinned below --bpf-root. Connections
-stay as they are. It is refused while an agent runs.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := datapath.Cleanup(e.bpfRoot); err != nil {
-				return fmt.Errorf("clean up: %w", err)
-			}
-			return nil
-		},
+		Short: "Remove Headgate from the kernel",
+		Long: `Detaches the programs, removes the programs and maps that are pinned below --bpf-root, and says
+what stays. Established connections go on. It is refused while an agent runs.`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return e.cleanUp(cmd.OutOrStdout()) },
 	}
+}
+
+// cleanUp removes what is pinned, and says what it removed and what stays.
+func (e *env) cleanUp(w io.Writer) error {
+	pins, err := datapath.Pins(e.bpfRoot)
+	if err != nil {
+		return fmt.Errorf("clean up: %w", needsRoot(err))
+	}
+	leaves := e.leaves()
+	if err := datapath.Cleanup(e.bpfRoot); err != nil {
+		return fmt.Errorf("clean up: %w", needsRoot(err))
+	}
+	kept, err := filepath.Glob(filepath.Join(e.state, "*.json"))
+	if err != nil {
+		return err
+	}
+	value := struct {
+		Root    string   `json:"root"`
+		Removed int      `json:"removed"`
+		Kept    []string `json:"kept"`
+	}{e.bpfRoot, pins, append([]string{}, kept...)}
+	if pins == 0 {
+		return e.Print(w, command.Table{Rows: [][]string{{"removed", "nothing: nothing is pinned below " + e.bpfRoot}}, Value: value})
+	}
+	rows := [][]string{
+		{"removed", fmt.Sprintf("%d programs, links and maps below %s", pins, e.bpfRoot)},
+		{"stays", "established connections: they go straight to their backends"},
+	}
+	for _, what := range leaves {
+		rows = append(rows, []string{"stays", what})
+	}
+	for _, file := range kept {
+		rows = append(rows, []string{"stays", file})
+	}
+	return e.Print(w, command.Table{Rows: rows, Value: value})
+}
+
+// leaves returns what Headgate has made outside of its pins, and leaves there.
+func (e *env) leaves() (all []string) {
+	if r, err := agent.ReadReport(e.state, e.bpfRoot); err == nil && r.Conntrack {
+		all = append(all, "size and timeouts of the kernel's connection tracking, as the agent set them")
+	}
+	i, err := datapath.Inspect(e.bpfRoot)
+	if err != nil {
+		return all
+	}
+	defer i.Close()
+	status, err := i.Status()
+	if err != nil {
+		return all
+	}
+	var names []string
+	for _, d := range status.Devices {
+		if slices.ContainsFunc(d.Hooks, func(h datapath.Hook) bool { return h.By == "clsact" }) {
+			names = append(names, d.Name)
+		}
+	}
+	if len(names) > 0 {
+		all = append(all, "an empty clsact qdisc on "+strings.Join(names, ", "))
+	}
+	return all
+}
+
+// needsRoot says what to do about a missing permission.
+func needsRoot(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w; run it with sudo", err)
+	}
+	return err
 }

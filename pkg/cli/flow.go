@@ -10,8 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/pkg/command"
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
 )
 
 // flow is one way of a flow as it is shown.
@@ -45,57 +47,92 @@ type flowTotal struct {
 func newFlow(e *env) *cobra.Command {
 	list := &cobra.Command{
 		Use:   "list [ADDRESS | ADDRESS:PORT | NAMESPACE/SERVICE]",
-		Short: "List flows of packets, each way of them: between whom, and what that becomes",
+		Short: "List flows: the addresses of each direction, and those they are rewritten to",
 		Args:  oneFlow,
 		RunE:  e.inspect(listFlows),
 	}
 	count := &cobra.Command{
 		Use:   "count",
-		Short: "Count them by protocol and state, and say how much room there is",
-		Args:  noArgs,
+		Short: "Count flows by protocol and state, beside the size of the table",
+		Args:  command.NoArgs,
 		RunE:  e.inspect(countFlows),
 	}
-	return noun("flow", "Flows of packets that do not come from a socket of this node", list, count)
+	cmd := noun("flow", "Flows of packets that do not come from a socket of this node", list, count)
+	cmd.Long = `Flows of packets that do not come from a socket of this node. Each line is one way of a
+flow: at a hook (in: packets that reach a device, out: packets that leave by one) packets
+FROM, TO become NOW FROM, NOW TO. IDLE is how long none has come by. A way is
+
+  brief        not confirmed by both sides yet, or closed by both: first to make room
+  established  confirmed, or the answers of a flow that may still be brief
+  closing      a FIN or RST has come by this way
+  refused      to nobody: its packets are answered with a refusal
+  broken       to a backend that has left the Service: the connection is reset`
+	list.Long = cmd.Long
+	return cmd
 }
 
-func oneFlow(cmd *cobra.Command, args []string) error { return noArgs(cmd, args[min(1, len(args)):]) }
+func oneFlow(cmd *cobra.Command, args []string) error {
+	return command.NoArgs(cmd, args[min(1, len(args)):])
+}
 
-func listFlows(i *datapath.Inspector, args []string) (table, error) {
-	c, err := i.Content()
-	if err != nil {
-		return table{}, err
+func listFlows(r *datapath.Reader, args []string) (command.Table, error) {
+	if len(args) > 0 {
+		if err := anyMeant(r, args[0]); err != nil {
+			return command.Table{}, err
+		}
 	}
 	all := []flow{}
-	err = i.Flows(func(f datapath.Flow) bool {
+	err := r.Flows(func(f datapath.Flow) error {
 		shown := flow{
 			Hook: f.Hook, Protocol: f.Protocol.String(), From: f.From.String(), To: f.To.String(), NowFrom: f.NowFrom.String(), NowTo: f.NowTo.String(),
 			State: string(f.State), Idle: int64(f.Idle / time.Second),
 		}
-		if s, ok := c.Services[f.Service]; ok {
-			shown.Service = s.String()
+		service, err := r.Service(f.Service)
+		if err != nil {
+			return err
 		}
-		if len(args) == 0 || isMeant(args[0], f, shown.Service) {
+		if service != (plan.Service{}) {
+			shown.Service = service.String()
+		}
+		if len(args) == 0 || isMeant(args[0], f, service) {
 			all = append(all, shown)
 		}
-		return true
+		return nil
 	})
 	if err != nil {
-		return table{}, err
+		return command.Table{}, err
 	}
 	slices.SortFunc(all, func(a, b flow) int {
 		return cmp.Or(cmp.Compare(a.Hook, b.Hook), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.To, b.To), cmp.Compare(a.From, b.From))
 	})
-	t := table{header: []string{"HOOK", "PROTOCOL", "FROM", "TO", "NOW FROM", "NOW TO", "STATE", "IDLE", "SERVICE"}, value: all}
+	t := command.Table{Header: []string{"HOOK", "PROTOCOL", "FROM", "TO", "NOW FROM", "NOW TO", "STATE", "IDLE", "SERVICE"}, Value: all}
 	for _, f := range all {
-		t.rows = append(t.rows, []string{f.Hook, f.Protocol, f.From, f.To, f.NowFrom, f.NowTo, f.State, fmt.Sprintf("%ds", f.Idle), f.Service})
+		t.Rows = append(t.Rows, []string{f.Hook, f.Protocol, f.From, f.To, f.NowFrom, f.NowTo, f.State, fmt.Sprintf("%ds", f.Idle), f.Service})
 	}
 	return t, nil
 }
 
+// anyMeant says whether a word of the command line can mean a flow: it is an address, with
+// or without port, or a Service that there is.
+func anyMeant(r *datapath.Reader, word string) error {
+	_, noPort := netip.ParseAddr(word)
+	_, noAddress := netip.ParseAddrPort(word)
+	if noPort == nil || noAddress == nil {
+		return nil
+	}
+	for id := range r.Services() {
+		service, err := r.Service(id)
+		if err != nil || isService(word, service) {
+			return err
+		}
+	}
+	return fmt.Errorf("no Service is %q: give namespace/service as headgate frontend list shows it, or an address, with or without port", word)
+}
+
 // isMeant says whether a word of the command line means a flow: one of its
 // addresses, with or without port, or its Service.
-func isMeant(word string, f datapath.Flow, service string) bool {
-	if frontend := (frontend{Service: service, Frontend: "/"}); service != "" && frontend.isMeant(word) {
+func isMeant(word string, f datapath.Flow, service plan.Service) bool {
+	if isService(word, service) {
 		return true
 	}
 	for _, end := range []netip.AddrPort{f.From, f.To, f.NowFrom, f.NowTo} {
@@ -106,29 +143,29 @@ func isMeant(word string, f datapath.Flow, service string) bool {
 	return false
 }
 
-func countFlows(i *datapath.Inspector, _ []string) (table, error) {
+func countFlows(r *datapath.Reader, _ []string) (command.Table, error) {
 	type class struct {
 		protocol lb.Protocol
 		state    datapath.FlowState
 	}
 	counts := map[class]int{}
-	total := flowTotal{Room: i.FlowRoom(), BriefRoom: i.BriefRoom(), Counts: []flowCount{}}
-	err := i.Flows(func(f datapath.Flow) bool {
+	total := flowTotal{Room: r.FlowRoom(), BriefRoom: r.BriefRoom(), Counts: []flowCount{}}
+	err := r.Flows(func(f datapath.Flow) error {
 		counts[class{f.Protocol, f.State}]++
 		total.Ways++
-		return true
+		return nil
 	})
 	if err != nil {
-		return table{}, err
+		return command.Table{}, err
 	}
-	t := table{header: []string{"PROTOCOL", "STATE", "WAYS", "ROOM"}}
+	t := command.Table{Header: []string{"PROTOCOL", "STATE", "WAYS", "ROOM"}}
 	for _, k := range slices.SortedFunc(maps.Keys(counts), func(a, b class) int {
 		return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.state, b.state))
 	}) {
 		total.Counts = append(total.Counts, flowCount{k.protocol.String(), string(k.state), counts[k]})
-		t.rows = append(t.rows, []string{k.protocol.String(), string(k.state), fmt.Sprint(counts[k])})
+		t.Rows = append(t.Rows, []string{k.protocol.String(), string(k.state), fmt.Sprint(counts[k])})
 	}
-	t.rows = append(t.rows, []string{"all", "", fmt.Sprint(total.Ways), fmt.Sprint(total.Room)})
-	t.value = total
+	t.Rows = append(t.Rows, []string{"all", "", fmt.Sprint(total.Ways), fmt.Sprint(total.Room)})
+	t.Value = total
 	return t, nil
 }

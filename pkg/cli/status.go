@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"maps"
-	"runtime"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/pkg/agent"
+	"github.com/headgate/headgate/pkg/command"
 	"github.com/headgate/headgate/pkg/datapath"
 )
 
@@ -16,67 +19,145 @@ func newStatus(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show what is in force, and what was counted",
-		Args:  noArgs,
-		RunE:  e.inspect(e.showStatus),
+		Long: `Shows what is in force, what was counted, and what is wrong.
+
+The exit code is 0 where all is well; 3 where the agent does not run or waits, a program
+is not attached or there is a problem; 2 where nothing is loaded; 1 for other errors.`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return e.status(cmd.OutOrStdout()) },
 	}
 }
 
-func (e *env) showStatus(i *datapath.Inspector, _ []string) (table, error) {
-	s, err := i.Status()
-	if err != nil {
-		return table{}, err
+// status prints the status, and returns errDegraded where not all is well.
+func (e *env) status(out io.Writer) error {
+	var t command.Table
+	var well bool
+	err := datapath.Look(e.open, func(r *datapath.Reader) (err error) {
+		t, well, err = e.showStatus(r)
+		return err
+	})
+	if errors.Is(err, datapath.ErrNotLoaded) && datapath.AgentRuns(e.bpfRoot) {
+		return errors.Join(e.showStarting(out), errDegraded)
 	}
-	c, err := i.Content()
 	if err != nil {
-		return table{}, err
+		return err
 	}
-	agent := "not running: what it programmed stays in force"
+	if err := e.Print(out, t); err != nil || well {
+		return err
+	}
+	return errDegraded
+}
+
+// showStarting prints what an agent says that has pinned nothing yet.
+func (e *env) showStarting(out io.Writer) error {
+	said, rows, err := e.said(true)
+	if err != nil {
+		return err
+	}
+	value := struct {
+		Agent    bool           `json:"agent"`
+		Starting bool           `json:"starting"`
+		Contact  *agent.Contact `json:"contact,omitempty"`
+		Problems []string       `json:"problems"`
+	}{true, true, said.Contact, said.Problems}
+	return e.Print(out, command.Table{Rows: append([][]string{{"agent", said.waits(time.Now())}}, rows...), Value: value})
+}
+
+func (e *env) showStatus(r *datapath.Reader) (t command.Table, well bool, err error) {
+	s, err := r.Status()
+	if err != nil {
+		return command.Table{}, false, err
+	}
+	totals, err := r.Totals()
+	if err != nil {
+		return command.Table{}, false, err
+	}
+	said, saidRows, err := e.said(s.Agent)
+	if err != nil {
+		return command.Table{}, false, err
+	}
+	state := "not running: what it programmed stays in force"
 	if s.Agent {
-		agent = "running"
+		state = said.waits(time.Now())
 	}
 	rows := [][]string{
-		{"agent", agent},
+		{"agent", state},
 		{"version", s.Version},
 		{"node", s.Node},
 		{"cgroup", s.Cgroup},
 		{"object", s.Object[:12]}, // enough to tell one from another
-		{"frontends", fmt.Sprint(len(c.Frontends))},
-		{"tables", fmt.Sprint(len(c.Tables))},
-		{"backends", fmt.Sprint(len(c.Backends))},
+		{"frontends", fmt.Sprint(totals.Frontends)},
+		{"tables", fmt.Sprint(totals.Tables)},
+		{"backends", fmt.Sprint(totals.Backends)},
 		{"writes", fmt.Sprint(s.Writes)},
 	}
-	for _, h := range s.Hooks {
-		state := "attached"
-		if !h.Attached {
-			state = "NOT ATTACHED"
-		}
-		rows = append(rows, []string{"hook " + h.Name, state})
-	}
-	rows = append(rows, counts("count", s.Counters)...)
-	rows = append(rows, counts("drop", s.Drops)...)
-	said, saidRows, err := e.said(s.Agent)
-	if err != nil {
-		return table{}, err
-	}
+	hooks, attached := hookRows(s)
+	rows = slices.Concat(rows, hooks, counts("count", s.Counters), counts("drop", s.Drops), saidRows)
 	value := struct {
 		datapath.Status
-		Frontends int      `json:"frontends"`
-		Tables    int      `json:"tables"`
-		Backends  int      `json:"backends"`
-		Sockets   string   `json:"sockets,omitempty"`
-		Problems  []string `json:"problems"`
-	}{s, len(c.Frontends), len(c.Tables), len(c.Backends), said.Sockets, said.Problems}
-	return table{rows: append(rows, saidRows...), value: value}, nil
+		Frontends int            `json:"frontends"`
+		Tables    int            `json:"tables"`
+		Backends  int            `json:"backends"`
+		Sockets   string         `json:"sockets,omitempty"`
+		Contact   *agent.Contact `json:"contact,omitempty"`
+		Problems  []string       `json:"problems"`
+	}{s, totals.Frontends, totals.Tables, totals.Backends, said.Sockets, said.Contact, said.Problems}
+	return command.Table{Rows: rows, Value: value}, s.Agent && attached && len(said.Problems) == 0, nil
+}
+
+// hookRows returns a row for each program, and whether all are in force.
+func hookRows(s datapath.Status) (rows [][]string, all bool) {
+	all = true
+	add := func(title string, h datapath.Hook) {
+		state := "attached"
+		switch {
+		case !h.Attached:
+			state = "NOT ATTACHED"
+			all = false
+		case h.By != "":
+			state += " by " + h.By
+		}
+		rows = append(rows, []string{title + " " + h.Name, state})
+	}
+	for _, h := range s.Hooks {
+		add("hook", h)
+	}
+	for _, d := range s.Devices {
+		for _, h := range d.Hooks {
+			add("device "+d.Name, h)
+		}
+	}
+	return rows, all
+}
+
+// agentReport is what the agent says of itself.
+type agentReport struct{ agent.Report }
+
+// waits says what a running agent does.
+func (r agentReport) waits(now time.Time) string {
+	switch c := r.Contact; {
+	case c == nil || c.Synced && c.Lost.IsZero():
+		return "running"
+	case c.Synced:
+		return fmt.Sprintf("running, without contact with the API server for %s", now.Sub(c.Lost).Round(time.Second))
+	case c.Lost.IsZero():
+		return "starting: waits for the API server"
+	default:
+		return fmt.Sprintf("starting: waits for the API server for %s", now.Sub(c.Lost).Round(time.Second))
+	}
 }
 
 // said returns what the agent says of itself, as long as it runs: what it said
 // before may be true no more.
-func (e *env) said(runs bool) (r agent.Report, rows [][]string, err error) {
+func (e *env) said(runs bool) (r agentReport, rows [][]string, err error) {
 	if runs {
-		r, err = agent.ReadReport(e.state, e.bpfRoot)
+		r.Report, err = agent.ReadReport(e.state, e.bpfRoot)
 	}
 	if r.Problems == nil {
 		r.Problems = []string{} // an empty list, for programs
+	}
+	if r.Contact != nil && r.Contact.Lost.IsZero() && r.Contact.Server != "" {
+		rows = append(rows, []string{"API server", r.Contact.Server})
 	}
 	if r.Sockets != "" {
 		rows = append(rows, []string{"sockets", r.Sockets})
@@ -93,18 +174,4 @@ func counts(what string, m map[string]uint64) (rows [][]string) {
 		rows = append(rows, []string{what + " " + name, fmt.Sprint(m[name])})
 	}
 	return rows
-}
-
-func newVersion(e *env) *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Show the version of this program",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return e.print(cmd.OutOrStdout(), table{
-				rows:  [][]string{{"headgate", e.version}, {"go", runtime.Version()}, {"platform", runtime.GOOS + "/" + runtime.GOARCH}},
-				value: map[string]string{"headgate": e.version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH},
-			})
-		},
-	}
 }

@@ -2,12 +2,15 @@ package cli
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/pkg/command"
 	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
 )
 
 // shownTable is a table as it is shown.
@@ -19,48 +22,62 @@ type shownTable struct {
 }
 
 func newTable(e *env) *cobra.Command {
-	return noun("table", "Runs of backends that frontends share", &cobra.Command{
+	show := &cobra.Command{
 		Use:   "show [TABLE]",
 		Short: "Show one table, or all of them",
 		Args: func(cmd *cobra.Command, args []string) error {
-			return noArgs(cmd, args[min(1, len(args)):]) // beside the table
+			return command.NoArgs(cmd, args[min(1, len(args)):]) // beside the table
 		},
 		RunE: e.inspect(showTables),
-	})
+	}
+	cmd := noun("table", "Tables of backends that frontends share", show)
+	cmd.Long = `A table is a run of slots of the slots map, each of which names a backend. Frontends with
+the same backends share one. It is called by its first slot and how many there are: 0+3 is
+the slots 0, 1 and 2. A backend that a table names more than once, because of its weight or
+a hash, is shown with how often: ×7.`
+	show.Long = cmd.Long
+	return cmd
 }
 
-func showTables(i *datapath.Inspector, args []string) (table, error) {
-	all, err := readFrontends(i)
+func showTables(r *datapath.Reader, args []string) (command.Table, error) {
+	c, err := r.Content()
 	if err != nil {
-		return table{}, err
+		return command.Table{}, err
 	}
-	c, err := i.Content()
-	if err != nil {
-		return table{}, err
-	}
+	named := namedBy(c)
 	out := []shownTable{}
-	t := table{header: []string{"TABLE", "FRONTENDS", "BACKENDS"}}
+	t := command.Table{Header: []string{"TABLE", "FRONTENDS", "BACKENDS"}}
 	for _, key := range sortedTables(c) {
 		if len(args) == 1 && args[0] != key.String() {
 			continue
 		}
-		s := shownTable{Table: key.String(), Slots: key.Size, Frontends: []string{}, Backends: []string{}}
-		for _, f := range all {
-			if f.Internal.Table == s.Table || f.External.Table == s.Table {
-				s.Frontends = append(s.Frontends, f.Frontend)
-			}
-		}
+		s := shownTable{Table: key.String(), Slots: key.Size, Frontends: append([]string{}, named[key]...), Backends: []string{}}
 		for _, id := range c.Tables[key] {
 			s.Backends = append(s.Backends, c.Backends[id].String())
 		}
 		out = append(out, s)
-		t.rows = append(t.rows, tableRows(s)...)
+		t.Rows = append(t.Rows, tableRows(s)...)
 	}
 	if len(args) == 1 && len(out) == 0 {
-		return table{}, fmt.Errorf("no table is %q: give one as headgate frontend list shows them, such as 0+3", args[0])
+		return command.Table{}, fmt.Errorf("no table is %q: give one as headgate frontend list shows them, such as 0+3", args[0])
 	}
-	t.value = out
+	t.Value = out
 	return t, nil
+}
+
+// namedBy returns the frontends that name each table, sorted.
+func namedBy(c plan.Content) map[plan.Table][]string {
+	out := map[plan.Table][]string{}
+	for _, key := range slices.SortedFunc(maps.Keys(c.Frontends), lb.AddrPort.Compare) {
+		seen := map[plan.Table]bool{} // views share tables
+		for _, t := range c.Frontends[key].Tables() {
+			if !seen[t] {
+				seen[t] = true
+				out[t] = append(out[t], key.String())
+			}
+		}
+	}
+	return out
 }
 
 // tableRows puts frontends and backends side by side, one a line.
@@ -97,25 +114,4 @@ func withCounts(slots []string) (out []string) {
 		}
 	}
 	return out
-}
-
-func newMap(e *env) *cobra.Command {
-	return noun("map", "The BPF maps themselves", &cobra.Command{
-		Use:   "list",
-		Short: "List the maps, how full they are, and the memory they take",
-		Args:  noArgs,
-		RunE:  e.inspect(listMaps),
-	})
-}
-
-func listMaps(i *datapath.Inspector, _ []string) (table, error) {
-	maps, err := i.Maps()
-	if err != nil {
-		return table{}, err
-	}
-	t := table{header: []string{"MAP", "TYPE", "KEY", "VALUE", "ENTRIES", "MAX", "BYTES"}, value: slices.Clip(maps)}
-	for _, m := range maps {
-		t.rows = append(t.rows, strings.Fields(fmt.Sprintln(m.Name, m.Type, m.KeyBytes, m.ValueBytes, m.Entries, m.MaxEntries, m.Bytes)))
-	}
-	return t, nil
 }

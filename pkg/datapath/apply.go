@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
@@ -153,17 +154,16 @@ func (s *mapSet) putService(id uint32, name string) {
 }
 
 // putFrontend writes what stands behind an address, then the address if it is
-// new. Of a frontend in use each table changes in one store.
+// new. Of a frontend in use each table changes in one store, after everything else.
 func (s *mapSet) putFrontend(o plan.PutFrontend) error {
 	f := encodeFrontend(o.Value)
 	at := s.frontends.at(o.Value.ID)
-	at.SlowStartS, at.Spill = f.SlowStartS, f.Spill
-	for i := range f.Wider {
-		storeView(&at.Wider[i], f.Wider[i])
+	rest := f
+	rest.Views, rest.Known = at.Views, at.Known // as they are
+	*at = rest
+	for i := range slices.Backward(f.Views[:]) { // fallbacks before the views that fall back
+		storeView(&at.Views[i], f.Views[i])
 	}
-	at.Id, at.Service, at.Flags, at.AffinityTimeoutS = f.Id, f.Service, f.Flags, f.AffinityTimeoutS
-	storeView(&at.Internal, f.Internal)
-	storeView(&at.External, f.External)
 	storeTable(&at.Known, f.Known)
 	key := encodeAddrPort(o.Key)
 	var id uint32
@@ -171,9 +171,14 @@ func (s *mapSet) putFrontend(o plan.PutFrontend) error {
 	if err == nil && id == o.Value.ID {
 		return nil
 	}
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	had := err == nil
+	if err := ignoreMissing(err); err != nil {
 		return err
 	}
 	s.know(key.Addr)
-	return s.byName["frontend_ids"].Put(key, o.Value.ID)
+	if err := s.byName["frontend_ids"].Put(key, o.Value.ID); err != nil || !had {
+		return err
+	}
+	storeTable(&s.frontends.at(id).Known, headgateTable{}) // its flows end
+	return nil
 }

@@ -16,33 +16,30 @@ import (
 	"github.com/headgate/headgate/pkg/netdev"
 )
 
-// devicePrograms are the programs in force for devices, by name.
-type devicePrograms map[string]*ebpf.Program
-
-// Close lets go of the programs.
-func (p devicePrograms) Close() {
-	for _, program := range p {
-		program.Close()
+// openPrograms opens the programs that Attach has pinned beside the maps.
+func (d *Datapath) openPrograms() (programSet, error) {
+	names := []string{probeNoter}
+	if !exists(filepath.Join(d.path("maps"), probeNoter)) { // an older object has none
+		names = nil
 	}
-}
-
-// devicePrograms opens the programs that Attach has pinned beside the maps.
-func (d *Datapath) devicePrograms() (devicePrograms, error) {
-	out := devicePrograms{}
 	for _, h := range deviceHooks {
-		p, err := ebpf.LoadPinnedProgram(filepath.Join(d.path("maps"), h.program), nil)
+		names = append(names, h.program)
+	}
+	out := programSet{}
+	for _, name := range names {
+		p, err := ebpf.LoadPinnedProgram(filepath.Join(d.path("maps"), name), nil)
 		if err != nil {
 			out.Close()
-			return nil, fmt.Errorf("open pinned program %s: %w", h.program, err)
+			return nil, fmt.Errorf("open pinned program %s: %w", name, err)
 		}
-		out[h.program] = p
+		out[name] = p
 	}
 	return out, nil
 }
 
-// devicePin is where the link of a program to a device is pinned.
-func (d *Datapath) devicePin(program string, index int) string {
-	return filepath.Join(d.path("links"), program+"_"+strconv.Itoa(index))
+// devicePin is the name of the pin of a link of a program to a device.
+func devicePin(program string, index uint32) string {
+	return program + "_" + strconv.FormatUint(uint64(index), 10)
 }
 
 // devicePinOf returns the program and the index of the device that a pinned
@@ -62,7 +59,7 @@ func isDevicePin(pin string) bool {
 // attachDevice puts a program in force on a device, in place of the one that
 // is there: by tcx, or by a filter where the kernel has none.
 func (d *Datapath) attachDevice(index int, h deviceHook, program *ebpf.Program) error {
-	pin := d.devicePin(h.program, index)
+	pin := filepath.Join(d.path("links"), devicePin(h.program, uint32(index)))
 	if !d.cfg.Filters {
 		err := attachLink(pin, index, h, program)
 		if !errors.Is(err, ebpf.ErrNotSupported) {
@@ -135,6 +132,7 @@ func programID(program *ebpf.Program) (ebpf.ProgramID, bool) {
 }
 
 // dropLinks detaches every program from devices that is not to be kept there.
+// Removing the pin alone would not: the link is held.
 func (d *Datapath) dropLinks(keep func(index uint32, program string) bool) error {
 	pins, err := os.ReadDir(d.path("links"))
 	if err != nil {
@@ -145,7 +143,7 @@ func (d *Datapath) dropLinks(keep func(index uint32, program string) bool) error
 		if !ok || keep(index, program) {
 			continue
 		}
-		if err := os.Remove(filepath.Join(d.path("links"), pin.Name())); err != nil {
+		if err := detach(filepath.Join(d.path("links"), pin.Name())); err != nil {
 			return err
 		}
 	}
@@ -178,14 +176,8 @@ func (p programSet) pinForDevices(maps, links string) error {
 	}
 	for _, h := range deviceHooks {
 		program := p[h.program]
-		c, err := program.Clone()
-		if err != nil {
+		if err := p.pin(maps, h.program); err != nil {
 			return err
-		}
-		err = c.Pin(filepath.Join(maps, h.program))
-		c.Close()
-		if err != nil {
-			return fmt.Errorf("pin program %s: %w", h.program, err)
 		}
 		if err := updateLinks(links, h, program); err != nil {
 			return err
@@ -198,6 +190,19 @@ func (p programSet) pinForDevices(maps, links string) error {
 				return fmt.Errorf("update %s on device %d: %w", h.program, f.Index, err)
 			}
 		}
+	}
+	return nil
+}
+
+// pin pins a program in a directory.
+func (p programSet) pin(dir, name string) error {
+	c, err := p[name].Clone() // the program itself is not to count as pinned
+	if err != nil {
+		return fmt.Errorf("pin program %s: %w", name, err)
+	}
+	defer c.Close()
+	if err := c.Pin(filepath.Join(dir, name)); err != nil {
+		return fmt.Errorf("pin program %s: %w", name, err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	mathbits "math/bits"
 	"net/netip"
 	"strings"
+	"unsafe"
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
@@ -62,10 +63,12 @@ func encodePrefix(p netip.Prefix) headgateServiceCidr {
 	return headgateServiceCidr{Addr: encodeAddr(p.Addr()), Mask: encodeAddr(netip.AddrFrom16(mask))}
 }
 
+// serviceBits is the length of the part of a source range that is the Service.
+const serviceBits = int(8 * unsafe.Sizeof(headgateSourceRange{}.Service))
+
 // encodeSourceRange returns a source range as a key of a trie: the Service in
 // full, then a prefix of addresses.
 func encodeSourceRange(r plan.SourceRange) headgateSourceRange {
-	const serviceBits = 32
 	bits := r.Prefix.Bits()
 	if r.Prefix.Addr().Is4() {
 		bits += 96
@@ -74,7 +77,6 @@ func encodeSourceRange(r plan.SourceRange) headgateSourceRange {
 }
 
 func decodeSourceRange(r headgateSourceRange) plan.SourceRange {
-	const serviceBits = 32
 	addr, bits := decodeAddr(r.Addr), int(r.Prefixlen)-serviceBits
 	if addr.Is4() {
 		bits -= 96
@@ -130,9 +132,9 @@ func decodeTable(t headgateTable) plan.Table { return plan.Table{Offset: t.Offse
 
 // Views hold the size of their table and, in the top bits, their algorithm.
 const (
-	viewSizeMask       = 1<<24 - 1
-	viewAlgorithmShift = 24
-	viewWeighted       = 0x80
+	sizeMask       = uint32(headgateViewSizeVIEW_SIZE_MASK)
+	algorithmShift = headgateViewSizeVIEW_ALGORITHM_SHIFT
+	weighted       = uint32(headgateViewSizeALGORITHM_WEIGHTED)
 )
 
 // encodeView returns a view as the datapath has it: algorithms in the order of
@@ -143,89 +145,93 @@ func encodeView(v plan.View) headgateView {
 		algorithm = uint32(v.Algorithm - lb.Random)
 	}
 	if v.Weighted {
-		algorithm |= viewWeighted
+		algorithm |= weighted
 	}
 	if v.Table.Size == 0 {
 		return headgateView{}
 	}
-	return headgateView{Offset: v.Table.Offset, Size: v.Table.Size&viewSizeMask | algorithm<<viewAlgorithmShift}
+	return headgateView{Offset: v.Table.Offset, Size: v.Table.Size&sizeMask | algorithm<<algorithmShift}
 }
 
 func decodeView(v headgateView) plan.View {
-	out := plan.View{Table: plan.Table{Offset: v.Offset, Size: v.Size & viewSizeMask}}
-	algorithm := v.Size >> viewAlgorithmShift
-	out.Weighted = algorithm&viewWeighted != 0
-	if algorithm &^= viewWeighted; algorithm != 0 {
+	out := plan.View{Table: plan.Table{Offset: v.Offset, Size: v.Size & sizeMask}}
+	algorithm := v.Size >> algorithmShift
+	out.Weighted = algorithm&weighted != 0
+	if algorithm &^= weighted; algorithm != 0 {
 		out.Algorithm = lb.Random + lb.Algorithm(algorithm)
 	}
 	return out
 }
 
-// Why views have their backends stands in the flags, for people.
-const (
-	whyInternalShift = 16
-	whyExternalShift = 20
-	whyMask          = 0xf
+// The indexes of views are the same in lb and in C: anything else does not compile.
+var _ = [1]struct{}{}[lb.Internal-int(headgateViewIndexVIEW_INTERNAL)]
+var _ = [1]struct{}{}[lb.External-int(headgateViewIndexVIEW_EXTERNAL)]
+var _ = [1]struct{}{}[lb.FallbackZone-int(headgateViewIndexVIEW_FALLBACK_ZONE)]
+var _ = [1]struct{}{}[lb.FallbackAll-int(headgateViewIndexVIEW_FALLBACK_ALL)]
+var _ [lb.NumViews]headgateView = headgateFrontend{}.Views
+
+// The flags of a client's view are shifted by its index; the reason why it has its
+// backends takes whyBits of them.
+var (
+	whyBits  = mathbits.OnesCount32(uint32(headgateFrontendFlagFRONTEND_WHY))
+	whyShift = mathbits.TrailingZeros32(uint32(headgateFrontendFlagFRONTEND_WHY))
 )
 
-func encodeWhy(f plan.Frontend) headgateFrontendFlag {
-	return headgateFrontendFlag(f.Internal.Why)<<whyInternalShift | headgateFrontendFlag(f.External.Why)<<whyExternalShift
+func encodeViewFlags(i int, v plan.View) (flags headgateFrontendFlag) {
+	if v.NoLocal {
+		flags |= headgateFrontendFlagFRONTEND_NO_LOCAL << i
+	}
+	if v.FallsBack {
+		flags |= headgateFrontendFlagFRONTEND_FALLS_BACK << i
+	}
+	return flags | headgateFrontendFlag(v.Why)<<(whyShift+whyBits*i)
 }
 
-func decodeWhy(f headgateFrontendFlag) (internal, external lb.Why) {
-	return lb.Why(f >> whyInternalShift & whyMask), lb.Why(f >> whyExternalShift & whyMask)
+func decodeViewFlags(i int, flags headgateFrontendFlag, v *plan.View) {
+	v.NoLocal = flags&(headgateFrontendFlagFRONTEND_NO_LOCAL<<i) != 0
+	v.FallsBack = flags&(headgateFrontendFlagFRONTEND_FALLS_BACK<<i) != 0
+	v.Why = lb.Why(flags >> (whyBits * i) & headgateFrontendFlagFRONTEND_WHY >> whyShift)
 }
 
 func encodeFrontend(f plan.Frontend) headgateFrontend {
-	flags := kindFlags[f.Kind] | encodeWhy(f)
-	if f.Internal.NoLocal {
-		flags |= headgateFrontendFlagFRONTEND_INTERNAL_NO_LOCAL
+	out := headgateFrontend{
+		Known: encodeTable(f.Known), Flags: kindFlags[f.Kind], Service: f.Service, Id: f.ID,
+		AffinityTimeoutS: f.AffinityTimeout, SlowStartS: f.SlowStart, Spill: f.Spill,
+	}
+	for i, v := range f.Views {
+		out.Views[i] = encodeView(v)
+	}
+	for i, v := range f.Views[:lb.FallbackZone] {
+		out.Flags |= encodeViewFlags(i, v)
 	}
 	if f.Filtered {
-		flags |= headgateFrontendFlagFRONTEND_SOURCE_RANGES
+		out.Flags |= headgateFrontendFlagFRONTEND_SOURCE_RANGES
 	}
-	if f.External.NoLocal {
-		flags |= headgateFrontendFlagFRONTEND_EXTERNAL_NO_LOCAL
+	if f.PassiveHealth == lb.SwitchOn {
+		out.Flags |= headgateFrontendFlagFRONTEND_PASSIVE_HEALTH
 	}
-	if f.PassiveHealth {
-		flags |= headgateFrontendFlagFRONTEND_PASSIVE_HEALTH
-	}
-	if f.Internal.Widens {
-		flags |= headgateFrontendFlagFRONTEND_INTERNAL_WIDENS
-	}
-	if f.External.Widens {
-		flags |= headgateFrontendFlagFRONTEND_EXTERNAL_WIDENS
-	}
-	return headgateFrontend{
-		Wider: [2]headgateView{encodeView(f.Wider[0]), encodeView(f.Wider[1])}, Spill: f.Spill, SlowStartS: f.SlowStart,
-		Internal: encodeView(f.Internal), External: encodeView(f.External), Known: encodeTable(f.Known),
-		Service: f.Service, Flags: flags, AffinityTimeoutS: f.AffinityTimeout, Id: f.ID,
-	}
+	return out
 }
 
 func decodeFrontend(id uint32, f headgateFrontend) plan.Frontend {
-	view := func(v headgateView, noLocal headgateFrontendFlag) plan.View {
-		out := decodeView(v)
-		out.NoLocal = f.Flags&noLocal != 0
-		return out
-	}
 	out := plan.Frontend{
 		ID:       id,
 		Service:  f.Service,
-		Internal: view(f.Internal, headgateFrontendFlagFRONTEND_INTERNAL_NO_LOCAL),
-		External: view(f.External, headgateFrontendFlagFRONTEND_EXTERNAL_NO_LOCAL),
 		Known:    decodeTable(f.Known),
-
-		AffinityTimeout: f.AffinityTimeoutS,
-		Filtered:        f.Flags&headgateFrontendFlagFRONTEND_SOURCE_RANGES != 0,
-		PassiveHealth:   f.Flags&headgateFrontendFlagFRONTEND_PASSIVE_HEALTH != 0,
-		SlowStart:       f.SlowStartS,
-		Wider:           [2]plan.View{decodeView(f.Wider[0]), decodeView(f.Wider[1])},
-		Spill:           f.Spill,
+		Filtered: f.Flags&headgateFrontendFlagFRONTEND_SOURCE_RANGES != 0,
+		Steering: lb.Steering{
+			AffinityTimeout: f.AffinityTimeoutS,
+			PassiveHealth:   lb.SwitchTo(f.Flags&headgateFrontendFlagFRONTEND_PASSIVE_HEALTH != 0),
+			SlowStart:       f.SlowStartS,
+			Spill:           f.Spill,
+		},
 	}
-	out.Internal.Widens = f.Flags&headgateFrontendFlagFRONTEND_INTERNAL_WIDENS != 0
-	out.External.Widens = f.Flags&headgateFrontendFlagFRONTEND_EXTERNAL_WIDENS != 0
-	out.Internal.Why, out.External.Why = decodeWhy(f.Flags)
+	for i, v := range f.Views {
+		out.Views[i] = decodeView(v)
+	}
+	for i := range out.Views[:lb.FallbackZone] {
+		decodeViewFlags(i, f.Flags, &out.Views[i])
+	}
 	for kind, flag := range kindFlags {
 		if f.Flags&flag != 0 {
 			out.Kind = kind

@@ -28,7 +28,7 @@ func (o *object) loadPrograms(on map[string]*ebpf.Map) (programSet, error) {
 	)
 	for _, share := range o.shares(runtime.GOMAXPROCS(0)) {
 		group.Go(func() error {
-			c, err := ebpf.NewCollectionWithOptions(share, ebpf.CollectionOptions{MapReplacements: on})
+			c, err := ebpf.NewCollectionWithOptions(o.only(slices.Values(share)).spec, ebpf.CollectionOptions{MapReplacements: on})
 			if err != nil {
 				return err
 			}
@@ -47,21 +47,17 @@ func (o *object) loadPrograms(on map[string]*ebpf.Map) (programSet, error) {
 	return loaded, nil
 }
 
-// shares deals out the programs to at most n specifications, the largest first
-// and each to the one that has the least until then.
-func (o *object) shares(n int) []*ebpf.CollectionSpec {
+// shares deals out the programs to at most n lists, the largest first and each to
+// the one that has the least until then.
+func (o *object) shares(n int) [][]string {
 	names := slices.SortedFunc(maps.Keys(o.spec.Programs), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(o.spec.Programs[b].Instructions), len(o.spec.Programs[a].Instructions)), cmp.Compare(a, b))
 	})
-	shares := make([]*ebpf.CollectionSpec, min(n, len(names)))
+	shares := make([][]string, min(n, len(names)))
 	instructions := make([]int, len(shares))
-	for i := range shares {
-		shares[i] = o.spec.Copy()
-		shares[i].Programs = map[string]*ebpf.ProgramSpec{}
-	}
 	for _, name := range names {
 		i := slices.Index(instructions, slices.Min(instructions))
-		shares[i].Programs[name] = o.spec.Programs[name].Copy()
+		shares[i] = append(shares[i], name)
 		instructions[i] += len(o.spec.Programs[name].Instructions)
 	}
 	return shares

@@ -29,7 +29,14 @@ func (s *mapSet) content() (plan.Content, error) {
 	if err := s.readServices(c.Services); err != nil {
 		return c, err
 	}
-	if err := s.readFrontends(c.Frontends); err != nil {
+	err := s.eachFrontend(func(at lb.AddrPort, f plan.Frontend) error {
+		c.Frontends[at] = f
+		return nil
+	})
+	if err != nil {
+		return c, err
+	}
+	if err := s.wholeTables(c.Frontends); err != nil {
 		return c, err
 	}
 	for key := range c.Frontends {
@@ -49,54 +56,88 @@ func (s *mapSet) content() (plan.Content, error) {
 }
 
 func (s *mapSet) readSourceRanges(out map[plan.SourceRange]bool) error {
-	var key headgateSourceRange
-	var value uint32
-	entries := s.byName["source_ranges"].Iterate()
-	for entries.Next(&key, &value) {
-		out[decodeSourceRange(key)] = true
-	}
-	return entries.Err()
+	return walk(s.byName["source_ranges"], func(key *headgateSourceRange, _ *uint32) error {
+		out[decodeSourceRange(*key)] = true
+		return nil
+	})
 }
 
 func (s *mapSet) readServices(out map[uint32]plan.Service) error {
 	for id := uint32(1); id < s.services.len; id++ {
-		name := decodeString(s.services.at(id).Name[:])
-		if name == "" {
-			continue
-		}
-		service, err := parseService(name)
+		service, err := s.service(id)
 		if err != nil {
-			return fmt.Errorf("service %d: %w", id, err)
+			return err
 		}
-		out[id] = service
+		if service != (plan.Service{}) {
+			out[id] = service
+		}
 	}
 	return nil
 }
 
-func (s *mapSet) readFrontends(out map[lb.AddrPort]plan.Frontend) error {
-	var key headgateAddrPort
-	var id uint32
-	entries := s.byName["frontend_ids"].Iterate()
-	for entries.Next(&key, &id) {
-		if id >= s.frontends.len {
-			return fmt.Errorf("frontend %s has ID %d, there is room for %d", decodeAddrPort(key), id, s.frontends.len)
-		}
-		out[decodeAddrPort(key)] = decodeFrontend(id, *s.frontends.at(id))
+// service returns the Service port with an ID; the zero Service for none.
+func (s *mapSet) service(id uint32) (plan.Service, error) {
+	name := s.services.at(id).Name[:]
+	if name[0] == 0 {
+		return plan.Service{}, nil
 	}
-	return entries.Err()
+	service, err := parseService(decodeString(name))
+	if err != nil {
+		return plan.Service{}, fmt.Errorf("service %d: %w", id, err)
+	}
+	return service, nil
+}
+
+// eachFrontend calls do with every frontend, in no order, until it returns an error.
+func (s *mapSet) eachFrontend(do func(lb.AddrPort, plan.Frontend) error) error {
+	return walk(s.byName["frontend_ids"], func(key *headgateAddrPort, id *uint32) error {
+		at := decodeAddrPort(*key)
+		f, err := s.frontend(at, *id)
+		if err != nil {
+			return err
+		}
+		return do(at, f)
+	})
+}
+
+// frontend returns the frontend with an ID, which stands behind an address.
+func (s *mapSet) frontend(at lb.AddrPort, id uint32) (plan.Frontend, error) {
+	if id >= s.frontends.len {
+		return plan.Frontend{}, contradiction{fmt.Errorf("frontend %s has ID %d, there is room for %d", at, id, s.frontends.len)}
+	}
+	return decodeFrontend(id, *s.frontends.at(id)), nil
+}
+
+// wholeTables returns an error unless the tables that frontends name fit into the
+// slots map together: they do not overlap, but garbage would be read many times over.
+func (s *mapSet) wholeTables(frontends map[lb.AddrPort]plan.Frontend) error {
+	seen, slots := map[plan.Table]bool{}, uint64(0)
+	for _, f := range frontends {
+		for _, t := range f.Tables() {
+			if !seen[t] {
+				seen[t] = true
+				slots += uint64(t.Size)
+			}
+		}
+	}
+	if room := uint64(s.slots.len) * uint64(slotsPerChunk); slots > room {
+		return contradiction{fmt.Errorf("frontends name tables of %d slots, there are %d", slots, room)}
+	}
+	return nil
 }
 
 // readTables reads the tables that a frontend names.
 func (s *mapSet) readTables(c plan.Content, key lb.AddrPort) (err error) {
 	f := c.Frontends[key]
-	for _, v := range []plan.View{f.Internal, f.External, {Table: f.Known}} {
-		t := v.Table
+	for _, t := range f.Tables() {
 		if t.Size > 0 && c.Tables[t] == nil {
 			if c.Tables[t], err = s.readSlots(t.Offset, t.Size); err != nil {
 				return fmt.Errorf("frontend %s names table %s, %w", key, t, err)
 			}
 		}
-		if v.Weighted && c.Weights[t] == nil {
+	}
+	for _, v := range f.Views {
+		if t := v.Table; v.Weighted && c.Weights[t] == nil {
 			if c.Weights[t], err = s.readSlots(t.Offset+t.Size, t.Size); err != nil {
 				return fmt.Errorf("frontend %s names table %s with weights, %w", key, t, err)
 			}
@@ -108,7 +149,7 @@ func (s *mapSet) readTables(c plan.Content, key lb.AddrPort) (err error) {
 // readSlots returns a run of slots.
 func (s *mapSet) readSlots(offset, size uint32) ([]uint32, error) {
 	if uint64(offset)+uint64(size) > uint64(s.slots.len)*uint64(slotsPerChunk) {
-		return nil, errors.New("which ends behind the last slot")
+		return nil, contradiction{errors.New("which ends behind the last slot")}
 	}
 	out := make([]uint32, size)
 	for i := range out {
@@ -119,11 +160,8 @@ func (s *mapSet) readSlots(offset, size uint32) ([]uint32, error) {
 }
 
 func (s *mapSet) readAddresses(out map[netip.Addr]plan.AddressKind) error {
-	var key headgateIpAddr
-	var value headgateAddress
-	entries := s.byName["addresses"].Iterate()
-	for entries.Next(&key, &value) {
-		out[decodeAddr(key)] = decodeAddress(value)
-	}
-	return entries.Err()
+	return walk(s.byName["addresses"], func(key *headgateIpAddr, value *headgateAddress) error {
+		out[decodeAddr(*key)] = decodeAddress(*value)
+		return nil
+	})
 }

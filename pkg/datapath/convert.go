@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -99,11 +100,7 @@ func moveType(moves []move, was, now btf.Type, from, to int) []move {
 			return moves
 		}
 		for _, m := range now.Members {
-			for _, o := range old.Members {
-				if o.Name == m.Name {
-					moves = moveType(moves, o.Type, m.Type, from+int(o.Offset.Bytes()), to+int(m.Offset.Bytes()))
-				}
-			}
+			moves = moveMember(moves, old, now, m, from, to)
 		}
 		return moves
 	case *btf.Array:
@@ -118,6 +115,36 @@ func moveType(moves []move, was, now btf.Type, from, to int) []move {
 	default:
 		return appendMove(moves, move{from, to, min(sizeOf(was), sizeOf(now))})
 	}
+}
+
+// formerly says of which members of an earlier object a member is made that has
+// another name there: of these, one after the other.
+var formerly = map[string][]string{
+	"frontend.views": {"internal", "external", "wider"},
+}
+
+// moveMember appends how a member of a struct is filled from a value of the former
+// one, at an offset.
+func moveMember(moves []move, old, now *btf.Struct, m btf.Member, from, to int) []move {
+	to += int(m.Offset.Bytes())
+	if o, ok := member(old, m.Name); ok {
+		return moveType(moves, o.Type, m.Type, from+int(o.Offset.Bytes()), to)
+	}
+	for _, name := range formerly[now.Name+"."+m.Name] {
+		if o, ok := member(old, name); ok {
+			moves = moveType(moves, o.Type, o.Type, from+int(o.Offset.Bytes()), to)
+			to += sizeOf(o.Type)
+		}
+	}
+	return moves
+}
+
+func member(s *btf.Struct, name string) (btf.Member, bool) {
+	i := slices.IndexFunc(s.Members, func(m btf.Member) bool { return m.Name == name })
+	if i < 0 {
+		return btf.Member{}, false
+	}
+	return s.Members[i], true
 }
 
 // appendMove appends a move, joined with the last one where it goes on there.

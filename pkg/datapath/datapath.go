@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/cilium/ebpf"
 
@@ -31,7 +32,7 @@ type Config struct {
 	Node    string // name of the node, for people
 	Version string // of headgate, for people
 	// Object is the compiled object; nil is the one built in.
-	Object []byte
+	Object []byte `json:"-"`
 	// Sizes is the room that new maps have at least; they grow on demand.
 	Sizes plan.Sizes
 	// Promises is how many sockets keep their promise in the fast map: a
@@ -50,22 +51,25 @@ type Config struct {
 	Diag bool
 	// Told is told how sockets are told of lost backends, once that is known and
 	// when it changes. May be nil.
-	Told func(how string)
+	Told func(how string) `json:"-"`
 	// Pods says that there may be pods whose sockets are left alone.
-	Pods bool
+	Pods bool `bpf:"pod_devices"`
 	// Redirect lets packets to other nodes leave past the stack.
-	Redirect bool
+	Redirect bool `bpf:"redirect_flows"`
 	// Filters attaches to devices as on kernels without tcx.
 	Filters bool
 	// SuspectAfter is how many connections in a row a backend does not take before
 	// it is a suspect; 0: none ever is.
-	SuspectAfter uint32
+	SuspectAfter uint32 `bpf:"suspect_after"`
 	// MaxEjected is how many of the slots of a table are avoided at most, in per
 	// cent.
-	MaxEjected uint32
+	MaxEjected uint32 `bpf:"max_ejected_percent"`
 	// HashKey is the key of the hashes of flows and clients, the same on all
 	// nodes.
-	HashKey [2]uint64
+	HashKey [2]uint64 `bpf:"hash_key" json:"-"`
+	// SNATPorts is how many source ports flows to other nodes share: a power of two.
+	// 0 is DefaultSNATPorts.
+	SNATPorts uint16
 }
 
 // DefaultSizes is the room that maps start with.
@@ -77,19 +81,25 @@ const (
 	DefaultAffinities = 1 << 16
 )
 
-// Datapath is the kernel's side of Headgate. Apart from Grace it is not safe for
-// concurrent use.
+// Datapath is the kernel's side of Headgate. Apart from Grace and Reader it is not safe
+// for concurrent use.
 type Datapath struct {
 	cfg      Config
+	object   *object // of this process, with its knobs
 	locks    []*os.File
-	promises *ebpf.MapSpec // how this process lays out the promises map
 	maps     *mapSet
 	programs programSet // nil once attached
 	told     string     // as Told was told
+	held     held       // what was in force after the last Attach and SetDevices
+	stale    stale
+	devices  []plan.Device
 	// old are the maps of programs that are in force until Attach.
 	old []*mapSet
 	// flowsOf are those of old whose flows come along.
 	flowsOf []*mapSet
+
+	mu      sync.Mutex // guards inForce and held against readers
+	inForce *mapSet    // what programs in force work on, nil for nothing that can be read
 }
 
 // Open takes the node for this process. If what is pinned is as it should be,
@@ -100,9 +110,6 @@ type Datapath struct {
 // It returns ErrBusy if another agent has the node, and otherwise an error that
 // says what the machine lacks.
 func Open(cfg Config) (*Datapath, error) {
-	if cfg.Object == nil {
-		cfg.Object = _HeadgateBytes
-	}
 	if cfg.Promises == 0 || cfg.Promises&(cfg.Promises-1) != 0 {
 		return nil, fmt.Errorf("%d promises: not a power of two", cfg.Promises)
 	}
@@ -111,6 +118,9 @@ func Open(cfg Config) (*Datapath, error) {
 	}
 	if cfg.Affinities == 0 {
 		cfg.Affinities = DefaultAffinities
+	}
+	if cfg.SNATPorts == 0 {
+		cfg.SNATPorts = DefaultSNATPorts
 	}
 	cfg.Cgroup = unified(cfg.Cgroup)
 	d := &Datapath{cfg: cfg}
@@ -125,27 +135,29 @@ func (d *Datapath) open() error {
 	if err := d.take(); err != nil {
 		return err
 	}
-	object, err := newObject(d.cfg)
+	var err error
+	if d.object, err = newObject(d.cfg); err != nil {
+		return err
+	}
+	pinned, err := openMaps(d.path("maps"), d.object.spec.Maps)
 	if err != nil {
 		return err
 	}
-	d.promises = object.spec.Maps["promises"]
-	pinned, err := openMaps(d.path("maps"), object)
-	if err != nil {
-		return err
+	if pinned != nil && pinned.about != nil {
+		d.publish(pinned)
 	}
-	if pinned.matches(object) && linksUse(d.path("links"), d.cfg.Cgroup, pinned) {
+	if pinned.matches(d.object) && linksUse(d.path("links"), d.cfg.Cgroup, pinned) {
 		d.maps = pinned
 		return d.tidy()
 	}
 	d.old = []*mapSet{pinned, d.openUnfinished()}
 	d.flowsOf = d.old
-	return d.load(object, atLeast(pinned.sizes(), d.cfg.Sizes), pinned)
+	return d.load(atLeast(pinned.sizes(), d.cfg.Sizes), pinned)
 }
 
 // load replaces the maps and programs of this process, with what from holds.
-func (d *Datapath) load(o *object, sizes plan.Sizes, from *mapSet) error {
-	maps, programs, err := load(o, sizes, from)
+func (d *Datapath) load(sizes plan.Sizes, from *mapSet) error {
+	maps, programs, err := load(d.object, sizes, from)
 	if err != nil {
 		return err
 	}
@@ -171,8 +183,8 @@ func (d *Datapath) take() error {
 	if err := d.lock(d.cfg.Cgroup); err != nil { // first: who is refused makes nothing
 		return err
 	}
-	if err := os.MkdirAll(d.cfg.Root, 0o700); err != nil {
-		return fmt.Errorf("make %s: %w", d.cfg.Root, err)
+	if err := d.makeRoot(); err != nil {
+		return err
 	}
 	return d.lock(d.cfg.Root)
 }
@@ -186,14 +198,17 @@ func (d *Datapath) lock(dir string) error {
 	return nil
 }
 
-// tidy brings what people read up to date and removes what a process left that
-// died during a replacement.
+// tidy brings what people read up to date, removes what a process left that died
+// during a replacement, and holds what is in force.
 func (d *Datapath) tidy() error {
 	d.maps.about.describe(d.cfg)
 	if err := detachAll(d.path("links"), isOurs); err != nil {
 		return err
 	}
-	return os.RemoveAll(d.path("next"))
+	if err := os.RemoveAll(d.path("next")); err != nil {
+		return err
+	}
+	return d.hold()
 }
 
 // Attach puts the programs in force, each in one step in place of the one that
@@ -201,6 +216,9 @@ func (d *Datapath) tidy() error {
 func (d *Datapath) Attach() error {
 	if d.programs == nil {
 		return nil
+	}
+	if _, err := d.repinLinks(); err != nil { // else what lost its pin would be attached twice
+		return err
 	}
 	if err := d.maps.pin(d.path("next")); err != nil {
 		return err
@@ -213,13 +231,14 @@ func (d *Datapath) Attach() error {
 	}
 	d.programs.Close()
 	d.programs = nil
+	d.publish(d.maps)
 	replaced := len(d.old) > 0
 	d.forgetOld()
 	d.maps.about.at(0).Settled = 1 // from now on an unknown connection is lost
 	if err := d.tidy(); err != nil || !replaced {
 		return err
 	}
-	_, err := d.Recount() // programs of both counted, each in their own map
+	_, err := d.recount() // programs of both counted, each in their own map
 	return err
 }
 
@@ -242,6 +261,11 @@ func (d *Datapath) attachPrograms() error {
 	}
 	if err := d.programs.pinForDevices(d.path("next"), d.path("links")); err != nil {
 		return err
+	}
+	if d.programs[probeNoter] != nil { // an older object has none
+		if err := d.programs.pin(d.path("next"), probeNoter); err != nil {
+			return err
+		}
 	}
 	if err := waitGrace(); err != nil { // until no old program makes promises or flows
 		return err
@@ -272,10 +296,6 @@ func (d *Datapath) Reset() error {
 // replace loads the object again, with other sizes and what from holds. What
 // was in force is replaced at once, unless it should be empty.
 func (d *Datapath) replace(sizes plan.Sizes, from *mapSet) error {
-	object, err := newObject(d.cfg)
-	if err != nil {
-		return err
-	}
 	inForce, old := d.programs == nil, d.old
 	d.old = append(d.old, d.maps)
 	switch {
@@ -284,7 +304,7 @@ func (d *Datapath) replace(sizes plan.Sizes, from *mapSet) error {
 	case inForce:
 		d.flowsOf = []*mapSet{from}
 	}
-	if err := d.load(object, sizes, from); err != nil {
+	if err := d.load(sizes, from); err != nil {
 		d.old = old
 		return fmt.Errorf("replace the maps by others of %+v: %w", sizes, err)
 	}
@@ -307,9 +327,12 @@ func (d *Datapath) Content() (plan.Content, error) { return d.maps.content() }
 
 // Close lets go of the node. Pinned programs go on working without it.
 func (d *Datapath) Close() {
+	d.stale.Close()
 	d.programs.Close()
 	d.maps.Close()
 	d.forgetOld()
+	d.publish(nil)
+	d.setHeld(held{})
 	for _, f := range d.locks {
 		f.Close()
 	}

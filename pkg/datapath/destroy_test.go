@@ -87,7 +87,7 @@ func servicePort(id uint32, at, backend lb.AddrPort, takesNew, known bool) []pla
 	f := plan.Frontend{ID: id, Service: id}
 	table := plan.Table{Offset: id, Size: 1}
 	if takesNew {
-		f.Internal = plan.View{Table: table}
+		f.Views[lb.Internal] = plan.View{Table: table}
 	}
 	if known {
 		f.Known = table

@@ -64,27 +64,29 @@ func hooksOf(d plan.Device) []deviceHook {
 // is errors.ErrUnsupported where the kernel cannot. Attach must have been called
 // before.
 func (d *Datapath) SetDevices(devices []plan.Device) error {
-	programs, err := d.devicePrograms()
-	if err != nil {
+	if _, err := d.repin(); err != nil { // else what lost its pin would be attached twice
 		return err
 	}
-	defer programs.Close()
 	wanted, exempt := map[uint32]plan.Device{}, map[uint64]bool{}
 	var errs []error
+	d.devices = nil
 	for _, dev := range devices {
 		wanted[dev.Index] = dev
-		if err := d.setDevice(dev, programs); err != nil {
+		if err := d.setDevice(dev); err != nil {
 			errs = append(errs, fmt.Errorf("device %s: %w", dev.Name, err))
-		} else if dev.Exempt != 0 {
+			continue
+		}
+		d.devices = append(d.devices, dev)
+		if dev.Exempt != 0 {
 			exempt[dev.Exempt] = true
 		}
 	}
 	// Sockets are balanced until packets are, and again before packets are not.
-	return errors.Join(append(errs, d.setExempt(exempt), d.dropDevices(wanted))...)
+	return errors.Join(append(errs, d.setExempt(exempt), d.dropDevices(wanted), d.hold())...)
 }
 
 // setDevice writes the addresses of a device, then attaches to it.
-func (d *Datapath) setDevice(dev plan.Device, programs devicePrograms) error {
+func (d *Datapath) setDevice(dev plan.Device) error {
 	key, value := dev.Index, encodeDevice(dev)
 	var old headgateDevice
 	err := d.maps.byName["devices"].Lookup(key, &old)
@@ -98,7 +100,7 @@ func (d *Datapath) setDevice(dev plan.Device, programs devicePrograms) error {
 		}
 	}
 	for _, h := range hooksOf(dev) {
-		if err := d.attachDevice(int(dev.Index), h, programs[h.program]); err != nil {
+		if err := d.attachDevice(int(dev.Index), h, d.held.programs[h.program]); err != nil {
 			return fmt.Errorf("attach %s: %w", h.program, err)
 		}
 	}
@@ -114,12 +116,13 @@ func (d *Datapath) dropDevices(wanted map[uint32]plan.Device) error {
 	if err := errors.Join(d.dropLinks(keep), dropFilters(keep)); err != nil {
 		return err
 	}
-	var key uint32
-	var value headgateDevice
 	known := map[uint32]bool{}
-	entries := d.maps.byName["devices"].Iterate()
-	for entries.Next(&key, &value) {
-		known[key] = true
+	err := walk(d.maps.byName["devices"], func(index *uint32, _ *headgateDevice) error {
+		known[*index] = true
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	for _, index := range slices.Sorted(maps.Keys(known)) {
 		if _, keep := wanted[index]; keep {
@@ -130,21 +133,19 @@ func (d *Datapath) dropDevices(wanted map[uint32]plan.Device) error {
 			return err
 		}
 	}
-	return entries.Err()
+	return nil
 }
 
 // setExempt says in which network namespaces, by cookie, sockets are left alone.
 func (d *Datapath) setExempt(namespaces map[uint64]bool) error {
 	m := d.maps.byName["exempt_namespaces"]
-	var key uint64
-	var value uint32
 	known := map[uint64]bool{}
-	entries := m.Iterate()
-	for entries.Next(&key, &value) {
-		known[key] = true
-	}
-	if err := entries.Err(); err != nil {
-		return fmt.Errorf("read the exempt namespaces: %w", err)
+	err := walk(m, func(cookie *uint64, _ *uint32) error {
+		known[*cookie] = true
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	for cookie := range known {
 		if namespaces[cookie] {

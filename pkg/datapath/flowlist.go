@@ -1,12 +1,10 @@
 package datapath
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -35,67 +33,45 @@ const (
 	FlowBroken      FlowState = "broken"      // its backend has left the Service
 )
 
-// As of enum flow_flag in bpf/flow_types.h.
-const (
-	flagClosing = 1 << 1
-	flagRefused = 1 << 2
-	flagBrief   = 1 << 7
-	flagBroken  = 1 << 8
-)
-
-func flowState(flags uint32) FlowState {
+func flowState(flags headgateFlowFlag) FlowState {
 	switch {
-	case flags&flagBroken != 0:
+	case flags&headgateFlowFlagFLOW_BROKEN != 0:
 		return FlowBroken
-	case flags&flagRefused != 0:
+	case flags&headgateFlowFlagFLOW_REFUSED != 0:
 		return FlowRefused
-	case flags&flagBrief != 0:
+	case flags&headgateFlowFlagFLOW_BRIEF != 0:
 		return FlowBrief
-	case flags&flagClosing != 0:
+	case flags&headgateFlowFlagFLOW_CLOSING != 0:
 		return FlowClosing
 	}
 	return FlowEstablished
 }
 
-// Flows calls yield with every way of every flow, in no order, until it says no.
+// Flows calls do with every way of every flow, in no order, until it returns an error.
 // Flows that come or go meanwhile may be missed.
-func (i *Inspector) Flows(yield func(Flow) bool) error {
-	const batch = 4096
-	var cursor ebpf.MapBatchCursor
-	keys, values := make([]headgateTuple, batch), make([]headgateFlow, batch)
+func (r *Reader) Flows(do func(Flow) error) error {
 	now, err := monotonic()
 	if err != nil {
 		return err
 	}
-	for {
-		n, err := i.maps.byName["conntrack"].BatchLookup(&cursor, keys, values, nil)
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("read the flows: %w", err)
-		}
-		for j := range n {
-			if !yield(decodeFlow(keys[j], values[j], now)) {
-				return nil
-			}
-		}
-		if err != nil {
-			return nil // that was the last of them
-		}
-	}
+	return walk(r.maps.byName["conntrack"], func(key *headgateTuple, value *headgateFlow) error {
+		return do(decodeFlow(*key, *value, now))
+	})
 }
 
 // FlowRoom is how many ways of flows there is room for.
-func (i *Inspector) FlowRoom() uint32 { return i.maps.byName["conntrack"].MaxEntries() }
+func (r *Reader) FlowRoom() uint32 { return r.maps.byName["conntrack"].MaxEntries() }
 
 // BriefRoom is how many flows may be brief at a time.
-func (i *Inspector) BriefRoom() uint32 { return i.maps.byName["brief_flows"].MaxEntries() }
+func (r *Reader) BriefRoom() uint32 { return r.maps.byName["brief_flows"].MaxEntries() }
 
 func decodeFlow(k headgateTuple, f headgateFlow, now uint64) Flow {
 	out := Flow{
 		Hook: "in", Protocol: lb.Protocol(k.Protocol),
-		State: flowState(uint32(f.Flags)), Idle: max(0, time.Duration(now-f.LastSeenNs)),
+		State: flowState(f.Flags), Idle: max(0, time.Duration(now-f.LastSeenNs)),
 		Service: f.Service, Backend: f.BackendId,
 	}
-	if k.Hook == 2 {
+	if headgateHook(k.Hook) == headgateHookHOOK_OUT {
 		out.Hook = "out"
 	}
 	out.From, out.To = tupleEnds(k)

@@ -50,10 +50,6 @@ var flowMaps = []string{"conntrack", "affinities"}
 // where these maps are not the same. Before the programs of this process are in
 // force what they have is replaced; after that it is newer, and stays.
 func (d *Datapath) takeFlows(how ebpf.MapUpdateFlags) error {
-	object, err := newObject(d.cfg)
-	if err != nil {
-		return err
-	}
 	for _, from := range d.flowsOf {
 		if err := d.doubtEnds(from); err != nil {
 			return err
@@ -62,7 +58,7 @@ func (d *Datapath) takeFlows(how ebpf.MapUpdateFlags) error {
 			if from == nil || from.byName[name] == nil || sameMap(from.byName[name], d.maps.byName[name]) {
 				continue
 			}
-			c, err := newConversion(from.byName[name], object.spec.Maps[name])
+			c, err := newConversion(from.byName[name], d.object.spec.Maps[name])
 			if err != nil {
 				continue // nothing that this process could read
 			}

@@ -46,10 +46,10 @@ const (
 )
 
 type headgateAffinity struct {
-	_          structs.HostLayout
-	LastUsedNs uint64
-	BackendId  uint32
-	Slot       uint32
+	_    structs.HostLayout
+	Had  uint64
+	Slot uint32
+	Pad  uint32
 }
 
 type headgateAffinityKey struct {
@@ -77,17 +77,34 @@ const (
 	headgateAlgorithmALGORITHMS        headgateAlgorithm = 13
 )
 
+type headgateAnswerWord uint32
+
+const (
+	headgateAnswerWordANSWER_US_BITS      headgateAnswerWord = 20
+	headgateAnswerWordANSWER_AT_LEAST     headgateAnswerWord = 1048576
+	headgateAnswerWordANSWER_TICK_SHIFT   headgateAnswerWord = 21
+	headgateAnswerWordANSWER_TICK_BITS    headgateAnswerWord = 27
+	headgateAnswerWordANSWER_CLIENT_SHIFT headgateAnswerWord = 48
+	headgateAnswerWordANSWER_NS_SHIFT     headgateAnswerWord = 26
+)
+
 type headgateBackend struct {
-	_               structs.HostLayout
-	To              headgateAddrPort
-	InFlight        int32
-	AnswerUs        uint32
-	Failures        uint32
-	AnswerAtNs      uint64
-	NextTrialNs     uint64
-	Trials          uint32
-	SuspectSinceS   uint32
-	SlowStartFromNs uint64
+	_             structs.HostLayout
+	To            headgateAddrPort
+	InFlight      int32
+	FailedBy      uint32
+	NextTrial     uint32
+	SuspectSinceS uint32
+	TakenAt       uint32
+	SlowStartFrom uint32
+	Failures      uint16
+	OwnFailures   uint8
+	Votes         uint8
+	Trials        uint8
+	Suspicion     headgateSuspicion
+	IsTimed       uint8
+	Pad           [13]uint8
+	Answers       [8]uint64
 }
 
 type headgateCounters struct {
@@ -116,7 +133,7 @@ type headgateCounters struct {
 	BackendRecovered uint64
 	BackendTrial     uint64
 	ChoiceAvoided    uint64
-	ChoiceWidened    uint64
+	ChoiceFallback   uint64
 	FragmentHeld     uint64
 	FragmentReleased uint64
 	Drops            [11]uint64
@@ -193,6 +210,7 @@ const (
 	headgateFlowFlagFLOW_BRIEF      headgateFlowFlag = 128
 	headgateFlowFlagFLOW_BROKEN     headgateFlowFlag = 256
 	headgateFlowFlagFLOW_COUNTED    headgateFlowFlag = 512
+	headgateFlowFlagFLOW_UNSENT     headgateFlowFlag = 1024
 )
 
 type headgateFragmentKey struct {
@@ -207,14 +225,12 @@ type headgateFragmentKey struct {
 
 type headgateFrontend struct {
 	_                structs.HostLayout
-	Internal         headgateView
+	Views            [4]headgateView
+	Known            headgateTable
 	Flags            headgateFrontendFlag
 	AffinityTimeoutS uint32
-	External         headgateView
-	Known            headgateTable
 	Service          uint32
 	Id               uint32
-	Wider            [2]headgateView
 	Spill            uint32
 	SlowStartS       uint32
 }
@@ -222,15 +238,14 @@ type headgateFrontend struct {
 type headgateFrontendFlag uint32
 
 const (
-	headgateFrontendFlagFRONTEND_INTERNAL_NO_LOCAL headgateFrontendFlag = 1
-	headgateFrontendFlagFRONTEND_EXTERNAL_NO_LOCAL headgateFrontendFlag = 2
-	headgateFrontendFlagFRONTEND_NODE_PORT         headgateFrontendFlag = 4
-	headgateFrontendFlagFRONTEND_LOAD_BALANCER     headgateFrontendFlag = 8
-	headgateFrontendFlagFRONTEND_EXTERNAL_IP       headgateFrontendFlag = 16
-	headgateFrontendFlagFRONTEND_SOURCE_RANGES     headgateFrontendFlag = 32
-	headgateFrontendFlagFRONTEND_PASSIVE_HEALTH    headgateFrontendFlag = 64
-	headgateFrontendFlagFRONTEND_INTERNAL_WIDENS   headgateFrontendFlag = 128
-	headgateFrontendFlagFRONTEND_EXTERNAL_WIDENS   headgateFrontendFlag = 256
+	headgateFrontendFlagFRONTEND_NO_LOCAL       headgateFrontendFlag = 1
+	headgateFrontendFlagFRONTEND_NODE_PORT      headgateFrontendFlag = 4
+	headgateFrontendFlagFRONTEND_LOAD_BALANCER  headgateFrontendFlag = 8
+	headgateFrontendFlagFRONTEND_EXTERNAL_IP    headgateFrontendFlag = 16
+	headgateFrontendFlagFRONTEND_SOURCE_RANGES  headgateFrontendFlag = 32
+	headgateFrontendFlagFRONTEND_PASSIVE_HEALTH headgateFrontendFlag = 64
+	headgateFrontendFlagFRONTEND_FALLS_BACK     headgateFrontendFlag = 128
+	headgateFrontendFlagFRONTEND_WHY            headgateFrontendFlag = 983040
 )
 
 type headgateHeldFrame struct {
@@ -245,6 +260,13 @@ type headgateHeldKey struct {
 	Number   uint32
 }
 
+type headgateHook uint32
+
+const (
+	headgateHookHOOK_IN  headgateHook = 1
+	headgateHookHOOK_OUT headgateHook = 2
+)
+
 type headgateIpAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
@@ -253,6 +275,23 @@ type headgateIpAddr struct {
 type headgateKnownBits struct {
 	_    structs.HostLayout
 	Word [8]uint64
+}
+
+type headgateKnownHash uint32
+
+const (
+	headgateKnownHashKNOWN_BITS     headgateKnownHash = 20
+	headgateKnownHashKNOWN_FACTOR_0 headgateKnownHash = 668265263
+	headgateKnownHashKNOWN_FACTOR_1 headgateKnownHash = 3266489909
+	headgateKnownHashKNOWN_FACTOR_2 headgateKnownHash = 2246822507
+	headgateKnownHashKNOWN_FACTOR_3 headgateKnownHash = 2654435761
+)
+
+type headgateManyPromises struct {
+	_       structs.HostLayout
+	Next    uint32
+	_       [4]byte
+	Promise [128]headgatePromise
 }
 
 type headgateNamedSocket struct {
@@ -266,6 +305,16 @@ type headgateNamedSocket struct {
 	Family    uint8
 	Protocol  uint8
 	Pad       [6]uint8
+}
+
+type headgateProbeResult struct {
+	_         structs.HostLayout
+	Backend   headgateAddrPort
+	BackendId uint32
+	NowNs     uint64
+	NoTrialNs uint64
+	Failed    uint32
+	Pad       uint32
 }
 
 type headgatePromise struct {
@@ -337,6 +386,15 @@ type headgateStoredSockets struct {
 	Sockets [16]uint32
 }
 
+type headgateSuspicion uint8
+
+const (
+	headgateSuspicionSUSPICION_NONE      headgateSuspicion = 0
+	headgateSuspicionSUSPICION_ONE       headgateSuspicion = 1
+	headgateSuspicionSUSPICION_ALL       headgateSuspicion = 2
+	headgateSuspicionSUSPICION_CONFIRMED headgateSuspicion = 3
+)
+
 type headgateTable struct {
 	_      structs.HostLayout
 	Offset uint32
@@ -360,6 +418,24 @@ type headgateView struct {
 	Size   uint32
 }
 
+type headgateViewIndex uint32
+
+const (
+	headgateViewIndexVIEW_INTERNAL      headgateViewIndex = 0
+	headgateViewIndexVIEW_EXTERNAL      headgateViewIndex = 1
+	headgateViewIndexVIEW_FALLBACK_ZONE headgateViewIndex = 2
+	headgateViewIndexVIEW_FALLBACK_ALL  headgateViewIndex = 3
+	headgateViewIndexVIEWS              headgateViewIndex = 4
+)
+
+type headgateViewSize uint32
+
+const (
+	headgateViewSizeVIEW_SIZE_MASK       headgateViewSize = 16777215
+	headgateViewSizeVIEW_ALGORITHM_SHIFT headgateViewSize = 24
+	headgateViewSizeALGORITHM_WEIGHTED   headgateViewSize = 128
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -381,6 +457,7 @@ const (
 	headgateMapHeldScratch       = "held_scratch"
 	headgateMapKnownAddresses    = "known_addresses"
 	headgateMapKnownEnds         = "known_ends"
+	headgateMapManyPromises      = "many_promises"
 	headgateMapNextBriefFlow     = "next_brief_flow"
 	headgateMapPromises          = "promises"
 	headgateMapRandomState       = "random_state"
@@ -402,7 +479,11 @@ const (
 	headgateProgGetpeername6     = "getpeername6"
 	headgateProgL3In             = "l3_in"
 	headgateProgL3Out            = "l3_out"
+	headgateProgListMany         = "list_many"
 	headgateProgListStored       = "list_stored"
+	headgateProgListTcpOwners    = "list_tcp_owners"
+	headgateProgListUdpOwners    = "list_udp_owners"
+	headgateProgNoteProbe        = "note_probe"
 	headgateProgPodIn            = "pod_in"
 	headgateProgPodOut           = "pod_out"
 	headgateProgRecvmsg4         = "recvmsg4"
@@ -470,25 +551,29 @@ type headgateSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateProgramSpecs struct {
-	Connect4     *ebpf.ProgramSpec `ebpf:"connect4"`
-	Connect6     *ebpf.ProgramSpec `ebpf:"connect6"`
-	DestroyTcp   *ebpf.ProgramSpec `ebpf:"destroy_tcp"`
-	DestroyUdp   *ebpf.ProgramSpec `ebpf:"destroy_udp"`
-	DeviceIn     *ebpf.ProgramSpec `ebpf:"device_in"`
-	DeviceOut    *ebpf.ProgramSpec `ebpf:"device_out"`
-	Getpeername4 *ebpf.ProgramSpec `ebpf:"getpeername4"`
-	Getpeername6 *ebpf.ProgramSpec `ebpf:"getpeername6"`
-	L3In         *ebpf.ProgramSpec `ebpf:"l3_in"`
-	L3Out        *ebpf.ProgramSpec `ebpf:"l3_out"`
-	ListStored   *ebpf.ProgramSpec `ebpf:"list_stored"`
-	PodIn        *ebpf.ProgramSpec `ebpf:"pod_in"`
-	PodOut       *ebpf.ProgramSpec `ebpf:"pod_out"`
-	Recvmsg4     *ebpf.ProgramSpec `ebpf:"recvmsg4"`
-	Recvmsg6     *ebpf.ProgramSpec `ebpf:"recvmsg6"`
-	Sendmsg4     *ebpf.ProgramSpec `ebpf:"sendmsg4"`
-	Sendmsg6     *ebpf.ProgramSpec `ebpf:"sendmsg6"`
-	SockOps      *ebpf.ProgramSpec `ebpf:"sock_ops"`
-	SockRelease  *ebpf.ProgramSpec `ebpf:"sock_release"`
+	Connect4      *ebpf.ProgramSpec `ebpf:"connect4"`
+	Connect6      *ebpf.ProgramSpec `ebpf:"connect6"`
+	DestroyTcp    *ebpf.ProgramSpec `ebpf:"destroy_tcp"`
+	DestroyUdp    *ebpf.ProgramSpec `ebpf:"destroy_udp"`
+	DeviceIn      *ebpf.ProgramSpec `ebpf:"device_in"`
+	DeviceOut     *ebpf.ProgramSpec `ebpf:"device_out"`
+	Getpeername4  *ebpf.ProgramSpec `ebpf:"getpeername4"`
+	Getpeername6  *ebpf.ProgramSpec `ebpf:"getpeername6"`
+	L3In          *ebpf.ProgramSpec `ebpf:"l3_in"`
+	L3Out         *ebpf.ProgramSpec `ebpf:"l3_out"`
+	ListMany      *ebpf.ProgramSpec `ebpf:"list_many"`
+	ListStored    *ebpf.ProgramSpec `ebpf:"list_stored"`
+	ListTcpOwners *ebpf.ProgramSpec `ebpf:"list_tcp_owners"`
+	ListUdpOwners *ebpf.ProgramSpec `ebpf:"list_udp_owners"`
+	NoteProbe     *ebpf.ProgramSpec `ebpf:"note_probe"`
+	PodIn         *ebpf.ProgramSpec `ebpf:"pod_in"`
+	PodOut        *ebpf.ProgramSpec `ebpf:"pod_out"`
+	Recvmsg4      *ebpf.ProgramSpec `ebpf:"recvmsg4"`
+	Recvmsg6      *ebpf.ProgramSpec `ebpf:"recvmsg6"`
+	Sendmsg4      *ebpf.ProgramSpec `ebpf:"sendmsg4"`
+	Sendmsg6      *ebpf.ProgramSpec `ebpf:"sendmsg6"`
+	SockOps       *ebpf.ProgramSpec `ebpf:"sock_ops"`
+	SockRelease   *ebpf.ProgramSpec `ebpf:"sock_release"`
 }
 
 // headgateMapSpecs contains maps before they are loaded into the kernel.
@@ -512,6 +597,7 @@ type headgateMapSpecs struct {
 	HeldScratch      *ebpf.MapSpec `ebpf:"held_scratch"`
 	KnownAddresses   *ebpf.MapSpec `ebpf:"known_addresses"`
 	KnownEnds        *ebpf.MapSpec `ebpf:"known_ends"`
+	ManyPromises     *ebpf.MapSpec `ebpf:"many_promises"`
 	NextBriefFlow    *ebpf.MapSpec `ebpf:"next_brief_flow"`
 	Promises         *ebpf.MapSpec `ebpf:"promises"`
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
@@ -583,6 +669,7 @@ type headgateMaps struct {
 	HeldScratch      *ebpf.Map `ebpf:"held_scratch"`
 	KnownAddresses   *ebpf.Map `ebpf:"known_addresses"`
 	KnownEnds        *ebpf.Map `ebpf:"known_ends"`
+	ManyPromises     *ebpf.Map `ebpf:"many_promises"`
 	NextBriefFlow    *ebpf.Map `ebpf:"next_brief_flow"`
 	Promises         *ebpf.Map `ebpf:"promises"`
 	RandomState      *ebpf.Map `ebpf:"random_state"`
@@ -615,6 +702,7 @@ func (m *headgateMaps) Close() error {
 		m.HeldScratch,
 		m.KnownAddresses,
 		m.KnownEnds,
+		m.ManyPromises,
 		m.NextBriefFlow,
 		m.Promises,
 		m.RandomState,
@@ -654,25 +742,29 @@ type headgateVariables struct {
 //
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgatePrograms struct {
-	Connect4     *ebpf.Program `ebpf:"connect4"`
-	Connect6     *ebpf.Program `ebpf:"connect6"`
-	DestroyTcp   *ebpf.Program `ebpf:"destroy_tcp"`
-	DestroyUdp   *ebpf.Program `ebpf:"destroy_udp"`
-	DeviceIn     *ebpf.Program `ebpf:"device_in"`
-	DeviceOut    *ebpf.Program `ebpf:"device_out"`
-	Getpeername4 *ebpf.Program `ebpf:"getpeername4"`
-	Getpeername6 *ebpf.Program `ebpf:"getpeername6"`
-	L3In         *ebpf.Program `ebpf:"l3_in"`
-	L3Out        *ebpf.Program `ebpf:"l3_out"`
-	ListStored   *ebpf.Program `ebpf:"list_stored"`
-	PodIn        *ebpf.Program `ebpf:"pod_in"`
-	PodOut       *ebpf.Program `ebpf:"pod_out"`
-	Recvmsg4     *ebpf.Program `ebpf:"recvmsg4"`
-	Recvmsg6     *ebpf.Program `ebpf:"recvmsg6"`
-	Sendmsg4     *ebpf.Program `ebpf:"sendmsg4"`
-	Sendmsg6     *ebpf.Program `ebpf:"sendmsg6"`
-	SockOps      *ebpf.Program `ebpf:"sock_ops"`
-	SockRelease  *ebpf.Program `ebpf:"sock_release"`
+	Connect4      *ebpf.Program `ebpf:"connect4"`
+	Connect6      *ebpf.Program `ebpf:"connect6"`
+	DestroyTcp    *ebpf.Program `ebpf:"destroy_tcp"`
+	DestroyUdp    *ebpf.Program `ebpf:"destroy_udp"`
+	DeviceIn      *ebpf.Program `ebpf:"device_in"`
+	DeviceOut     *ebpf.Program `ebpf:"device_out"`
+	Getpeername4  *ebpf.Program `ebpf:"getpeername4"`
+	Getpeername6  *ebpf.Program `ebpf:"getpeername6"`
+	L3In          *ebpf.Program `ebpf:"l3_in"`
+	L3Out         *ebpf.Program `ebpf:"l3_out"`
+	ListMany      *ebpf.Program `ebpf:"list_many"`
+	ListStored    *ebpf.Program `ebpf:"list_stored"`
+	ListTcpOwners *ebpf.Program `ebpf:"list_tcp_owners"`
+	ListUdpOwners *ebpf.Program `ebpf:"list_udp_owners"`
+	NoteProbe     *ebpf.Program `ebpf:"note_probe"`
+	PodIn         *ebpf.Program `ebpf:"pod_in"`
+	PodOut        *ebpf.Program `ebpf:"pod_out"`
+	Recvmsg4      *ebpf.Program `ebpf:"recvmsg4"`
+	Recvmsg6      *ebpf.Program `ebpf:"recvmsg6"`
+	Sendmsg4      *ebpf.Program `ebpf:"sendmsg4"`
+	Sendmsg6      *ebpf.Program `ebpf:"sendmsg6"`
+	SockOps       *ebpf.Program `ebpf:"sock_ops"`
+	SockRelease   *ebpf.Program `ebpf:"sock_release"`
 }
 
 func (p *headgatePrograms) Close() error {
@@ -687,7 +779,11 @@ func (p *headgatePrograms) Close() error {
 		p.Getpeername6,
 		p.L3In,
 		p.L3Out,
+		p.ListMany,
 		p.ListStored,
+		p.ListTcpOwners,
+		p.ListUdpOwners,
+		p.NoteProbe,
 		p.PodIn,
 		p.PodOut,
 		p.Recvmsg4,

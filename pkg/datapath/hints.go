@@ -59,21 +59,24 @@ func (d *Datapath) doubtEnds(from *mapSet) error {
 	return d.maps.doubt(knownEnds, hints[knownEnds])
 }
 
-// knownBits are as many bits of a hash as known_addresses has.
-const knownBits = 20
-
 // know notes that an address may mean something. Programs look for it from then on,
 // so this comes before what there is to be found.
 func (s *mapSet) know(a headgateIpAddr) {
 	if s.known == nil {
 		return
 	}
-	bit := knownHash(a) >> (32 - knownBits)
+	bit := knownHash(a) >> (32 - headgateKnownHashKNOWN_BITS)
 	const words = uint32(len(headgateKnownBits{}.Word))
 	atomic.OrUint64(&s.known.at(bit / 64 / words).Word[bit/64%words], 1<<(bit%64))
 }
 
-// knownHash is known_hash of known.h.
+// knownHash is known_hash of bpf/lib/filter.h.
 func knownHash(a headgateIpAddr) uint32 {
-	return a.Word[3]*0x9e3779b1 + a.Word[2]*0x85ebca6b + a.Word[1]*0xc2b2ae35 + a.Word[0]*0x27d4eb2f
+	sum := uint32(0)
+	for i, factor := range [len(a.Word)]headgateKnownHash{
+		headgateKnownHashKNOWN_FACTOR_0, headgateKnownHashKNOWN_FACTOR_1, headgateKnownHashKNOWN_FACTOR_2, headgateKnownHashKNOWN_FACTOR_3,
+	} {
+		sum += a.Word[i] * uint32(factor)
+	}
+	return sum
 }

@@ -1,54 +1,114 @@
 package datapath
 
-import "time"
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
 
 // Load is how a backend is, as far as this node knows.
 type Load struct {
 	InFlight uint32        `json:"in_flight"`           // connections and flows that are open
-	Answer   time.Duration `json:"answer_ns,omitempty"` // answer time as last measured, at the least if nobody got one; 0: nobody asks, or none is known
+	Answer   time.Duration `json:"answer_ns,omitempty"` // answer time as one client measured it last, at the least if it got none; 0: nobody asks, or none is known
 	Failures uint32        `json:"failures,omitempty"`  // in a row
-	// Suspect is for how long the backend has been one that is avoided, 0 where
+	// Suspect is for how long the backend has been one that all clients avoid, 0 where
 	// it is none.
 	Suspect time.Duration `json:"suspect_ns,omitempty"`
+	// Probed says that it was a probe that made it one, and no connection since.
+	Probed bool `json:"probed,omitempty"`
+	// AvoidedByOne is for how long one client alone has avoided the backend, by what
+	// it says itself; 0 where none does.
+	AvoidedByOne time.Duration `json:"avoided_by_one_client_ns,omitempty"`
 }
 
-// answerAtLeast is in the answer time of a backend of which no more is known than how
-// long it takes at the least.
-const answerAtLeast = 1 << 31
+// Backend is a backend with how it is.
+type Backend struct {
+	At lb.AddrPort
+	Load
+}
 
-// Loads returns how every backend is that a frontend knows, by ID.
-func (i *Inspector) Loads() map[uint32]Load {
-	out := map[uint32]Load{}
-	now, _ := coarseClock() // 0 where there is none: then nobody is a suspect for long
-	for id := uint32(1); id < i.maps.backends.len; id++ {
-		if b := i.maps.backends.at(id); b.To.Port != 0 {
-			out[id] = Load{
-				InFlight: uint32(max(b.InFlight, 0)),
-				Answer:   time.Duration(b.AnswerUs&^answerAtLeast) * time.Microsecond,
-				Failures: b.Failures,
-				Suspect:  suspectFor(b, now),
+// Backend returns the backend with an ID, whose port is 0 where there is none.
+func (r *Reader) Backend(id uint32) Backend {
+	if id >= r.maps.backends.len {
+		return Backend{}
+	}
+	return decodeBackend(r.maps.backends.at(id))
+}
+
+// Backends returns all backends by ID.
+func (r *Reader) Backends() iter.Seq2[uint32, Backend] {
+	return func(yield func(uint32, Backend) bool) {
+		for id := uint32(1); id < r.maps.backends.len; id++ {
+			if b := r.maps.backends.at(id); b.To.Port != 0 && !yield(id, decodeBackend(b)) {
+				return
 			}
 		}
 	}
+}
+
+func decodeBackend(b *headgateBackend) Backend {
+	out := Backend{At: decodeAddrPort(b.To), Load: Load{
+		InFlight: uint32(max(b.InFlight, 0)),
+		Answer:   lastAnswer(b),
+		Failures: uint32(b.Failures),
+	}}
+	switch b.Suspicion {
+	case headgateSuspicionSUSPICION_NONE:
+	case headgateSuspicionSUSPICION_ONE:
+		out.AvoidedByOne = suspectFor(b)
+	default:
+		out.Suspect, out.Probed = suspectFor(b), b.FailedBy == 0
+	}
 	return out
+}
+
+// lastAnswer returns the answer time that a client measured last.
+func lastAnswer(b *headgateBackend) (last time.Duration) {
+	if b.Answers == [len(b.Answers)]uint64{} {
+		return 0
+	}
+	const us, ticks = 1<<headgateAnswerWordANSWER_US_BITS - 1, 1<<headgateAnswerWordANSWER_TICK_BITS - 1
+	now, _ := coarseClock()
+	tick, youngest := uint64(now>>headgateAnswerWordANSWER_NS_SHIFT), uint64(ticks)
+	for _, word := range b.Answers {
+		if age := (tick - word>>headgateAnswerWordANSWER_TICK_SHIFT) & ticks; word != 0 && age <= youngest {
+			last, youngest = time.Duration(word&us)*time.Microsecond, age
+		}
+	}
+	return last
 }
 
 // suspectFor returns for how long a backend has been a suspect: a second at least.
-func suspectFor(b *headgateBackend, now int64) time.Duration {
-	since := time.Duration(b.SuspectSinceS) * time.Second
-	if since == 0 {
-		return 0
-	}
-	return max(time.Duration(now)-since, time.Second)
+func suspectFor(b *headgateBackend) time.Duration {
+	now, _ := coarseClock() // 0 where there is none: then nobody is a suspect for long
+	return max(time.Duration(now)-time.Duration(b.SuspectSinceS)*time.Second, time.Second)
 }
 
-// Suspects returns the backends that are suspects, by ID.
-func (i *Inspector) Suspects() map[uint32]Load {
-	out := map[uint32]Load{}
-	for id, l := range i.Loads() {
-		if l.Suspect > 0 {
-			out[id] = l
+// Suspects finds the backends that all clients avoid, again and again. While no backend
+// becomes a suspect, it looks at the counters and at those it found before, and at no
+// others. The zero value has found none.
+type Suspects struct {
+	made uint64 // suspects that were made when all backends were looked at
+	ids  []uint32
+}
+
+// Find returns their IDs in order.
+func (s *Suspects) Find(r *Reader) ([]uint32, error) {
+	counted, err := r.maps.counters()
+	if err != nil {
+		return nil, err
+	}
+	if counted.BackendSuspected == s.made {
+		s.ids = slices.DeleteFunc(s.ids, func(id uint32) bool { return r.Backend(id).Suspect == 0 })
+		return slices.Clone(s.ids), nil
+	}
+	s.made, s.ids = counted.BackendSuspected, nil
+	for id, b := range r.Backends() {
+		if b.Suspect > 0 {
+			s.ids = append(s.ids, id)
 		}
 	}
-	return out
+	return slices.Clone(s.ids), nil
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 
@@ -16,6 +17,7 @@ import (
 // is one of nothing.
 type mapSet struct {
 	byName map[string]*ebpf.Map
+	shares atomic.Int32 // how many more than one have to close it
 
 	// Set where the maps are laid out as this process knows them.
 	about     *aboutMap
@@ -31,10 +33,10 @@ type mapSet struct {
 const slotsPerChunk = uint32(len(headgateSlotChunk{}.Backend))
 
 // openMaps opens the maps pinned in a directory; none is no error. Those laid
-// out otherwise than the object has them are opened, but not mapped.
-func openMaps(dir string, o *object) (*mapSet, error) {
+// out otherwise than in an object are opened, but not mapped.
+func openMaps(dir string, specs map[string]*ebpf.MapSpec) (*mapSet, error) {
 	s := &mapSet{byName: map[string]*ebpf.Map{}}
-	for name := range o.spec.Maps {
+	for name := range specs {
 		if isInternal(name) {
 			continue
 		}
@@ -51,10 +53,25 @@ func openMaps(dir string, o *object) (*mapSet, error) {
 	if len(s.byName) == 0 {
 		return nil, nil
 	}
-	if !o.laidOutAlike(s) {
+	if !s.laidOutAs(specs) {
 		return s, nil
 	}
 	return s, s.mapMemory(true)
+}
+
+// laidOutAs says whether every map is there and has keys and values just as an object
+// has them.
+func (s *mapSet) laidOutAs(specs map[string]*ebpf.MapSpec) bool {
+	for name, spec := range specs {
+		if isInternal(name) {
+			continue
+		}
+		c, err := newConversion(s.byName[name], spec)
+		if err != nil || !c.identical {
+			return false
+		}
+	}
+	return true
 }
 
 // mapMemory maps the arrays that are written by stores.
@@ -85,9 +102,18 @@ func (s *mapSet) mapMemory(writable bool) (err error) {
 	return err
 }
 
-// Close lets go of the maps; pinned or attached ones live on.
+// share returns the set for one more who has to close it, whatever goroutine that is in.
+func (s *mapSet) share() *mapSet {
+	if s != nil {
+		s.shares.Add(1)
+	}
+	return s
+}
+
+// Close lets go of the maps, once all have who share them; pinned or attached ones
+// live on.
 func (s *mapSet) Close() {
-	if s == nil {
+	if s == nil || s.shares.Add(-1) >= 0 {
 		return
 	}
 	if s.about != nil {
@@ -105,7 +131,7 @@ func (s *mapSet) Close() {
 }
 
 // matches says whether the maps were made by the same object with the same
-// knobs.
+// constants.
 func (s *mapSet) matches(o *object) bool {
 	return s != nil && s.about != nil && s.about.at(0).Object == o.hash
 }

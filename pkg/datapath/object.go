@@ -3,122 +3,98 @@ package datapath
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
+	"iter"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/plan"
 )
 
-// object is the compiled object with its knobs set.
+// object is the compiled object with its load-time constants set.
 type object struct {
 	spec *ebpf.CollectionSpec
-	hash [sha256.Size]byte // of the object and the knobs
+	hash [sha256.Size]byte // of the object, the constants, and the sizes of maps that do not grow
 }
 
-// newObject reads the object and sets the knobs for this machine.
+// newObject reads the object and sets its constants, and the sizes of maps that do not
+// grow, for this machine. That takes milliseconds, so a Datapath does it once.
 func newObject(cfg Config) (*object, error) {
-	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(cfg.Object))
+	code := cfg.Object
+	if code == nil {
+		code = _HeadgateBytes
+	}
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(code))
 	if err != nil {
 		return nil, fmt.Errorf("read the BPF object: %w", err)
 	}
-	cookie, err := netnsCookie()
+	constants, err := cfg.constants()
 	if err != nil {
 		return nil, err
 	}
-	spec.Maps["promises"].MaxEntries = cfg.Promises
-	if m := spec.Maps[storedSockets]; m != nil { // an older object has none
-		m.MaxEntries = storedChunks(cfg.Promises)
+	if cfg.Object == nil { // that of another version may have others
+		if err := wantConstants(spec, constants); err != nil {
+			return nil, err
+		}
 	}
-	spec.Maps["affinities"].MaxEntries = cfg.Affinities
-	spec.Maps["conntrack"].MaxEntries = cfg.Flows
-	spec.Maps["brief_flows"].MaxEntries = briefFlows(cfg.Flows)
+	if err := setConstants(spec, constants); err != nil {
+		return nil, err
+	}
+	o, sizes := &object{spec: spec}, cfg.fixedSizes()
+	o.resize(sizes)
 	h := sha256.New()
-	h.Write(cfg.Object)
-	for _, knob := range []struct {
-		name  string
-		value any
-	}{{"node_netns_cookie", cookie}, {"promises_mask", cfg.Promises - 1}, {"brief_flows_mask", briefFlows(cfg.Flows) - 1}, {"", cfg.Affinities}, {"", cfg.Flows}, {"ip6_csum_flag", ip6CsumFlag()},
-		{"pod_devices", cfg.Pods}, {"redirect_flows", cfg.Redirect}, {"kernel_readable", !lockedDown()}, {"tick_us", tick()}, {"hash_key", cfg.HashKey}, {"suspect_after", cfg.SuspectAfter}, {"max_ejected_percent", cfg.MaxEjected}} {
-		if v := spec.Variables[knob.name]; v != nil {
-			if err := v.Set(knob.value); err != nil {
-				return nil, fmt.Errorf("set knob %s: %w", knob.name, err)
-			}
+	h.Write(code)
+	fmt.Fprint(h, constants, sizes) // in the order of names
+	o.hash = sha256.Sum256(h.Sum(nil))
+	return o, nil
+}
+
+// fixedSizes returns the entries of maps that do not grow, by name.
+func (c Config) fixedSizes() map[string]uint32 {
+	return map[string]uint32{
+		"promises":      c.Promises,
+		storedSockets:   storedChunks(c.Promises),
+		"affinities":    c.Affinities,
+		"source_ranges": plan.SourceRangesRoom,
+		"conntrack":     c.Flows,
+		"brief_flows":   briefFlows(c.Flows),
+	}
+}
+
+// only returns a copy of the object with these of its programs, which may be changed
+// and loaded. An older object may lack some.
+func (o *object) only(programs iter.Seq[string]) *object {
+	spec := *o.spec
+	spec.Programs = map[string]*ebpf.ProgramSpec{}
+	for name := range programs {
+		if p := o.spec.Programs[name]; p != nil {
+			spec.Programs[name] = p
 		}
-		if err := binary.Write(h, binary.LittleEndian, knob.value); err != nil {
-			return nil, fmt.Errorf("hash knob %s: %w", knob.name, err)
-		}
 	}
-	return &object{spec: spec, hash: sha256.Sum256(h.Sum(nil))}, nil
+	return &object{spec: spec.Copy(), hash: o.hash}
 }
 
-// ip6CsumFlag returns BPF_F_IPV6 where the kernel has it: without, packets of
-// devices that sum up whole frames get a wrong sum. Since Linux 6.16, and in
-// stable kernels from 6.12.34 and 6.15.3 on, which are not told apart here.
-func ip6CsumFlag() uint64 {
-	const flag = 1 << 7
-	var uname unix.Utsname
-	if unix.Uname(&uname) != nil || olderThan(unix.ByteSliceToString(uname.Release[:]), "6.16") {
-		return 0
-	}
-	return flag
-}
-
-// tick returns how long a jiffy of the kernel is, in µs: its coarse clocks go by them.
-// It is the longest that there is where that cannot be known.
-func tick() uint32 {
-	var t unix.Timespec
-	if unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &t) != nil || t.Nano() <= 0 {
-		return 10_000
-	}
-	return uint32((t.Nano() + 999) / 1000)
-}
-
-// netnsCookie returns the kernel's cookie of this thread's network namespace.
-func netnsCookie() (uint64, error) {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, fmt.Errorf("open a socket: %w", err)
-	}
-	defer unix.Close(s)
-	cookie, err := unix.GetsockoptUint64(s, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	if err != nil {
-		return 0, explainLoad(err)
-	}
-	return cookie, nil
-}
-
-// resize sets the sizes of maps that are yet to be made.
-func (o *object) resize(s plan.Sizes) {
-	for name, entries := range map[string]uint32{
+// growingSizes returns the entries of maps that grow, by name.
+func growingSizes(s plan.Sizes) map[string]uint32 {
+	return map[string]uint32{
 		"frontend_ids": s.Frontends,
 		"frontends":    s.Frontends,
 		"slots":        (s.Slots + slotsPerChunk - 1) / slotsPerChunk,
 		"backends":     s.Backends,
 		"services":     s.Services,
 		"addresses":    s.Addresses,
-	} {
-		o.spec.Maps[name].MaxEntries = entries
 	}
 }
 
-// laidOutAlike says whether every map of the set is there and has keys and
-// values just as the object has them.
-func (o *object) laidOutAlike(s *mapSet) bool {
-	for name, spec := range o.spec.Maps {
-		if isInternal(name) {
-			continue
-		}
-		c, err := newConversion(s.byName[name], spec)
-		if err != nil || !c.identical {
-			return false
+// resize sets the sizes of maps that are yet to be made; an older object may lack some.
+func (o *object) resize(sizes map[string]uint32) {
+	for name, entries := range sizes {
+		if m := o.spec.Maps[name]; m != nil {
+			m.MaxEntries = entries
 		}
 	}
-	return true
 }
 
 // isInternal says whether a map is made by the loader, not by the C code.
@@ -128,7 +104,7 @@ func isInternal(name string) bool { return name[0] == '.' }
 // nothing. Where from has maps that fit they are shared; what the others hold
 // is copied, by the names of fields where they are laid out otherwise.
 func load(o *object, sizes plan.Sizes, from *mapSet) (*mapSet, programSet, error) {
-	o.resize(sizes)
+	o.resize(growingSizes(sizes))
 	shared, copies := o.inherit(from)
 	c, err := o.loadMaps(shared)
 	if err != nil {
@@ -213,4 +189,4 @@ func sizeOf(t btf.Type) int {
 }
 
 // The stores of tables rely on their alignment.
-var _ = [1]struct{}{}[unsafe.Offsetof(headgateFrontend{}.Internal)%8+unsafe.Offsetof(headgateFrontend{}.External)%8]
+var _ = [1]struct{}{}[unsafe.Offsetof(headgateFrontend{}.Views)%8+unsafe.Offsetof(headgateFrontend{}.Known)%8]

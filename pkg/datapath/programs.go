@@ -175,14 +175,15 @@ func detach(pin string) error {
 // isAttachedTo says whether a link is attached to the cgroup at a path.
 func isAttachedTo(l link.Link, cgroup string) bool {
 	info, err := l.Info()
-	if err != nil || info.Cgroup() == nil {
-		return false
-	}
+	return err == nil && isOfCgroup(info, cgroup)
+}
+
+func isOfCgroup(l *link.Info, cgroup string) bool {
 	var s unix.Stat_t
-	if err := unix.Stat(cgroup, &s); err != nil {
+	if l.Cgroup() == nil || unix.Stat(cgroup, &s) != nil {
 		return false
 	}
-	return info.Cgroup().CgroupId == s.Ino // the cgroup's ID is its inode number
+	return l.Cgroup().CgroupId == s.Ino // the cgroup's ID is its inode number
 }
 
 // linksUse says whether every program is attached to the cgroup, and works on
@@ -228,7 +229,7 @@ func programUses(l link.Link, ids []ebpf.MapID) bool {
 	})
 }
 
-// isRodata says whether the map with an ID holds the knobs of a program.
+// isRodata says whether the map with an ID holds the load-time constants of a program.
 func isRodata(id ebpf.MapID) bool {
 	m, err := ebpf.NewMapFromID(id)
 	if err != nil {

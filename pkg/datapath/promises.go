@@ -19,7 +19,7 @@ func (d *Datapath) takePromises(from *mapSet) error {
 	if sameMap(old, now) {
 		return nil
 	}
-	c, err := newConversion(old, d.promises)
+	c, err := newConversion(old, d.object.spec.Maps["promises"])
 	if err != nil {
 		return nil // made by a program that kept none this one could read
 	}

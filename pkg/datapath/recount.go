@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -8,7 +9,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -24,23 +24,29 @@ import (
 // recounts is how often everything is counted for one correction.
 const recounts = 3
 
-// storedLister is the program that lists promises in socket storage.
-const storedLister = "list_stored"
+// storedListers are the programs that list promises in socket storage, and the map
+// that each goes through.
+var storedListers = map[string]string{"list_stored": "stored_promises", "list_many": "many_promises"}
 
 // Recount corrects the connections in flight of all backends by what promises and
-// flows there are, and returns how many corrections that took.
+// flows there are, and returns how many corrections that took. It frees the slots of
+// sockets that are gone, too, which takes several calls.
 func (d *Datapath) Recount() (corrected int, err error) {
-	lister, err := d.storedLister()
+	stale := d.freeStale()
+	corrected, err = d.recount()
+	return corrected, errors.Join(stale, err)
+}
+
+func (d *Datapath) recount() (corrected int, err error) {
+	l, err := d.newStoredListers()
 	if err != nil {
 		return 0, err
 	}
-	if lister != nil {
-		defer lister.Close()
-	}
+	defer l.Close()
 	backends := d.maps.backends
 	off := make([]int32, backends.len)
 	for round := range recounts {
-		if err := d.compare(off, round == 0, lister); err != nil {
+		if err := d.compare(off, round == 0, l); err != nil {
 			return 0, err
 		}
 	}
@@ -65,13 +71,13 @@ func addInFlight(at *int32, n int32) {
 
 // compare counts everything once, and brings off nearer to zero, where what is
 // counted differs by less from what the backends say.
-func (d *Datapath) compare(off []int32, first bool, lister *link.Iter) error {
+func (d *Datapath) compare(off []int32, first bool, l iterators) error {
 	backends := d.maps.backends
 	before := make([]int32, backends.len)
 	for id := range backends.len {
 		before[id] = atomic.LoadInt32(&backends.at(id).InFlight)
 	}
-	counted, err := d.census(lister)
+	counted, err := d.census(l)
 	if err != nil {
 		return err
 	}
@@ -100,7 +106,7 @@ func nearest(low, high int32) int32 {
 }
 
 // census counts the promises and flows of every backend.
-func (d *Datapath) census(lister *link.Iter) ([]int32, error) {
+func (d *Datapath) census(l iterators) ([]int32, error) {
 	out := make([]int32, d.maps.backends.len)
 	slots, err := newMapping[headgatePromiseSlot](d.maps.byName["promises"], false)
 	if err != nil {
@@ -109,69 +115,59 @@ func (d *Datapath) census(lister *link.Iter) ([]int32, error) {
 	defer slots.Close()
 	for i := range slots.len {
 		if s := slots.at(i); s.Owner != 0 {
-			d.countPromise(out, s.Promise)
+			d.countPromise(out, &s.Promise)
 		}
 	}
-	if err := d.countStored(out, lister); err != nil {
-		return nil, err
+	for _, it := range l {
+		if err := d.countStored(out, it); err != nil {
+			return nil, err
+		}
 	}
 	return out, d.countFlows(out)
 }
 
-func (d *Datapath) countPromise(out []int32, p headgatePromise) {
-	if id := p.BackendId; id != 0 && id < uint32(len(out)) && d.maps.backends.at(id).To == p.Backend {
-		out[id]++
+func (d *Datapath) countPromise(out []int32, p *headgatePromise) {
+	if d.isPromised(p) {
+		out[p.BackendId]++
 	}
 }
 
-// storedLister returns what lists the promises in socket storage, nil where there
-// never was one.
-func (d *Datapath) storedLister() (*link.Iter, error) {
+// isPromised says whether a promise is in force, and its backend still there.
+func (d *Datapath) isPromised(p *headgatePromise) bool {
+	id := p.BackendId
+	return id != 0 && id < d.maps.backends.len && d.maps.backends.at(id).To == p.backend()
+}
+
+// backend returns the backend of a promise without the flags in its padding.
+func (p *headgatePromise) backend() headgateAddrPort {
+	b := p.Backend
+	b.Pad = 0
+	return b
+}
+
+// newStoredListers returns none where nothing was ever stored.
+func (d *Datapath) newStoredListers() (iterators, error) {
 	if n, err := d.storedPromises(); err != nil || n == 0 {
 		return nil, err
 	}
-	o, err := newObject(d.cfg)
-	if err != nil {
-		return nil, err
-	}
-	o.resize(d.maps.sizes())
-	for name := range o.spec.Programs {
-		if name != storedLister {
-			delete(o.spec.Programs, name)
-		}
-	}
-	c, err := ebpf.NewCollectionWithOptions(o.spec, ebpf.CollectionOptions{MapReplacements: d.maps.byName})
-	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", storedLister, err)
-	}
-	defer c.Close()
-	it, err := link.AttachIter(link.IterOptions{Program: c.Programs[storedLister], Map: d.maps.byName["stored_promises"]})
-	if err != nil {
-		return nil, fmt.Errorf("attach %s: %w", storedLister, err)
-	}
-	return it, nil
+	return d.newIterators(storedListers, nil)
 }
 
+// countStored counts the promises that one program lists.
 func (d *Datapath) countStored(out []int32, lister *link.Iter) error {
-	if lister == nil {
-		return nil
-	}
-	r, err := lister.Open()
+	it, err := lister.Open()
 	if err != nil {
 		return fmt.Errorf("open an iterator of socket storage: %w", err)
 	}
-	defer r.Close()
-	var stored headgateStoredPromises
-	buffer := unsafe.Slice((*byte)(unsafe.Pointer(&stored)), unsafe.Sizeof(stored))
-	for {
+	defer it.Close()
+	var p headgatePromise
+	buffer := unsafe.Slice((*byte)(unsafe.Pointer(&p)), unsafe.Sizeof(p))
+	for r := bufio.NewReaderSize(it, 1<<16); ; d.countPromise(out, &p) {
 		switch _, err := io.ReadFull(r, buffer); {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return fmt.Errorf("list the promises in socket storage: %w", err)
-		}
-		for _, p := range stored.Promise {
-			d.countPromise(out, p)
 		}
 	}
 }
@@ -183,22 +179,10 @@ func (d *Datapath) countFlows(out []int32) error {
 	if err != nil {
 		return err
 	}
-	const batch = 4096
-	flows := d.maps.byName["conntrack"]
-	keys, values := make([]headgateTuple, batch), make([]headgateFlow, batch)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := flows.BatchLookup(&cursor, keys, values, nil)
-		for i := range values[:n] {
-			d.countFlow(out, &values[i], now)
-		}
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read the flows: %w", err)
-		}
-	}
+	return walk(d.maps.byName["conntrack"], func(_ *headgateTuple, f *headgateFlow) error {
+		d.countFlow(out, f, now)
+		return nil
+	})
 }
 
 // coarseClock returns what bpf_ktime_get_coarse_ns does.
@@ -209,9 +193,6 @@ func coarseClock() (int64, error) {
 	}
 	return now.Nano(), nil
 }
-
-// udpFlowTimeout is udp_flow_timeout_s.
-const udpFlowTimeout = 180 * time.Second
 
 func (d *Datapath) countFlow(out []int32, f *headgateFlow, now int64) {
 	id := f.BackendId

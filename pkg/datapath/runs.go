@@ -37,9 +37,9 @@ func CountRuns() (io.Closer, error) {
 
 // ProgramRuns returns what was counted of the programs that are attached, sorted
 // by name.
-func (i *Inspector) ProgramRuns() ([]ProgramRuns, error) {
+func (r *Reader) ProgramRuns() ([]ProgramRuns, error) {
 	byID := make(map[uint32]ProgramRuns)
-	dir := filepath.Join(i.root, "links")
+	dir := filepath.Join(r.root, "links")
 	pins, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read links: %w", err)
@@ -52,7 +52,7 @@ func (i *Inspector) ProgramRuns() ([]ProgramRuns, error) {
 		byID[r.ID] = r
 	}
 	for _, h := range deviceHooks { // where there are no links to devices
-		p, err := ebpf.LoadPinnedProgram(filepath.Join(i.root, "maps", h.program), nil)
+		p, err := ebpf.LoadPinnedProgram(filepath.Join(r.root, "maps", h.program), nil)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -74,8 +74,8 @@ func (i *Inspector) ProgramRuns() ([]ProgramRuns, error) {
 }
 
 // MapBytes is the kernel memory of all maps.
-func (i *Inspector) MapBytes() (sum uint64, err error) {
-	for name, m := range i.maps.byName {
+func (r *Reader) MapBytes() (sum uint64, err error) {
+	for name, m := range r.maps.byName {
 		info, err := m.Info()
 		if err != nil {
 			return 0, fmt.Errorf("map %s: %w", name, err)

@@ -1,49 +1,54 @@
 package datapath
 
 import (
-	"sync/atomic"
+	"cmp"
+	"fmt"
 	"time"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// Suspect makes a backend a suspect by what somebody else has found out, or one like
-// all others. A suspect gets no trial for so long. It returns false where there is no such
-// backend, or where nobody is ever a suspect. How many of a Service are avoided at
-// most is up to the programs.
+// probeNoter is the program that notes what a probe has found out: what makes a suspect,
+// and what becomes of it, is decided in BPF alone.
+const probeNoter = "note_probe"
+
+// Suspect says what a probe has found out: that a backend is not well and gets no
+// trial for so long, or that it is. It returns false where there is no such backend, or
+// where no backend is ever a suspect. How many of a Service are avoided at most is up to
+// the programs.
 func (d *Datapath) Suspect(backend lb.AddrPort, suspect bool, noTrialFor time.Duration) (bool, error) {
-	b := d.maps.findBackend(encodeAddrPort(backend))
-	if b == nil || d.cfg.SuspectAfter == 0 {
+	to := encodeAddrPort(backend)
+	id := d.maps.findBackend(to)
+	if id == 0 {
 		return false, nil
 	}
 	now, err := coarseClock()
 	if err != nil {
 		return false, err
 	}
-	was := atomic.LoadUint32(&b.Failures) >= d.cfg.SuspectAfter
-	switch {
-	case suspect:
-		// Before it is one: whoever sees a suspect sees when its trial is.
-		atomic.StoreUint64(&b.NextTrialNs, uint64(now)+uint64(noTrialFor))
-		if was {
-			return true, nil
-		}
-		atomic.StoreUint32(&b.Trials, 0)
-		atomic.StoreUint32(&b.SuspectSinceS, uint32(time.Duration(now)/time.Second))
-		atomic.StoreUint32(&b.Failures, d.cfg.SuspectAfter)
-	case was:
-		atomic.StoreUint64(&b.SlowStartFromNs, uint64(now))
-		atomic.StoreUint32(&b.Failures, 0)
+	result := headgateProbeResult{Backend: to, BackendId: id, NowNs: uint64(now), NoTrialNs: uint64(noTrialFor)}
+	if suspect {
+		result.Failed = 1
 	}
-	return true, nil
+	program := cmp.Or(d.programs[probeNoter], d.held.programs[probeNoter]) // held since Attach
+	if program == nil {
+		return false, fmt.Errorf("the object has no program %s", probeNoter)
+	}
+	known, err := program.Run(&ebpf.RunOptions{Context: result})
+	if err != nil {
+		return false, fmt.Errorf("run %s: %w", probeNoter, err)
+	}
+	return known != 0, nil
 }
 
-// findBackend returns the element of a backend, nil where it has none.
-func (s *mapSet) findBackend(to headgateAddrPort) *headgateBackend {
+// findBackend returns the ID of a backend, 0 where it has none.
+func (s *mapSet) findBackend(to headgateAddrPort) uint32 {
 	for id := uint32(1); id < s.backends.len; id++ {
-		if b := s.backends.at(id); b.To == to {
-			return b
+		if s.backends.at(id).To == to {
+			return id
 		}
 	}
-	return nil
+	return 0
 }

@@ -44,6 +44,8 @@ type ProxyServer struct {
 	mu       sync.RWMutex
 	node     *Node // nil while unknown
 	families map[lb.Family]*progress
+	contact  string // why there is no contact with the API server
+	unfit    string // why programs are not in force
 }
 
 // progress is how far one family is.
@@ -58,6 +60,7 @@ type health struct {
 	CurrentTime  time.Time                  `json:"currentTime"`
 	NodeEligible *bool                      `json:"nodeEligible,omitempty"`
 	Healthy      bool                       `json:"healthy"`
+	Reason       string                     `json:"reason,omitempty"` // what is wrong, for people
 	Status       map[lb.Family]familyHealth `json:"status,omitempty"`
 }
 
@@ -115,15 +118,39 @@ func (p *ProxyServer) SetNode(n *Node) {
 	p.node = n
 }
 
+// SetContact says why there is no contact with the API server, "" while there is.
+// The answers name it; their code stays as it is, since what is in force stays.
+func (p *ProxyServer) SetContact(reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.contact = reason
+}
+
+// SetUnfit says why programs are not in force, "" while all are. /healthz is 503
+// meanwhile.
+func (p *ProxyServer) SetUnfit(reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unfit = reason
+}
+
+// Fit says whether clients that are sent here are balanced: the proxy is healthy
+// and its programs are in force.
+func (p *ProxyServer) Fit() bool {
+	p.mu.RLock()
+	unfit := p.unfit
+	p.mu.RUnlock()
+	return unfit == "" && p.Healthy()
+}
+
 // Healthy says whether no family has had an update waiting for too long.
 func (p *ProxyServer) Healthy() bool { return p.health().Healthy }
 
 // NodeEligible says whether load balancers should still send clients here: the
 // node is known, and neither being deleted nor going to be.
 func (p *ProxyServer) NodeEligible() bool {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return p.node != nil && !p.node.Deleting && !slices.Contains(p.node.Taints, toBeDeleted)
+	eligible, _ := p.eligibility()
+	return eligible
 }
 
 func (p *ProxyServer) health() health {
@@ -138,16 +165,48 @@ func (p *ProxyServer) health() health {
 			h.LastUpdated = of.updated
 		}
 	}
+	if !h.Healthy {
+		h.because("changes wait to be brought into the kernel")
+	}
+	h.because(p.unfit)
+	h.because(p.contact)
 	return h
+}
+
+// because adds a reason, "" for none.
+func (h *health) because(reason string) {
+	if h.Reason != "" && reason != "" {
+		h.Reason += "; "
+	}
+	h.Reason += reason
+}
+
+// eligibility says whether load balancers should still send clients here, and
+// why not.
+func (p *ProxyServer) eligibility() (eligible bool, why string) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	switch {
+	case p.node == nil && p.contact != "":
+		return false, "" // the contact is why
+	case p.node == nil:
+		return false, "the Node object is not known yet"
+	case p.node.Deleting || slices.Contains(p.node.Taints, toBeDeleted):
+		return false, "the node is going to be deleted"
+	default:
+		return true, ""
+	}
 }
 
 // Handler returns what is to be served on healthzBindAddress.
 func (p *ProxyServer) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
-		h, eligible := p.health(), p.NodeEligible()
+		h := p.health()
+		eligible, why := p.eligibility()
 		h.NodeEligible = &eligible
-		p.cfg.Healthz(h.write(w, h.Healthy && eligible))
+		h.because(why)
+		p.cfg.Healthz(h.write(w, p.Fit() && eligible))
 	})
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
 		h := p.health()

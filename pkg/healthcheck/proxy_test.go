@@ -125,17 +125,54 @@ func TestTheBodySaysWhichFamilyIsLateAndSinceWhen(t *testing.T) {
 	}
 	p.wantBody(t, "/livez", healthy)
 	healthy["nodeEligible"] = false
+	healthy["reason"] = "the Node object is not known yet"
 	healthy["lastUpdated"] = "2026-01-02T03:04:06Z" // not the current time, as the answer is 503
 	p.wantBody(t, "/healthz", healthy)
 
 	p.now = p.now.Add(time.Second)
 	p.wantBody(t, "/livez", map[string]any{
 		"lastUpdated": "2026-01-02T03:04:06Z", "currentTime": "2026-01-02T03:04:16Z", "healthy": false,
+		"reason": "changes wait to be brought into the kernel",
 		"status": map[string]any{
 			"IPv4": map[string]any{"lastUpdated": "2026-01-02T03:04:06Z", "healthy": true},
 			"IPv6": map[string]any{"lastUpdated": "2026-01-02T03:04:05Z", "healthy": false},
 		},
 	})
+}
+
+func TestTheBodySaysWhatIsWrongBesideChanges(t *testing.T) {
+	const waits, detached = "API server: refuses connections", "programs are out of force: connect4"
+	for _, tc := range []struct {
+		name           string
+		node           *Node
+		contact, unfit string
+		healthz, livez int
+		reason         string
+	}{
+		{"starting without contact", nil, waits, "", 503, 200, waits},
+		{"contact lost later", &Node{}, waits, "", 200, 200, waits},
+		{"programs detached", &Node{}, "", detached, 503, 200, detached},
+		{"both", &Node{}, waits, detached, 503, 200, detached + "; " + waits},
+		{"on its way out", &Node{Deleting: true}, "", "", 503, 200, "the node is going to be deleted"},
+		{"nothing", &Node{}, "", "", 200, 200, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newProxy()
+			p.server.SetNode(tc.node)
+			p.server.SetContact(tc.contact)
+			p.server.SetUnfit(tc.unfit)
+			if p.server.Fit() != (tc.unfit == "") {
+				t.Errorf("fit: %v", p.server.Fit())
+			}
+			code, body := p.ask(t, "/healthz")
+			if reason, _ := body["reason"].(string); code != tc.healthz || reason != tc.reason {
+				t.Errorf("/healthz: %d, %q; want %d, %q", code, reason, tc.healthz, tc.reason)
+			}
+			if code, _ := p.ask(t, "/livez"); code != tc.livez {
+				t.Errorf("/livez: %d, want %d", code, tc.livez)
+			}
+		})
+	}
 }
 
 func TestWithoutATimeoutItIsAMinute(t *testing.T) {

@@ -16,11 +16,13 @@ import (
 // RetryAfter is how long kube-proxy waits before it binds again.
 const RetryAfter = 5 * time.Second
 
-// A client that connects and says nothing may not hold a connection for long:
-// some of these ports are open to everybody. There is no limit on writing, as a
-// CPU profile takes as long as it was asked to.
+// A client that says nothing, does not send the body that it announced, or does not
+// read its answer may not hold a connection for long: some of these ports are open to
+// everybody. Where a CPU profile takes longer, net/http/pprof moves the limit on writing.
 const (
 	headerTimeout  = 10 * time.Second
+	bodyTimeout    = 10 * time.Second
+	writeTimeout   = time.Minute
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 16 << 10
 )
@@ -77,9 +79,22 @@ func serve(ctx context.Context, cfg Config) error {
 // NewServer returns a server with the time limits of this package.
 func NewServer(handler http.Handler) *http.Server {
 	return &http.Server{
-		Handler:           handler,
+		Handler:           limitBody(handler),
 		ReadHeaderTimeout: headerTimeout,
+		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 	}
+}
+
+// limitBody limits how long the server waits for a body. A ReadTimeout would do so as
+// well, but also end the context of a request without body, and with it a CPU profile.
+func limitBody(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			// No connection lacks deadlines but those of tests.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+		}
+		handler.ServeHTTP(w, r)
+	})
 }

@@ -1,12 +1,14 @@
 package httpserve
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -62,11 +64,87 @@ func TestTheEndOfTheContextEndsTheWaitForARetry(t *testing.T) {
 	}
 }
 
-func TestASilentClientDoesNotHoldItsConnectionForever(t *testing.T) {
-	if s := NewServer(hello()); s.ReadHeaderTimeout == 0 || s.IdleTimeout == 0 || s.WriteTimeout != 0 {
-		t.Errorf("limits are header %s, idle %s, write %s", s.ReadHeaderTimeout, s.IdleTimeout, s.WriteTimeout)
+// Time passes in the test only, on connections in memory.
+func TestNoClientHoldsItsConnectionForever(t *testing.T) {
+	const get = "GET / HTTP/1.1\r\nHost: x\r\n"
+	for name, said := range map[string]string{
+		"says nothing":                     "",
+		"begins a header":                  get,
+		"is silent after an answer":        get + "\r\n",
+		"announces a body":                 get + "Content-Length: 9\r\n\r\n",
+		"announces a body without length":  get + "Transfer-Encoding: chunked\r\n\r\n",
+		"stops in a body after an answer":  get + "\r\n" + get + "Content-Length: 9\r\n\r\n123",
+		"asks twice and stops in a header": get + "\r\n" + get,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := mustServe(t, hello())
+				go func() { _, _ = io.WriteString(client, said) }()
+				_, _ = io.Copy(io.Discard, client) // until the server closes
+			})
+		})
 	}
+	t.Run("does not read its answer", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			client := mustServe(t, hello())
+			_, _ = io.WriteString(client, get+"\r\n")
+			time.Sleep(2 * writeTimeout)
+			if answer, _ := io.ReadAll(client); len(answer) > 0 {
+				t.Errorf("answered %q after all", answer)
+			}
+		})
+	})
 }
+
+// A body that comes is no reason to end a connection, nor is a long answer without one.
+func TestPatientClientsAreServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := mustServe(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(writeTimeout - time.Second)
+			if r.Context().Err() == nil {
+				_, _ = io.WriteString(w, "hello")
+			}
+		}))
+		answers := bufio.NewReader(client)
+		for _, body := range []string{"Content-Length: 3\r\n\r\n123", "\r\n", "\r\n"} {
+			if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\n"+body); err != nil {
+				t.Fatal(err)
+			}
+			answer, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if said, err := io.ReadAll(answer.Body); string(said) != "hello" || err != nil {
+				t.Errorf("answered %q, %v", said, err)
+			}
+		}
+	})
+}
+
+// mustServe returns the client's end of a connection in memory.
+func mustServe(tb testing.TB, handler http.Handler) net.Conn {
+	tb.Helper()
+	client, served := net.Pipe()
+	conns := make(chan net.Conn, 1)
+	conns <- served
+	server := NewServer(handler)
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = server.Serve(pipes{conns}) }()
+	tb.Cleanup(func() { client.Close(); close(conns); <-ended; server.Close() })
+	return client
+}
+
+// pipes accepts connections in memory.
+type pipes struct{ conns chan net.Conn }
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p.conns; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 func hello() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })

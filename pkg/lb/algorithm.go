@@ -3,7 +3,6 @@ package lb
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 )
 
 // Algorithm says how a client gets one of the backends of a frontend.
@@ -60,6 +59,9 @@ func (a Algorithm) Hashed() bool {
 	return a == Maglev || a == Stable || a == SH || a == DH
 }
 
+// Compares says whether the algorithm goes by what is measured of backends.
+func (a Algorithm) Compares() bool { return a >= LC }
+
 // Weights as they may be given to an endpoint. An endpoint of which nothing is
 // said has DefaultWeight, one of weight 0 gets no new connections.
 const (
@@ -78,25 +80,4 @@ const (
 type EndpointWeight struct {
 	Addr   netip.Addr
 	Weight uint32
-}
-
-// Balancing is how a Service wants its clients to be spread.
-type Balancing struct {
-	Algorithm Algorithm
-	// TableSize is the slots of a table for hashes, a prime; 0 is chosen by the
-	// number of backends.
-	TableSize uint32
-	// Weights come before those of EndpointSlices. Sorted by address.
-	Weights []EndpointWeight
-	Zones   ZonePolicy
-	Health  Health
-	// Keep is set where what is said cannot be used: what was in force stays.
-	Keep bool
-}
-
-// equal says whether two Services want the same.
-func (b Balancing) equal(o Balancing) bool {
-	return b.Algorithm == o.Algorithm && b.TableSize == o.TableSize && b.Keep == o.Keep &&
-		b.Zones == o.Zones && b.Health == o.Health &&
-		slices.Equal(b.Weights, o.Weights)
 }

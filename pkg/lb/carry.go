@@ -35,14 +35,15 @@ func partsOf(svc *Service, from []*Slice, node Node, carryFrom int) []part {
 			all := gather(from, port, ip)
 			n := len(all)
 			candidates := withoutDuplicates(all)
-			weigh(candidates, svc.Balancing.Weights)
+			weigh(candidates, svc.Weights)
 			selectable := takesConnections(candidates)
 			p := part{port: port, clusterIP: ip, selection: selectEndpoints(selectable, svc, port, node)}
+			p.selection.weightless = !p.selection.hasAny && anyUsable(candidates)
 			p.selection.known = keptBackends(candidates, port.Protocol)
 			if slices.Equal(p.selection.known, p.selection.cluster) {
 				p.selection.known = p.selection.cluster // equal content, one slice
 			}
-			if p.carries = n == len(candidates) && n >= carryFrom && len(svc.Balancing.Weights) == 0 && svc.Balancing.Zones == ZoneHints && allPlain(candidates); p.carries {
+			if p.carries = n == len(candidates) && n >= carryFrom && len(svc.Weights) == 0 && svc.Zones == ZoneHints && allPlain(candidates); p.carries {
 				p.census, p.every = count(candidates, node), p.selection.known
 				if len(p.every) != n {
 					p.every = pick(candidates, n, func(*Endpoint) bool { return true })

@@ -21,17 +21,18 @@ func EqualSlices(a, b *Slice) bool {
 // equal says whether two Services are the same in every field but File.
 func (s *Service) equal(o *Service) bool {
 	return s.ServiceName == o.ServiceName &&
+		s.Age == o.Age &&
 		s.InternalPolicy == o.InternalPolicy &&
 		s.ExternalPolicy == o.ExternalPolicy &&
-		s.AffinityTimeout == o.AffinityTimeout &&
-		s.DrainTime == o.DrainTime &&
+		s.Policy == o.Policy &&
+		s.KeepPolicy == o.KeepPolicy &&
 		s.HealthCheckNodePort == o.HealthCheckNodePort &&
 		slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
 		slices.Equal(s.ExternalIPs, o.ExternalIPs) &&
 		slices.Equal(s.LoadBalancerIPs, o.LoadBalancerIPs) &&
 		slices.Equal(s.SourceRanges, o.SourceRanges) &&
 		slices.Equal(s.Ports, o.Ports) &&
-		s.Balancing.equal(o.Balancing)
+		slices.Equal(s.Weights, o.Weights)
 }
 
 // equal says whether two slices are the same in every field but

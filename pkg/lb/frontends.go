@@ -48,18 +48,20 @@ func appendFrontends(to []Frontend, svc *Service, port ServicePort, clusterIP ne
 			return
 		}
 		at := AddrPort{Addr: addr, Port: number, Protocol: port.Protocol}
-		to = append(to, Frontend{
-			AddrPort: at, Kind: kind, Port: port.Name, Internal: internal, External: external,
-			Known: s.known, DrainTime: svc.DrainTime, AffinityTimeout: svc.AffinityTimeout,
-			Algorithm: svc.Balancing.Algorithm, TableSize: svc.Balancing.TableSize,
-			Health: svc.Balancing.Health,
-		})
-		if internal.Widens || external.Widens {
-			to[len(to)-1].Wider, to[len(to)-1].Spill = s.widerViews(), s.spill
+		f := Frontend{
+			AddrPort: at, Kind: kind, Age: svc.Age, Port: port.Name,
+			Views: [NumViews]View{Internal: internal, External: external},
+			Known: s.known, Policy: svc.Policy,
+		}
+		f.TableSize = tableSize(svc, len(s.known))
+		if internal.FallsBack || external.FallsBack {
+			f.Views[FallbackZone], f.Views[FallbackAll] = s.fallbackZone, s.fallbackAll
+			f.Spill = s.spill
 		}
 		if kind == LoadBalancerIP {
-			to[len(to)-1].SourceRanges = rangesOf(svc.SourceRanges, addr)
+			f.SourceRanges = rangesOf(svc.SourceRanges, addr)
 		}
+		to = append(to, f)
 	}
 	internal := s.view(svc.InternalPolicy)
 	add(ClusterIP, clusterIP, port.Port, internal, internal)

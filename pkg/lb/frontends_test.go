@@ -30,7 +30,7 @@ func everyKind() *Service {
 func text(all []Frontend) []string {
 	var lines []string
 	for _, f := range all {
-		lines = append(lines, fmt.Sprintf("%s %s in[%s] out[%s]", f.Kind, f.AddrPort, viewText(f.Internal), viewText(f.External)))
+		lines = append(lines, fmt.Sprintf("%s %s in[%s] out[%s]", f.Kind, f.AddrPort, viewText(f.Views[Internal]), viewText(f.Views[External])))
 	}
 	return lines
 }
@@ -161,9 +161,9 @@ func TestViewsWithEqualBackendsShareMemory(t *testing.T) {
 	svc := everyKind()
 	svc.ClusterIPs, svc.ExternalPolicy = svc.ClusterIPs[:1], PolicyLocal
 	all := Frontends(svc, []*Slice{mustSlice(t, "a", "10.0.0.1 ready on=node-1")}, here)
-	first := &all[0].Internal.Backends[0]
+	first := &all[0].Views[Internal].Backends[0]
 	for _, f := range all {
-		if &f.Internal.Backends[0] != first || &f.External.Backends[0] != first {
+		if &f.Views[Internal].Backends[0] != first || &f.Views[External].Backends[0] != first {
 			t.Errorf("%s has backends of its own", f.AddrPort)
 		}
 	}

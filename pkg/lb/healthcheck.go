@@ -15,7 +15,7 @@ func (st *State) HealthChecks() map[ServiceName]HealthCheck {
 	for name := range st.healthChecked {
 		ready, counted := st.ready[name]
 		if !counted {
-			ready = localReady(st.byService[name], st.node)
+			ready = localReady(st.slicesOf(name), st.node)
 			st.ready[name] = ready
 		}
 		out[name] = HealthCheck{Port: st.services[name].HealthCheckNodePort, LocalEndpoints: ready}

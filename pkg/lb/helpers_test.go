@@ -94,3 +94,11 @@ func hosts(backends []AddrPort) string {
 	}
 	return strings.Join(all, " ")
 }
+
+// prefixes reads prefixes separated by blanks.
+func prefixes(text string) (all []netip.Prefix) {
+	for word := range strings.FieldsSeq(text) {
+		all = append(all, netip.MustParsePrefix(word))
+	}
+	return all
+}

@@ -17,10 +17,10 @@ func CountNoLocal(frontends []Frontend) map[Family]NoLocal {
 	internal, external := map[port]bool{}, map[port]bool{}
 	for _, f := range frontends {
 		p := port{FamilyOf(f.Addr), f.Port, f.Protocol}
-		if f.Kind == ClusterIP && f.Internal.NoLocal {
+		if f.Kind == ClusterIP && f.Views[Internal].NoLocal {
 			internal[p] = true
 		}
-		if f.Kind != ClusterIP && f.External.NoLocal {
+		if f.Kind != ClusterIP && f.Views[External].NoLocal {
 			external[p] = true
 		}
 	}

@@ -33,8 +33,8 @@ func (p Probe) Suits(backend AddrPort) bool {
 // for, sorted; none where it asks for none.
 func Probed(frontends []Frontend) (p Probe, backends []AddrPort) {
 	for _, f := range frontends {
-		p = f.Health.Probe
-		for _, v := range []View{f.Internal, f.External, f.Wider[0], f.Wider[1]} {
+		p = f.Probe
+		for _, v := range f.Views {
 			for _, b := range v.Backends {
 				if p.Suits(b) {
 					backends = append(backends, b)

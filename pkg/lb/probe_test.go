@@ -11,8 +11,8 @@ func TestProbedBackendsAreThoseOfAllViewsThatCanBeAsked(t *testing.T) {
 	}
 	one, two, three, datagrams := at(1, 80, TCP), at(2, 80, TCP), at(3, 80, TCP), at(4, 53, UDP)
 	frontends := []Frontend{
-		{Internal: View{Backends: []AddrPort{two}}, External: View{Backends: []AddrPort{one, two}}, Wider: [2]View{1: {Backends: []AddrPort{three}}}},
-		{Internal: View{Backends: []AddrPort{datagrams}}},
+		{Views: [NumViews]View{Internal: {Backends: []AddrPort{two}}, External: {Backends: []AddrPort{one, two}}, FallbackAll: {Backends: []AddrPort{three}}}},
+		{Views: [NumViews]View{Internal: {Backends: []AddrPort{datagrams}}}},
 	}
 	for _, tc := range []struct {
 		probe Probe
@@ -23,7 +23,7 @@ func TestProbedBackendsAreThoseOfAllViewsThatCanBeAsked(t *testing.T) {
 		{Probe{Kind: HTTPProbe, Path: "/", Port: 8080}, []AddrPort{datagrams, one, two, three}},
 	} {
 		for i := range frontends {
-			frontends[i].Health.Probe = tc.probe
+			frontends[i].Probe = tc.probe
 		}
 		if p, got := Probed(frontends); p != tc.probe || !slices.Equal(got, tc.want) {
 			t.Errorf("%+v: %+v %v, want %v", tc.probe, p, got, tc.want)
@@ -33,18 +33,20 @@ func TestProbedBackendsAreThoseOfAllViewsThatCanBeAsked(t *testing.T) {
 
 func TestWhoAsksForProbesAvoidsSuspects(t *testing.T) {
 	for _, tc := range []struct {
-		h     Health
-		usual bool
-		want  bool
+		says  Switch
+		probe ProbeKind
+		usual Switch
+		want  Switch
 	}{
-		{Health{}, true, true},
-		{Health{}, false, false},
-		{Health{Probe: Probe{Kind: TCPProbe}}, false, true},
-		{Health{Passive: SwitchOn}, false, true},
-		{Health{Passive: SwitchOff, Probe: Probe{Kind: TCPProbe}}, true, false},
+		{SwitchDefault, NoProbe, SwitchOn, SwitchOn},
+		{SwitchDefault, NoProbe, SwitchOff, SwitchOff},
+		{SwitchDefault, TCPProbe, SwitchOff, SwitchOn},
+		{SwitchOn, NoProbe, SwitchOff, SwitchOn},
+		{SwitchOff, TCPProbe, SwitchOn, SwitchOff},
 	} {
-		if got := tc.h.Avoids(tc.usual); got != tc.want {
-			t.Errorf("%+v, usually %v: %v, want %v", tc.h, tc.usual, got, tc.want)
+		p := Policy{Probe: Probe{Kind: tc.probe}, Steering: Steering{PassiveHealth: tc.says}}
+		if got := p.Or(Policy{Steering: Steering{PassiveHealth: tc.usual}}).PassiveHealth; got != tc.want {
+			t.Errorf("%+v: %v", tc, got)
 		}
 	}
 }

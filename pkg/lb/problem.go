@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 )
@@ -36,23 +37,34 @@ func (p Problem) Error() string {
 	if p.Remedy != "" {
 		b.WriteString("; " + p.Remedy)
 	}
-	return b.String()
+	return Printable(b.String())
 }
 
-// quote puts a value in quotes, cut where it is long, on one line and without
-// what a terminal would obey: the value may be anybody's.
+// quote puts a value in quotes, cut where it is long.
 func quote(s string) string {
 	const most = 80 // bytes
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…" // the cut may be in a character
 	}
-	return `"` + strings.Map(spaceForControl, s) + `"`
+	return `"` + s + `"`
 }
 
-// spaceForControl returns a space in place of a control character.
-func spaceForControl(r rune) rune {
-	if unicode.IsControl(r) {
+// Printable returns text as one line without what a terminal would obey: control
+// characters, and those that change the direction of a line, become spaces. Names
+// and values may be anybody's.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
 		return ' '
-	}
-	return r
+	}, s)
+}
+
+// MostProblems is how many problems of one object, or file, are told one by one.
+const MostProblems = 10
+
+// MoreProblems stands for those of an object, or file, that are not told.
+func MoreProblems(file, object string, n int) Problem {
+	return Problem{File: file, Object: object, Reason: fmt.Sprintf("has %d more problems", n), Remedy: "mend the others first"}
 }

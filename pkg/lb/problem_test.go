@@ -3,6 +3,7 @@ package lb
 import (
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -18,6 +19,8 @@ func TestProblemIsOneLine(t *testing.T) {
 			"Service default/web: spec.ports: missing"},
 		{"a file that cannot be read", Problem{File: "web.yaml", Reason: "not YAML", Remedy: "correct it"}, "web.yaml: not YAML; correct it"},
 		{"a value of several lines", Problem{Field: "f", Value: "a\r\n\tb", Reason: "bad"}, `f "a   b": bad`},
+		{"names that talk to the terminal, or forge a line", Problem{File: "a\x1b[31m.yaml", Object: "Service default/web\nheadgate info", Field: "f\u009b", Value: "v\u202e", Reason: "is\u2028bad", Remedy: "do\tthis"},
+			`a [31m.yaml: Service default/web headgate info: f  "v ": is bad; do this`},
 		{"a value that talks to the terminal", Problem{Field: "f", Value: "a\x1b[31mb\x00", Reason: "bad"}, `f "a [31mb ": bad`},
 	} {
 		t.Run(tc.name, func(t *testing.T) { mustDiff(t, tc.want, tc.in.Error()) })
@@ -36,4 +39,22 @@ func TestQuoteCutsBetweenCharacters(t *testing.T) {
 			t.Errorf("quote(%q) = %q, cut in a character", s, got)
 		}
 	}
+}
+
+// FuzzProblem makes problems of any text: each is one line, which no terminal
+// obeys, and no longer than what it is made of.
+func FuzzProblem(f *testing.F) {
+	f.Add("a.yaml\x1b", "Service default/web\n", "spec\r", "\x00\u202e", "bad\u0085", "\xff\x9b")
+	f.Add(strings.Repeat("é", 100), "", "f", strings.Repeat("é", 100), "", "")
+	f.Fuzz(func(t *testing.T, file, object, field, value, reason, remedy string) {
+		text := Problem{file, object, field, value, reason, remedy}.Error()
+		for _, r := range text {
+			if !unicode.IsPrint(r) {
+				t.Errorf("%q has %U", text, r)
+			}
+		}
+		if !utf8.ValidString(text) {
+			t.Errorf("%q is not text", text)
+		}
+	})
 }

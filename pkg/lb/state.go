@@ -3,6 +3,7 @@ package lb
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 )
 
@@ -22,6 +23,13 @@ type State struct {
 	ready         map[ServiceName]int  // of those, on this node, where it was counted since the last change
 	carried       map[ServiceName]*carried
 	carryFrom     int // endpoints of a Service
+	recalled      map[ServiceName]*recalled
+
+	externalIPs ExternalIPs
+	externals   map[netip.Addr]*external
+	cidrs       []netip.Prefix
+	local       map[netip.Addr]bool // addresses of this node
+	oversized   map[ServiceName]Problem
 }
 
 // NewState returns a State that knows nothing.
@@ -35,21 +43,29 @@ func NewState() *State {
 		ready:         map[ServiceName]int{},
 		carried:       map[ServiceName]*carried{},
 		carryFrom:     carryFrom,
+		recalled:      map[ServiceName]*recalled{},
+
+		externals: map[netip.Addr]*external{},
+		oversized: map[ServiceName]Problem{},
 	}
 }
 
 // Apply takes the objects and the node of an update, and returns the sorted
-// names of the Services whose Frontends or Known may have changed by it. An
+// names of the Services whose Frontends or Known may have changed by it, also
+// those that ask for an external IP which is now, or no longer, another's. An
 // object that equals the one known, and the removal of an unknown one, change
 // nothing. A slice that moves from one Service to another changes both. A
 // slice that names no Service belongs to none.
 //
-// Pods, Problems, Hold and Partial are for others: Apply ignores them.
+// Pods, Problems, Hold, HoldEndpoints and Partial are for others: Apply ignores them.
 func (st *State) Apply(u Update) []ServiceName {
 	dirty := map[ServiceName]bool{}
+	st.setServiceCIDRs(u.ServiceCIDRs, dirty)
 	for name, svc := range u.Services {
+		was := st.services[name]
 		if st.putService(name, svc) {
 			dirty[name] = true
+			st.countService(name, was, svc, dirty)
 		}
 	}
 	for name, slice := range u.Slices {
@@ -78,13 +94,14 @@ func (st *State) setNode(n Node) bool {
 func (st *State) putService(name ServiceName, svc *Service) bool {
 	old, known := st.services[name]
 	if svc != nil {
-		svc = svc.withBalancing(old)
+		svc = svc.withPolicy(old)
 	}
 	switch {
 	case svc == nil:
 		delete(st.services, name)
 		delete(st.healthChecked, name)
 		delete(st.carried, name)
+		delete(st.oversized, name)
 		return known
 	case known && old.equal(svc):
 		st.services[name] = svc // it may come from another file now
@@ -118,16 +135,17 @@ func (st *State) putSlice(name SliceName, slice *Slice, dirty map[ServiceName]bo
 	}
 	if svc, ok := slice.service(); ok {
 		st.slices[name] = slice
-		st.attach(svc, slice)
+		st.attach(svc, slice, dirty)
 		dirty[svc] = true
 	}
 }
 
 // attach puts a slice among those of a Service, in order of names.
-func (st *State) attach(svc ServiceName, slice *Slice) {
+func (st *State) attach(svc ServiceName, slice *Slice, dirty map[ServiceName]bool) {
 	list := st.byService[svc]
 	i, _ := slices.BinarySearchFunc(list, slice.Name, compareName)
 	st.byService[svc] = slices.Insert(list, i, slice)
+	st.countEndpoints(slice, 1, dirty)
 	if c := st.carried[svc]; c != nil {
 		c.changed(nil, slice)
 	}
@@ -136,6 +154,7 @@ func (st *State) attach(svc ServiceName, slice *Slice) {
 // detach takes a slice from those of its Service, which becomes dirty.
 func (st *State) detach(slice *Slice, dirty map[ServiceName]bool) {
 	svc, _ := slice.service()
+	st.countEndpoints(slice, -1, dirty)
 	list := st.byService[svc]
 	i, _ := slices.BinarySearchFunc(list, slice.Name, compareName)
 	if list = slices.Delete(list, i, i+1); len(list) > 0 {
@@ -156,16 +175,17 @@ func (st *State) Frontends(name ServiceName) []Frontend {
 	if !known {
 		return nil
 	}
-	if c := st.carried[name]; c != nil && c.follow(svc, st.node) {
-		return frontendsOf(svc, c.parts)
+	recalls := st.Recalls(name)
+	if c := st.carried[name]; c != nil && !recalls && c.follow(svc, st.node) {
+		return st.bounded(svc, c.parts)
 	}
-	parts := partsOf(svc, st.byService[name], st.node, st.carryFrom)
-	if c := carry(svc, st.node, parts); c != nil {
+	parts := partsOf(svc, st.slicesOf(name), st.node, st.carryFrom)
+	if c := carry(svc, st.node, parts); c != nil && !recalls {
 		st.carried[name] = c
 	} else {
 		delete(st.carried, name)
 	}
-	return frontendsOf(svc, parts)
+	return st.bounded(svc, parts)
 }
 
 // File returns the file that a Service was read from, "" where it has none.

@@ -16,15 +16,16 @@ type selection struct {
 	// it clients are refused; with it, and nothing local, clients under
 	// policy Local meet a node that is not for them.
 	hasAny bool
+	// weightless is set where some endpoint would be usable, but for its weight of 0.
+	weightless bool
 	// known is every backend that established flows may keep.
 	known []AddrPort
 	// clusterWeights and localWeights are those of the lists above.
 	clusterWeights, localWeights []uint32
 	clusterWhy                   Why
-	// wider are what stands in for cluster, with their weights.
-	wider        [2][]AddrPort
-	widerWeights [2][]uint32
-	spill        uint32 // of 2^32 clients, to all
+	// What stands in for cluster, see Frontend.
+	fallbackZone, fallbackAll View
+	spill                     uint32 // of 2^32 clients, to all
 }
 
 // selectEndpoints says which endpoints of a Service port clients reach from
@@ -35,7 +36,7 @@ func selectEndpoints(from []candidate, svc *Service, port ServicePort, node Node
 	s := selection{hasAny: c.ready+c.draining > 0}
 	cluster, local := svc.uses(port)
 	if cluster {
-		s.selectCluster(from, c, svc.Balancing.Zones, node)
+		s.selectCluster(from, c, svc.Zones, node)
 	}
 	if local {
 		s.local = c.list(from, c.localRule(), node)
@@ -44,9 +45,8 @@ func selectEndpoints(from []candidate, svc *Service, port ServicePort, node Node
 		s.local = s.cluster // equal content, one slice
 	}
 	s.clusterWeights, s.localWeights = weightsOf(s.cluster, from), weightsOf(s.local, from)
-	for i, list := range s.wider {
-		s.widerWeights[i] = weightsOf(list, from)
-	}
+	s.fallbackZone.Weights = weightsOf(s.fallbackZone.Backends, from)
+	s.fallbackAll.Weights = weightsOf(s.fallbackAll.Backends, from)
 	return s
 }
 
@@ -66,28 +66,27 @@ func (s *selection) selectCluster(from []candidate, c census, zones ZonePolicy, 
 	if c.ready == 0 {
 		usable = (*Endpoint).draining
 	}
-	s.cluster, s.clusterWhy, s.wider = nearest(zones, from, node, usable)
+	s.cluster, s.clusterWhy, s.fallbackZone.Backends, s.fallbackAll.Backends = nearest(zones, from, node, usable)
 	if zones == ZoneSpill {
 		s.spill = spill(from, node, usable)
 	}
 }
 
-// widerViews returns what stands in for the endpoints under policy Cluster.
-func (s selection) widerViews() (views [2]View) {
-	for i := range views {
-		views[i] = View{Backends: s.wider[i], Weights: s.widerWeights[i]}
-	}
-	return views
-}
-
 // view returns what clients under a traffic policy reach.
 func (s selection) view(p TrafficPolicy) View {
 	if p == PolicyLocal {
-		return View{Backends: s.local, Weights: s.localWeights, NoLocal: s.hasAny && len(s.local) == 0, Why: WhyLocal}
+		v := View{Backends: s.local, Weights: s.localWeights, NoLocal: s.hasAny && len(s.local) == 0, Why: WhyLocal}
+		if s.weightless {
+			v.Why = WhyWeightless
+		}
+		return v
 	}
-	v := View{Backends: s.cluster, Weights: s.clusterWeights, Why: s.clusterWhy, Widens: len(s.wider[1]) > 0}
+	v := View{Backends: s.cluster, Weights: s.clusterWeights, Why: s.clusterWhy, FallsBack: len(s.fallbackAll.Backends) > 0}
 	if len(v.Backends) == 0 {
 		v.Why = WhyNone
+		if s.weightless {
+			v.Why = WhyWeightless
+		}
 	}
 	return v
 }

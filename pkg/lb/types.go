@@ -65,19 +65,21 @@ func (n ServiceName) Compare(o ServiceName) int {
 // one.
 type Service struct {
 	ServiceName
+	Age             Age
 	File            string       // that it was read from, "" where it came from an API server
 	ClusterIPs      []netip.Addr // at most one of each family
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr // ingress addresses with ipMode VIP
 	InternalPolicy  TrafficPolicy
 	ExternalPolicy  TrafficPolicy
-	AffinityTimeout uint32 // seconds that a client stays with its backend; 0: no session affinity
 	Ports           []ServicePort
-	Balancing       Balancing
+	Policy
+	// Weights come before those of EndpointSlices. Sorted by address.
+	Weights []EndpointWeight
+	// KeepPolicy is set where the annotations cannot be used: what they said before
+	// of policy and weights stays in force.
+	KeepPolicy bool
 
-	// DrainTime is how long what is connected to a backend may go on after the
-	// backend has left the Service; 0 ends it at once.
-	DrainTime time.Duration
 	// SourceRanges are the prefixes that may use the LoadBalancerIPs, masked. A
 	// family of which there is none is not restricted.
 	SourceRanges []netip.Prefix
@@ -205,28 +207,34 @@ func (a AddrPort) Compare(b AddrPort) int {
 // stands for every address of the node.
 type Frontend struct {
 	AddrPort
-	Kind     FrontendKind
-	Port     string // name of the Service port
-	Internal View   // for clients on this node
-	External View   // for clients elsewhere
+	Kind  FrontendKind
+	Age   Age    // of the Service
+	Port  string // name of the Service port
+	Views [NumViews]View
 	// Known is every backend that the Service still has, whether or not it
 	// takes new connections: those of sockets are left alone. Sorted, without
 	// duplicates.
 	Known []AddrPort
-	// DrainTime is how long a backend stays known after it has left.
-	DrainTime       time.Duration
-	AffinityTimeout uint32 // seconds, 0: no session affinity
 	// SourceRanges are the clients that may use the frontend, sorted; nil is
 	// everybody.
 	SourceRanges []netip.Prefix
-	Algorithm    Algorithm // AlgorithmDefault where the Service does not say
-	Health       Health
-	// Wider are what stands in where the backends of a view are all suspects:
-	// those of the node's zone, and all. Of Internal and External it is those
-	// views that say so; empty ones are left out.
-	Wider     [2]View
-	Spill     uint32 // of 2^32 connections so many go to all backends at once
-	TableSize uint32 // that the Service asks for, 0: by the number of backends
+	Policy       // of the Service, with a TableSize that it may have
+}
+
+// The views of a frontend, as indexes. Each client has one of the first two; the
+// fallbacks stand in, in this order, where all backends of a client's view are
+// suspects and the view falls back. An empty fallback is skipped.
+const (
+	Internal     = iota // for clients on this node
+	External            // for clients elsewhere
+	FallbackZone        // the backends in the zone of this node
+	FallbackAll         // the backends in all zones
+	NumViews
+)
+
+// ViewName returns the name of a view by its index, such as "fallback zone".
+func ViewName(view int) string {
+	return [NumViews]string{"internal", "external", "fallback zone", "fallback all"}[view]
 }
 
 // View is the set of backends that a class of clients reaches.
@@ -237,7 +245,7 @@ type View struct {
 	Weights []uint32
 	// NoLocal is set where Backends is empty only because the traffic
 	// policy is Local: the Service has usable endpoints on other nodes.
-	NoLocal bool
-	Why     Why  // these backends and no others
-	Widens  bool // where they are all suspects, those of Frontend.Wider stand in
+	NoLocal   bool
+	Why       Why  // these backends and no others
+	FallsBack bool // where they are all suspects, those of the fallbacks stand in
 }

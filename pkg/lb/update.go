@@ -9,6 +9,10 @@ type Update struct {
 	Slices   map[SliceName]*Slice     // nil value: the slice is gone
 	Node     *Node                    // nil: as before
 
+	// NodeAddresses are the addresses of all nodes by name, of which nobody is told
+	// unless probes are allowed; nil value: the node is gone.
+	NodeAddresses map[string][]netip.Addr
+
 	// Pods are those on this node, of which nobody is told unless some are to
 	// be balanced by their packets; nil value: the Pod is gone.
 	Pods map[PodName]*Pod
@@ -20,10 +24,12 @@ type Update struct {
 	// Problems is everything wrong with the input now, not only what this
 	// update brought.
 	Problems []Problem
-	// Hold names the Services of which some object is bad and was never
-	// good since this process started: what the kernel has of them stays.
-	// Like Problems, it is the complete set.
-	Hold map[ServiceName]bool
+	// Hold names the Services that are bad, and were never good since this
+	// process started: what the kernel has of them stays. HoldEndpoints names
+	// those of which a slice is bad that was never good: what the kernel has of
+	// their endpoints stays, beside what other slices say. Like Problems, both
+	// are complete sets.
+	Hold, HoldEndpoints map[ServiceName]bool
 	// Partial is set while some input cannot be read at all, so that
 	// objects may exist that the source has never seen.
 	Partial bool

@@ -39,6 +39,11 @@ func takesConnections(all []candidate) []candidate {
 	return slices.DeleteFunc(slices.Clone(all), drained)
 }
 
+// anyUsable says whether some candidate would be usable, whatever its weight.
+func anyUsable(all []candidate) bool {
+	return slices.ContainsFunc(all, func(c candidate) bool { return c.endpoint.Ready || c.endpoint.draining() })
+}
+
 // weightsOf returns the weights of some of the candidates, nil where all are
 // equal. Both are sorted.
 func weightsOf(backends []AddrPort, candidates []candidate) []uint32 {
@@ -59,19 +64,8 @@ func weightsOf(backends []AddrPort, candidates []candidate) []uint32 {
 	return out
 }
 
-// withBalancing returns a Service that says nothing usable of balancing with
-// what was in force; the Service itself where it says something.
-func (s *Service) withBalancing(old *Service) *Service {
-	if !s.Balancing.Keep || old == nil {
-		return s
-	}
-	out := *s
-	out.Balancing = old.Balancing
-	out.Balancing.Keep = true
-	return &out
-}
-
-// withWeights does the same for the weights of a slice.
+// withWeights returns a slice of which the weight cannot be used with the weights that
+// were in force; the slice itself where it can be.
 func (s *Slice) withWeights(old *Slice) *Slice {
 	if !s.KeepWeights || old == nil {
 		return s

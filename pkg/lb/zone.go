@@ -15,7 +15,7 @@ const (
 	// KEP-3015), as Kubernetes says.
 	ZoneHints ZonePolicy = iota
 	// ZonePreferNode takes endpoints on the node, else in its zone, else all;
-	// and wider ones where the nearer are all suspects.
+	// and falls back to the next where the nearer are all suspects.
 	ZonePreferNode
 	// ZonePreferZone is the same without the node.
 	ZonePreferZone
@@ -57,6 +57,7 @@ const (
 	WhyPreferredZone     // zone policy: in the zone of this node
 	WhyNothingNearer     // zone policy: none is on this node or in its zone
 	WhyNone              // no endpoint is usable
+	WhyWeightless        // those that are usable have weight 0
 )
 
 // whyTexts are the reasons for people, in order.
@@ -64,7 +65,7 @@ var whyTexts = [...]string{
 	"", "every ready endpoint", "hints for this node", "hints for this zone",
 	"hints ignored: an endpoint has none", "hints ignored: none is for this node or zone", "hints ignored: this node has no zone label",
 	"no endpoint is ready, these still serve", "traffic policy Local", "zone policy: on this node", "zone policy: in this zone",
-	"zone policy: nothing nearer", "no usable endpoint",
+	"zone policy: nothing nearer", "no usable endpoint", "every usable endpoint has weight 0; give one of them another weight",
 }
 
 // String returns the reason for people, "" for WhyUnknown.
@@ -75,9 +76,10 @@ func (w Why) String() string {
 	return ""
 }
 
-// nearest applies a zone policy to endpoints: those that are preferred, and what
-// is wider: of the zone, and all. What is no wider than what comes before is nil.
-func nearest(policy ZonePolicy, from []candidate, node Node, usable func(*Endpoint) bool) (list []AddrPort, why Why, wider [2][]AddrPort) {
+// nearest applies a zone policy to endpoints: those that are preferred, and the
+// fallbacks, in the zone and in all. A fallback that adds nothing to what comes
+// before is nil.
+func nearest(policy ZonePolicy, from []candidate, node Node, usable func(*Endpoint) bool) (list []AddrPort, why Why, inZone, inAll []AddrPort) {
 	all := pick(from, len(from), usable)
 	zone := pick(from, len(from), func(e *Endpoint) bool { return usable(e) && e.inZone(node) })
 	var here []AddrPort
@@ -89,16 +91,14 @@ func nearest(policy ZonePolicy, from []candidate, node Node, usable func(*Endpoi
 	}
 	switch {
 	case len(here) > 0 && len(here) < len(all):
-		if len(zone) > len(here) {
-			wider[0] = zone
+		if len(zone) <= len(here) {
+			zone = nil
 		}
-		wider[1] = all
-		return here, WhyPreferredNode, wider
+		return here, WhyPreferredNode, zone, all
 	case len(zone) > 0:
-		wider[1] = all
-		return zone, WhyPreferredZone, wider
+		return zone, WhyPreferredZone, nil, all
 	default:
-		return all, WhyNothingNearer, wider
+		return all, WhyNothingNearer, nil, nil
 	}
 }
 

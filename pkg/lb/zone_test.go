@@ -17,7 +17,7 @@ func TestZonePoliciesPreferTheNearest(t *testing.T) {
 		endpoints string
 		cluster   string
 		why       Why
-		zone, all string // what is wider
+		zone, all string // fallbacks
 	}{
 		{ZonePreferNode, here, zoned, "10.0.0.1", WhyPreferredNode, "10.0.0.1 10.0.0.2", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4"},
 		{ZonePreferZone, here, zoned, "10.0.0.1 10.0.0.2", WhyPreferredZone, "", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4"},
@@ -30,10 +30,10 @@ func TestZonePoliciesPreferTheNearest(t *testing.T) {
 	} {
 		t.Run(tc.policy.String()+" "+tc.node.Name+" "+tc.cluster, func(t *testing.T) {
 			svc := webService()
-			svc.Balancing.Zones = tc.policy
+			svc.Zones = tc.policy
 			all := merge([]*Slice{mustSlice(t, "1", tc.endpoints)}, svc.Ports[0], svc.ClusterIPs[0])
 			s := selectEndpoints(all, svc, svc.Ports[0], tc.node)
-			mustDiff(t, []string{tc.cluster, tc.zone, tc.all}, []string{hosts(s.cluster), hosts(s.wider[0]), hosts(s.wider[1])})
+			mustDiff(t, []string{tc.cluster, tc.zone, tc.all}, []string{hosts(s.cluster), hosts(s.fallbackZone.Backends), hosts(s.fallbackAll.Backends)})
 			if s.clusterWhy != tc.why {
 				t.Errorf("why: %q, want %q", s.clusterWhy, tc.why)
 			}
@@ -56,7 +56,7 @@ func TestOnlyAZoneWithTooFewEndpointsSpills(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			svc := webService()
-			svc.Balancing.Zones = ZoneSpill
+			svc.Zones = ZoneSpill
 			all := merge([]*Slice{mustSlice(t, "1", tc.endpoints)}, svc.Ports[0], svc.ClusterIPs[0])
 			s := selectEndpoints(all, svc, svc.Ports[0], here)
 			if got := float64(s.spill) / math.MaxUint32; math.Abs(got-tc.toAll) > 1e-6 {

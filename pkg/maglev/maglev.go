@@ -2,6 +2,7 @@ package maglev
 
 import (
 	"cmp"
+	"math/big"
 	"slices"
 )
 
@@ -38,8 +39,9 @@ const free = ^uint32(0)
 
 // Fill returns a table of size slots, each the index of a backend, filled as the
 // paper has it: by turns, each backend takes the slot that it prefers among those
-// that are free. Its preferences are a permutation of all slots, which needs the
-// size to be prime. The turns of a backend are as frequent as its weight says. No
+// that are free. Its preferences are a permutation of all slots: steps of its own if
+// the size is prime, and otherwise, where such steps may never come to some slots, one
+// slot after the other. The turns of a backend are as frequent as its weight says. No
 // backends, or no slots, give no table.
 func Fill(key Key, backends []Backend, size uint32) []uint32 {
 	if len(backends) == 0 || size == 0 {
@@ -52,9 +54,12 @@ func Fill(key Key, backends []Backend, size uint32) []uint32 {
 	}
 	next := make([]uint32, len(order)) // the slot that each prefers
 	skip := make([]uint32, len(order))
+	prime := big.NewInt(int64(size)).ProbablyPrime(0) // certain for numbers so small
 	for i, b := range order {
 		next[i] = uint32(b.hash % uint64(size))
-		skip[i] = 1 + uint32(mix(b.hash+golden)%uint64(max(size-1, 1)))
+		if skip[i] = 1; prime {
+			skip[i] += uint32(mix(b.hash+golden) % uint64(size-1))
+		}
 	}
 	credit := make([]uint64, len(order))
 	for filled := uint32(0); ; {

@@ -141,10 +141,11 @@ func TestWeightsAreShares(t *testing.T) {
 	}
 }
 
-// Few slots, one backend, more backends than slots: every slot is filled.
+// Few slots, sizes that are no primes, one backend, more backends than slots: every
+// slot is filled.
 func TestTablesOfAnySize(t *testing.T) {
 	for _, f := range fillers {
-		for _, size := range []uint32{2, 3, 7, 499} {
+		for _, size := range []uint32{1, 2, 3, 4, 6, 7, 12, 499, 500, 512, 30030} {
 			for _, n := range []int{1, 2, 3, 10, 600} {
 				table := f.fill(key, backends(n), size)
 				if len(table) != int(size) || int(slices.Max(table)) >= n {

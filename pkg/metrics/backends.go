@@ -17,7 +17,7 @@ type Backend struct {
 	Backend  lb.AddrPort
 	InFlight uint32        // connections and flows that are open
 	Failures uint32        // in a row
-	Suspect  bool          // others are preferred to it
+	Suspect  bool          // all clients prefer others to it
 	Answer   time.Duration // answer time as last measured, 0: nobody asks, or none is known
 }
 
@@ -31,11 +31,11 @@ func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc
 		return desc("headgate_backend_"+name, help, "namespace", "service", "port", "backend")
 	}
 	return backends{
-		inFlight: of("in_flight", "Connections and flows that this node has open to a backend, of all Service ports that have it."),
-		failures: of("consecutive_failures", "Connections in a row that a backend did not take."),
-		suspect:  of("suspect", "Whether a backend is a suspect, to which others are preferred."),
-		answer:   of("answer_seconds", "How long a backend took to answer, network and application, where an algorithm asks for it."),
-		omitted:  desc("headgate_backends_omitted", "Backends of Service ports that are not shown, since those that are shown are too many."),
+		inFlight: of("in_flight", "Open connections and flows from this node to a backend, over all Service ports."),
+		failures: of("consecutive_failures", "Consecutive connections that the backend did not take."),
+		suspect:  of("suspect", "1 if all clients avoid the backend, since it took no connections, else 0."),
+		answer:   of("answer_seconds", "Time in which a backend answers, network and application, where an algorithm measures it."),
+		omitted:  desc("headgate_backends_omitted", "Backends left out of the per-backend metrics because of the limit of 1,000."),
 	}
 }
 

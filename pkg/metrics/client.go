@@ -18,8 +18,8 @@ func newClient(r *registrar) client {
 	buckets := []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}
 	return client{
 		requests:  r.counterVec("rest_client_requests_total", "Requests to an API server by status code, method and host.", "code", "method", "host"),
-		durations: r.histogram("rest_client_request_duration_seconds", "How long a request to an API server took; of a watch, until it began.", buckets, "verb", "host"),
-		throttled: r.histogram("rest_client_rate_limiter_duration_seconds", "How long a request to an API server waited for its turn.", buckets, "verb", "host"),
+		durations: r.histogram("rest_client_request_duration_seconds", "Duration of requests to an API server, of a watch until it began.", buckets, "verb", "host"),
+		throttled: r.histogram("rest_client_rate_limiter_duration_seconds", "Time that requests to an API server waited for --kube-api-qps.", buckets, "verb", "host"),
 	}
 }
 

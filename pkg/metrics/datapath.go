@@ -23,17 +23,24 @@ type Snapshot struct {
 	// ServiceDrops are those of Drops of which the Service is known. Only
 	// Services of which something was dropped belong here: each is a series.
 	ServiceDrops []ServiceDrops
-	Attached     map[string]bool // by hook: whether its program is in force
+	Attached     []Program
 	// BackendLoads are backends to tell of one by one: no two with equal labels, and
 	// not more than Prometheus should have. Of so many nothing is told.
 	BackendLoads    []Backend
 	BackendsOmitted int
 }
 
+// Program is a program with whether it is in force.
+type Program struct {
+	Hook     string
+	Device   string // that it belongs on, "" for the cgroup
+	Attached bool
+}
+
 // Map is a BPF map with how full it is.
 type Map struct {
 	Name       string
-	Entries    uint32 // in use
+	Entries    *uint32 // in use, nil where they are not counted
 	MaxEntries uint32
 	Bytes      uint64 // of kernel memory
 }
@@ -74,21 +81,21 @@ func newDatapath(read func() (Snapshot, error)) *datapath {
 	return &datapath{
 		read: read,
 		readErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "headgate_datapath_read_errors_total", Help: "Scrapes for which the datapath could not be read.",
+			Name: "headgate_datapath_read_errors_total", Help: "Scrapes that failed to read the datapath.",
 		}),
-		frontends:     desc("headgate_frontends", "Addresses that clients use, port by port."),
-		backends:      desc("headgate_backends", "Addresses that traffic goes to, port by port."),
-		suspects:      desc("headgate_backends_suspect", "Backends that do not take connections and are avoided."),
-		tables:        desc("headgate_tables", "Sets of backends; equal ones are one table."),
+		frontends:     desc("headgate_frontends", "Frontends: addresses, ports and protocols that clients use."),
+		backends:      desc("headgate_backends", "Backends: addresses, ports and protocols that traffic goes to."),
+		suspects:      desc("headgate_backends_suspect", "Backends that all clients avoid, since they took no connections."),
+		tables:        desc("headgate_tables", "Tables of backends; Service ports with equal backends share one."),
 		services:      desc("headgate_services", "Service ports in the kernel."),
-		mapEntries:    desc("headgate_map_entries", "Entries of a BPF map in use.", "map"),
-		mapMaxEntries: desc("headgate_map_max_entries", "Entries a BPF map has room for; a full map grows.", "map"),
-		mapBytes:      desc("headgate_map_bytes", "Kernel memory of a BPF map.", "map"),
-		writes:        desc("headgate_writes_total", "Writes of agents to the maps."),
-		events:        desc("headgate_datapath_events_total", "What the datapath did, by name.", "event"),
-		drops:         desc("headgate_drops_total", "What the datapath refused, by reason.", "reason"),
-		serviceDrops:  desc("headgate_service_drops_total", "What the datapath refused, by reason and Service port, where anything was.", "namespace", "service", "port", "reason"),
-		attached:      desc("headgate_program_attached", "Whether the program of a hook is in force.", "hook"),
+		mapEntries:    desc("headgate_map_entries", "Entries of a BPF map in use; maps that must be read to be counted are counted after a scrape, at most every 30 s.", "map"),
+		mapMaxEntries: desc("headgate_map_max_entries", "Capacity of a BPF map in entries; the agent enlarges a full map.", "map"),
+		mapBytes:      desc("headgate_map_bytes", "Kernel memory of a BPF map in bytes.", "map"),
+		writes:        desc("headgate_writes_total", "Writes of agents to the BPF maps."),
+		events:        desc("headgate_datapath_events_total", "Events in the datapath, by name.", "event"),
+		drops:         desc("headgate_drops_total", "Connections and packets that the datapath refused, by reason.", "reason"),
+		serviceDrops:  desc("headgate_service_drops_total", "Connections and packets that the datapath refused, by reason and Service port; Service ports without any are left out.", "namespace", "service", "port", "reason"),
+		attached:      desc("headgate_program_attached", "1 if the program of a hook is attached, else 0; the label device is empty for hooks of the cgroup.", "hook", "device"),
 		each:          newBackends(desc),
 	}
 }
@@ -124,7 +131,9 @@ func (d *datapath) collect(to sink, s Snapshot) {
 	to.gauge(d.services, float64(s.Services))
 	to.counter(d.writes, s.Writes)
 	for _, m := range s.Maps {
-		to.gauge(d.mapEntries, float64(m.Entries), m.Name)
+		if m.Entries != nil {
+			to.gauge(d.mapEntries, float64(*m.Entries), m.Name)
+		}
 		to.gauge(d.mapMaxEntries, float64(m.MaxEntries), m.Name)
 		to.gauge(d.mapBytes, float64(m.Bytes), m.Name)
 	}
@@ -137,8 +146,8 @@ func (d *datapath) collect(to sink, s Snapshot) {
 	for _, drop := range merged(s.ServiceDrops) {
 		to.counter(d.serviceDrops, drop.Count, drop.Service.Namespace, drop.Service.Name, drop.Port, drop.Reason)
 	}
-	for hook, attached := range s.Attached {
-		to.gauge(d.attached, truth(attached), hook)
+	for _, p := range s.Attached {
+		to.gauge(d.attached, truth(p.Attached), p.Hook, p.Device)
 	}
 	d.each.collect(to, s.BackendLoads, s.BackendsOmitted)
 }

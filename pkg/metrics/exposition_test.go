@@ -45,6 +45,10 @@ func happened() *Metrics {
 	m.Requested("GET", "192.0.2.1:6443", "<error>", 5*time.Second)
 	m.Throttled("GET", "192.0.2.1:6443", 300*time.Millisecond)
 	m.CountReconcileError()
+	m.CountRestored(2)
+	m.WatchContact(func() Contact {
+		return Contact{Age: 1500 * time.Millisecond, Up: map[string]bool{"https://192.0.2.1:6443": true, "https://192.0.2.2:6443": false}}
+	})
 	m.SetProblems([]lb.Problem{{Object: "Service default/web"}, {Object: "Servise default/web"}, {}})
 	m.SetProblems([]lb.Problem{{Object: "Service default/web"}, {Object: "Service default/api"}, {Object: "Servise x/y"}})
 	m.WatchDatapath(func() (Snapshot, error) { return snapshot, nil })
@@ -54,8 +58,9 @@ func happened() *Metrics {
 var snapshot = Snapshot{
 	Frontends: 12, Backends: 30, Suspects: 1, Tables: 4, Services: 5, Writes: 1 << 40,
 	Maps: []Map{
-		{Name: "frontends", Entries: 12, MaxEntries: 1024, Bytes: 65536},
-		{Name: "slots", Entries: 3, MaxEntries: 64, Bytes: 4096},
+		{Name: "frontends", Entries: new(uint32(12)), MaxEntries: 1024, Bytes: 65536},
+		{Name: "slots", Entries: new(uint32(3)), MaxEntries: 64, Bytes: 4096},
+		{Name: "uncounted", MaxEntries: 64, Bytes: 4096},
 	},
 	Events: map[string]uint64{"connect": 100, "promise_lost": 0},
 	Drops:  map[string]uint64{"no_endpoint": 7, "no_service_port": 2},
@@ -63,7 +68,7 @@ var snapshot = Snapshot{
 		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Reason: "no_endpoint", Count: 3},
 		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Reason: "no_endpoint", Count: 4},
 	},
-	Attached: map[string]bool{"connect4": true, "connect6": false},
+	Attached: []Program{{Hook: "connect4", Attached: true}, {Hook: "connect6"}, {Hook: "device_in", Device: "eth0", Attached: true}},
 	BackendLoads: []Backend{
 		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(1), InFlight: 7, Answer: 1500 * time.Microsecond},
 		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(2), Failures: 3, Suspect: true},

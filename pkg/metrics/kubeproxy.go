@@ -46,16 +46,16 @@ func programmingBuckets() []float64 {
 func newKubeproxy(r *registrar) kubeproxy {
 	const family = "ip_family"
 	return kubeproxy{
-		syncDuration:        r.histogram("kubeproxy_sync_proxy_rules_duration_seconds", "How long it took to bring changes into the kernel.", syncBuckets(), family),
-		fullSyncDuration:    r.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds", "How long it took to compare everything with the kernel and to correct it.", syncBuckets(), family),
-		partialSyncDuration: r.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds", "How long it took to bring into the kernel what changed, and only that.", syncBuckets(), family),
-		lastSync:            r.gaugeVec("kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When changes were last brought into the kernel, Unix time.", family),
-		lastQueued:          r.gaugeVec("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "When there was last something to bring into the kernel, Unix time.", family),
+		syncDuration:        r.histogram("kubeproxy_sync_proxy_rules_duration_seconds", "Duration of writes of changes into the kernel.", syncBuckets(), family),
+		fullSyncDuration:    r.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds", "Duration of comparisons of everything with the kernel, and of the corrections.", syncBuckets(), family),
+		partialSyncDuration: r.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds", "Duration of writes of only the changes into the kernel.", syncBuckets(), family),
+		lastSync:            r.gaugeVec("kubeproxy_sync_proxy_rules_last_timestamp_seconds", "Unix time of the last write of changes into the kernel.", family),
+		lastQueued:          r.gaugeVec("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "Unix time at which a change was last queued for the kernel.", family),
 		programming:         r.histogram("kubeproxy_network_programming_duration_seconds", "Time from the change of a Service or pod until it was in the kernel.", programmingBuckets(), family),
 		endpointsPending:    r.gauge("kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes of endpoints that are not in the kernel yet."),
-		endpointsTotal:      r.counter("kubeproxy_sync_proxy_rules_endpoint_changes_total", "Changes of endpoints seen."),
+		endpointsTotal:      r.counter("kubeproxy_sync_proxy_rules_endpoint_changes_total", "Changes of endpoints received."),
 		servicesPending:     r.gauge("kubeproxy_sync_proxy_rules_service_changes_pending", "Changes of Services that are not in the kernel yet."),
-		servicesTotal:       r.counter("kubeproxy_sync_proxy_rules_service_changes_total", "Changes of Services seen."),
+		servicesTotal:       r.counter("kubeproxy_sync_proxy_rules_service_changes_total", "Changes of Services received."),
 		noLocalEndpoints:    r.gaugeVec("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no endpoint on this node.", "traffic_policy", family),
 		healthz:             r.counterVec("kubeproxy_proxy_healthz_total", "Answers on /healthz by status code.", "code"),
 		livez:               r.counterVec("kubeproxy_proxy_livez_total", "Answers on /livez by status code.", "code"),

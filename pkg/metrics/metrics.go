@@ -25,6 +25,7 @@ type Metrics struct {
 	slis     slis
 
 	reconcileErrors prometheus.Counter
+	restored        prometheus.Counter
 	problems        *prometheus.GaugeVec
 }
 
@@ -35,20 +36,24 @@ func New(version string) *Metrics {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	r.gaugeVec("headgate_build_info", "Always 1; the labels say what runs.", "version", "go_version").
+	r.gaugeVec("headgate_build_info", "Always 1; the labels are the versions of the agent and of Go.", "version", "go_version").
 		WithLabelValues(version, runtime.Version()).Set(1)
 	return &Metrics{
 		registry:        r.Registry,
 		proxy:           newKubeproxy(r),
 		client:          newClient(r),
 		slis:            newSLIs(),
-		reconcileErrors: r.counter("headgate_reconcile_errors_total", "Attempts to bring changes into the kernel that failed and are tried again."),
-		problems:        r.gaugeVec("headgate_problems", "Things in the input that cannot be done as they stand, by kind of object.", "kind"),
+		reconcileErrors: r.counter("headgate_reconcile_errors_total", "Failed attempts to write changes into the kernel; each is tried again."),
+		restored:        r.counter("headgate_programs_restored_total", "Programs and sets of pins that the agent restored after another process removed them."),
+		problems:        r.gaugeVec("headgate_problems", "Problems that stand, as headgate status lists them, by kind of object.", "kind"),
 	}
 }
 
 // CountReconcileError counts an attempt that failed.
 func (m *Metrics) CountReconcileError() { m.reconcileErrors.Inc() }
+
+// CountRestored counts what was put back in force.
+func (m *Metrics) CountRestored(n int) { m.restored.Add(float64(n)) }
 
 // SetProblems says everything that is wrong with the input now.
 func (m *Metrics) SetProblems(problems []lb.Problem) {

@@ -25,6 +25,7 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 	}
 	p.pool.adopted = nil
 	p.adoptRanges(c.SourceRanges)
+	p.adoptDemands()
 	for a, kind := range c.Addresses {
 		if p.addresses[a] == nil {
 			p.addresses[a] = &address{}
@@ -82,7 +83,7 @@ func (p *pool) adopt(c Content) error {
 func (p *pool) adoptTables(c Content) error {
 	cursors, hashed := map[Table]bool{}, map[Table]bool{}
 	for _, f := range c.Frontends {
-		for _, v := range f.views() {
+		for _, v := range f.Views {
 			if hasCursor(v.Algorithm) {
 				cursors[v.Table] = true
 			}
@@ -98,7 +99,7 @@ func (p *pool) adoptTables(c Content) error {
 			return err
 		}
 		if hashed[table] {
-			t.slots = ids
+			t.slots, t.weights = ids, nil
 		}
 		if other := p.tables[t.key]; other != nil {
 			return fmt.Errorf("tables %s and %s are equal", other.table(), table)
@@ -113,7 +114,7 @@ func (p *pool) adoptTables(c Content) error {
 }
 
 func adoptTable(c Content, table Table, r run) (*tableRef, error) {
-	t := &tableRef{region: Table{table.Offset, r.extent()}, size: table.Size, key: r.key(), weighted: r.weights != nil}
+	t := &tableRef{region: Table{table.Offset, r.extent()}, size: table.Size, key: r.key(), weighted: r.weights != nil, weights: r.weightsOf()}
 	seen := map[uint32]bool{}
 	for _, id := range r.slots {
 		if seen[id] {
@@ -137,23 +138,20 @@ func (p *Planner) adoptFrontend(c Content, key lb.AddrPort) error {
 		return fmt.Errorf("frontend %s names service %d, which is not there", key, value.Service)
 	}
 	var none []Op
-	e := &entry{owner: service.ServiceName, service: service, value: value}
-	for _, v := range []struct {
-		table Table
-		ref   **tableRef
-	}{{value.Internal.Table, &e.internal}, {value.External.Table, &e.external}, {value.Known, &e.known}, {value.Wider[0].Table, &e.wider[0]}, {value.Wider[1].Table, &e.wider[1]}} {
-		if v.table.Size == 0 {
+	e := &entry{claim: lb.Claim{Service: service.ServiceName, Kind: value.Kind}, adopted: true, service: service, value: value}
+	for i, table := range value.Tables() {
+		if table.Size == 0 {
 			continue
 		}
-		t := p.pool.adopted[v.table]
+		t := p.pool.adopted[table]
 		if t == nil {
-			return fmt.Errorf("frontend %s names table %s, which is not there", key, v.table)
+			return fmt.Errorf("frontend %s names table %s, which is not there", key, table)
 		}
-		*v.ref = p.pool.adoptUse(t)
+		e.tables[i] = p.pool.adoptUse(t)
 	}
 	p.pool.useService(service, &none)
 	p.frontends[key] = e
-	p.owned[e.owner] = append(p.owned[e.owner], key)
+	p.owned[service.ServiceName] = append(p.owned[service.ServiceName], key)
 	p.countFrontend(key.Addr, value.Kind, 1)
 	return nil
 }

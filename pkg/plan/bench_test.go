@@ -15,9 +15,9 @@ func manyFrontends(services int) (names []lb.ServiceName, frontends [][]lb.Front
 		f.AddrPort = lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), Port: 80, Protocol: lb.TCP}
 		for k := range 10 {
 			a := netip.AddrFrom4([4]byte{10, byte(128 + k), byte(i >> 8), byte(i)})
-			f.Internal.Backends = append(f.Internal.Backends, lb.AddrPort{Addr: a, Port: 8080, Protocol: lb.TCP})
+			f.Views[lb.Internal].Backends = append(f.Views[lb.Internal].Backends, lb.AddrPort{Addr: a, Port: 8080, Protocol: lb.TCP})
 		}
-		f.External.Backends = append(f.External.Backends, f.Internal.Backends...)
+		f.Views[lb.External].Backends = append(f.Views[lb.External].Backends, f.Views[lb.Internal].Backends...)
 		names = append(names, lb.ServiceName{Namespace: "default", Name: fmt.Sprint("web-", i)})
 		frontends = append(frontends, []lb.Frontend{f})
 	}

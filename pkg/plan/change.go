@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -19,12 +18,13 @@ type change struct {
 	refused map[lb.AddrPort]lb.Frontend
 	puts    []Op // of backends, tables, names: bottom-up
 	ops     []Op
-	before  Sizes
-	ended   []Op     // what goes when no frontend uses it any more
-	newIDs  []uint32 // of frontends that were not there
+	before  uses
+	ended   []DeleteSourceRange // what goes when no frontend uses it any more
+	newIDs  []uint32            // of frontends that were not there
 
 	rewrites map[*tableRef]*rewrite
 	drains   map[lb.AddrPort]*drain
+	beside   []lb.AddrPort // addresses of the node where a NodePort has come, gone or changed hands
 }
 
 // taken is a frontend with what it uses.
@@ -34,27 +34,31 @@ type taken struct {
 }
 
 func (p *Planner) begin(name lb.ServiceName) *change {
-	c := &change{p: p, name: name, had: map[lb.AddrPort]bool{}, refused: map[lb.AddrPort]lb.Frontend{}, before: p.Needs(), drains: map[lb.AddrPort]*drain{}}
+	c := &change{p: p, name: name, had: map[lb.AddrPort]bool{}, refused: map[lb.AddrPort]lb.Frontend{}, before: p.pool.taken(), drains: map[lb.AddrPort]*drain{}}
 	for _, key := range p.owned[name] {
 		c.had[key] = true
 	}
 	return c
 }
 
-// want takes what a frontend needs from the pool, or notes who has it.
+// want takes what a frontend needs from the pool, unless another Service has the
+// better claim to it.
 func (c *change) want(f lb.Frontend) {
-	e := c.p.frontends[f.AddrPort]
-	if e != nil && e.owner != c.name {
+	if c.p.loses(claimOf(c.name, f), f.AddrPort) {
 		c.refused[f.AddrPort] = f
 		return
 	}
 	var id uint32
-	if e != nil {
-		id = e.value.ID
-		c.drain(&f, e)
-	} else {
+	e := c.p.frontends[f.AddrPort]
+	switch {
+	case e == nil:
 		id = c.p.pool.frontendIDs.take()
 		c.newIDs = append(c.newIDs, id)
+	case e.claim.Service != c.name:
+		id, e = c.idOf(e, f), nil
+	default:
+		id = e.value.ID
+		c.drain(&f, e)
 	}
 	delete(c.had, f.AddrPort)
 	c.take = append(c.take, taken{f.AddrPort, c.newEntry(id, c.name, f, e, &c.puts)})
@@ -67,38 +71,31 @@ func (c *change) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, old *e
 	if old == nil {
 		old = &entry{}
 	}
-	e := &entry{owner: owner, service: Service{owner, f.Port, f.Protocol}}
-	internal := p.specOf(f.Internal, f)
-	e.internal = c.useTable(internal, old.internal, puts)
-	// Mostly all three are equal: no need to look again.
-	again := func(spec tableSpec, base *tableRef) *tableRef {
-		if spec.equal(internal) {
-			return p.pool.shareTable(e.internal)
+	e := &entry{claim: claimOf(owner, f), service: Service{owner, f.Port, f.Protocol}, ranges: f.SourceRanges}
+	specs := p.specsOf(f)
+	for i, spec := range specs {
+		if i > 0 && spec.equal(specs[lb.Internal]) { // mostly: no need to look again
+			e.tables[i] = p.pool.shareTable(e.tables[lb.Internal])
+			continue
 		}
-		return c.useTable(spec, base, puts)
+		e.tables[i] = c.useTable(spec, old.tables[i], puts)
 	}
-	external := p.specOf(f.External, f)
-	e.external, e.known = again(external, old.external), again(tableSpec{backends: f.Known, algorithm: lb.Random}, old.known)
 	e.value = Frontend{
-		ID:       id,
-		Service:  p.pool.useService(e.service, puts),
-		Kind:     f.Kind,
-		Internal: e.internal.view(f.Internal, internal.algorithm),
-		External: e.external.view(f.External, external.algorithm),
-		Known:    e.known.view(lb.View{}, lb.Random).Table,
+		ID:      id,
+		Service: p.pool.useService(e.service, puts),
+		Kind:    f.Kind,
+		Known:   e.known().view(lb.Random).Table,
 
-		AffinityTimeout: f.AffinityTimeout,
-		PassiveHealth:   f.Health.Avoids(p.passive),
-		SlowStart:       f.Health.SlowStart,
-		Filtered:        len(f.SourceRanges) > 0,
-		Spill:           f.Spill,
+		Filtered: len(f.SourceRanges) > 0,
+		Steering: f.Or(p.defaults).Steering,
 	}
-	for i, v := range f.Wider {
-		spec := p.specOf(v, f)
-		e.wider[i] = again(spec, old.wider[i])
-		e.value.Wider[i] = e.wider[i].view(v, spec.algorithm)
+	for i := range f.Views {
+		e.value.Views[i] = e.tables[i].view(specs[i].algorithm)
 	}
-	e.ranges = f.SourceRanges
+	for i, v := range f.Views[:lb.FallbackZone] {
+		at := &e.value.Views[i]
+		at.Why, at.NoLocal, at.FallsBack = v.Why, at.Table.Size == 0 && v.NoLocal, at.Table.Size > 0 && v.FallsBack
+	}
 	return e
 }
 
@@ -113,56 +110,21 @@ func (c *change) useTable(spec tableSpec, base *tableRef, puts *[]Op) *tableRef 
 
 // dropEntry gives back what a frontend uses.
 func (p *Planner) dropEntry(e *entry) {
-	p.pool.dropTable(e.internal)
-	p.pool.dropTable(e.external)
-	p.pool.dropTable(e.known)
-	p.pool.dropTable(e.wider[0])
-	p.pool.dropTable(e.wider[1])
+	for _, t := range e.tables {
+		p.pool.dropTable(t)
+	}
 	p.pool.dropService(e.service)
 }
 
 // view returns the way to a table, which is nil for none.
-func (t *tableRef) view(v lb.View, a lb.Algorithm) View {
+func (t *tableRef) view(a lb.Algorithm) View {
 	if t == nil {
-		return View{NoLocal: v.NoLocal, Why: v.Why}
+		return View{}
 	}
 	if a == lb.Random {
 		a = lb.AlgorithmDefault
 	}
-	return View{Table: t.table(), Algorithm: a, Weighted: t.weighted, Widens: v.Widens, Why: v.Why}
-}
-
-// overLimit returns the problem of a change that needs more room than there
-// may be, or nil. What needs no more than before is never refused.
-func (c *change) overLimit() error {
-	needs, before, limits := c.p.Needs(), c.before, c.p.limits
-	for _, l := range []struct {
-		name                string
-		need, before, limit uint32
-	}{
-		// The ID 0 that nobody has is not counted against anybody.
-		{"frontends", needs.Frontends - 1, before.Frontends - 1, limits.Frontends},
-		{"slots", needs.Slots, before.Slots, limits.Slots},
-		{"backends", needs.Backends - 1, before.Backends - 1, limits.Backends},
-		{"services", needs.Services - 1, before.Services - 1, limits.Services},
-	} {
-		if l.limit > 0 && l.need > l.limit && l.need > l.before {
-			return lb.Problem{
-				Object: "Service " + c.name.String(),
-				Reason: fmt.Sprintf("the %s map is full: %d entries needed, limit %d", l.name, l.need, l.limit),
-				Remedy: fmt.Sprintf("raise --max-%s", l.name),
-			}
-		}
-	}
-	if n := c.rangesOver(); n > MaxSourceRanges {
-		return lb.Problem{
-			Object: "Service " + c.name.String(),
-			Field:  "spec.loadBalancerSourceRanges",
-			Reason: fmt.Sprintf("the source_ranges map is full: %d entries needed, limit %d", n, MaxSourceRanges),
-			Remedy: "join neighbouring ranges",
-		}
-	}
-	return nil
+	return View{Table: t.table(), Algorithm: a, Weighted: t.weighted}
 }
 
 // undo gives back what was taken. It was never written, so that it need not
@@ -216,7 +178,7 @@ func (c *change) finish() {
 		p.setDrain(t.key, c.drains[t.key])
 	}
 	p.pool.settle()
-	c.waitFor(c.refused)
+	p.waitFor(c.name, c.refused)
 	for _, key := range slices.SortedFunc(maps.Keys(c.had), lb.AddrPort.Compare) {
 		if !c.passOn(key) {
 			c.remove(key)
@@ -227,7 +189,8 @@ func (c *change) finish() {
 		owned = append(owned, t.key)
 	}
 	p.own(c.name, owned)
-	c.ops = append(c.ops, c.ended...)
+	c.endRanges()
+	c.ops = append(c.ops, p.decide(c.beside)...)
 }
 
 // place puts a frontend in force, in place of what stood there.
@@ -235,15 +198,27 @@ func (c *change) place(t taken) {
 	p := c.p
 	old := p.frontends[t.key]
 	if old == nil || old.value != t.entry.value {
+		if p.deleted && (old == nil || old.value.ID != t.entry.value.ID) {
+			c.ops, p.deleted = append(c.ops, Grace{}), false
+		}
 		c.ops = append(c.ops, PutFrontend{Key: t.key, Value: t.entry.value})
 	}
 	p.frontends[t.key] = t.entry
-	if old != nil && old.known != t.entry.known {
-		p.lose(t.key, old.known, t.entry.known)
+	if old == nil || old.adopted || old.claim != t.entry.claim {
+		c.beside = append(c.beside, p.beside(t.key)...)
+	}
+	if old != nil && old.known() != t.entry.known() {
+		p.lose(t.key, old.known(), t.entry.known())
 	}
 	p.countFrontend(t.key.Addr, t.entry.value.Kind, 1)
 	if old != nil {
 		c.release(t.key, old)
+		if old.value.ID != t.entry.value.ID {
+			p.retireID(old.value.ID)
+		}
+		if name := old.claim.Service; name != c.name && name != t.entry.claim.Service {
+			p.displace(t.key, old)
+		}
 	}
 	p.writeAddress(t.key.Addr, &c.ops)
 }
@@ -300,21 +275,27 @@ func (c *change) remove(key lb.AddrPort) {
 	e := p.frontends[key]
 	delete(p.frontends, key)
 	delete(p.draining, key)
-	p.lose(key, e.known, nil)
+	c.beside = append(c.beside, p.beside(key)...)
+	p.lose(key, e.known(), nil)
 	c.release(key, e)
 	p.writeAddress(key.Addr, &c.ops)
 	c.ops = append(c.ops, DeleteFrontend{Key: key})
-	p.pool.retiredFrontends = append(p.pool.retiredFrontends, retiredFrontend{e.value.ID, p.pool.time})
+	p.retireID(e.value.ID)
+}
+
+// retireID ends the use of a frontend ID: its address has left the hash, or leads
+// to another one now.
+func (p *Planner) retireID(id uint32) {
+	p.pool.retiredFrontends = append(p.pool.retiredFrontends, retiredFrontend{id, p.pool.time})
 	p.deleted, p.deletedAt = true, p.pool.time
 }
 
-// waitFor notes what the Service wants and others have, in place of what it
-// waited for before.
-func (c *change) waitFor(refused map[lb.AddrPort]lb.Frontend) {
-	p := c.p
+// waitFor notes what a Service wants and others have, in place of what it waited for
+// before.
+func (p *Planner) waitFor(name lb.ServiceName, refused map[lb.AddrPort]lb.Frontend) {
 	for key, waiting := range p.wanting {
 		if _, still := refused[key]; !still {
-			delete(waiting, c.name)
+			delete(waiting, name)
 		}
 		if len(waiting) == 0 {
 			delete(p.wanting, key)
@@ -324,27 +305,8 @@ func (c *change) waitFor(refused map[lb.AddrPort]lb.Frontend) {
 		if p.wanting[key] == nil {
 			p.wanting[key] = map[lb.ServiceName]lb.Frontend{}
 		}
-		p.wanting[key][c.name] = f
+		p.wanting[key][name] = f
 	}
-}
-
-// passOn gives a frontend that the Service no longer wants to one that waits
-// for it, the first by name; false if none does.
-func (c *change) passOn(key lb.AddrPort) bool {
-	p := c.p
-	waiting := slices.SortedFunc(maps.Keys(p.wanting[key]), lb.ServiceName.Compare)
-	if len(waiting) == 0 {
-		return false
-	}
-	heir := waiting[0]
-	f := p.wanting[key][heir]
-	delete(p.wanting[key], heir)
-	e := c.newEntry(p.frontends[key].value.ID, heir, f, nil, &c.ops)
-	p.ranges.use(e.value.Service, e.ranges, &c.ops)
-	delete(p.draining, key)
-	c.place(taken{key, e})
-	p.own(heir, append(p.owned[heir], key))
-	return true
 }
 
 // own says which frontends a Service has.

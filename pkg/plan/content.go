@@ -37,43 +37,42 @@ type View struct {
 	// which never stands here.
 	Algorithm lb.Algorithm
 	Weighted  bool // weights follow the slots, for the algorithm to compare by
-	Widens    bool // where all its backends are suspects, Frontend.Wider stand in
+	FallsBack bool // where all its backends are suspects, the fallbacks stand in
 	Why       lb.Why
 }
 
 // Frontend is what stands behind an address: an element of the frontends map.
 type Frontend struct {
-	ID       uint32 // index into the frontends map, the same as long as the address is there
-	Service  uint32 // ID of the Service port, key of the services map
-	Kind     lb.FrontendKind
-	Internal View
-	External View
-	Known    Table // every backend that the Service still has, see lb.Frontend
-	// AffinityTimeout is in seconds, 0 without session affinity.
-	AffinityTimeout uint32
-	PassiveHealth   bool    // suspects are avoided
-	SlowStart       uint32  // seconds, 0 for none
-	Wider           [2]View // those of the zone, and all; empty ones are none
-	Spill           uint32  // of 2^32 connections so many go to all at once
+	ID      uint32 // index into the frontends map, the same as long as the address is there
+	Service uint32 // ID of the Service port, key of the services map
+	Kind    lb.FrontendKind
+	Views   [lb.NumViews]View // NoLocal, FallsBack and Why are those of clients' views only
+	Known   Table             // every backend that the Service still has, see lb.Frontend
 	// Filtered says that only clients in the source ranges of the Service
 	// port may use it.
-	Filtered bool
+	Filtered    bool
+	lb.Steering // that leaves nothing open
 }
 
-// tables returns every table that the frontend names, empty ones too.
-func (f Frontend) tables() [5]Table {
-	return [5]Table{f.Internal.Table, f.External.Table, f.Known, f.Wider[0].Table, f.Wider[1].Table}
-}
+// The tables of a frontend are those of its views, in order, and the known one.
+const (
+	knownTable = lb.NumViews + iota
+	numTables
+)
 
-// views returns every view of the frontend, empty ones too.
-func (f Frontend) views() [4]View {
-	return [4]View{f.Internal, f.External, f.Wider[0], f.Wider[1]}
+// Tables returns every table that the frontend names, empty ones too.
+func (f Frontend) Tables() [numTables]Table {
+	tables := [numTables]Table{knownTable: f.Known}
+	for i, v := range f.Views {
+		tables[i] = v.Table
+	}
+	return tables
 }
 
 // Algorithm says how clients get a backend: the views of a frontend differ by
 // table, not by algorithm.
 func (f Frontend) Algorithm() lb.Algorithm {
-	return cmp.Or(f.Internal.Algorithm, f.External.Algorithm, lb.Random)
+	return cmp.Or(f.Views[lb.Internal].Algorithm, f.Views[lb.External].Algorithm, lb.Random)
 }
 
 // Service is the value of the services map: the name of a Service port.

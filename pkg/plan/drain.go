@@ -46,10 +46,10 @@ func (p *Planner) NextDrained() (at time.Time, ok bool) {
 // time ago. One that was in force before this process is taken to leave now: the
 // maps do not say since when it drains.
 func (c *change) drain(f *lb.Frontend, e *entry) {
-	if f.DrainTime <= 0 || e.known == nil {
+	if f.DrainTime <= 0 || e.known() == nil {
 		return
 	}
-	if slices.Equal(e.known.backends, f.Known) {
+	if slices.Equal(e.known().backends, f.Known) {
 		return // the usual case
 	}
 	d := &drain{owner: c.name, left: map[lb.AddrPort]time.Time{}}
@@ -57,7 +57,7 @@ func (c *change) drain(f *lb.Frontend, e *entry) {
 	for _, b := range f.Known {
 		stays[b] = true
 	}
-	for _, b := range e.known.backends {
+	for _, b := range e.known().backends {
 		if stays[b] {
 			continue
 		}

@@ -71,7 +71,7 @@ func TestABackendIsLostWhenItIsDrained(t *testing.T) {
 	next(0)
 	set(time.Minute, b2, b3)
 	l.wantKnown(t, "the first has left", vip, "1 2 3", "")
-	if got := l.model.Content().Tables[l.model.Content().Frontends[mustAddrPort(t, vip)].Internal.Table]; len(got) != 2 {
+	if got := l.model.Content().Tables[l.model.Content().Frontends[mustAddrPort(t, vip)].Views[lb.Internal].Table]; len(got) != 2 {
 		t.Errorf("new connections go to %d backends, want 2", len(got))
 	}
 	next(time.Minute)
@@ -158,7 +158,7 @@ func TestWhatDrainsIsAdopted(t *testing.T) {
 func TestAChangeThatIsRefusedDrainsNothing(t *testing.T) {
 	l := &lab{Planner: New(Sizes{Backends: 2})}
 	l.set(t, web, drains(clusterIP(t, vip, b1, b2), time.Minute))
-	if _, err := l.Set(web, []lb.Frontend{drains(clusterIP(t, vip, b2, b3), time.Minute)}); err == nil {
+	if _, err := l.Set(web, []lb.Frontend{drains(clusterIP(t, vip, b2, b3, "10.0.0.9:80/TCP"), time.Minute)}); err == nil {
 		t.Fatal("three backends fit into two")
 	}
 	if _, ok := l.NextDrained(); ok {

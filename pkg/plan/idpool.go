@@ -48,6 +48,9 @@ func (p *idPool) give(ids ...uint32) {
 // the entry 0 that stands for none.
 func (p *idPool) size() uint32 { return p.next }
 
+// taken is the number of IDs that are in use.
+func (p *idPool) taken() uint64 { return uint64(p.next) - 1 - uint64(len(p.free)) }
+
 type idHeap []uint32
 
 func (h idHeap) Len() int           { return len(h) }

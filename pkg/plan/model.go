@@ -77,12 +77,12 @@ func (m *Model) Content() Content {
 		SourceRanges: maps.Clone(m.SourceRanges), ServiceCIDRs: slices.Clone(m.ServiceCIDRs),
 	}
 	for _, f := range m.Frontends {
-		for _, t := range f.tables() {
+		for _, t := range f.Tables() {
 			if t.Size > 0 && int(t.Offset+t.Size) <= len(m.Slots) {
 				c.Tables[t] = slices.Clone(m.Slots[t.Offset : t.Offset+t.Size])
 			}
 		}
-		for _, v := range f.views() {
+		for _, v := range f.Views {
 			if t := v.Table; v.Weighted && int(t.Offset+2*t.Size) <= len(m.Slots) {
 				c.Weights[t] = slices.Clone(m.Slots[t.Offset+t.Size : t.Offset+2*t.Size])
 			}
@@ -98,7 +98,7 @@ func (c Content) Check() error {
 		if _, ok := c.Services[f.Service]; !ok {
 			return fmt.Errorf("frontend %s names service %d, which is not there", key, f.Service)
 		}
-		for _, t := range f.tables() {
+		for _, t := range f.Tables() {
 			ids, ok := c.Tables[t]
 			if !ok && t.Size > 0 {
 				return fmt.Errorf("frontend %s names table %s, which is not there", key, t)

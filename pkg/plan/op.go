@@ -41,7 +41,7 @@ type (
 		Service Service
 	}
 	// PutFrontend makes clients of an address reach its tables. The ID is
-	// new, or the one that the address has already.
+	// new, also where the address had another one, or the one that it has.
 	PutFrontend struct {
 		Key   lb.AddrPort
 		Value Frontend
@@ -115,12 +115,9 @@ type SlotChange struct {
 // String returns the value as it stands in dumps. What is as usual (every known
 // backend takes connections, no session affinity) is left out.
 func (f Frontend) String() string {
-	s := fmt.Sprintf("id %d kind %s service %d internal %s external %s", f.ID, f.Kind, f.Service, f.Internal, f.External)
-	if f.Known != f.Internal.Table {
+	s := fmt.Sprintf("id %d kind %s service %d internal %s external %s", f.ID, f.Kind, f.Service, f.Views[lb.Internal], f.Views[lb.External])
+	if f.Known != f.Views[lb.Internal].Table {
 		s += " known " + f.Known.String()
-	}
-	if f.AffinityTimeout > 0 {
-		s += fmt.Sprintf(" affinity %ds", f.AffinityTimeout)
 	}
 	if f.Filtered {
 		s += " filtered"
@@ -128,14 +125,11 @@ func (f Frontend) String() string {
 	if a := f.Algorithm(); a != lb.Random {
 		s += " algorithm " + a.String()
 	}
-	if !f.PassiveHealth {
-		s += " passive-health off"
+	if f.Views[lb.Internal].FallsBack || f.Views[lb.External].FallsBack {
+		s += fmt.Sprintf(" fallback %s %s", f.Views[lb.FallbackZone], f.Views[lb.FallbackAll])
 	}
-	if f.SlowStart > 0 {
-		s += fmt.Sprintf(" slow-start %ds", f.SlowStart)
-	}
-	if f.Internal.Widens || f.External.Widens {
-		s += fmt.Sprintf(" wider %s %s spill %.0f%%", f.Wider[0], f.Wider[1], 100*float64(f.Spill)/(1<<32))
+	if words := f.Words(); words != "" {
+		s += " " + words
 	}
 	return s
 }

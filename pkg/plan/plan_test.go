@@ -37,7 +37,7 @@ func view(tb testing.TB, backends ...string) lb.View {
 // clusterIP is a frontend whose clients, here and elsewhere, reach the same.
 func clusterIP(tb testing.TB, at string, backends ...string) lb.Frontend {
 	v := view(tb, backends...)
-	return lb.Frontend{AddrPort: mustAddrPort(tb, at), Internal: v, External: v, Known: v.Backends}
+	return lb.Frontend{AddrPort: mustAddrPort(tb, at), Views: [lb.NumViews]lb.View{lb.Internal: v, lb.External: v}, Known: v.Backends}
 }
 
 var web, api = lb.ServiceName{Namespace: "default", Name: "web"}, lb.ServiceName{Namespace: "default", Name: "api"}
@@ -160,18 +160,20 @@ func TestWhatIsWantedAgainBeforeASweepKeepsItsPlace(t *testing.T) {
 func TestLocalPolicyWithoutLocalEndpointIsSaidInTheFrontend(t *testing.T) {
 	l := &lab{Planner: New(Sizes{})}
 	f := clusterIP(t, "10.96.0.1:80/TCP")
-	f.Internal.NoLocal = true
+	f.Views[lb.Internal].NoLocal = true
 	l.set(t, web, f)
 	if got := l.model.Frontends[f.AddrPort].String(); got != "id 1 kind ClusterIP service 1 internal no-local external none" {
 		t.Errorf("frontend is %q", got)
 	}
 }
 
-func TestAFrontendStaysWithWhoHasItAndIsInherited(t *testing.T) {
+func TestAFrontendStaysWithTheBetterClaimAndIsInherited(t *testing.T) {
 	l := &lab{Planner: New(Sizes{})}
-	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP"))
+	older := clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP")
+	older.Age.Created = 1
+	l.set(t, web, older)
 	l.set(t, api, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.9:80/TCP"), clusterIP(t, "10.96.0.2:80/TCP", "10.0.0.9:80/TCP"))
-	want := `Service default/api: ClusterIP "10.96.0.1:80/TCP": Service default/web has this frontend; give one of the two another address or port`
+	want := `Service default/api: ClusterIP "10.96.0.1:80/TCP": Service default/web has this frontend and is older; give one of the two another address or port`
 	if c := l.Conflicts(); len(c) != 1 || c[0].Error() != want {
 		t.Errorf("conflicts %v, want %s", c, want)
 	}
@@ -198,8 +200,8 @@ func TestALimitRefusesTheWholeServiceAndLeavesNoTrace(t *testing.T) {
 		"frontends": {clusterIP(t, "10.96.0.2:80/TCP"), clusterIP(t, "10.96.0.3:80/TCP")},
 	} {
 		ops, err := l.Set(api, f)
-		if err == nil || len(ops) > 0 || !strings.Contains(err.Error(), "Service default/api: the "+name+" map is full") ||
-			!strings.Contains(err.Error(), "raise --max-"+name) {
+		if err == nil || len(ops) > 0 || !strings.Contains(err.Error(), "Service default/api: gets no address: all Services together ask for ") ||
+			!strings.Contains(err.Error(), "; raise --max-"+name) {
 			t.Errorf("limit of %s: %v, operations %v", name, err, ops)
 		}
 		if diff := cmp.Diff(before, l.Needs()); diff != "" {
@@ -238,7 +240,7 @@ func TestAdoptionOfContradictoryContentIsRefused(t *testing.T) {
 		"two tables are equal":                      func(c *Content) { c.Tables[Table{9, 2}] = []uint32{1, 2} },
 		"a frontend names a table that is not there": func(c *Content) {
 			f := c.Frontends[key]
-			f.External.Table = Table{40, 4}
+			f.Views[lb.External].Table = Table{40, 4}
 			c.Frontends[key] = f
 		},
 		"two frontends have one ID": func(c *Content) {
@@ -262,6 +264,19 @@ func TestAdoptionOfContradictoryContentIsRefused(t *testing.T) {
 type world struct {
 	*rand.Rand
 	state map[lb.ServiceName][]lb.Frontend
+	node  map[netip.Addr]AddressKind
+}
+
+// addr is one of the few addresses that Services ask for.
+func (w *world) addr() netip.Addr { return netip.AddrFrom4([4]byte{10, 96, 0, byte(w.IntN(10))}) }
+
+// move makes other addresses the node's. NodePorts do not answer on all of them.
+func (w *world) move() map[netip.Addr]AddressKind {
+	w.node = map[netip.Addr]AddressKind{}
+	for range w.IntN(5) {
+		w.node[w.addr()] = []AddressKind{0, NodeAddress, LoopbackAddress}[w.IntN(3)]
+	}
+	return w.node
 }
 
 func (w *world) view() lb.View {
@@ -287,18 +302,29 @@ func (w *world) change() (lb.ServiceName, []lb.Frontend) {
 	for i := range w.IntN(3) {
 		ranges = append(ranges, netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, byte(w.IntN(3)), 0}), 24-i))
 	}
-	for i := range w.IntN(4) {
+	for range w.IntN(4) {
 		algorithm, size := lb.Algorithm(w.IntN(14)), []uint32{7, 13}[w.IntN(2)]
-		f := lb.Frontend{Algorithm: algorithm, TableSize: size, Kind: lb.FrontendKind(w.IntN(4)), Internal: w.view(), External: w.view(), Known: w.view().Backends, AffinityTimeout: uint32(w.IntN(2))}
-		f.AddrPort = lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 96, 0, byte(w.IntN(10))}), Port: uint16(80 + i), Protocol: lb.TCP}
+		f := lb.Frontend{Policy: lb.Policy{Algorithm: algorithm, TableSize: size}, Kind: lb.FrontendKind(w.IntN(4)), Views: [lb.NumViews]lb.View{lb.Internal: w.view(), lb.External: w.view()}, Known: w.view().Backends}
+		f.AffinityTimeout = uint32(w.IntN(2))
+		f.AddrPort = lb.AddrPort{Addr: w.addr(), Port: uint16(80 + w.IntN(4)), Protocol: lb.TCP}
+		if f.Kind == lb.NodePort {
+			f.Addr = netip.IPv4Unspecified()
+		}
+		if slices.ContainsFunc(frontends, func(o lb.Frontend) bool { return o.AddrPort == f.AddrPort }) {
+			continue
+		}
 		if f.Kind == lb.LoadBalancerIP {
 			f.SourceRanges = ranges
 		}
 		if w.IntN(3) == 0 {
-			f.Internal.Widens, f.Wider = true, [2]lb.View{w.view(), w.view()}
-			f.Spill, f.Health = w.Uint32(), lb.Health{Passive: lb.Switch(w.IntN(3)), SlowStart: w.Uint32()}
+			f.Views[lb.Internal].FallsBack, f.Views[lb.FallbackZone], f.Views[lb.FallbackAll] = true, w.view(), w.view()
+			f.Spill, f.PassiveHealth, f.SlowStart = w.Uint32(), lb.Switch(w.IntN(3)), w.Uint32()
 		}
 		frontends = append(frontends, f)
+	}
+	age := lb.Age{Created: int64(w.IntN(3)), UID: fmt.Sprint(w.IntN(2))}
+	for i := range frontends {
+		frontends[i].Age = age
 	}
 	w.state[name] = frontends
 	return name, frontends
@@ -315,10 +341,13 @@ func resolved(c Content) map[string]string {
 				s += " from " + r.Prefix.String()
 			}
 		}
-		s += fmt.Sprint(" passive=", f.PassiveHealth, " slow-start=", f.SlowStart, " spill=", f.Spill, " widens=", f.Internal.Widens)
-		for _, v := range []View{f.Internal, f.External, {Table: f.Known}, f.Wider[0], f.Wider[1]} {
-			s += fmt.Sprint(" no-local=", v.NoLocal)
-			for _, id := range c.Tables[v.Table] {
+		s += fmt.Sprint(" passive=", f.PassiveHealth, " slow-start=", f.SlowStart, " spill=", f.Spill, " falls-back=", f.Views[lb.Internal].FallsBack)
+		for i, table := range f.Tables() {
+			if i < len(f.Views) {
+				s += fmt.Sprint(" no-local=", f.Views[i].NoLocal)
+			}
+			s += " table"
+			for _, id := range c.Tables[table] {
 				s += " " + c.Backends[id].String()
 			}
 		}
@@ -333,23 +362,22 @@ func TestEveryPrefixIsSafeAndAdoptionWritesNothing(t *testing.T) {
 	}
 }
 
+// fewOfAll are limits that leave room for some of the Services of a world.
+var fewOfAll = Sizes{Frontends: 12, Slots: 60, Backends: 30, Services: 6}
+
 func everyPrefixIsSafe(t *testing.T, heirFrom int) {
 	for seed := range uint64(150) {
-		w := &world{rand.New(rand.NewPCG(seed, uint64(heirFrom))), map[lb.ServiceName][]lb.Frontend{}}
-		l := &lab{Planner: New(Sizes{Backends: 5})} // the sixth hits the limit
+		w := &world{Rand: rand.New(rand.NewPCG(seed, uint64(heirFrom))), state: map[lb.ServiceName][]lb.Frontend{}}
+		l := &lab{Planner: New(fewOfAll)}
 		l.pool.heirFrom = heirFrom
 		for step := range 200 {
-			name, frontends := w.change()
-			ops, err := l.Set(name, frontends)
-			if err != nil {
-				ops, err = l.Set(name, nil)
-				w.state[name] = nil
+			name, _ := w.change()
+			if w.IntN(5) == 0 {
+				l.apply(t, l.SetNodeAddresses(w.move()))
 			}
-			if err != nil {
-				t.Fatalf("seed %d: a Service cannot end: %v", seed, err)
-			}
-			l.apply(t, ops)
+			l.settle(t, w, name)
 			l.recount(t)
+			l.owners(t, w)
 			if w.IntN(5) == 0 {
 				l.apply(t, l.Sweep())
 			}
@@ -358,8 +386,10 @@ func everyPrefixIsSafe(t *testing.T, heirFrom int) {
 			}
 		}
 		for name := range w.state {
-			l.set(t, name)
+			delete(w.state, name)
+			l.settle(t, w, name)
 		}
+		l.apply(t, l.SetNodeAddresses(nil))
 		l.apply(t, l.Sweep())
 		if got := l.model.Content().String(); got != "" {
 			t.Errorf("seed %d: left behind:\n%s", seed, got)
@@ -396,23 +426,27 @@ func (l *lab) adoptAgain(tb testing.TB, w *world) {
 	tb.Helper()
 	l.apply(tb, l.Sweep())
 	before := resolved(l.model.Content())
-	p, err := Adopt(l.model.Content(), Sizes{Backends: 5})
+	p, err := Adopt(l.model.Content(), fewOfAll)
 	if err != nil {
 		tb.Fatalf("adopt: %v", err)
 	}
 	if diff := cmp.Diff(l.Needs(), p.Needs(), cmpopts.IgnoreFields(Sizes{}, "Slots")); diff != "" {
 		tb.Errorf("needs after adoption (-before +after):\n%s", diff)
 	}
+	if ops := p.SetNodeAddresses(w.node); len(ops) > 0 {
+		tb.Fatalf("node addresses as they were, operations:\n%s", text(ops))
+	}
+	for name, frontends := range w.state {
+		p.Ask(name, frontends)
+	}
 	owners := p.Services()
-	for _, name := range owners {
+	for _, name := range slices.AppendSeq(owners, maps.Keys(w.state)) { // the latter may wait for others' frontends
 		ops, err := p.Set(name, w.state[name])
-		if err != nil || len(ops) > 0 {
+		if err != nil != p.refused(name) || len(ops) > 0 {
 			tb.Fatalf("set %s as it was: %v, operations:\n%s", name, err, text(ops))
 		}
-	}
-	for name, frontends := range w.state { // those that wait for others' frontends
-		if ops, err := p.Set(name, frontends); err != nil || len(ops) > 0 {
-			tb.Fatalf("set %s as it was: %v, operations:\n%s", name, err, text(ops))
+		if p.refused(name) != l.refused(name) {
+			tb.Fatalf("%s is refused: %t before, %t after adoption", name, l.refused(name), p.refused(name))
 		}
 	}
 	if p.Retired() > 0 {
@@ -546,7 +580,7 @@ func TestServiceCIDRsAreWrittenOnceAndInOrder(t *testing.T) {
 
 func TestTheSameInputGivesTheSameBytes(t *testing.T) {
 	run := func() string {
-		w := &world{rand.New(rand.NewPCG(7, 7)), map[lb.ServiceName][]lb.Frontend{}}
+		w := &world{Rand: rand.New(rand.NewPCG(7, 7)), state: map[lb.ServiceName][]lb.Frontend{}}
 		l := &lab{Planner: New(Sizes{})}
 		var all []Op
 		for range 100 {

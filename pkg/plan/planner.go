@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -18,14 +17,15 @@ import (
 // Operations must be applied in the order in which the planner returned them,
 // each at least once. A Planner is not safe for concurrent use.
 type Planner struct {
-	limits    Sizes
-	algorithm lb.Algorithm // of Services that name none
-	passive   bool         // whether Services that do not say avoid suspects
+	limits    uses
+	defaults  lb.Policy // what Services get that leave it open
 	pool      *pool
 	frontends map[lb.AddrPort]*entry
 	owned     map[lb.ServiceName][]lb.AddrPort               // what each Service has in force
-	wanting   map[lb.AddrPort]map[lb.ServiceName]lb.Frontend // refused: another Service has it
+	wanting   map[lb.AddrPort]map[lb.ServiceName]lb.Frontend // refused: a better claim has it
+	displaced map[lb.ServiceName]bool                        // to be Set again: something was taken, or is free
 	addresses map[netip.Addr]*address
+	node      map[netip.Addr]AddressKind // where NodePorts answer
 	// deleted is set where an address has left the hash since the last
 	// grace period: the kernel gives its element to the next that comes,
 	// though a program may still read it.
@@ -38,19 +38,21 @@ type Planner struct {
 	strayRanges []DeleteSourceRange
 	now         time.Time // as last told
 	draining    map[lb.AddrPort]*drain
+	shared      shared
 }
 
 // entry is a frontend in force.
 type entry struct {
-	owner    lb.ServiceName
-	value    Frontend
-	service  Service
-	internal *tableRef
-	external *tableRef
-	known    *tableRef
-	wider    [2]*tableRef
-	ranges   []netip.Prefix // of the clients that may use it, nil for everybody
+	claim   lb.Claim
+	adopted bool // and not Set since: the age of its owner is not known
+	value   Frontend
+	service Service
+	tables  [numTables]*tableRef // in the order of Frontend.Tables, nil for empty ones
+	ranges  []netip.Prefix       // of the clients that may use it, nil for everybody
 }
+
+// known returns the table of all backends that the Service still has.
+func (e *entry) known() *tableRef { return e.tables[knownTable] }
 
 // Loss is a backend that a frontend no longer knows: whoever talks to it by
 // that frontend waits in vain.
@@ -67,32 +69,27 @@ type address struct {
 	written    AddressKind
 }
 
-// New returns a planner of empty maps, which refuses what would use more
+// New returns a planner of empty maps, of which all Services together use no more
 // entries than limits; a limit of 0 is none.
 func New(limits Sizes) *Planner {
 	return &Planner{
-		limits:    limits,
-		algorithm: lb.Random,
-		passive:   true,
+		limits:    limitsOf(limits),
+		defaults:  lb.Policy{Algorithm: lb.Random, Steering: lb.Steering{PassiveHealth: lb.SwitchOn}},
 		pool:      newPool(),
 		frontends: map[lb.AddrPort]*entry{},
 		owned:     map[lb.ServiceName][]lb.AddrPort{},
 		wanting:   map[lb.AddrPort]map[lb.ServiceName]lb.Frontend{},
+		displaced: map[lb.ServiceName]bool{},
 		addresses: map[netip.Addr]*address{},
 		ranges:    sourceRanges{},
 		draining:  map[lb.AddrPort]*drain{},
+		shared:    shared{demands: map[lb.ServiceName]demand{}, cramped: map[lb.ServiceName]lb.Problem{}},
 	}
 }
 
-// SetDefault says which algorithm Services get that name none: lb.Random unless
-// said otherwise. It is for the time before the first Set.
-func (p *Planner) SetDefault(a lb.Algorithm) {
-	p.algorithm = cmp.Or(a, lb.Random)
-}
-
-// SetPassiveHealth says whether Services that do not say it themselves avoid
-// suspects: they do unless said otherwise. It is for the time before the first Set.
-func (p *Planner) SetPassiveHealth(on bool) { p.passive = on }
+// SetDefaults says what Services get that leave it open: unless said otherwise lb.Random,
+// and suspects are avoided. It is for the time before the first Set.
+func (p *Planner) SetDefaults(policy lb.Policy) { p.defaults = policy.Or(p.defaults) }
 
 // SetHashKey says by which key tables for hashes are filled: the same on all
 // nodes. It is for the time before the first Set.
@@ -102,6 +99,9 @@ func (p *Planner) SetHashKey(key maglev.Key) { p.pool.key = key }
 func (p *Planner) Services() []lb.ServiceName {
 	return slices.SortedFunc(maps.Keys(p.owned), lb.ServiceName.Compare)
 }
+
+// Has says whether a Service has frontends in force.
+func (p *Planner) Has(name lb.ServiceName) bool { return len(p.owned[name]) > 0 }
 
 // Needs returns the sizes that hold everything planned so far.
 func (p *Planner) Needs() Sizes {
@@ -115,62 +115,36 @@ func (p *Planner) Needs() Sizes {
 }
 
 // Set makes the frontends of a Service what is given; none ends the Service.
-// A frontend that another Service has stays with that one, and comes to this
-// one when it is free: Conflicts says so until then. Where a limit leaves no
-// room, nothing of the Service changes and the error is an lb.Problem.
+// Of a frontend that several Services want the best claim has it (lb.Claim),
+// whichever was Set first. The others wait for it: Conflicts says so, and
+// TakeDisplaced which of them have lost something to this one. Where the limits leave
+// no room for all, the Services that use most are refused (Shortages).
+//
+// With an error the Service is not as given, and is to be Set again when there is room:
+// it is ErrLater, or the lb.Problem that Shortages has as well. The operations are to
+// be applied all the same: they are what others give up.
 func (p *Planner) Set(name lb.ServiceName, frontends []lb.Frontend) ([]Op, error) {
+	p.Ask(name, frontends)
+	ops := p.share()
+	delete(p.displaced, name)
+	delete(p.shared.cramped, name)
+	switch r := p.shared.rations[name]; {
+	case r.refused:
+		return ops, p.shortage(name, r)
+	case r.reduced:
+		frontends = withUsualTables(frontends)
+	}
 	c := p.begin(name)
 	c.rewrites = p.rewritable(name, frontends)
 	for _, f := range frontends {
 		c.want(f)
 	}
-	if err := c.overLimit(); err != nil {
+	if err := c.lacksRoom(); err != nil {
 		c.undo()
-		return nil, err
+		return ops, err
 	}
 	c.finish()
-	return c.ops, nil
-}
-
-// Conflict is a frontend that a Service wants and another has.
-type Conflict struct {
-	Service lb.ServiceName // that does not have it
-	lb.Problem
-}
-
-// Conflicts returns every frontend that a Service wants and another has.
-func (p *Planner) Conflicts() []Conflict {
-	var conflicts []Conflict
-	for _, key := range slices.SortedFunc(maps.Keys(p.wanting), lb.AddrPort.Compare) {
-		for _, name := range slices.SortedFunc(maps.Keys(p.wanting[key]), lb.ServiceName.Compare) {
-			conflicts = append(conflicts, Conflict{name, lb.Problem{
-				Object: "Service " + name.String(),
-				Field:  p.wanting[key][name].Kind.String(),
-				Value:  key.String(),
-				Reason: "Service " + p.frontends[key].owner.String() + " has this frontend",
-				Remedy: "give one of the two another address or port",
-			}})
-		}
-	}
-	return conflicts
-}
-
-// SetNodeAddresses says which addresses are the node's own.
-func (p *Planner) SetNodeAddresses(node map[netip.Addr]AddressKind) []Op {
-	var ops []Op
-	for a, k := range node {
-		if p.addresses[a] == nil {
-			p.addresses[a] = &address{}
-		}
-		p.addresses[a].node = k
-	}
-	for _, a := range slices.SortedFunc(maps.Keys(p.addresses), netip.Addr.Compare) {
-		if node[a] == 0 {
-			p.addresses[a].node = 0
-		}
-		p.writeAddress(a, &ops)
-	}
-	return ops
+	return append(ops, c.ops...), nil
 }
 
 // MaxServiceCIDRs is how many prefixes the datapath compares an address with.
@@ -200,6 +174,9 @@ func (p *Planner) SetServiceCIDRs(prefixes []netip.Prefix) ([]Op, error) {
 	p.cidrs = prefixes
 	return []Op{PutServiceCIDRs{Prefixes: prefixes}}, nil
 }
+
+// ServiceCIDRs returns the prefixes that belong to Services, nil for none.
+func (p *Planner) ServiceCIDRs() []netip.Prefix { return p.cidrs }
 
 // countFrontend adds n frontends of a kind to an address. NodePorts have none.
 func (p *Planner) countFrontend(a netip.Addr, kind lb.FrontendKind, n int) {

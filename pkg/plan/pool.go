@@ -51,6 +51,7 @@ type tableRef struct {
 	weighted bool
 	slots    []uint32      // what they hold, of a table for hashes; nil otherwise
 	backends []lb.AddrPort // without duplicates
+	weights  []uint32      // of the backends, as the table shows them; nil where they are equal, or it is one for hashes
 	uses     int           // views that name it
 	retired  Mark          // when that became none
 
@@ -113,7 +114,7 @@ func (p *pool) useTable(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 		return t
 	}
 	delete(p.retiredTables, key)
-	t.backends, t.ids, t.refs = spec.backends, ids, refs
+	t.backends, t.weights, t.ids, t.refs = spec.backends, spec.weights, ids, refs
 	if refs == nil {
 		t.ids = nil
 	}

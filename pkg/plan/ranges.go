@@ -7,8 +7,12 @@ import (
 	"slices"
 )
 
-// MaxSourceRanges is how many source ranges all Services together can have.
-const MaxSourceRanges = 65536
+// MaxSourceRanges is how many source ranges all Services together can have: 256
+// times the share of one (package convert). The map takes memory for those there are.
+const MaxSourceRanges = 1 << 20
+
+// SourceRangesRoom is how many the map has room for.
+const SourceRangesRoom = roomForLimit * MaxSourceRanges
 
 func (r SourceRange) compare(o SourceRange) int {
 	return cmp.Or(cmp.Compare(r.Service, o.Service), comparePrefixes(r.Prefix, o.Prefix))
@@ -34,7 +38,7 @@ func (s sourceRanges) use(service uint32, prefixes []netip.Prefix, ops *[]Op) {
 }
 
 // drop ends a use, and appends what is to be removed after the frontend.
-func (s sourceRanges) drop(service uint32, prefixes []netip.Prefix, ops *[]Op) {
+func (s sourceRanges) drop(service uint32, prefixes []netip.Prefix, ops *[]DeleteSourceRange) {
 	for _, p := range prefixes {
 		r := SourceRange{service, p.Masked()}
 		if s[r]--; s[r] == 0 {
@@ -48,6 +52,16 @@ func (s sourceRanges) drop(service uint32, prefixes []netip.Prefix, ops *[]Op) {
 func (c *change) useRanges() {
 	for _, t := range c.take {
 		c.p.ranges.use(t.entry.value.Service, t.entry.ranges, &c.ops)
+	}
+}
+
+// endRanges removes the source ranges that a change has dropped, those aside that
+// were lost with one frontend and came back with another.
+func (c *change) endRanges() {
+	for _, op := range c.ended {
+		if c.p.ranges[op.Range] == 0 {
+			c.ops = append(c.ops, op)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 type regions struct {
 	free []Table // by offset; no two touch, none reaches end
 	end  uint32  // every slot from here on is free
+	used uint32  // slots of all runs
 }
 
 // newRegions returns regions in which the used tables are taken. It is an
@@ -26,11 +27,13 @@ func newRegions(used []Table) (*regions, error) {
 			r.free = append(r.free, Table{Offset: r.end, Size: gap})
 		}
 		r.end = t.Offset + t.Size
+		r.used += t.Size
 	}
 	return r, nil
 }
 
 func (r *regions) take(size uint32) Table {
+	r.used += size
 	for i, f := range r.free {
 		if f.Size < size {
 			continue
@@ -48,6 +51,7 @@ func (r *regions) take(size uint32) Table {
 }
 
 func (r *regions) give(t Table) {
+	r.used -= t.Size
 	i, _ := slices.BinarySearchFunc(r.free, t, func(a, b Table) int { return cmp.Compare(a.Offset, b.Offset) })
 	if i < len(r.free) && t.Offset+t.Size == r.free[i].Offset {
 		t.Size += r.free[i].Size

@@ -25,11 +25,10 @@ type rewrite struct {
 // same other table, of the same size.
 func (p *Planner) rewritable(name lb.ServiceName, wanted []lb.Frontend) map[*tableRef]*rewrite {
 	uses, out := map[*tableRef]int{}, map[*tableRef]*rewrite{}
-	note := func(t *tableRef, v lb.View, f lb.Frontend) {
+	note := func(t *tableRef, spec tableSpec) {
 		if t == nil || t.slots == nil {
 			return
 		}
-		spec := p.specOf(v, f)
 		if out[t] == nil {
 			out[t] = &rewrite{spec: spec}
 		}
@@ -38,9 +37,10 @@ func (p *Planner) rewritable(name lb.ServiceName, wanted []lb.Frontend) map[*tab
 		}
 	}
 	for _, f := range wanted {
-		if e := p.frontends[f.AddrPort]; e != nil && e.owner == name {
-			note(e.internal, f.Internal, f)
-			note(e.external, f.External, f)
+		if e := p.frontends[f.AddrPort]; e != nil && e.claim.Service == name {
+			for i, spec := range p.specsOf(f) {
+				note(e.tables[i], spec)
+			}
 		}
 	}
 	maps.DeleteFunc(out, func(t *tableRef, r *rewrite) bool {

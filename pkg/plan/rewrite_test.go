@@ -13,9 +13,9 @@ func TestATableThatAnotherViewWantsAsItIsIsNotChangedInPlace(t *testing.T) {
 	f := balanced(t, lb.Maglev, numbered(0, 5))
 	f.TableSize = 7
 	near, far := lb.View{Backends: numbered(0, 2)}, lb.View{Backends: numbered(2, 5)}
-	f.Internal, f.External = far, near
+	f.Views[lb.Internal], f.Views[lb.External] = far, near
 	l.set(t, web, f)
-	f.Internal, f.External = near, lb.View{Backends: numbered(4, 5)}
+	f.Views[lb.Internal], f.Views[lb.External] = near, lb.View{Backends: numbered(4, 5)}
 	l.set(t, web, f)
 	c := l.model.Content()
 	for _, v := range []struct {
@@ -23,8 +23,8 @@ func TestATableThatAnotherViewWantsAsItIsIsNotChangedInPlace(t *testing.T) {
 		want    lb.View
 		table   Table
 	}{
-		{"internal", f.Internal, c.Frontends[f.AddrPort].Internal.Table},
-		{"external", f.External, c.Frontends[f.AddrPort].External.Table},
+		{"internal", f.Views[lb.Internal], c.Frontends[f.AddrPort].Views[lb.Internal].Table},
+		{"external", f.Views[lb.External], c.Frontends[f.AddrPort].Views[lb.External].Table},
 	} {
 		for _, id := range c.Tables[v.table] {
 			if b := c.Backends[id]; !slices.Contains(v.want.Backends, b) {

@@ -17,17 +17,18 @@ type tableSpec struct {
 	size      uint32 // slots of a table for hashes that was asked for, 0: by the backends
 }
 
-// specOf returns what the table of a view is for. Algorithms that fill their
-// tables alike share them.
-func (p *Planner) specOf(v lb.View, f lb.Frontend) tableSpec {
-	s := tableSpec{backends: v.Backends, weights: v.Weights, algorithm: f.Algorithm}
-	if s.algorithm == lb.AlgorithmDefault {
-		s.algorithm = p.algorithm
+// specsOf returns what the tables of a frontend are for, in the order of
+// Frontend.Tables. Algorithms that fill their tables alike share them.
+func (p *Planner) specsOf(f lb.Frontend) [numTables]tableSpec {
+	specs := [numTables]tableSpec{knownTable: {backends: f.Known, algorithm: lb.Random}}
+	algorithm, size := f.Or(p.defaults).Algorithm, uint32(0)
+	if algorithm.Hashed() {
+		size = f.TableSize
 	}
-	if s.algorithm.Hashed() {
-		s.size = f.TableSize
+	for i, v := range f.Views {
+		specs[i] = tableSpec{backends: v.Backends, weights: v.Weights, algorithm: algorithm, size: size}
 	}
-	return s
+	return specs
 }
 
 // equal says whether both ask for the same table and algorithm.
@@ -54,6 +55,33 @@ func (r run) extent() uint32 {
 		n++
 	}
 	return uint32(n)
+}
+
+// extent is how many slots of the map the table of a spec takes.
+func (s tableSpec) extent() uint32 {
+	n, weights := uint32(len(s.backends)), uint32(0)
+	switch {
+	case n == 0:
+		return 0
+	case s.algorithm.Hashed():
+		return s.slots()
+	case s.algorithm == lb.LC:
+		return n
+	case s.algorithm == lb.WLC || s.algorithm == lb.SED || s.algorithm == lb.NQ:
+		return n + uint32(len(s.weights))
+	case s.algorithm != lb.RR && s.weights != nil:
+		n = 0
+		for _, w := range reduce(s.weights) {
+			n += w
+		}
+		if s.algorithm == lb.P2C || s.algorithm == lb.Latency {
+			weights = n
+		}
+	}
+	if hasCursor(s.algorithm) {
+		n++
+	}
+	return n + weights
 }
 
 // longKey is from how many bytes on a key is a digest.

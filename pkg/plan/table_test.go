@@ -24,7 +24,7 @@ func numbered(from, to int) (out []lb.AddrPort) {
 // balanced is a frontend by an algorithm.
 func balanced(tb testing.TB, a lb.Algorithm, backends []lb.AddrPort, weights ...uint32) lb.Frontend {
 	v := lb.View{Backends: backends, Weights: weights}
-	return lb.Frontend{AddrPort: mustAddrPort(tb, "10.96.0.1:80/TCP"), Algorithm: a, Internal: v, External: v, Known: backends}
+	return lb.Frontend{AddrPort: mustAddrPort(tb, "10.96.0.1:80/TCP"), Policy: lb.Policy{Algorithm: a}, Views: [lb.NumViews]lb.View{lb.Internal: v, lb.External: v}, Known: backends}
 }
 
 func TestWhatTheTableOfAnAlgorithmHolds(t *testing.T) {
@@ -58,12 +58,12 @@ func TestWhatTheTableOfAnAlgorithmHolds(t *testing.T) {
 
 func TestTheConfiguredAlgorithmIsForServicesThatNameNone(t *testing.T) {
 	l := &lab{Planner: New(Sizes{})}
-	l.SetDefault(lb.P2C)
+	l.SetDefaults(lb.Policy{Algorithm: lb.P2C})
 	l.set(t, web, balanced(t, lb.AlgorithmDefault, numbered(0, 2)))
 	l.set(t, api)
 	for _, f := range l.model.Frontends {
-		if f.Internal.Algorithm != lb.P2C || f.External.Algorithm != lb.P2C || f.Algorithm() != lb.P2C {
-			t.Errorf("algorithm %s and %s, want p2c", f.Internal.Algorithm, f.External.Algorithm)
+		if f.Views[lb.Internal].Algorithm != lb.P2C || f.Views[lb.External].Algorithm != lb.P2C || f.Algorithm() != lb.P2C {
+			t.Errorf("algorithm %s and %s, want p2c", f.Views[lb.Internal].Algorithm, f.Views[lb.External].Algorithm)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestTheConfiguredAlgorithmIsForServicesThatNameNone(t *testing.T) {
 // sizeOf returns the table of the only frontend.
 func (l *lab) table() (Table, []uint32) {
 	for _, f := range l.model.Frontends {
-		return f.Internal.Table, l.model.Content().Tables[f.Internal.Table]
+		return f.Views[lb.Internal].Table, l.model.Content().Tables[f.Views[lb.Internal].Table]
 	}
 	return Table{}, nil
 }
@@ -120,10 +120,10 @@ func TestATableThatOthersUseIsNotChanged(t *testing.T) {
 	other := f
 	other.AddrPort = mustAddrPort(t, "10.96.0.2:80/TCP")
 	l.set(t, api, other)
-	shared := l.model.Frontends[other.AddrPort].Internal.Table
+	shared := l.model.Frontends[other.AddrPort].Views[lb.Internal].Table
 	content := l.model.Content().Tables[shared]
 	l.set(t, web, balanced(t, lb.Maglev, numbered(0, 4)))
-	if got := l.model.Frontends[other.AddrPort].Internal.Table; got != shared {
+	if got := l.model.Frontends[other.AddrPort].Views[lb.Internal].Table; got != shared {
 		t.Errorf("the other Service has table %s, had %s", got, shared)
 	}
 	if diff := cmp.Diff(content, l.model.Content().Tables[shared]); diff != "" {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -14,18 +13,18 @@ import (
 // patience is how long a backend has to answer, unless it is asked more often.
 const patience = 5 * time.Second
 
-// ask asks a backend once. The error says why it is not well.
-func ask(ctx context.Context, backend lb.AddrPort, p lb.Probe) error {
-	ctx, cancel := context.WithTimeout(ctx, min(max(p.Interval, leastInterval), patience))
+// mostHeader is how many bytes of an answer are read: its status is within, and its
+// body is not looked at.
+const mostHeader = 16 << 10
+
+// ask asks a target once. The error says why it is not well.
+func ask(ctx context.Context, t target, interval time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, min(interval, patience))
 	defer cancel()
-	at := netip.AddrPortFrom(backend.Addr, backend.Port)
-	if p.Port != 0 {
-		at = netip.AddrPortFrom(backend.Addr, p.Port)
+	if t.kind == lb.HTTPProbe {
+		return get(ctx, t)
 	}
-	if p.Kind == lb.HTTPProbe {
-		return get(ctx, at, p.Path)
-	}
-	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", at.String())
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", t.at.String())
 	if err != nil {
 		return err
 	}
@@ -34,14 +33,13 @@ func ask(ctx context.Context, backend lb.AddrPort, p lb.Probe) error {
 
 // get asks by HTTP. A redirection is an answer, as it is for the kubelet, and is
 // not followed: it may lead to anywhere. No proxy of the environment is asked.
-func get(ctx context.Context, at netip.AddrPort, path string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at.String()+path, nil)
+func get(ctx context.Context, t target) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.at.String()+t.path, nil)
 	if err != nil {
 		return err
 	}
 	request.Header.Set("User-Agent", "headgate-probe")
-	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
-	defer transport.CloseIdleConnections()
+	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: mostHeader}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
 		return err
@@ -50,7 +48,7 @@ func get(ctx context.Context, at netip.AddrPort, path string) error {
 		return err
 	}
 	if response.StatusCode < 200 || response.StatusCode > 399 {
-		return fmt.Errorf("GET %s: %s", path, response.Status)
+		return fmt.Errorf("GET %s: status %d", t.path, response.StatusCode)
 	}
 	return nil
 }

@@ -2,7 +2,10 @@ package probe
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
+	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,33 +25,44 @@ type Verdict struct {
 // every probe, and must not outlive who says it for long.
 const forIntervals = 3
 
-// leastInterval keeps a probe without interval from asking all the time.
-const leastInterval = 10 * time.Millisecond
+// Config is what a prober needs.
+type Config struct {
+	Failures int            // in a row that make a backend bad, at least 1
+	Allowed  []netip.Prefix // addresses that may be asked; nil for all that Guard allows
+	// Tell is told verdicts, from many goroutines.
+	Tell func(context.Context, Verdict)
+	// Problems is told everything that is wrong with what Services ask for, whenever
+	// that changes.
+	Problems func([]lb.Problem)
+}
 
 // Prober asks backends, each at its interval.
 type Prober struct {
-	failures int // in a row that make a backend bad
-	tell     func(context.Context, Verdict)
-	wake     chan struct{}
+	cfg           Config
+	wake          chan struct{}
+	leastInterval time.Duration           // of a target
+	refuse        func(netip.Addr) string // as the guard does; tests listen on loopback
+	ask           func(context.Context, target, time.Duration) error
 
 	mu     sync.Mutex
-	wanted map[lb.ServiceName]map[target]bool
+	ready  bool // the node's addresses are known
+	guard  Guard
+	budget budget
+	nodes  map[string][]netip.Addr // addresses of Nodes
+	asked  map[lb.ServiceName]asked
+	serves map[lb.ServiceName][]netip.Addr // addresses of Services
+	jobs   map[target]*job
 	bad    map[lb.AddrPort]map[target]bool // what of a backend is bad now
 }
 
-// target is something to ask. Services that want the same share it.
-type target struct {
-	backend lb.AddrPort
-	probe   lb.Probe
-}
-
-// New returns a prober that takes so many failures in a row for bad, and tells
-// verdicts to a function, from many goroutines.
-func New(failures int, tell func(context.Context, Verdict)) *Prober {
-	return &Prober{
-		failures: max(failures, 1), tell: tell, wake: make(chan struct{}, 1),
-		wanted: map[lb.ServiceName]map[target]bool{}, bad: map[lb.AddrPort]map[target]bool{},
+// New returns a prober.
+func New(cfg Config) *Prober {
+	p := &Prober{
+		cfg: cfg, wake: make(chan struct{}, 1), leastInterval: time.Second, guard: Guard{allowed: cfg.Allowed, nodes: map[netip.Addr]int{}}, nodes: map[string][]netip.Addr{}, ask: ask,
+		asked: map[lb.ServiceName]asked{}, serves: map[lb.ServiceName][]netip.Addr{}, bad: map[lb.AddrPort]map[target]bool{},
 	}
+	p.refuse = func(addr netip.Addr) string { return p.guard.refuse(addr) }
+	return p
 }
 
 // SetFrontends says what a Service is now, nil for gone. It does not wait.
@@ -56,16 +70,59 @@ func (p *Prober) SetFrontends(name lb.ServiceName, frontends []lb.Frontend) {
 	probe, backends := lb.Probed(frontends)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(backends) == 0 && len(p.wanted[name]) == 0 {
-		return
+	p.serves[name] = nil
+	for _, f := range frontends {
+		p.serves[name] = append(p.serves[name], f.Addr)
 	}
-	delete(p.wanted, name)
+	if len(frontends) == 0 {
+		delete(p.serves, name)
+	}
+	before := len(p.asked)
+	delete(p.asked, name)
 	if len(backends) > 0 {
-		p.wanted[name] = map[target]bool{}
+		p.asked[name] = asked{probe, backends}
 	}
-	for _, b := range backends {
-		p.wanted[name][target{b, probe}] = true
+	if before > 0 || len(backends) > 0 {
+		p.changed()
 	}
+}
+
+// SetNode says which addresses the node has. Nothing is asked before. It does not wait.
+func (p *Prober) SetNode(addresses map[netip.Addr]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.guard.node = maps.Clone(addresses)
+	p.ready = true
+	p.changed()
+}
+
+// SetNodeAddresses says which addresses some Nodes have, nil for a Node that is gone. It
+// does not wait.
+func (p *Prober) SetNodeAddresses(nodes map[string][]netip.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, addresses := range nodes {
+		p.guard.count(p.nodes[name], -1)
+		p.guard.count(addresses, 1)
+		if p.nodes[name] = addresses; addresses == nil {
+			delete(p.nodes, name)
+		}
+	}
+	if len(nodes) > 0 {
+		p.changed()
+	}
+}
+
+// SetServiceCIDRs says which prefixes belong to Services. It does not wait.
+func (p *Prober) SetServiceCIDRs(prefixes []netip.Prefix) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.guard.cidrs = slices.Clone(prefixes)
+	p.changed()
+}
+
+// changed has Run look again.
+func (p *Prober) changed() {
 	select {
 	case p.wake <- struct{}{}:
 	default: // awake already
@@ -77,101 +134,156 @@ func (p *Prober) Run(ctx context.Context) {
 	running := map[target]context.CancelFunc{}
 	var all sync.WaitGroup
 	defer all.Wait()
+	var said []lb.Problem
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.wake:
 		}
-		wanted := p.targets()
+		jobs, well, problems := p.replan()
+		p.tellAll(ctx, well)
+		if !slices.Equal(said, problems) {
+			p.cfg.Problems(problems)
+			said = problems
+		}
 		for t, stop := range running {
-			if !wanted[t] {
+			if jobs[t] == nil {
 				stop()
 				delete(running, t)
 			}
 		}
-		for t := range wanted {
+		for t := range jobs {
 			if running[t] == nil {
 				each, stop := context.WithCancel(ctx)
 				running[t] = stop
-				all.Go(func() { defer stop(); p.watch(ctx, each, t) })
+				all.Go(func() { defer stop(); p.watch(each, t) })
 			}
 		}
 	}
 }
 
-// targets returns everything that some Service wants asked.
-func (p *Prober) targets() map[target]bool {
+// replan puts what Services ask for now in force. Backends that a target is no longer
+// asked for are well as far as it is concerned.
+func (p *Prober) replan() (jobs map[target]*job, well []Verdict, problems []lb.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := map[target]bool{}
-	for _, targets := range p.wanted {
-		for t := range targets {
-			out[t] = true
+	p.guard.service = map[netip.Addr]struct{}{}
+	if len(p.asked) > 0 {
+		for _, addresses := range p.serves {
+			for _, a := range addresses {
+				p.guard.service[a] = struct{}{}
+			}
 		}
 	}
-	return out
+	before := p.jobs
+	p.jobs, problems = p.plan()
+	for t, j := range before {
+		for b := range j.backends {
+			if now := p.jobs[t]; (now == nil || !now.backends[b]) && p.bad[b][t] && p.clear(b, t) {
+				well = append(well, Verdict{Backend: b})
+			}
+		}
+	}
+	return maps.Clone(p.jobs), well, problems
 }
 
-// watch asks one target until nobody wants it any more, first at some time within
-// the interval, so that not all are asked at once.
-func (p *Prober) watch(all, ctx context.Context, t target) {
-	defer p.forget(all, t)
-	interval := max(t.probe.Interval, leastInterval)
+// clear notes that a target says nothing bad of a backend, and whether then nothing
+// does. The lock is held.
+func (p *Prober) clear(b lb.AddrPort, t target) bool {
+	delete(p.bad[b], t)
+	if len(p.bad[b]) > 0 {
+		return false
+	}
+	delete(p.bad, b)
+	return true
+}
+
+// interval returns how often a target is asked.
+func (p *Prober) interval(t target) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if j := p.jobs[t]; j != nil {
+		return j.interval
+	}
+	return time.Hour // it ends
+}
+
+// wait returns once a target may be asked within the budget, false if that is never.
+func (p *Prober) wait(ctx context.Context, t target) bool {
+	p.mu.Lock()
+	j := p.jobs[t]
+	if j == nil {
+		p.mu.Unlock()
+		return false
+	}
+	limiter := p.budget.of(j.namespaces)
+	p.mu.Unlock()
+	return wait(ctx, limiter)
+}
+
+// watch asks one target until its context ends, first at some time within the
+// interval, so that not all are asked at once.
+func (p *Prober) watch(ctx context.Context, t target) {
+	interval := p.interval(t)
 	timer := time.NewTimer(rand.N(interval))
 	defer timer.Stop()
-	failed, known := 0, false
+	failed, known, last := 0, false, time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			timer.Reset(interval)
 		}
-		err := ask(ctx, t.backend, t.probe)
+		if !p.wait(ctx, t) {
+			return
+		}
+		gap := time.Since(last)
+		last = time.Now()
+		interval = p.interval(t)
+		timer.Reset(interval)
+		err := p.ask(ctx, t, interval)
 		if ctx.Err() != nil {
 			return
 		}
 		if failed++; err == nil {
 			failed = 0
 		}
-		if failed < p.failures && (failed > 0 || known) {
+		if failed < p.cfg.Failures && (failed > 0 || known) {
 			continue
 		}
 		known = failed == 0
-		p.say(ctx, t, err)
+		p.tellAll(ctx, p.judge(t, err, forIntervals*max(interval, gap)))
 	}
 }
 
-// say tells what a probe has found out. A backend that is asked in many ways is well
-// when all of them say so.
-func (p *Prober) say(ctx context.Context, t target, err error) {
+// judge returns the verdicts that follow from what a target has answered. A backend
+// that is asked in many ways is well when all of them say so.
+func (p *Prober) judge(t target, err error, holds time.Duration) (verdicts []Verdict) {
 	p.mu.Lock()
-	switch {
-	case err == nil:
-		delete(p.bad[t.backend], t)
-	case p.bad[t.backend] == nil:
-		p.bad[t.backend] = map[target]bool{t: true}
-	default:
-		p.bad[t.backend][t] = true
+	defer p.mu.Unlock()
+	j := p.jobs[t]
+	if j == nil {
+		return nil
 	}
-	others := len(p.bad[t.backend]) > 0
-	if !others {
-		delete(p.bad, t.backend)
+	for b := range j.backends {
+		switch {
+		case err == nil:
+			if !p.clear(b, t) {
+				continue
+			}
+		case p.bad[b] == nil:
+			p.bad[b] = map[target]bool{t: true}
+		default:
+			p.bad[b][t] = true
+		}
+		verdicts = append(verdicts, Verdict{b, err, holds})
 	}
-	p.mu.Unlock()
-	if err != nil || !others {
-		p.tell(ctx, Verdict{t.backend, err, forIntervals * t.probe.Interval})
-	}
+	return verdicts
 }
 
-// forget takes back what was said of a backend that nobody wants asked any more,
-// unless everything ends: then it holds for its time.
-func (p *Prober) forget(all context.Context, t target) {
-	p.mu.Lock()
-	bad := p.bad[t.backend][t]
-	p.mu.Unlock()
-	if bad && all.Err() == nil {
-		p.say(all, t, nil)
+func (p *Prober) tellAll(ctx context.Context, verdicts []Verdict) {
+	for _, v := range verdicts {
+		p.cfg.Tell(ctx, v)
 	}
 }

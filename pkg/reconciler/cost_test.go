@@ -79,18 +79,19 @@ func TestAChangeCostsTheSameHoweverManyServicesThereAre(t *testing.T) {
 // the sake of one would show in memory.
 func TestAChangeTakesTheSameMemoryHoweverManyServicesThereAre(t *testing.T) {
 	cost := func(others int) float64 {
-		r, err := New(zap.NewNop(), &fake{}, plan.Sizes{})
+		inbox := NewInbox(nil)
+		r, err := New(zap.NewNop(), inbox, &fake{}, plan.Sizes{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
+		inbox.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
 		for n := range others {
-			r.Update(web(byte(n+1), 1, 2))
+			inbox.Update(web(byte(n+1), 1, 2))
 		}
 		changes := []lb.Update{web(0, 1, 2), web(0, 1, 2, 3)}
 		return testing.AllocsPerRun(10, func() {
 			for _, u := range changes {
-				r.Update(u)
+				inbox.Update(u)
 				r.gather()
 				if err := r.flush(); err != nil {
 					t.Error(err)

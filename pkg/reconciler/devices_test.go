@@ -67,23 +67,24 @@ func TestADeviceThatRefusesIsTriedAgainAndFailsNothingElse(t *testing.T) {
 // counter is an observer that counts attempts.
 type counter int
 
-func (*counter) Queued(time.Time)      {}
 func (*counter) Problems([]lb.Problem) {}
+func (*counter) Force(Force)           {}
 func (c *counter) Flushed(Attempt)     { *c++ }
 
 func TestNobodyIsToldOfAnAttemptBeforeTheFirstPictureIsWhole(t *testing.T) {
-	r, err := New(zap.NewNop(), &fake{}, plan.Sizes{})
+	inbox := NewInbox(nil)
+	r, err := New(zap.NewNop(), inbox, &fake{}, plan.Sizes{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var told counter
 	r.Observe(&told)
-	r.Update(web(1, 1))
+	inbox.Update(web(1, 1))
 	r.gather()
 	if err := r.observedFlush(); err != nil || told != 0 {
 		t.Errorf("told %d times without addresses, %v", told, err)
 	}
-	r.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
+	inbox.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
 	r.gather()
 	if err := r.observedFlush(); err != nil || told != 1 {
 		t.Errorf("told %d times with both, %v", told, err)

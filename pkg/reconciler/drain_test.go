@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -75,26 +74,26 @@ func TestAnAgentThatStartsLetsBackendsDrain(t *testing.T) {
 	})
 }
 
-// A Service that is held stays as it is, and nobody looks at it over and over.
-func TestAHeldServiceDrainsOnlyWhenItIsFreed(t *testing.T) {
+// What drains has left, whatever becomes of the other backends; and nobody looks at a
+// Service over and over that keeps them.
+func TestAServiceThatKeepsItsBackendsDrains(t *testing.T) {
 	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
 		b.begin(draining(time.Minute, 1, 1, 2))
 		b.Update(draining(time.Minute, 1, 2))
 		synctest.Wait()
-		hold := lb.Update{Hold: map[lb.ServiceName]bool{}}
+		hold := lb.Update{HoldEndpoints: map[lb.ServiceName]bool{}}
 		for name := range web(1).Services {
-			hold.Hold[name] = true
+			hold.HoldEndpoints[name] = true
 		}
+		hold.Slices = without(1).Slices // the only one has become one that was never good
 		b.Update(hold)
 		pass(2 * time.Minute)
-		calls := b.dp.taken()
-		if slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(c, " lost ") }) {
-			t.Errorf("told while held: %q", calls)
-		}
+		want(t, "told", []string{"1m0s lost 10.244.1.1:8080/TCP"}, b.dp.lost())
 		pass(time.Hour)
 		want(t, "calls in an hour", 0, len(b.dp.taken()))
-		b.Update(lb.Update{})
-		synctest.Wait()
-		want(t, "told", []string{"1h2m0s lost 10.244.1.1:8080/TCP"}, b.dp.lost())
+		want(t, "backends", 1, len(b.dp.Backends))
+		b.Update(lb.Update{}) // the slice is gone: they drain
+		pass(time.Minute)
+		want(t, "told of the other one", []string{"1h3m0s lost 10.244.1.2:8080/TCP"}, b.dp.lost())
 	})
 }

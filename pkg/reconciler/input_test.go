@@ -82,12 +82,12 @@ func TestHeldServicesStayUntilTheyAreNotHeld(t *testing.T) {
 		want(t, "backends", 3, len(dp.Backends))
 
 		u = web(1, 7)
-		u.Hold = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
+		u.Hold, u.Services = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}, nil
 		b.Update(u) // its slice is good again, but the Service is not
 		pass(time.Hour)
 		want(t, "backends while held", 3, len(dp.Backends))
 
-		b.Update(lb.Update{})
+		b.Update(lb.Update{Services: web(1).Services})
 		pass(time.Hour)
 		if got := dp.Model.Content().String(); !strings.Contains(got, "10.244.1.7:8080") || strings.Contains(got, "10.244.1.1:8080") {
 			t.Errorf("not held any more, but what came meanwhile is not in force:\n%s", got)
@@ -139,12 +139,12 @@ func TestMapsThatMakeNoSenseAreReplaced(t *testing.T) {
 				if err := dp.Model.Content().Check(); err != nil {
 					t.Error(err)
 				}
-				want(t, "warnings", 1, b.log.FilterMessageSnippet("make no sense").Len())
+				want(t, "warnings", 1, b.log.FilterMessageSnippet("inconsistent").Len())
 			})
 		})
 	}
 	dp := &fake{err: errors.New("no such layout"), fail: func(string) error { return errors.New("no memory") }}
-	if _, err := New(zap.NewNop(), dp, plan.Sizes{}); err == nil || err.Error() != "no memory" {
+	if _, err := New(zap.NewNop(), NewInbox(nil), dp, plan.Sizes{}); err == nil || err.Error() != "no memory" {
 		t.Errorf("a reset that fails: %v", err)
 	}
 }
@@ -184,7 +184,7 @@ func TestSocketsOfLostBackendsAreToldOnceTheMapsAreRight(t *testing.T) {
 			pass(time.Minute)
 		}
 		want(t, "told where that is not supported", 1, lost())
-		want(t, "warnings", 1, b.log.FilterMessage("tell sockets of lost backends").Len())
+		want(t, "warnings", 1, b.log.FilterMessage("close sockets of removed backends").Len())
 	})
 }
 
@@ -206,6 +206,27 @@ func TestProblemsAreSaidOnceAndWhenTheyAreSolved(t *testing.T) {
 	})
 }
 
+func TestProblemsHaveABudgetOfLogLines(t *testing.T) {
+	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
+		u := web(1, 1)
+		for i := range 10_000 {
+			u.Problems = append(u.Problems, lb.Problem{Object: fmt.Sprint("document ", i), Reason: "is bad"})
+		}
+		b.begin(u)
+		want(t, "lines at once", linesPerSecond+1, len(said(b.log)))
+		pass(time.Second)
+		b.Update(web(2, 1)) // all are solved
+		synctest.Wait()
+		want(t, "lines after a second", 2*(linesPerSecond+1), len(said(b.log)))
+		pass(time.Second)
+		one := web(3, 1)
+		one.Problems = []lb.Problem{{Reason: "is bad"}}
+		b.Update(one)
+		synctest.Wait()
+		want(t, "lines of one more", 2*(linesPerSecond+1)+1, len(said(b.log)))
+	})
+}
+
 // said returns what was logged of problems.
 func said(log *observer.ObservedLogs) (out []string) {
 	for _, entry := range log.FilterMessageSnippet("problem").All() {
@@ -213,3 +234,28 @@ func said(log *observer.ObservedLogs) (out []string) {
 	}
 	return out
 }
+
+func TestOfManyProblemsTheRestAreCounted(t *testing.T) {
+	var all []lb.Problem
+	for i := range mostProblems + 7 {
+		all = append(all, lb.Problem{Object: fmt.Sprint("Service default/", i), Reason: "is bad"})
+	}
+	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
+		saw := &spectator{}
+		b.Observe(saw)
+		b.begin(lb.Update{Problems: all})
+		pass(time.Minute)
+		want(t, "problems told", mostProblems+1, len(saw.problems))
+		if last := saw.problems[len(saw.problems)-1].Error(); !strings.Contains(last, "has 7 more problems") {
+			t.Errorf("the last problem is %q, want a count of the rest", last)
+		}
+	})
+}
+
+// spectator notes the problems told last.
+type spectator struct {
+	blind
+	problems []lb.Problem
+}
+
+func (s *spectator) Problems(p []lb.Problem) { s.problems = p }

@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -10,14 +9,14 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// Observer is told what a reconciler does. All but Queued is called from Run.
+// Observer is told what a reconciler does, from Run.
 type Observer interface {
-	// Queued says that a source has handed something over.
-	Queued(now time.Time)
 	// Flushed says that an attempt to bring changes into the kernel has ended.
 	Flushed(Attempt)
 	// Problems says everything that is wrong now.
 	Problems([]lb.Problem)
+	// Force says every few seconds whether all programs are in force.
+	Force(Force)
 }
 
 // Attempt is one try to bring changes into the kernel.
@@ -50,12 +49,11 @@ type Trigger struct {
 // blind observes nothing.
 type blind struct{}
 
-func (blind) Queued(time.Time)      {}
 func (blind) Flushed(Attempt)       {}
 func (blind) Problems([]lb.Problem) {}
+func (blind) Force(Force)           {}
 
-// Observe has an observer told what happens from now on. It is to be called
-// before Run and before any update.
+// Observe has an observer told what happens from now on. It is for the time before Run.
 func (r *Reconciler) Observe(o Observer) { r.observer = o }
 
 // note counts what an update brings.
@@ -125,28 +123,60 @@ func (r *Reconciler) report() {
 		p.File = r.state.File(name)
 		problems = append(problems, p)
 	}
-	for _, c := range r.planner.Conflicts() {
+	for _, c := range append(r.planner.Conflicts(), r.planner.Shortages()...) {
 		of(c.Service, c.Problem)
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(r.refused), lb.ServiceName.Compare) {
-		of(name, r.refused[name])
-	}
+	problems = append(problems, r.state.Problems()...)
 	if p, ok := r.cidrProblem.(lb.Problem); ok {
 		problems = append(problems, p)
 	}
+	problems = bounded(problems)
 	r.observer.Problems(problems)
 	now := map[string]bool{}
 	for _, p := range problems {
 		text := p.Error()
-		if !r.reported[text] && !now[text] {
+		if !r.reported[text] && !now[text] && r.mayLog() {
 			r.log.Warn("problem", zap.String("problem", text))
 		}
 		now[text] = true
 	}
 	for text := range r.reported {
-		if !now[text] {
+		if !now[text] && r.mayLog() {
 			r.log.Info("problem solved", zap.String("problem", text))
 		}
 	}
 	r.reported = now
+}
+
+// mostProblems is how many problems of all objects together are told one by one.
+const mostProblems = 1000
+
+// bounded returns so many problems, and one that counts the others.
+func bounded(problems []lb.Problem) []lb.Problem {
+	if len(problems) <= mostProblems {
+		return problems
+	}
+	return append(problems[:mostProblems:mostProblems], lb.MoreProblems("", "the input", len(problems)-mostProblems))
+}
+
+// linesPerSecond is how many lines problems may write to the log.
+const linesPerSecond = 50
+
+// budget is how many lines have been written within a second.
+type budget struct {
+	began time.Time
+	lines int
+}
+
+// mayLog says whether there is room in the log for another line about problems, and
+// tells once a second where there is none.
+func (r *Reconciler) mayLog() bool {
+	if now := time.Now(); now.Sub(r.logged.began) >= time.Second {
+		r.logged = budget{began: now}
+	}
+	r.logged.lines++
+	if r.logged.lines == linesPerSecond+1 {
+		r.log.Warn("problems change faster than the log may have lines: headgate status shows those that stand")
+	}
+	return r.logged.lines <= linesPerSecond
 }

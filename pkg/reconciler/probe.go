@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"context"
 	"time"
 
 	"go.uber.org/zap"
@@ -33,15 +32,6 @@ type verdict struct {
 // Run.
 func (r *Reconciler) Probe(p Prober) { r.prober = p }
 
-// Judge makes a backend a suspect that gets no trial for so long, or one like all
-// others. It waits until Run has taken it, or the context ends.
-func (r *Reconciler) Judge(ctx context.Context, backend lb.AddrPort, suspect bool, noTrialFor time.Duration) {
-	select {
-	case r.verdicts <- verdict{backend, suspect, noTrialFor}:
-	case <-ctx.Done():
-	}
-}
-
 // judge brings a verdict into the kernel. The next one comes soon: none is repeated.
 func (r *Reconciler) judge(v verdict) {
 	dp, ok := r.dp.(suspecter)
@@ -49,7 +39,7 @@ func (r *Reconciler) judge(v verdict) {
 		return
 	}
 	if _, err := dp.Suspect(v.backend, v.suspect, v.noTrialFor); err != nil {
-		r.log.Warn("note what a probe says", zap.Stringer("backend", v.backend), zap.Error(err))
+		r.log.Warn("record the result of a probe", zap.Stringer("backend", v.backend), zap.Error(err))
 	}
 }
 

@@ -38,14 +38,14 @@ func TestProbersHearOfServicesAsTheyAre(t *testing.T) {
 		probed := func(endpoints ...byte) lb.Update {
 			u := web(1, endpoints...)
 			for _, s := range u.Services {
-				s.Balancing.Health.Probe = lb.Probe{Kind: lb.TCPProbe, Interval: time.Second}
+				s.Probe = lb.Probe{Kind: lb.TCPProbe, Interval: time.Second}
 			}
 			return u
 		}
 		b.begin(probed(1, 2))
 		u := probed(1)
 		for _, s := range u.Services { // what it asks for now makes no sense
-			s.Balancing = lb.Balancing{Keep: true}
+			s.KeepPolicy = true
 		}
 		b.Update(u)
 		synctest.Wait()
@@ -72,7 +72,7 @@ func TestVerdictsComeToTheDatapath(t *testing.T) {
 		b.Judge(t.Context(), backend, false, 0) // fails, which is said
 		synctest.Wait()
 		want(t, "calls", []string{"0s suspect 10.244.1.1:8080/TCP true for 1m0s", "0s suspect 10.244.1.1:8080/TCP false for 0s"}, b.dp.taken())
-		if b.log.FilterMessage("note what a probe says").Len() != 1 {
+		if b.log.FilterMessage("record the result of a probe").Len() != 1 {
 			t.Errorf("the log has %v", b.log.All())
 		}
 	})

@@ -7,9 +7,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net/netip"
-	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -42,6 +39,7 @@ type Datapath interface {
 
 // How long things wait.
 const (
+	lookEvery    = 2 * time.Second  // it is looked whether programs are in force
 	recountEvery = 30 * time.Second // connections in flight are counted anew
 	sweepAfter   = time.Second      // from when something retires until its grace period begins
 	firstRetry   = 100 * time.Millisecond
@@ -50,7 +48,8 @@ const (
 
 // Reconciler keeps a datapath in line with what sources say.
 type Reconciler struct {
-	log *zap.Logger
+	log   *zap.Logger
+	inbox *Inbox
 
 	observer Observer
 	prober   Prober
@@ -59,13 +58,6 @@ type Reconciler struct {
 	state    *lb.State
 	planner  *plan.Planner
 
-	mu        sync.Mutex // guards what sources hand over
-	updates   []lb.Update
-	addresses map[netip.Addr]plan.AddressKind // newest, nil if none came
-	devices   []plan.Device                   // newest, nil if none came
-	wake      chan struct{}
-	verdicts  chan verdict
-
 	// Everything below belongs to Run.
 	input      lb.Update // the newest problems, holds and partiality
 	gotUpdate  bool
@@ -73,10 +65,11 @@ type Reconciler struct {
 	ready      chan struct{}
 	adopted    map[lb.ServiceName]bool // in force since before, not set yet
 	waiting    map[lb.ServiceName]bool // changed, but held or refused
-	refused    map[lb.ServiceName]lb.Problem
 	pending    []plan.Op
 	reported   map[string]bool
+	logged     budget
 
+	recounted     time.Time // when that was
 	cannotDestroy bool
 	graceFailed   bool
 
@@ -86,16 +79,16 @@ type Reconciler struct {
 	noLocal        map[lb.ServiceName]map[lb.Family]lb.NoLocal // never an empty one
 	attached       []plan.Device                               // what programs are to be attached to
 	devicesChanged bool
+	deviceError    error // of some of these, nil for none
 }
 
 // New returns a reconciler that goes on from what the datapath holds.
-func New(log *zap.Logger, dp Datapath, limits plan.Sizes) (*Reconciler, error) {
+func New(log *zap.Logger, inbox *Inbox, dp Datapath, limits plan.Sizes) (*Reconciler, error) {
 	r := &Reconciler{
-		log: log, observer: blind{}, noLocal: map[lb.ServiceName]map[lb.Family]lb.NoLocal{}, began: time.Now(), dp: dp, limits: limits, state: lb.NewState(),
-		prober: unasked{}, verdicts: make(chan verdict),
-		wake: make(chan struct{}, 1), ready: make(chan struct{}),
+		log: log, inbox: inbox, observer: blind{}, noLocal: map[lb.ServiceName]map[lb.Family]lb.NoLocal{}, began: time.Now(), recounted: time.Now(), dp: dp, limits: limits, state: lb.NewState(),
+		prober: unasked{}, ready: make(chan struct{}),
 		adopted: map[lb.ServiceName]bool{}, waiting: map[lb.ServiceName]bool{},
-		refused: map[lb.ServiceName]lb.Problem{}, reported: map[string]bool{},
+		reported: map[string]bool{},
 	}
 	if err := r.adopt(); err != nil {
 		return nil, err
@@ -103,6 +96,7 @@ func New(log *zap.Logger, dp Datapath, limits plan.Sizes) (*Reconciler, error) {
 	for _, name := range r.planner.Services() {
 		r.adopted[name] = true
 	}
+	r.state.Apply(lb.Update{ServiceCIDRs: r.planner.ServiceCIDRs()}) // until we hear of others
 	return r, nil
 }
 
@@ -114,52 +108,23 @@ func (r *Reconciler) adopt() error {
 		r.planner, err = plan.Adopt(content, r.limits)
 	}
 	if err != nil {
-		r.log.Warn("pinned maps make no sense, starting over beside them", zap.Error(err))
+		r.log.Warn("pinned maps are inconsistent: replacing them; connections through them will be reset", zap.Error(err))
 		r.planner = plan.New(r.limits)
 		return r.dp.Reset()
 	}
 	return nil
 }
 
-// Balance says how Services are balanced that do not say it themselves, whether
-// they avoid suspects, and by which key flows are hashed. It is for the time before Run.
-func (r *Reconciler) Balance(a lb.Algorithm, passiveHealth bool, key maglev.Key) {
-	r.planner.SetDefault(a)
-	r.planner.SetPassiveHealth(passiveHealth)
+// Balance says how Services are balanced that leave it open, and by which key flows are
+// hashed. It is for the time before Run.
+func (r *Reconciler) Balance(defaults lb.Policy, key maglev.Key) {
+	r.planner.SetDefaults(defaults)
 	r.planner.SetHashKey(key)
 }
 
-// Update hands over a batch of changes. It does not wait for them.
-func (r *Reconciler) Update(u lb.Update) {
-	r.observer.Queued(time.Now())
-	r.mu.Lock()
-	r.updates = append(r.updates, u)
-	r.mu.Unlock()
-	r.signal()
-}
-
-// SetNodeAddresses says which addresses are the node's own.
-func (r *Reconciler) SetNodeAddresses(addresses map[netip.Addr]plan.AddressKind) {
-	r.mu.Lock()
-	r.addresses = addresses
-	r.mu.Unlock()
-	r.signal()
-}
-
-// SetDevices says on which devices others reach the node.
-func (r *Reconciler) SetDevices(devices []plan.Device) {
-	r.mu.Lock()
-	r.devices = append([]plan.Device{}, devices...)
-	r.mu.Unlock()
-	r.signal()
-}
-
-func (r *Reconciler) signal() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // awake already
-	}
-}
+// ExternalIPs says what the operator has decided about them. It is for the time
+// before Run.
+func (r *Reconciler) ExternalIPs(e lb.ExternalIPs) { r.state.SetExternalIPs(e) }
 
 // Ready is closed once everything that the sources said at first is in force.
 func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
@@ -170,14 +135,14 @@ func (r *Reconciler) Run(ctx context.Context) {
 	defer drained.Stop()
 	defer sweep.Stop()
 	defer retry.Stop()
-	recount := time.NewTicker(recountEvery)
-	defer recount.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	wait, sweeping, passed := firstRetry, false, make(chan grace, 1)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.wake:
+		case <-r.inbox.wake:
 			r.gather()
 		case <-retry.C:
 			wait = min(2*wait, lastRetry)
@@ -189,10 +154,10 @@ func (r *Reconciler) Run(ctx context.Context) {
 		case g := <-passed:
 			sweeping = false
 			r.sweep(g)
-		case <-recount.C:
-			r.recount()
+		case now := <-look.C:
+			r.look(now)
 			continue
-		case v := <-r.verdicts:
+		case v := <-r.inbox.verdicts:
 			r.judge(v)
 			continue
 		case <-drained.C:
@@ -230,31 +195,27 @@ func newTimer() *time.Timer {
 	return t
 }
 
-// gather plans everything that sources have handed over.
+// gather plans everything that is in the inbox.
 func (r *Reconciler) gather() {
-	r.mu.Lock()
-	updates, addresses := r.updates, r.addresses
-	r.updates, r.addresses = nil, nil
-	devices := r.devices
-	r.devices = nil
-	r.mu.Unlock()
-
-	if devices != nil {
-		r.attached, r.devicesChanged = devices, true
+	n := r.inbox.take()
+	if n.devices != nil {
+		r.attached, r.devicesChanged = n.devices, true
 	}
-
 	dirty := map[lb.ServiceName]bool{}
-	for _, u := range updates {
+	for _, u := range n.updates {
 		r.note(u)
 		r.setServiceCIDRs(u)
 		for _, name := range r.state.Apply(u) {
 			dirty[name] = true
 		}
-		r.input = lb.Update{Problems: u.Problems, Hold: u.Hold, Partial: u.Partial}
+		r.input = lb.Update{Problems: u.Problems, Hold: u.Hold, HoldEndpoints: u.HoldEndpoints, Partial: u.Partial}
 		r.gotUpdate = true
 	}
-	if addresses != nil {
-		r.pending = append(r.pending, r.planner.SetNodeAddresses(addresses)...)
+	if n.addresses != nil {
+		r.pending = append(r.pending, r.planner.SetNodeAddresses(n.addresses)...)
+		for _, name := range r.state.SetLocal(local(n.addresses)) {
+			dirty[name] = true
+		}
 		r.gotAddress = true
 	}
 	if r.gotUpdate {
@@ -265,41 +226,6 @@ func (r *Reconciler) gather() {
 	maps.Copy(r.waiting, dirty)
 	r.planWaiting()
 	r.report()
-}
-
-// planWaiting plans every Service that changed, or of which a backend is
-// drained, and is not held.
-func (r *Reconciler) planWaiting() {
-	for _, name := range r.planner.Tick(time.Now()) {
-		r.waiting[name] = true
-	}
-	for _, name := range slices.SortedFunc(maps.Keys(r.waiting), lb.ServiceName.Compare) {
-		if r.held(name) {
-			continue
-		}
-		frontends := r.state.Frontends(name)
-		ops, err := r.planner.Set(name, frontends)
-		if problem, full := err.(lb.Problem); full {
-			r.refused[name] = problem
-			continue // and goes on waiting
-		}
-		delete(r.refused, name)
-		delete(r.waiting, name)
-		delete(r.adopted, name)
-		r.countNoLocal(name, frontends)
-		r.prober.SetFrontends(name, frontends)
-		r.pending = append(r.pending, ops...)
-	}
-}
-
-// held says whether what is in force of a Service stays, since the input has
-// less than it should.
-func (r *Reconciler) held(name lb.ServiceName) bool {
-	if r.input.Hold[name] {
-		return true
-	}
-	service, slices := r.state.Known(name)
-	return r.input.Partial && r.adopted[name] && (!service || !slices)
 }
 
 // complete says whether there is a whole first picture to bring in.
@@ -343,6 +269,7 @@ func (r *Reconciler) attachDevices() error {
 		return nil
 	}
 	err := r.dp.SetDevices(r.attached)
+	r.deviceError = err
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
@@ -362,7 +289,7 @@ func (r *Reconciler) destroySockets() {
 	}
 	if err := r.dp.DestroySockets(losses); err != nil {
 		r.cannotDestroy = errors.Is(err, errors.ErrUnsupported)
-		r.log.Warn("tell sockets of lost backends", zap.Error(err))
+		r.log.Warn("close sockets of removed backends", zap.Error(err))
 	}
 }
 

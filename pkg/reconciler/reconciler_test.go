@@ -93,6 +93,7 @@ func (f *fake) taken() []string {
 // bench is a running reconciler.
 type bench struct {
 	*Reconciler
+	*Inbox
 	dp  *fake
 	log *observer.ObservedLogs
 }
@@ -103,14 +104,15 @@ func inBubble(t *testing.T, dp *fake, test func(t *testing.T, b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		core, log := observer.New(zapcore.InfoLevel)
 		dp.began = time.Now()
-		r, err := New(zap.New(core), dp, plan.Sizes{})
+		inbox := NewInbox(nil)
+		r, err := New(zap.New(core), inbox, dp, plan.Sizes{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go r.Run(ctx)
-		test(t, &bench{Reconciler: r, dp: dp, log: log})
+		test(t, &bench{Reconciler: r, Inbox: inbox, dp: dp, log: log})
 	})
 }
 

@@ -17,7 +17,7 @@ func (r *Reconciler) recount() {
 	}
 	corrected, err := dp.Recount()
 	if err != nil {
-		r.log.Warn("count connections anew", zap.Error(err))
+		r.log.Warn("recount connections in flight", zap.Error(err))
 	}
 	if corrected > 0 {
 		r.log.Debug("corrected connections in flight", zap.Int("backends", corrected))

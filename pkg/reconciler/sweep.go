@@ -22,7 +22,7 @@ func (r *Reconciler) waitGrace(since plan.Mark, passed chan<- grace) {
 // to those who wait for some.
 func (r *Reconciler) sweep(g grace) {
 	if g.err != nil && !r.graceFailed {
-		r.log.Warn("wait until what is gone can be cleared, will try again", zap.Error(g.err))
+		r.log.Warn("wait for the grace period of removed entries, will try again", zap.Error(g.err))
 	}
 	if r.graceFailed = g.err != nil; r.graceFailed {
 		return

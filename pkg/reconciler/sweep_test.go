@@ -75,7 +75,7 @@ func TestWithoutGracePeriodsChangesGoOnAndNothingIsCleared(t *testing.T) {
 			pass(time.Second)
 		}
 		want(t, "backends", 20, len(b.dp.Backends))
-		want(t, "warnings", 1, b.log.FilterMessageSnippet("wait until what is gone").Len())
+		want(t, "warnings", 1, b.log.FilterMessageSnippet("wait for the grace period").Len())
 		broken.Store(false)
 		pass(time.Minute)
 		want(t, "backends once they pass", 1, len(b.dp.Backends))

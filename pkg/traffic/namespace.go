@@ -56,11 +56,21 @@ func (ns *Namespace) Path() string { return filepath.Join(netnsDir, ns.name) }
 
 // Do runs f on the thread of the namespace. Sockets made by f belong to the
 // namespace for all their life, whoever uses them. One f runs at a time, so it
-// must be short and must not call Do.
+// must be short and must not call Do. An f that ends its goroutine, as a test does
+// that fails, ends the thread: that is an error then, and each time after it.
 func (ns *Namespace) Do(f func() error) error {
-	result := make(chan error)
-	ns.work <- func() { result <- f() }
-	return <-result
+	result := make(chan error, 1)
+	select {
+	case ns.work <- func() { result <- f() }:
+	case <-ns.done:
+		return fmt.Errorf("the thread of namespace %s has ended", ns.name)
+	}
+	select {
+	case err := <-result:
+		return err
+	case <-ns.done:
+		return fmt.Errorf("the thread of namespace %s has ended at work", ns.name)
+	}
 }
 
 // Start starts cmd inside the namespace. The kernel kills the process when the

@@ -1,3 +1,8 @@
+// Package traffic makes small networks in network namespaces (Place), and what
+// processes in them need: cgroups and BPF file systems of their own, and names by
+// which the next run finds what a killed one left. The packages below it send
+// load, serve it and measure; the demo, the benchmark and tests share them. It
+// knows nothing of BPF.
 package traffic
 
 import (
@@ -30,6 +35,9 @@ type Machine struct {
 	// to. Load comes from many of them, many servers are on others.
 	Prefixes []netip.Prefix
 	Forwards bool
+	// Gateway is the linked machine that all other addresses are routed to, ""
+	// if they have no route.
+	Gateway string
 }
 
 // Link is a veth pair between two machines, or a VXLAN between two that reach

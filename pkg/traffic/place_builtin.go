@@ -108,7 +108,7 @@ var sourcePrefixes = []netip.Prefix{netip.MustParsePrefix("10.250.0.0/16"), neti
 // addClient adds a client that is no pod.
 func (s *PlaceSpec) addClient(next string) {
 	s.Machines = append(s.Machines, Machine{
-		Name: "client", Addrs: []netip.Addr{addr4(203, 0, 113, 1), addr6("2001:db8:c::%x", 1)}, Prefixes: sourcePrefixes,
+		Name: "client", Addrs: []netip.Addr{addr4(203, 0, 113, 1), addr6("2001:db8:c::%x", 1)}, Prefixes: sourcePrefixes, Gateway: next,
 	})
 	s.Links = append(s.Links, Link{A: next, B: "client"})
 	s.Client = "client"
@@ -118,7 +118,7 @@ func (s *PlaceSpec) addPod(name, node string, host, mtu int) {
 	at := s.machine(node)
 	n := int(at.Addrs[0].As4()[3]) - 10
 	m := Machine{
-		Name: name, Zone: at.Zone, Node: node,
+		Name: name, Zone: at.Zone, Node: node, Gateway: node,
 		Addrs: []netip.Addr{addr4(10, 9+n, 0, host), addr6("fd00:%x::%x", 9+n, host)},
 	}
 	if name == "client" {

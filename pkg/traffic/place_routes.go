@@ -21,21 +21,30 @@ func (s PlaceSpec) routes(from string) []way {
 		if to.Name == from {
 			continue
 		}
-		link, found := s.firstLink(from, to)
-		if !found {
-			continue
+		if link, found := s.firstLink(from, to); found {
+			ways = append(ways, s.through(link, own, to.prefixes())...)
 		}
-		next, end := link.B, 1
-		if link.B == from {
-			next, end = link.A, 0
+	}
+	for _, l := range s.Links {
+		if next, joined := l.other(from); joined && next == own.Gateway {
+			ways = append(ways, s.through(l, own, everything)...)
 		}
-		for _, p := range to.prefixes() {
-			w := way{to: p, device: link.Device(next), via: linkLocal[end], from: sameFamily(own.Addrs, p.Addr())}
-			if p.Addr().Is4() {
-				w.via = sameFamily(s.machine(next).Addrs, p.Addr())
-			}
-			ways = append(ways, w)
+	}
+	return ways
+}
+
+// everything is all addresses.
+var everything = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+
+// through returns the ways of a machine to prefixes by one of its links.
+func (s PlaceSpec) through(link Link, own Machine, prefixes []netip.Prefix) (ways []way) {
+	next, _ := link.other(own.Name)
+	for _, p := range prefixes {
+		w := way{to: p, device: link.Device(next), via: link.LinkLocal(next), from: sameFamily(own.Addrs, p.Addr())}
+		if p.Addr().Is4() {
+			w.via = sameFamily(s.machine(next).Addrs, p.Addr())
 		}
+		ways = append(ways, w)
 	}
 	return ways
 }

@@ -1,131 +1,14 @@
 package traffic
 
 import (
-	"io"
-	"net"
-	"net/netip"
-	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
+	"github.com/google/go-cmp/cmp"
 )
-
-func mustPlace(tb testing.TB, name string) *Place {
-	tb.Helper()
-	requireRoot(tb)
-	spec, err := BuiltinPlace(name, testName(tb)+"-"+name)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	place, err := NewPlace(spec)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := place.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
-	return place
-}
-
-func TestEveryPlaceConnectsItsClientToAllServers(t *testing.T) {
-	for name := range PlaceNames() {
-		t.Run(name, func(t *testing.T) {
-			place := mustPlace(t, name)
-			job := Job{Kind: TCP, Count: 60}
-			for i := range 2 * len(place.Spec.Servers) { // so that each machine has two
-				machine, addrs := place.Spec.ServerAddr(i)
-				mustServe(t, place.Namespace(machine), machine, addrs)
-				for _, a := range addrs {
-					job.Targets = append(job.Targets, netip.AddrPortFrom(a, 8080))
-				}
-			}
-			result := mustRunIn(t, place.Namespace(place.Spec.Client), job)
-			if result.Failed() > 0 {
-				t.Errorf("failures: %v", result.Failures())
-			}
-			answers := result.Answers(func(netip.AddrPort) bool { return true })
-			for _, s := range place.Spec.Servers {
-				if answers[s] == 0 {
-					t.Errorf("%s answers nothing: %v", s, answers)
-				}
-			}
-		})
-	}
-}
-
-// mustRunIn runs a job on the thread of a namespace.
-func mustRunIn(tb testing.TB, ns *Namespace, job Job) Result {
-	tb.Helper()
-	client := mustClient(tb, ns, nil)
-	result, err := client.Run(tb.Context(), job, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return result
-}
-
-func TestPodsOfTwoNodesTalkThroughTheTunnel(t *testing.T) {
-	place := mustPlace(t, "vxlan")
-	machine, addrs := place.Spec.ServerAddr(1)
-	if place.Machine(machine).Node != "node-b" {
-		t.Fatalf("server 1 is on %s", place.Machine(machine).Node)
-	}
-	mustServe(t, place.Namespace(machine), machine, addrs)
-	before := sentBy(t, place.Namespace("node-a"), "vx-node-b")
-	result := mustRunIn(t, place.Namespace("client"), Job{Kind: TCP, Count: 10, Targets: []netip.AddrPort{netip.AddrPortFrom(addrs[0], 8080)}})
-	if result.Failed() > 0 {
-		t.Fatal(result.Failures())
-	}
-	if sent := sentBy(t, place.Namespace("node-a"), "vx-node-b") - before; sent < 40 {
-		t.Errorf("the tunnel carried %d packets of 10 connections, want at least 40", sent)
-	}
-}
-
-// sentBy returns how many packets a device sent.
-func sentBy(tb testing.TB, ns *Namespace, device string) uint64 {
-	tb.Helper()
-	var packets uint64
-	err := ns.Do(func() error {
-		link, err := netlink.LinkByName(device)
-		if err == nil {
-			packets = link.Attrs().Statistics.TxPackets
-		}
-		return err
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return packets
-}
-
-func TestTheClientOfAPlaceHasManyAddresses(t *testing.T) {
-	place := mustPlace(t, "pair")
-	machine, addrs := place.Spec.ServerAddr(0)
-	server := mustServe(t, place.Namespace(machine), machine, addrs)
-	err := place.Namespace("client").Do(func() error {
-		for i, source := range []string{"10.250.3.4:0", "[fd00:250::99:1]:0"} {
-			from := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(source))
-			conn, err := (&net.Dialer{LocalAddr: from}).Dial("tcp", netip.AddrPortFrom(addrs[i], 8080).String())
-			if err != nil {
-				return err
-			}
-			if _, err := io.ReadAll(conn); err != nil { // the server closes when it has answered
-				return err
-			}
-			_ = conn.Close()
-		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
-	if count, _ := server.TCP(); count != 2 {
-		t.Errorf("%d connections arrived, want 2", count)
-	}
-}
 
 func TestAnUnknownPlaceIsNamed(t *testing.T) {
 	_, err := BuiltinPlace("moon", "x")
@@ -134,18 +17,78 @@ func TestAnUnknownPlaceIsNamed(t *testing.T) {
 	}
 }
 
-func TestAPlaceLeavesNothingBehind(t *testing.T) {
-	place := mustPlace(t, "zones")
-	paths := []string{}
-	for _, m := range place.Spec.Machines {
-		paths = append(paths, place.Namespace(m.Name).Path())
-	}
-	if err := place.Close(); err != nil {
+func TestNothingIsLeftOfAPlace(t *testing.T) {
+	requireRoot(t)
+	before := lines(t, "/proc/self/mountinfo")
+	spec, err := BuiltinPlace("node", testName(t))
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range paths {
-		if _, err := os.Stat(path); !os.IsNotExist(err) {
-			t.Errorf("%s is left: %v", path, err)
+	for _, round := range []string{"first", "second"} {
+		place, err := NewPlace(spec)
+		if err != nil {
+			t.Fatalf("%s time: %s", round, err)
 		}
+		var inodes []uint64
+		for _, m := range spec.Machines {
+			inodes = append(inodes, inode(t, place.Namespace(m.Name).Path()))
+		}
+		sleeper := exec.Command("sleep", "1000")
+		if err := place.Namespace("server-1").Start(sleeper); err != nil {
+			t.Fatal(err)
+		}
+		if err := place.Close(); err != nil {
+			t.Errorf("%s time: close: %s", round, err)
+		}
+		if err := sleeper.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+			t.Errorf("%s time: the process inside ended with %v, want it killed", round, err)
+		}
+		for _, user := range threadsIn(t, inodes) {
+			t.Errorf("%s time: %s still uses a namespace", round, user)
+		}
+	}
+	wantNoNames(t)
+	if diff := cmp.Diff(before, lines(t, "/proc/self/mountinfo")); diff != "" {
+		t.Errorf("mounts (-before +after):\n%s", diff)
+	}
+}
+
+func TestNothingIsLeftOfAPlaceThatCannotBeMade(t *testing.T) {
+	requireRoot(t)
+	spec, err := BuiltinPlace("pair", testName(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const long = "much-too-long-for-a-device"
+	spec.Machines = append(spec.Machines, Machine{Name: long, Addrs: spec.Machines[0].Addrs})
+	spec.Links = append(spec.Links, Link{A: "node-a", B: long})
+	if _, err := NewPlace(spec); err == nil || !strings.Contains(err.Error(), long) {
+		t.Errorf("NewPlace: error %v, want one that names the machine", err)
+	}
+	wantNoNames(t)
+}
+
+// wantNoNames fails if names of namespaces are left.
+func wantNoNames(tb testing.TB) {
+	tb.Helper()
+	if left, _ := filepath.Glob(filepath.Join(netnsDir, testName(tb)+"*")); len(left) > 0 {
+		tb.Errorf("names left: %v", left)
+	}
+}
+
+func TestWorkThatEndsItsThreadIsAnError(t *testing.T) {
+	requireRoot(t)
+	ns, err := NewNamespace(testName(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.Do(func() error { runtime.Goexit(); return nil }); err == nil {
+		t.Error("the work that ended its thread is none")
+	}
+	if err := ns.Do(func() error { return nil }); err == nil {
+		t.Error("work without a thread is none")
+	}
+	if err := ns.Close(); err != nil {
+		t.Error(err)
 	}
 }

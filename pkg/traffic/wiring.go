@@ -13,17 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// podDevice is the name of the only device of a pod.
-const podDevice = "eth0"
-
-// nodeDevice is the name of the node's end of a pod's device.
-func nodeDevice(pod Pod) string { return "hg-" + pod.Name }
-
-// gateway6 is the next hop of pods for IPv6. IPv4 pods use an address of the
-// node directly: the kernel answers ARP for all its addresses on all devices,
-// but neighbour solicitations only for those of the device asked.
-var gateway6 = netip.MustParseAddr("fe80::1")
-
 // The functions below act on the network namespace of the calling thread.
 
 // setUpSysctls makes sure of IPv6, which the host may have set to be off in new
@@ -41,70 +30,10 @@ func setUpSysctls() error {
 	return nil
 }
 
-func setUpNode(addrs []netip.Addr) error {
-	if err := setUpSysctls(); err != nil {
-		return err
-	}
-	if err := setUpForwarding(); err != nil {
-		return err
-	}
-	return setUpDevice("lo", addrs)
-}
-
 func setUpForwarding() error {
 	for _, path := range []string{"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"} {
 		if err := writeSysctl(path, "1"); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// plug makes the veth pair between the node, whose thread calls, and the pod,
-// and the routes of the node to the pod.
-func plug(pod Pod, podNamespace string, nodeAddrs []netip.Addr) error {
-	peer, err := os.Open(podNamespace)
-	if err != nil {
-		return err
-	}
-	defer peer.Close()
-	name := nodeDevice(pod)
-	link := &netlink.Veth{
-		LinkAttrs:     netlink.LinkAttrs{Name: name},
-		PeerName:      podDevice,
-		PeerNamespace: netlink.NsFd(peer.Fd()),
-	}
-	if err := netlink.LinkAdd(link); err != nil {
-		return fmt.Errorf("add veth %s: %s", name, err)
-	}
-	if err := setUpDevice(name, []netip.Addr{gateway6}); err != nil {
-		return err
-	}
-	for _, addr := range pod.Addrs {
-		source := sameFamily(nodeAddrs, addr)
-		route := netlink.Route{Dst: hostNet(addr), Src: source.AsSlice(), Scope: netlink.SCOPE_LINK}
-		if err := addRoute(name, route); err != nil {
-			return fmt.Errorf("add route to %s: %s", addr, err)
-		}
-	}
-	return nil
-}
-
-func setUpPod(pod Pod, nodeAddrs []netip.Addr) error {
-	if err := setUpDevice("lo", nil); err != nil {
-		return err
-	}
-	if err := setUpDevice(podDevice, pod.Addrs); err != nil {
-		return err
-	}
-	for _, addr := range pod.Addrs {
-		route := netlink.Route{Dst: everything(addr), Gw: gateway6.AsSlice()}
-		if addr.Is4() {
-			route.Gw = sameFamily(nodeAddrs, addr).AsSlice()
-			route.Flags = int(netlink.FLAG_ONLINK) // the node is in no subnet of ours
-		}
-		if err := addRoute(podDevice, route); err != nil {
-			return fmt.Errorf("add default route of %s: %s", addr, err)
 		}
 	}
 	return nil
@@ -182,10 +111,6 @@ func addRoute(device string, route netlink.Route) error {
 
 func hostNet(addr netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}
-}
-
-func everything(addr netip.Addr) *net.IPNet {
-	return &net.IPNet{IP: make(net.IP, addr.BitLen()/8), Mask: net.CIDRMask(0, addr.BitLen())}
 }
 
 // sameFamily returns the first of addrs that is of the family of want, the

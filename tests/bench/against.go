@@ -98,22 +98,35 @@ func (r *rival) add(f flavour, services int) error {
 		none := newTargets(f.foreign, 1, servicePort)
 		return r.pair(name, f, services, func(g *group) (*kase, error) { return m.kase(name, g, none, servicePort) })
 	}
-	for _, timed := range []call{sendTo, receiveFrom} {
-		err := r.pair(timed.String()+", "+f.name, f, services, func(g *group) (*kase, error) {
-			e, err := r.b.newExchange(r.bare, g, to)
+	if err := r.addExchanges(f, services, to); err != nil {
+		return err
+	}
+	return r.pair("socket(), connect(), close(), "+f.name, f, services, func(g *group) (*kase, error) {
+		return &kase{group: g, n: r.b.plan.calls / 2, op: life(to, wholeLife)}, nil
+	})
+}
+
+// addExchanges adds the cases of an unconnected socket, also of one that asks no Service.
+func (r *rival) addExchanges(f flavour, services int, to *targets) error {
+	none := newTargets(f.backend, 1, backendPort)
+	for _, one := range []struct {
+		name  string
+		timed call
+		to    *targets
+	}{{"sendto()", sendTo, to}, {"recvfrom()", receiveFrom, to}, {"sendto() no Service", sendTo, none}} {
+		err := r.pair(one.name+", "+f.name, f, services, func(g *group) (*kase, error) {
+			e, err := r.b.newExchange(r.bare, g, one.to)
 			if err != nil {
 				return nil, err
 			}
 			r.closers = append(r.closers, e.close)
-			return &kase{n: r.b.plan.calls / 2, op: e.call(timed)}, nil
+			return &kase{n: r.b.plan.calls / 2, op: e.call(one.timed)}, nil
 		})
 		if err != nil {
 			return err
 		}
 	}
-	return r.pair("socket(), connect(), close(), "+f.name, f, services, func(g *group) (*kase, error) {
-		return &kase{group: g, n: r.b.plan.calls / 2, op: life(to, wholeLife)}, nil
-	})
+	return nil
 }
 
 // pair adds one case for each of the two objects.

@@ -68,6 +68,7 @@ type node struct {
 	group *group
 	dp    *watched
 	r     *reconciler.Reconciler
+	inbox *reconciler.Inbox
 	stop  func()
 	took  time.Duration            // from Open until everything was in the kernel
 	parts map[string]time.Duration // of that
@@ -76,7 +77,7 @@ type node struct {
 // startNode starts an agent on what is pinned, or on nothing, and hands it an
 // update. It returns when all of it is in the kernel and in force.
 func (b *bench) startNode(g *group, u lb.Update) (*node, error) {
-	n := &node{group: g}
+	n := &node{group: g, inbox: reconciler.NewInbox(nil)}
 	from := time.Now()
 	d, err := datapath.Open(g.config(nil))
 	if err != nil {
@@ -84,7 +85,7 @@ func (b *bench) startNode(g *group, u lb.Update) (*node, error) {
 	}
 	opened := time.Since(from)
 	n.dp = &watched{Datapath: d, spent: map[string]time.Duration{"load and open": opened}, applied: make(chan applied, 1024)}
-	if n.r, err = reconciler.New(zap.NewNop(), n.dp, plan.Sizes{}); err != nil {
+	if n.r, err = reconciler.New(zap.NewNop(), n.inbox, n.dp, plan.Sizes{}); err != nil {
 		d.Close()
 		return nil, err
 	}
@@ -92,8 +93,8 @@ func (b *bench) startNode(g *group, u lb.Update) (*node, error) {
 	done := make(chan struct{})
 	go func() { n.r.Run(ctx); close(done) }()
 	n.stop = func() { cancel(); <-done; d.Close() }
-	n.r.SetNodeAddresses(map[netip.Addr]plan.AddressKind{sourceAddr4: plan.NodeAddress, sourceAddr6: plan.NodeAddress})
-	n.r.Update(u)
+	n.inbox.SetNodeAddresses(map[netip.Addr]plan.AddressKind{sourceAddr4: plan.NodeAddress, sourceAddr6: plan.NodeAddress})
+	n.inbox.Update(u)
 	select {
 	case <-n.r.Ready():
 	case <-b.ctx.Done():

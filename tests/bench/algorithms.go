@@ -87,10 +87,10 @@ func (b *bench) fillTable(t *table, a lb.Algorithm, backends int) error {
 	var fresh, changed []float64
 	var bytes, written int
 	all := frontends(udp4.by(a), 0, backends)
-	all[0].Known = all[0].Internal.Backends
+	all[0].Known = all[0].Views[lb.Internal].Backends
 	less := slices.Clone(all)
-	less[0].Internal.Backends = slices.Delete(slices.Clone(all[0].Internal.Backends), backends/2, backends/2+1)
-	less[0].External, less[0].Known = less[0].Internal, less[0].Internal.Backends
+	less[0].Views[lb.Internal].Backends = slices.Delete(slices.Clone(all[0].Views[lb.Internal].Backends), backends/2, backends/2+1)
+	less[0].Views[lb.External], less[0].Known = less[0].Views[lb.Internal], less[0].Views[lb.Internal].Backends
 	for range min(b.plan.rounds, 5) {
 		p := plan.New(plan.Sizes{})
 		began := time.Now()

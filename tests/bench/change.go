@@ -78,7 +78,7 @@ func (b *bench) changeObjects(n *node, t *table) error {
 	runtime.ReadMemStats(&before)
 	for _, u := range updates {
 		from := time.Now()
-		n.r.Update(u)
+		n.inbox.Update(u)
 		a, err := b.wait(n.dp)
 		if err != nil {
 			return err

@@ -135,7 +135,7 @@ func followFiles(ctx context.Context, dir string) *fileSource {
 			}
 			select {
 			case <-s.started:
-				s.node.r.Update(u)
+				s.node.inbox.Update(u)
 			case <-ctx.Done():
 			}
 		})

@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -98,17 +96,12 @@ func (p *forwardPath) build() error {
 		return err
 	}
 	spec.Machines = append(spec.Machines, traffic.Machine{
-		Name: theSender, Addrs: []netip.Addr{netip.MustParseAddr("203.0.113.2"), netip.MustParseAddr("2001:db8:c::2")},
+		Name: theSender, Gateway: theNode, Addrs: []netip.Addr{netip.MustParseAddr("203.0.113.2"), netip.MustParseAddr("2001:db8:c::2")},
 		Prefixes: []netip.Prefix{netip.PrefixFrom(frameNet4, 16)},
 	})
 	spec.Links = append(spec.Links, traffic.Link{A: theNode, B: theSender})
 	if p.place, err = traffic.NewPlace(spec); err != nil {
 		return err
-	}
-	for _, machine := range []string{theClient, theSender} {
-		if err := p.place.Namespace(machine).Do(p.routeServices); err != nil {
-			return fmt.Errorf("route Services: %w", err)
-		}
 	}
 	switch {
 	case p.rules != nil:
@@ -124,19 +117,6 @@ func (p *forwardPath) build() error {
 	}
 	p.frames, err = newFrames(p)
 	return err
-}
-
-// routeServices sends what is for Services to the node.
-func (p *forwardPath) routeServices() error {
-	l, err := netlink.LinkByName(toNode)
-	if err != nil {
-		return err
-	}
-	node := p.place.Machine(theNode).Addrs[0]
-	return netlink.RouteAdd(&netlink.Route{
-		LinkIndex: l.Attrs().Index, Gw: node.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
-		Dst: &net.IPNet{IP: serviceNet4.AsSlice(), Mask: net.CIDRMask(16, 32)},
-	})
 }
 
 // startHeadgate has the node balance at the devices.
@@ -199,7 +179,7 @@ func (p *forwardPath) askedFrontends() (out []lb.Frontend) {
 		f.backend = serverNet4
 		one := frontends(f, 0, forwardBackends)[0]
 		one.Addr = nth(serviceNet4, p.asked()+1)
-		one.Known = one.External.Backends
+		one.Known = one.Views[lb.External].Backends
 		out = append(out, one)
 	}
 	return out

@@ -96,7 +96,7 @@ func (b *bench) datagram() error {
 		return err
 	}
 	t := table{
-		Title: "An unconnected UDP socket: sendto() a Service and recvfrom() it, 32 bytes",
+		Title: "An unconnected UDP socket: sendto() a Service and recvfrom() it, and sendto() no Service, 32 bytes",
 		Note: "ns; one Service with 10 backends, the server in another cgroup. sendto() includes delivery to the server's queue over loopback. " +
 			"Without a program and with an empty one the client sends to the backend itself.",
 		Header: []string{"call", "no program", "empty", "Headgate", "p99 none", "p99", "added", "quartiles", "over empty"},
@@ -128,19 +128,23 @@ func (b *bench) datagramOf(f flavour, bare, empty, own *group) ([]*comparison, e
 	}()
 	var comparisons []*comparison
 	var cases []*kase
-	for _, timed := range []call{sendTo, receiveFrom} {
-		c := &comparison{scenario: scenario{name: timed.String() + ", " + f.name, key: fmt.Sprintf("datagram/%s/%s", f.key, timed)}}
+	for _, one := range []struct {
+		name, key string
+		timed     call
+		to        *targets // with Headgate
+	}{{"sendto", "sendto", sendTo, toService}, {"recvfrom", "recvfrom", receiveFrom, toService}, {"sendto, no Service", "sendto_foreign", sendTo, toBackend}} {
+		c := &comparison{scenario: scenario{name: one.name + ", " + f.name, key: fmt.Sprintf("datagram/%s/%s", f.key, one.key)}}
 		for _, side := range []struct {
 			kase  **kase
 			group *group
 			to    *targets
-		}{{&c.none, bare, toBackend}, {&c.empty, empty, toBackend}, {&c.headgate, own, toService}} {
+		}{{&c.none, bare, toBackend}, {&c.empty, empty, toBackend}, {&c.headgate, own, one.to}} {
 			e, err := b.newExchange(bare, side.group, side.to)
 			if err != nil {
 				return nil, err
 			}
 			opened = append(opened, e)
-			*side.kase = &kase{name: c.name + ", " + side.group.name, n: b.plan.calls / 2, op: e.call(timed)}
+			*side.kase = &kase{name: c.name + ", " + side.group.name, n: b.plan.calls / 2, op: e.call(one.timed)}
 		}
 		comparisons = append(comparisons, c)
 		cases = append(cases, c.none, c.empty, c.headgate)

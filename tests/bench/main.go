@@ -48,20 +48,18 @@ type effort struct {
 
 	endpoints []int // of single Services with many
 
-	drillRate    int // connections in a second while something fails
-	drillTime    time.Duration
-	plightRate   int // the same for each algorithm with a slow and a dead backend
-	plightTime   time.Duration
-	plightRounds int
+	slowRate   int // connections in a second by each algorithm, with a slow and a dead backend
+	slowTime   time.Duration
+	slowRounds int
 }
 
 var (
 	fullEffort = effort{rounds: 21, calls: 12000, tcpCalls: 1500, scales: []int{1, 1000, 10000, 30000}, big: 10000, changes: 600, saves: 60, starts: 7, packets: 1 << 18, flows: []int{1, 1 << 10, 1 << 16, 1 << 20}, forwarded: [2]int{1 << 10, 1 << 16},
 		endpoints: []int{500, 5000, 50000},
-		drillRate: 200, drillTime: 12 * time.Second, plightRate: 500, plightTime: 4 * time.Second, plightRounds: 5}
+		slowRate:  500, slowTime: 4 * time.Second, slowRounds: 5}
 	quickEffort = effort{rounds: 3, calls: 3000, tcpCalls: 300, scales: []int{1, 1000}, big: 1000, changes: 50, saves: 8, starts: 2, packets: 1 << 16, flows: []int{1, 1 << 10, 1 << 16}, forwarded: [2]int{1 << 10, 1 << 16},
 		endpoints: []int{500, 5000},
-		drillRate: 100, drillTime: 2 * time.Second, plightRate: 200, plightTime: time.Second, plightRounds: 1}
+		slowRate:  200, slowTime: time.Second, slowRounds: 1}
 )
 
 func main() {
@@ -143,11 +141,9 @@ var sections = []section{
 	{"connect", (*bench).connect},
 	{"lifetime", (*bench).lifetime},
 	{"datagram", (*bench).datagram},
-	{"places", (*bench).places},
 	{"programs", (*bench).programs},
 	{"algorithms", (*bench).algorithms},
-	{"failures", (*bench).failures},
-	{"slow", (*bench).failingAlgorithms},
+	{"slow", (*bench).slow},
 	{"change", (*bench).change},
 	{"start", (*bench).start},
 	{"memory", (*bench).memory},

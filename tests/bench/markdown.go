@@ -30,7 +30,7 @@ func (r *report) aims() table {
 		r.aim(&t, "1,000 backends over 10, "+f.name, key+"backends=1000"+beside, 1.02, "× %.3f")
 	}
 	for _, a := range []lb.Algorithm{lb.P2C, lb.Latency} {
-		key := "failures/" + a.String()
+		key := "slow/" + a.String()
 		r.aim(&t, "p99 with one slow backend of ten, "+a.String()+" over random", key+"/slow/times_random", 1.0/3, "× %.2f")
 		r.aim(&t, "p99 where all ten are equal, "+a.String()+" over random", key+"/equal/times_random", 1.1, "× %.2f")
 	}
@@ -125,22 +125,3 @@ ends close by a reset. All addresses, of Services and of backends, are local to 
 "At random" means every Service once in random order, then again: with 30,000 of them no cache of the CPU holds what was used last time.
 Every Service has backends of its own.
 `
-
-// verdictOnPlaces says whether the product keeps promises in the cheapest
-// place.
-func (r *report) verdictOnPlaces() string {
-	slot := r.Figures["places/slot/whole_added"]
-	var cheaper []string
-	for _, p := range allPlaces {
-		if p.key == "none" || p.key == "slot" {
-			continue
-		}
-		if f := r.Figures["places/"+p.key+"/whole_added"]; f.Median < slot.Median {
-			cheaper = append(cheaper, fmt.Sprintf("%s (%.0f ns instead of %.0f for the whole life)", p.name, f.Median, slot.Median))
-		}
-	}
-	if len(cheaper) == 0 {
-		return " Of the places that keep a promise, the array slot that Headgate uses is the cheapest over a whole life."
-	}
-	return " Cheaper than the array slot that Headgate uses: " + strings.Join(cheaper, ", ") + "."
-}

@@ -152,22 +152,22 @@ func (b *bench) memoryTable(g *group, a agentFigures) (table, error) {
 		return t, err
 	}
 	defer i.Close()
-	infos, err := i.Maps()
+	totals, err := i.Totals()
 	if err != nil {
 		return t, err
 	}
-	growing := b.mapRows(&t, infos)
-	content, err := i.Content()
-	if err != nil {
-		return t, err
-	}
-	if n := len(content.Frontends); n != b.plan.big {
+	if n := totals.Frontends; n != b.plan.big {
 		return t, fmt.Errorf("the maps hold %d frontends of %d Services", n, b.plan.big)
 	}
-	var slots float64
-	for table := range content.Tables {
-		slots += 4 * float64(table.Size)
+	counts, err := i.CountEntries()
+	if err != nil {
+		return t, err
 	}
+	infos, err := i.Maps(totals, counts)
+	if err != nil {
+		return t, err
+	}
+	growing, slots := b.mapRows(&t, infos), 4*float64(totals.Slots)
 	for _, v := range []struct {
 		name, key string
 		bytes     float64
@@ -200,7 +200,11 @@ func (b *bench) mapRows(t *table, infos []datapath.MapInfo) (growing float64) {
 		} else {
 			fixed += bytes
 		}
-		t.row("map "+m.Name, count(int(m.Entries)), count(int(m.MaxEntries)), kib(bytes), each)
+		entries := "-"
+		if m.Entries != nil {
+			entries = count(int(*m.Entries))
+		}
+		t.row("map "+m.Name, entries, count(int(m.MaxEntries)), kib(bytes), each)
 	}
 	b.report.value("memory/fixed", "B", fixed)
 	return growing

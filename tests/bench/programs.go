@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -82,7 +83,7 @@ func (b *bench) countRuns(r *runner) error {
 	}
 	runs := after.RunCount - before.RunCount
 	if runs == 0 {
-		return errNoRuns
+		return errors.New("the program did not run")
 	}
 	r.ns = append(r.ns, float64(after.Runtime-before.Runtime)/float64(runs))
 	return nil
@@ -122,17 +123,6 @@ func (b *bench) runners() ([]*runner, func(), error) {
 	w.exchanges("recvmsg6", one6, serviceNet6)
 	w.releases("sock_release, empty program", "sock_release_empty", empty)
 	w.releases("sock_release", "sock_release", one)
-	for _, p := range allPlaces {
-		g, err := b.placeGroup(p, many)
-		w.check(err)
-		if w.err != nil {
-			break
-		}
-		w.connects("comparison connect4, promise kept: "+p.name, "place_"+p.key, "connect4", g, serviceNet4, 1)
-		if p.release != "" {
-			w.releases("comparison release: "+p.name, "place_release_"+p.key, g)
-		}
-	}
 	return w.runners, w.close, w.err
 }
 

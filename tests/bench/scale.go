@@ -24,7 +24,7 @@ type scaled struct {
 	dir      string
 	binaries string // of Kubernetes
 	headgate string // the agent's
-	topology *traffic.Topology
+	place    *traffic.Place
 	cluster  *controlplane.Cluster
 	rss      map[string]float64 // resident at rest, by program
 }
@@ -56,12 +56,14 @@ func (s *scaled) prepare() (err error) {
 	if s.headgate, err = s.buildAgent(s.dir); err != nil {
 		return err
 	}
-	s.topology, err = traffic.NewTopology(traffic.Spec{Name: traffic.RunName("headgate-bench"), NodeAddrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})
+	s.place, err = traffic.NewPlace(traffic.PlaceSpec{Name: traffic.RunName("headgate-bench"), Machines: []traffic.Machine{
+		{Name: theNode, Forwards: true, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}},
+	}})
 	if err != nil {
 		return err
 	}
 	s.cluster, err = controlplane.Start(s.ctx, controlplane.Config{
-		Binaries: s.binaries, Dir: s.dir, Namespace: s.topology.Node, ServiceCIDRs: []string{"10.96.0.0/12"},
+		Binaries: s.binaries, Dir: s.dir, Namespace: s.node(), ServiceCIDRs: []string{"10.96.0.0/12"},
 	})
 	return err
 }
@@ -71,11 +73,14 @@ func (s *scaled) close() error {
 	if s.cluster != nil {
 		errs = append(errs, s.cluster.Close())
 	}
-	if s.topology != nil {
-		errs = append(errs, s.topology.Close())
+	if s.place != nil {
+		errs = append(errs, s.place.Close())
 	}
 	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
 }
+
+// node is the network namespace that all of it is in.
+func (s *scaled) node() *traffic.Namespace { return s.place.Namespace(theNode) }
 
 // cleanEnv is this process's environment as a user's would be.
 func cleanEnv() []string {
@@ -100,7 +105,7 @@ func (s *scaled) withAgent(name string, args []string, f func(g *group, p *contr
 	}
 	defer func() { err = errors.Join(err, datapath.Cleanup(g.root), s.drop(g)) }()
 	from := time.Now()
-	p, err := controlplane.StartProcess(s.topology.Node, nil, s.dir, name, s.agentCommand(g, args...))
+	p, err := controlplane.StartProcess(s.node(), nil, s.dir, name, s.agentCommand(g, args...))
 	if err != nil {
 		return err
 	}
@@ -183,7 +188,7 @@ func (s *scaled) decodeOnce() (float64, error) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(cleanEnv(), decodeVar+"="+s.cluster.ProxyKubeconfig())
 	from := time.Now()
-	p, err := controlplane.StartProcess(s.topology.Node, nil, s.dir, "decode", cmd)
+	p, err := controlplane.StartProcess(s.node(), nil, s.dir, "decode", cmd)
 	if err != nil {
 		return 0, err
 	}

@@ -82,7 +82,7 @@ func (s *scaled) withKubeProxy(f func(*controlplane.Process) error) error {
 	}
 	cmd := exec.Command(filepath.Join(s.binaries, controlplane.KubeProxy), "--config", config)
 	cmd.Env = cleanEnv()
-	p, err := controlplane.StartProcess(s.topology.Node, nil, s.dir, controlplane.KubeProxy, cmd)
+	p, err := controlplane.StartProcess(s.node(), nil, s.dir, controlplane.KubeProxy, cmd)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (s *scaled) withKubeProxy(f func(*controlplane.Process) error) error {
 
 // metric returns the sum of a metric of whoever serves metrics on the node.
 func (s *scaled) metric(ctx context.Context, name string) (sum float64, err error) {
-	client := http.Client{Transport: &http.Transport{DialContext: controlplane.Dialer(s.topology.Node), DisableKeepAlives: true}}
+	client := http.Client{Transport: &http.Transport{DialContext: controlplane.Dialer(s.node()), DisableKeepAlives: true}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:10249/metrics", nil)
 	if err != nil {
 		return 0, err

@@ -30,7 +30,7 @@ func (s *scaled) newRelay() (*relay, error) {
 		return nil, err
 	}
 	var listener net.Listener
-	err = s.topology.Node.Do(func() (err error) {
+	err = s.node().Do(func() (err error) {
 		listener, err = net.Listen("tcp", "127.0.0.1:0")
 		return err
 	})
@@ -38,7 +38,7 @@ func (s *scaled) newRelay() (*relay, error) {
 		return nil, err
 	}
 	r := &relay{url: "http://" + listener.Addr().String(), upstream: &http.Transport{
-		DialContext: controlplane.Dialer(s.topology.Node), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+		DialContext: controlplane.Dialer(s.node()), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	proxy := &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }, FlushInterval: -1, Transport: r.upstream}
 	r.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if strings.HasSuffix(req.URL.Path, "/endpointslices") {

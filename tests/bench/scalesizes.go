@@ -136,7 +136,7 @@ func (s *scaled) awaitBackends(g *group, clusterIP netip.Addr, want int) error {
 		if err != nil {
 			return err
 		}
-		got = int(content.Frontends[lb.AddrPort{Addr: clusterIP, Port: servicePort, Protocol: lb.TCP}].Internal.Table.Size)
+		got = int(content.Frontends[lb.AddrPort{Addr: clusterIP, Port: servicePort, Protocol: lb.TCP}].Views[lb.Internal].Table.Size)
 		if got == want {
 			return s.ctx.Err()
 		}

@@ -75,13 +75,13 @@ func serviceName(i int) lb.ServiceName {
 
 // frontends returns what a Service with one family and port is made into.
 func frontends(f flavour, service, backends int) []lb.Frontend {
-	out := lb.Frontend{Port: "port", Algorithm: f.algorithm}
+	out := lb.Frontend{Port: "port", Policy: lb.Policy{Algorithm: f.algorithm}}
 	out.AddrPort = lb.AddrPort{Addr: nth(f.service, service+1), Port: servicePort, Protocol: f.protocol}
 	for k := range backends {
 		b := lb.AddrPort{Addr: nth(f.backend, service*backends+k+1), Port: backendPort, Protocol: f.protocol}
-		out.Internal.Backends = append(out.Internal.Backends, b)
+		out.Views[lb.Internal].Backends = append(out.Views[lb.Internal].Backends, b)
 	}
-	out.External, out.Known = out.Internal, out.Internal.Backends
+	out.Views[lb.External], out.Known = out.Views[lb.Internal], out.Views[lb.Internal].Backends
 	return []lb.Frontend{out}
 }
 

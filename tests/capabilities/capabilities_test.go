@@ -26,8 +26,8 @@ func TestWhatTheAgentDoesWithFewCapabilities(t *testing.T) {
 		caps []string
 		want does
 	}{
-		{"SYS_ADMIN and SYS_PTRACE do for everything", []string{"SYS_ADMIN", "SYS_PTRACE"}, does{Balance: true, Adopt: true, Tell: true}},
-		{"without SYS_PTRACE clients in pods are not found", []string{"SYS_ADMIN"}, does{Balance: true, Adopt: true, Warn: true}},
+		{"SYS_ADMIN and SYS_PTRACE do for everything", []string{"SYS_ADMIN", "SYS_PTRACE"}, does{Balance: true, Adopt: true, Restore: true, Tell: true}},
+		{"without SYS_PTRACE clients in pods are not found", []string{"SYS_ADMIN"}, does{Balance: true, Adopt: true, Restore: true, Warn: true}},
 		{"without SYS_ADMIN it does not start", []string{"SYS_PTRACE"}, does{}},
 		{"finer ones are no substitute", []string{"BPF", "NET_ADMIN", "PERFMON", "SYS_PTRACE"}, does{}},
 	} {

@@ -35,6 +35,7 @@ const patience = 20 * time.Second
 type does struct {
 	Balance bool // clients of a Service reach a backend
 	Adopt   bool // the next agent goes on with the programs of the one before
+	Restore bool // programs that somebody detaches come back, and so do pins
 	Tell    bool // a client in a pod hears at once that its backend is gone
 	Warn    bool // where it did not, the log says so
 }
@@ -55,6 +56,7 @@ func observe(tb testing.TB, caps []string) does {
 		tb.Fatal("the second agent is not ready")
 	}
 	got := does{Balance: true, Adopt: n.mustProgram() == program}
+	got.Restore = n.restores()
 	n.mustRemove(endpoints)
 	n.mustBecome(balanced, false)
 	// Sockets are told of one change before the next is looked at.
@@ -62,8 +64,28 @@ func observe(tb testing.TB, caps []string) does {
 	n.mustBecome(balanced, true)
 	got.Tell = client.mustAsk() == "aborted"
 	second.stop()
-	got.Warn = strings.Contains(second.said.String(), "tell sockets of lost backends")
+	got.Warn = strings.Contains(second.said.String(), "close sockets of removed backends")
 	return got
+}
+
+// restores takes programs out of force, then their pins away, and sees whether the
+// agent puts both back.
+func (n *node) restores() bool {
+	n.Helper()
+	links := filepath.Join(n.bpfRoot, "links")
+	l, err := link.LoadPinnedLink(filepath.Join(links, "connect4"), nil)
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.Detach(); err != nil {
+		n.Fatal(err)
+	}
+	n.mustBecome(balanced, true)
+	// The agent may put a pin back while the others are still being removed.
+	n.mustBecome(func() bool { return os.RemoveAll(links) == nil }, true)
+	n.mustBecome(func() bool { _, err := os.Stat(filepath.Join(links, "connect4")); return err == nil }, true)
+	return balanced()
 }
 
 // takesOver sees whether an agent that has just these capabilities goes on with

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net/netip"
@@ -25,15 +26,17 @@ import (
 	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/reconciler"
 	"github.com/headgate/headgate/pkg/source/manifest"
+	bench "github.com/headgate/headgate/pkg/traffic/cli"
 	"github.com/headgate/headgate/tests/testenv"
 )
 
 var update = flag.Bool("update", false, "write what is printed into the scripts; read the difference before you commit it")
 
-// TestMain lets this program be headgate, too.
+// TestMain lets this program be both of ours, too.
 func TestMain(m *testing.M) {
 	testscript.Main(machine{m}, map[string]func(){
-		"headgate": func() { os.Exit(cli.Run(os.Args[1:], "v1.2.3", os.Stdout, os.Stderr)) },
+		"headgate":       func() { os.Exit(cli.Run(os.Args[1:], "v1.2.3", os.Stdout, os.Stderr)) },
+		"headgate-bench": func() { os.Exit(bench.Run(os.Args[1:], "v1.2.3", os.Stdout, os.Stderr)) },
 	})
 }
 
@@ -61,7 +64,7 @@ func TestTheCommandLineOnAKernel(t *testing.T) {
 			testscript.RunT(alone{t}, testscript.Params{
 				Files: []string{script}, UpdateScripts: *update, RequireUniqueNames: true, Deadline: deadline,
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
-					"load": load, "ready": ready, "nobody": nobody, "problem": problem, "orphans": orphans,
+					"load": load, "ready": ready, "exits": exits, "nobody": nobody, "problem": problem, "orphans": orphans,
 				},
 				Setup: func(env *testscript.Env) error {
 					env.Setenv("CGROUP", testenv.Cgroup(t))
@@ -95,14 +98,15 @@ func loadManifests(dir, cgroup, root string) error {
 		return err
 	}
 	defer dp.Close()
-	r, err := reconciler.New(zap.NewNop(), dp, plan.Sizes{})
+	inbox := reconciler.NewInbox(nil)
+	r, err := reconciler.New(zap.NewNop(), inbox, dp, plan.Sizes{})
 	if err != nil {
 		return err
 	}
-	r.SetNodeAddresses(map[netip.Addr]plan.AddressKind{netip.MustParseAddr("192.0.2.1"): plan.NodeAddress})
+	inbox.SetNodeAddresses(map[netip.Addr]plan.AddressKind{netip.MustParseAddr("192.0.2.1"): plan.NodeAddress})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	ended := make(chan error, 1)
-	go func() { ended <- manifest.New(dir, "node-a").Run(ctx, r.Update) }()
+	go func() { ended <- manifest.New(dir, "node-a").Run(ctx, inbox.Update) }()
 	go func() {
 		select {
 		case <-r.Ready():
@@ -183,6 +187,21 @@ func orphans(ts *testscript.TestScript, neg bool, _ []string) {
 	})
 	if (len(dead) == 0) != neg {
 		ts.Fatalf("namespaces of benches that have ended: %q", dead)
+	}
+}
+
+// exits CODE COMMAND... runs a command that ends with an exit code.
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	err := ts.Exec(args[1], args[2:]...)
+	code := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if fmt.Sprint(code) != args[0] {
+		ts.Fatalf("ended with %d", code)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -25,9 +24,7 @@ func TestPodsOfTheZoneArePreferredAsLongAsThereAreSome(t *testing.T) {
 	s.pod(far)
 	for i := range at {
 		s.awaitBackends(at[i], at8080(podAddrs(0)[i])...)
-		if diff := cmp.Diff(map[string]int{"near": 20}, s.answers(at[i], 20)); diff != "" {
-			t.Errorf("answers at %s (-want +got):\n%s", at[i], diff)
-		}
+		s.wantAnswers(at[i], "near")
 	}
 	near.ready = false
 	s.podStatus(near)
@@ -55,9 +52,7 @@ func TestEndpointsThatAreMirroredAreBackends(t *testing.T) {
 		}},
 	}, nil)
 	s.awaitBackends(at, at8080(podAddrs(2)[0])...)
-	if diff := cmp.Diff(map[string]int{"mirrored": 10}, s.answers(at, 10)); diff != "" {
-		t.Errorf("answers (-want +got):\n%s", diff)
-	}
+	s.wantAnswers(at, "mirrored")
 	s.do(http.MethodDelete, path+"/old", "", nil, nil)
 	s.awaitBackends(at)
 }
@@ -79,9 +74,7 @@ func TestPodsThatNeedSeveralSlicesAreAllBackends(t *testing.T) {
 	if n := len(list.Items); n < 3 {
 		t.Errorf("the controller made %d slices of %d endpoints, so this shows nothing of several slices", n, many)
 	}
-	if diff := cmp.Diff(map[string]int{"crowd": many}, s.answers(at, many)); diff != "" {
-		t.Errorf("answers (-want +got):\n%s", diff)
-	}
+	s.wantAnswers(at, "crowd")
 	s.remove("many-0")
 	s.awaitBackends(at, crowded(many)[1:]...)
 }
@@ -99,10 +92,7 @@ func TestANamedPortIsAnotherNumberInAnotherPod(t *testing.T) {
 	old, renewed := podAddrs(0)[0], podAddrs(1)[0]
 	s.awaitBackends(at, netip.AddrPortFrom(old, 8080).String(), netip.AddrPortFrom(renewed, 9090).String())
 	s.awaitBackends(netip.AddrPortFrom(at.Addr(), 81), netip.AddrPortFrom(old, 9100).String(), netip.AddrPortFrom(renewed, 9100).String())
-	answers := s.answers(at, 100)
-	if answers["old"] == 0 || answers["new"] == 0 || len(answers) != 2 {
-		t.Errorf("answers %v, want some of both pods", answers)
-	}
+	s.wantAnswers(at, "new", "old")
 }
 
 func TestFiveThousandEndpointsOfOneService(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/pkg/cli"
-	"github.com/headgate/headgate/pkg/traffic"
+	"github.com/headgate/headgate/pkg/traffic/load"
 	"github.com/headgate/headgate/tests/testenv"
 )
 
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(asHeadgate) != "":
 		os.Exit(cli.Run(os.Args[1:], "test", os.Stdout, os.Stderr))
 	case os.Getenv(asClient) != "":
-		if err := traffic.ServeJobs(context.Background(), os.Stdin, os.Stdout); err != nil {
+		if err := load.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/headgate/headgate/pkg/traffic"
+	"github.com/headgate/headgate/pkg/traffic/serve"
 	"github.com/headgate/headgate/tests/controlplane"
 )
 
@@ -162,9 +162,13 @@ func (s *stage) remove(name string) {
 }
 
 // serve starts the server of a pod in one of the namespaces.
-func (s *stage) serve(i int, name string, port uint16) *traffic.Server {
+func (s *stage) serve(i int, name string, port uint16) *serve.Server {
 	s.tb.Helper()
-	server, err := traffic.Serve(s.world.topology.Pod(podName(i)), traffic.ServerSpec{Name: name, Addrs: podAddrs(i), TCPPort: port, UDPPort: port})
+	var endpoints []serve.Endpoint
+	for _, a := range podAddrs(i) {
+		endpoints = append(endpoints, serve.Endpoint{Name: name, Addr: netip.AddrPortFrom(a, port)})
+	}
+	server, err := serve.Start(endpoints, serve.Options{Loops: 1, Within: s.world.place.Namespace(podName(i)).Do})
 	if err != nil {
 		s.tb.Fatal(err)
 	}
@@ -173,7 +177,7 @@ func (s *stage) serve(i int, name string, port uint16) *traffic.Server {
 }
 
 // runningPod starts a server and makes a ready Pod of it, named for both.
-func (s *stage) runningPod(app string, i int) (podSpec, *traffic.Server) {
+func (s *stage) runningPod(app string, i int) (podSpec, *serve.Server) {
 	s.tb.Helper()
 	p := podSpec{name: fmt.Sprintf("%s-%d", app, i), app: app, addrs: podAddrs(i), ready: true}
 	server := s.serve(i, p.name, 8080)

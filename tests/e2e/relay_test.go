@@ -35,13 +35,13 @@ func (s *stage) newRelay() *relay {
 		s.tb.Fatal(err)
 	}
 	var listener net.Listener
-	if err := s.world.topology.Node.Do(func() (err error) {
+	if err := s.world.node().Do(func() (err error) {
 		listener, err = net.Listen("tcp", "127.0.0.1:0")
 		return err
 	}); err != nil {
 		s.tb.Fatal(err)
 	}
-	transport := &http.Transport{DialContext: controlplane.Dialer(s.world.topology.Node), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	transport := &http.Transport{DialContext: controlplane.Dialer(s.world.node()), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:        func(p *httputil.ProxyRequest) { p.SetURL(target) },
 		FlushInterval:  -1,

@@ -6,14 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/pkg/traffic"
+	"github.com/headgate/headgate/pkg/traffic/result"
+	"github.com/headgate/headgate/pkg/traffic/serve"
 )
 
 func TestNoRequestFailsWhileEveryPodIsReplaced(t *testing.T) {
 	s := mustStage(t)
 	s.startAgent()
 	at := s.service("web", nil)
-	running := map[int]*traffic.Server{}
+	running := map[int]*serve.Server{}
 	for i := range 3 {
 		_, running[i] = s.runningPod("web", i)
 	}
@@ -59,14 +60,14 @@ func TestAServiceThatIsScaledToZeroRefusesAndComesBack(t *testing.T) {
 	s.startAgent()
 	at := s.service("web", nil)
 	for range 2 {
-		var servers []*traffic.Server
+		var servers []*serve.Server
 		for i := range 2 {
 			_, server := s.runningPod("web", i)
 			servers = append(servers, server)
 		}
 		s.awaitBackends(at[0], webPods(0, 1)...)
 		s.awaitBackends(at[1], webPods6(0, 1)...)
-		s.answers(at[0], 20)
+		s.wantAnswers(at[0], "web-0", "web-1")
 		for i := range 2 {
 			s.remove(fmt.Sprintf("web-%d", i))
 		}
@@ -84,14 +85,9 @@ func TestAServiceThatIsScaledToZeroRefusesAndComesBack(t *testing.T) {
 func (s *stage) refused(at netip.AddrPort) {
 	s.tb.Helper()
 	began := time.Now()
-	result := s.run(traffic.Job{Kind: traffic.TCP, Targets: []netip.AddrPort{at}, Count: 5, Timeout: 5 * time.Second})
-	for reason, n := range result.Tallies[0].Failures {
-		if reason != "connect: connection refused" {
-			s.tb.Errorf("%d connections to %s: %s, want them refused", n, at, reason)
-		}
-	}
-	if result.Failed() != 5 {
-		s.tb.Errorf("%d of 5 connections to %s were refused", result.Failed(), at)
+	run := s.run(at)
+	if run.Due == 0 || run.Errors[result.Refused] != run.Due {
+		s.tb.Errorf("of %d connections to %s: %s; want all of them refused", run.Due, at, run.ErrorText())
 	}
 	if took := time.Since(began); took > 3*time.Second {
 		s.tb.Errorf("refusing took %s", took)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"os"
@@ -16,7 +17,8 @@ import (
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
-	"github.com/headgate/headgate/pkg/traffic"
+	"github.com/headgate/headgate/pkg/traffic/load"
+	"github.com/headgate/headgate/pkg/traffic/result"
 	"github.com/headgate/headgate/tests/controlplane"
 	"github.com/headgate/headgate/tests/testenv"
 )
@@ -33,7 +35,7 @@ type stage struct {
 	root      string // of BPF pins
 	servers   string // URLs of API servers for the agent, "" for the kubeconfig's
 	agent     *controlplane.Process
-	client    *traffic.Client
+	client    *load.Client
 	dir       string
 }
 
@@ -48,7 +50,7 @@ func mustStage(tb testing.TB) *stage {
 	cmd.Env = append(os.Environ(), asClient+"=1")
 	cmd.Stderr = os.Stderr
 	var err error
-	if s.client, err = traffic.StartClient(w.topology.Node, nil, "client", cmd); err != nil {
+	if s.client, err = load.StartClient(w.node(), nil, "client", cmd); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { s.client.Close() })
@@ -76,7 +78,7 @@ func (s *stage) startAgent() {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), asHeadgate+"=1")
 	var err error
-	if s.agent, err = controlplane.StartProcess(s.world.topology.Node, nil, s.dir, "agent", cmd); err != nil {
+	if s.agent, err = controlplane.StartProcess(s.world.node(), nil, s.dir, "agent", cmd); err != nil {
 		s.tb.Fatal(err)
 	}
 }
@@ -115,7 +117,7 @@ func (s *stage) backends(at netip.AddrPort) ([]string, error) {
 		return nil, fmt.Errorf("%s is no frontend", at)
 	}
 	out := []string{}
-	for _, id := range content.Tables[f.Internal.Table] {
+	for _, id := range content.Tables[f.Views[lb.Internal].Table] {
 		b := content.Backends[id]
 		out = append(out, netip.AddrPortFrom(b.Addr, b.Port).String())
 	}
@@ -145,58 +147,68 @@ func brief(words []string) string {
 	return strings.Join(words, " ")
 }
 
-// run has the client make exchanges.
-func (s *stage) run(job traffic.Job) traffic.Result {
+// connections is a load of connections to addresses, so many a second.
+func connections(rate float64, to ...netip.AddrPort) load.Spec {
+	return load.Spec{Kind: load.CRR, Targets: to, Rate: rate, Connections: max(8, len(to)), Senders: 1, CheckPeer: true, Unchecked: true, Outside: true}
+}
+
+// run has the client make a hundred connections to an address.
+func (s *stage) run(at netip.AddrPort) result.Run {
 	s.tb.Helper()
-	result, err := s.client.Run(s.ctx, job, nil)
+	spec := connections(400, at)
+	spec.Duration, spec.Timeout = 250*time.Millisecond, 5*time.Second
+	run, err := s.client.Run(s.ctx, spec, nil)
 	if err != nil {
 		s.tb.Fatal(err)
 	}
-	return result
+	return run
 }
 
-// answers returns who answers connections to an address, and how often. None may
-// fail.
-func (s *stage) answers(at netip.AddrPort, count int) map[string]int {
+// wantAnswers fails the test unless connections to an address are answered by just
+// these servers.
+func (s *stage) wantAnswers(at netip.AddrPort, want ...string) {
 	s.tb.Helper()
-	result := s.run(traffic.Job{Kind: traffic.TCP, Targets: []netip.AddrPort{at}, Count: count})
-	if result.Failed() > 0 {
-		s.tb.Errorf("connections to %s: %v", at, result.Failures())
+	run := s.run(at)
+	if run.Failed > 0 {
+		s.tb.Errorf("connections to %s: %s", at, run.ErrorText())
 	}
-	return result.Answers(func(netip.AddrPort) bool { return true })
+	if got := slices.Sorted(maps.Keys(run.Answers())); !slices.Equal(got, want) {
+		s.tb.Errorf("%s is answered by %v, want %v", at, got, want)
+	}
 }
 
 // traffic has the client make connections to addresses until the function that
 // it returns is called, which fails the test if one of them failed.
-func (s *stage) traffic(to ...netip.AddrPort) (end func() map[string]int) {
+func (s *stage) traffic(to ...netip.AddrPort) (end func() map[string]uint64) {
 	s.tb.Helper()
 	ctx, cancel := context.WithCancel(s.ctx)
 	type outcome struct {
-		traffic.Result
+		result.Run
 		error
 	}
 	over := make(chan outcome, 1)
 	go func() {
-		result, err := s.client.Run(ctx, traffic.Job{Kind: traffic.TCP, Targets: to, Workers: 2, Rate: 500}, nil)
-		over <- outcome{result, err}
+		spec := connections(500, to...)
+		spec.Duration, spec.Interval = time.Hour, time.Hour
+		run, err := s.client.Run(ctx, spec, nil)
+		over <- outcome{run, err}
 	}()
 	s.tb.Cleanup(cancel)
-	return func() map[string]int {
+	return func() map[string]uint64 {
 		s.tb.Helper()
 		time.Sleep(200 * time.Millisecond) // the last change has traffic, too
 		cancel()
 		o := <-over
-		answers := o.Answers(func(netip.AddrPort) bool { return true })
-		if o.error != nil || o.Failed() > 0 || len(answers) == 0 {
-			s.tb.Errorf("under traffic: error %v, failures %v, answers %v", o.error, o.Failures(), answers)
+		if o.error != nil || o.Failed > 0 || o.Completed == 0 {
+			s.tb.Errorf("under traffic: error %v, %d completed, failures %s", o.error, o.Completed, o.ErrorText())
 		}
-		return answers
+		return o.Answers()
 	}
 }
 
 // metrics returns what the agent answers on /metrics.
 func (s *stage) metrics() (map[string]string, error) {
-	client := http.Client{Transport: &http.Transport{DialContext: controlplane.Dialer(s.world.topology.Node), DisableKeepAlives: true}}
+	client := http.Client{Transport: &http.Transport{DialContext: controlplane.Dialer(s.world.node()), DisableKeepAlives: true}}
 	answer, err := client.Get("http://127.0.0.1:10249/metrics")
 	if err != nil {
 		return nil, err
@@ -207,7 +219,7 @@ func (s *stage) metrics() (map[string]string, error) {
 
 // healthy returns an error unless the agent says that it is up to date.
 func (s *stage) healthy() error {
-	client := http.Client{Transport: &http.Transport{DialContext: controlplane.Dialer(s.world.topology.Node), DisableKeepAlives: true}}
+	client := http.Client{Transport: &http.Transport{DialContext: controlplane.Dialer(s.world.node()), DisableKeepAlives: true}}
 	answer, err := client.Get("http://127.0.0.1:10256/healthz")
 	if err != nil {
 		return err

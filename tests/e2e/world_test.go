@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
 	"github.com/headgate/headgate/pkg/traffic"
+	"github.com/headgate/headgate/pkg/traffic/serve"
 	"github.com/headgate/headgate/tests/controlplane"
 	"github.com/headgate/headgate/tests/testenv"
 )
@@ -44,13 +41,13 @@ func podAddrs(i int) []netip.Addr {
 // world is the machine and the control plane that all tests share: a start takes
 // a while, and tests keep apart by namespaces of Kubernetes.
 type world struct {
-	once     sync.Once
-	err      error
-	dir      string
-	topology *traffic.Topology
-	cluster  *controlplane.Cluster
-	crowd    *traffic.Server
-	stages   int // tests that have used it
+	once    sync.Once
+	err     error
+	dir     string
+	place   *traffic.Place
+	cluster *controlplane.Cluster
+	crowd   *serve.Server
+	stages  int // tests that have used it
 }
 
 var theWorld world
@@ -75,44 +72,43 @@ func (w *world) make(ctx context.Context) (err error) {
 	if w.dir, err = os.MkdirTemp("", "headgate-e2e-"); err != nil {
 		return err
 	}
-	spec := traffic.Spec{Name: traffic.RunName("headgate-e2e"), NodeAddrs: []netip.Addr{
-		netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}
-	for i := range pods {
-		spec.Pods = append(spec.Pods, traffic.Pod{Name: podName(i), Addrs: podAddrs(i)})
-	}
-	spec.Pods = append(spec.Pods, traffic.Pod{Name: "crowd", Addrs: []netip.Addr{netip.MustParseAddr("10.249.0.1")}})
-	if w.topology, err = traffic.NewTopology(spec); err != nil {
+	if w.place, err = traffic.NewPlace(placeSpec()); err != nil {
 		return err
 	}
-	if err := w.gather(); err != nil {
+	everywhere := []serve.Endpoint{{Name: "crowd", Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), 8080)}}
+	if w.crowd, err = serve.Start(everywhere, serve.Options{Within: w.place.Namespace("crowd").Do}); err != nil {
 		return err
 	}
 	w.cluster, err = controlplane.Start(ctx, controlplane.Config{
-		Binaries: binaries, Dir: w.dir, Namespace: w.topology.Node,
+		Binaries: binaries, Dir: w.dir, Namespace: w.node(),
 		ServiceCIDRs: []string{"10.96.0.0/16", "fd00:96::/112"},
 		Controllers:  []string{"endpointslice-controller", "endpointslice-mirroring-controller", "service-cidr-controller"},
 	})
 	return err
 }
 
-// gather makes every address of the crowd answer.
-func (w *world) gather() error {
-	ns := w.topology.Pod("crowd")
-	err := w.topology.Node.Do(func() error {
-		return addRoute("hg-crowd", crowd, netlink.Route{Gw: netip.MustParseAddr("10.249.0.1").AsSlice(), Flags: unix.RTNH_F_ONLINK})
-	})
-	if err != nil {
-		return err
+// placeSpec is the node, with a pod for each server and one for the crowd.
+func placeSpec() traffic.PlaceSpec {
+	spec := traffic.PlaceSpec{Name: traffic.RunName("headgate-e2e"), Machines: []traffic.Machine{
+		{Name: thisNode, Forwards: true, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}},
+	}}
+	crowded := traffic.Machine{
+		Name: "crowd", Addrs: []netip.Addr{netip.MustParseAddr("10.249.0.1"), netip.MustParseAddr("fd00:10:249::1")}, Prefixes: []netip.Prefix{crowd},
 	}
-	err = ns.Do(func() error {
-		return addRoute("lo", crowd, netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST})
-	})
-	if err != nil {
-		return err
+	machines := []traffic.Machine{crowded}
+	for i := range pods {
+		machines = append(machines, traffic.Machine{Name: podName(i), Addrs: podAddrs(i)})
 	}
-	w.crowd, err = traffic.Serve(ns, traffic.ServerSpec{Name: "crowd", Addrs: []netip.Addr{netip.IPv4Unspecified()}, TCPPort: 8080, UDPPort: 8080})
-	return err
+	for _, m := range machines {
+		m.Node, m.Gateway = thisNode, thisNode
+		spec.Machines = append(spec.Machines, m)
+		spec.Links = append(spec.Links, traffic.Link{A: thisNode, B: m.Name})
+	}
+	return spec
 }
+
+// node is the namespace of the node that the agent is on.
+func (w *world) node() *traffic.Namespace { return w.place.Namespace(thisNode) }
 
 func (w *world) close() error {
 	var errs []error
@@ -122,8 +118,8 @@ func (w *world) close() error {
 	if w.crowd != nil {
 		errs = append(errs, w.crowd.Close())
 	}
-	if w.topology != nil {
-		errs = append(errs, w.topology.Close())
+	if w.place != nil {
+		errs = append(errs, w.place.Close())
 	}
 	if w.dir != "" {
 		errs = append(errs, os.RemoveAll(filepath.Clean(w.dir)))
@@ -132,14 +128,3 @@ func (w *world) close() error {
 }
 
 func podName(i int) string { return fmt.Sprintf("pod-%d", i) }
-
-// addRoute adds a route to a prefix by a device of the calling thread's namespace.
-func addRoute(device string, dst netip.Prefix, route netlink.Route) error {
-	link, err := netlink.LinkByName(device)
-	if err != nil {
-		return err
-	}
-	route.LinkIndex = link.Attrs().Index
-	route.Dst = &net.IPNet{IP: dst.Addr().AsSlice(), Mask: net.CIDRMask(dst.Bits(), dst.Addr().BitLen())}
-	return netlink.RouteAdd(&route)
-}

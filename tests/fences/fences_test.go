@@ -35,17 +35,24 @@ var fences = []fence{
 	{"sigs.k8s.io", []string{"pkg/source"}, "everything else speaks pkg/lb, so that file mode and API mode are the same"},
 	{"github.com/cilium/ebpf", []string{"pkg/datapath", "pkg/traffic/raw"}, "maps and programs have one owner, and byte order one file; pkg/traffic/raw makes packets with a program of its own"},
 	{"github.com/vishvananda/netlink", []string{"pkg/netdev", "pkg/traffic"}, "devices have one owner; pkg/traffic builds topologies"},
+	{module + "pkg/traffic", []string{"pkg/traffic", "cmd/headgate-bench"}, "the traffic generator is a program of its own: the privileged one links no plots, fonts and packet makers"},
 	{"gonum.org", []string{"pkg/traffic/report"}, "drawing is for results; nothing that balances load needs it"},
 	{"go.uber.org/zap", []string{"pkg/agent", "pkg/reconciler", "pkg/cli", "cmd"}, "libraries return what happened, the loop that decides logs it once"},
-	{module + "pkg/datapath", []string{"pkg/agent", "pkg/cli"}, "the reconciler declares the interface it uses, the agent connects the two"},
+	{module + "pkg/datapath", []string{"pkg/agent", "pkg/cli", "pkg/traffic/cli"}, "the reconciler declares the interface it uses, the agent connects the two"},
 	{module + "pkg/source", []string{"pkg/source", "pkg/agent", "pkg/cli"}, "the parts meet in pkg/lb and in the agent"},
 	{module + "pkg/agent", []string{"pkg/cli", "cmd"}, "the agent knows the others, none of them knows the agent"},
-	{module + "pkg/cli", []string{"cmd"}, "the command line is the outermost layer"},
+	{module + "pkg/cli", []string{"cmd/headgate"}, "the command line is the outermost layer"},
 }
 
 // pure packages, and those below them, need nothing but the standard library
 // and each other, all the way down.
 var pure = []string{"pkg/lb", "pkg/maglev", "pkg/plan"}
+
+// The agent is privileged on every node: what draws, and what makes packets, is no
+// part of its program, nor of what it depends on.
+const slimProgram = "cmd/headgate"
+
+var notSlim = []string{"gonum.org", "golang.org/x/image", "codeberg.org", "git.sr.ht", "github.com/google/gopacket", "github.com/gopacket", module + "pkg/traffic"}
 
 // pkg is what `go list -json` says of a package.
 type pkg struct {
@@ -64,6 +71,20 @@ func TestEveryDependencyStaysWhereItBelongs(t *testing.T) {
 func TestPurePackagesNeedOnlyTheStandardLibrary(t *testing.T) {
 	for _, breach := range impure(pure, mustList(t)) {
 		t.Error(breach)
+	}
+}
+
+func TestTheAgentsProgramIsSlim(t *testing.T) {
+	for _, breach := range dragged(slimProgram, notSlim, mustList(t)) {
+		t.Error(breach)
+	}
+}
+
+func TestAProgramReportsWhatItDrags(t *testing.T) {
+	program := pkg{ImportPath: module + "cmd/headgate", Deps: []string{"fmt", "gonum.org/v1/plot"}}
+	want := []string{"cmd/headgate links gonum.org/v1/plot, which belongs to headgate-bench"}
+	if diff := cmp.Diff(want, dragged("cmd/headgate", []string{"gonum.org"}, []pkg{program})); diff != "" {
+		t.Errorf("dragged (-want +got):\n%s", diff)
 	}
 }
 
@@ -129,6 +150,22 @@ func climbed(fences []fence, pkgs []pkg) []string {
 					breaches = append(breaches, fmt.Sprintf("%s imports %s, which belongs to %s: %s",
 						folder, imported, strings.Join(f.within, ", "), f.reason))
 				}
+			}
+		}
+	}
+	return breaches
+}
+
+// dragged is a line for everything that a program links and may not.
+func dragged(program string, unwanted []string, pkgs []pkg) []string {
+	var breaches []string
+	for _, p := range pkgs {
+		if p.ImportPath != module+program {
+			continue
+		}
+		for _, dep := range p.Deps {
+			if insideAny(dep, unwanted) {
+				breaches = append(breaches, fmt.Sprintf("%s links %s, which belongs to headgate-bench", program, dep))
 			}
 		}
 	}

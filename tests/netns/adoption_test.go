@@ -8,17 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 // webVIP and shopVIP are the Services of the manifests.
 const webVIP, shopVIP = "10.96.0.1:80", "10.96.0.2:80"
 
 // mustWeb prepares an agent with two Services, of two backends and of one.
-func mustWeb(t *testing.T) (a *agent, web []*backend, shop *backend) {
+func mustWeb(t *testing.T) (a *testenv.Agent, web []*backend, shop *backend) {
 	t.Helper()
 	web = []*backend{mustServe(t, "10.244.0.1:8080/TCP"), mustServe(t, "10.244.0.2:8080/TCP")}
 	shop = mustServe(t, "10.244.0.3:8080/TCP")
-	return mustAgent(t, map[string]string{
+	return testenv.NewAgent(t, map[string]string{
 		"web.yaml":        serviceYAML("web", "10.96.0.1"),
 		"web-slice.yaml":  sliceYAML("web", web...),
 		"shop.yaml":       serviceYAML("shop", "10.96.0.2"),
@@ -28,19 +29,19 @@ func mustWeb(t *testing.T) (a *agent, web []*backend, shop *backend) {
 
 func TestKillingTheAgentBreaksNoConnection(t *testing.T) {
 	a, web, _ := mustWeb(t)
-	a.start()
-	writes := a.status().Writes
+	a.Start()
+	writes := a.Status().Writes
 	open, who := dialTCP(t, inet, at(webVIP))
 	l := mustLoad(t, inet, at(webVIP), web...)
 	for i := range 3 {
 		l.await(200)
-		a.kill()
+		a.Kill()
 		l.await(200)
-		if a.status().Agent {
+		if a.Status().Agent {
 			t.Error("the agent is killed, and status says that it runs")
 		}
-		a.start()
-		if got := a.status(); got.Writes != writes || !got.Agent {
+		a.Start()
+		if got := a.Status(); got.Writes != writes || !got.Agent {
 			t.Errorf("restart %d: %d writes, want %d as before; running: %v", i, got.Writes, writes, got.Agent)
 		}
 	}
@@ -59,27 +60,27 @@ func TestKillingTheAgentBreaksNoConnection(t *testing.T) {
 // they may live.
 func TestKillingTheAgentDuringAReplacementBreaksNoConnection(t *testing.T) {
 	a, web, _ := mustWeb(t)
-	a.start()
+	a.Start()
 	open, _ := dialTCP(t, inet, at(webVIP))
 	l := mustHammer(t, inet, at(webVIP), web...)
 	finished := 0
 	for i := range 40 {
-		a.kill()
-		a.promises ^= 1<<12 | 1<<13
-		a.launch()
+		a.Kill()
+		a.Promises ^= 1<<12 | 1<<13
+		a.Launch()
 		select {
-		case <-a.ready:
+		case <-a.Ready:
 			finished++
 		case <-time.After(time.Duration(i) * 5 * time.Millisecond):
 		}
 	}
-	a.kill()
-	a.start()
+	a.Kill()
+	a.Start()
 	l.await(100)
 	l.wantNoFailure()
 	open.wantPeer(at(webVIP), "after all that")
 	open.close()
-	n := &node{tb: t, cfg: datapath.Config{Root: a.root}}
+	n := &node{tb: t, cfg: datapath.Config{Root: a.Root}}
 	wantTidy(t, n)
 	if got := n.promises(); got != 0 {
 		t.Errorf("all sockets are closed, and %d promises in use", got)
@@ -89,23 +90,23 @@ func TestKillingTheAgentDuringAReplacementBreaksNoConnection(t *testing.T) {
 
 func TestWhatVanishedWhileTheAgentWasDeadGoesAtItsRestart(t *testing.T) {
 	a, web, shop := mustWeb(t)
-	a.start()
+	a.Start()
 	wantWho(t, shopVIP, shop)
-	a.kill()
-	a.remove("shop.yaml")
-	a.remove("shop-slice.yaml")
+	a.Kill()
+	a.Remove("shop.yaml")
+	a.Remove("shop-slice.yaml")
 	wantWho(t, shopVIP, shop)
 	l := mustLoad(t, inet, at(webVIP), web...)
-	a.start()
+	a.Start()
 	l.await(50)
 	l.wantNoFailure()
 	if err := mustSocket(t, inet, unix.SOCK_STREAM).connect(at(shopVIP)); !errors.Is(err, unix.ENETUNREACH) {
 		t.Errorf("connect to a Service that is gone: %v, want ENETUNREACH as to any address without route", err)
 	}
-	if got := a.status().Frontends; got != 1 {
+	if got := a.Status().Frontends; got != 1 {
 		t.Errorf("%d frontends are left, want 1", got)
 	}
-	eventually(t, "the backend of the Service is cleared", func() bool { return a.status().Backends == 2 })
+	eventually(t, "the backend of the Service is cleared", func() bool { return a.Status().Backends == 2 })
 }
 
 func TestWhatBrokeWhileTheAgentWasDeadGoesOnUntilItIsRepaired(t *testing.T) {
@@ -115,20 +116,20 @@ func TestWhatBrokeWhileTheAgentWasDeadGoesOnUntilItIsRepaired(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, web, shop := mustWeb(t)
-			a.start()
+			a.Start()
 			l := mustLoad(t, inet, at(webVIP), web...)
-			before := a.status()
-			a.kill()
-			a.write("web-slice.yaml", broken)
-			a.start()
+			before := a.Status()
+			a.Kill()
+			a.Write("web-slice.yaml", broken)
+			a.Start()
 			l.await(100)
-			if after := a.status(); after.Writes != before.Writes {
+			if after := a.Status(); after.Writes != before.Writes {
 				t.Errorf("a broken file made %d writes", after.Writes-before.Writes)
 			}
 			wantWho(t, shopVIP, shop)
 			l.wantNoFailure()
 
-			a.write("web-slice.yaml", sliceYAML("web", shop))
+			a.Write("web-slice.yaml", sliceYAML("web", shop))
 			eventually(t, "the repaired file is taken over", func() bool {
 				who, err := connectOnce(inet, at(webVIP))
 				return err == nil && who == shop.name()
@@ -139,13 +140,13 @@ func TestWhatBrokeWhileTheAgentWasDeadGoesOnUntilItIsRepaired(t *testing.T) {
 
 func TestCleanupEndsEverything(t *testing.T) {
 	a, web, _ := mustWeb(t)
-	a.start()
+	a.Start()
 	s, who := dialTCP(t, inet, at(webVIP))
-	if err := datapath.Cleanup(a.root); !errors.Is(err, datapath.ErrBusy) {
+	if err := datapath.Cleanup(a.Root); !errors.Is(err, datapath.ErrBusy) {
 		t.Errorf("cleanup under an agent says %v, want ErrBusy", err)
 	}
-	a.kill()
-	if err := datapath.Cleanup(a.root); err != nil {
+	a.Kill()
+	if err := datapath.Cleanup(a.Root); err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range web {
@@ -169,11 +170,10 @@ func wantWho(t *testing.T, vip string, want *backend) {
 // eventually waits for something that comes at its own pace.
 func eventually(tb testing.TB, what string, is func() bool) {
 	tb.Helper()
-	for range 3000 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if is() {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	tb.Fatalf("in half a minute not: %s", what)
+	tb.Fatalf("in a minute not: %s", what)
 }

@@ -27,7 +27,7 @@ func silent(n int) (out []lb.AddrPort) {
 // spreadOver is a frontend by an algorithm.
 func spreadOver(a lb.Algorithm, backends []lb.AddrPort, weights ...uint32) lb.Frontend {
 	v := lb.View{Backends: backends, Weights: weights}
-	return lb.Frontend{AddrPort: mustAddrPort(spreadVIP), Port: "main", Algorithm: a, Internal: v, External: v, Known: backends}
+	return lb.Frontend{AddrPort: mustAddrPort(spreadVIP), Port: "main", Policy: lb.Policy{Algorithm: a}, Views: [lb.NumViews]lb.View{lb.Internal: v, lb.External: v}, Known: backends}
 }
 
 // connectMany opens datagram sockets that are connected to the Service.
@@ -63,16 +63,15 @@ func roomyNode(t *testing.T) *node {
 // inFlight returns the connections in flight of backends, in their order.
 func (n *node) inFlight(backends []lb.AddrPort) (out []int) {
 	n.tb.Helper()
-	n.inspect(func(i *datapath.Inspector) error {
-		c, err := i.Content()
+	n.inspect(func(i *datapath.Reader) error {
 		at := map[lb.AddrPort]int{}
-		for id, load := range i.Loads() {
-			at[c.Backends[id]] = int(load.InFlight)
+		for _, b := range i.Backends() {
+			at[b.At] = int(b.InFlight)
 		}
 		for _, b := range backends {
 			out = append(out, at[b])
 		}
-		return err
+		return nil
 	})
 	return out
 }

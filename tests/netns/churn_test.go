@@ -123,7 +123,7 @@ func (c *churn) frontends(a lb.Algorithm, some uint, weight func() uint32) (out 
 				v.Weights = append(v.Weights, weight())
 			}
 		}
-		out = append(out, lb.Frontend{AddrPort: vip, Port: vip.Protocol.String(), Algorithm: a, Internal: v, External: v, Known: v.Backends})
+		out = append(out, lb.Frontend{AddrPort: vip, Port: vip.Protocol.String(), Policy: lb.Policy{Algorithm: a}, Views: [lb.NumViews]lb.View{lb.Internal: v, lb.External: v}, Known: v.Backends})
 	}
 	return out
 }
@@ -147,8 +147,8 @@ func (c *churn) change(n *node, r *rand.Rand, a lb.Algorithm) {
 // wantIdle checks that nothing is in flight to any backend that the map has.
 func (n *node) wantIdle(t *testing.T) {
 	t.Helper()
-	n.inspect(func(i *datapath.Inspector) error {
-		for id, l := range i.Loads() {
+	n.inspect(func(i *datapath.Reader) error {
+		for id, l := range i.Backends() {
 			if l.InFlight != 0 {
 				t.Errorf("all sockets are closed, and of backend %d are in flight %d", id, l.InFlight)
 			}

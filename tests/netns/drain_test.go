@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 // drainYAML is the Service of TCP port 80, or UDP port 53, that lets backends drain.
@@ -53,8 +55,8 @@ func TestSocketsLiveAsLongAsTheirServiceLetsBackendsDrain(t *testing.T) {
 			slice := func(b ...*backend) string {
 				return strings.Replace(sliceYAML("web", b...), "TCP", tc.protocol, 1)
 			}
-			a := mustAgent(t, map[string]string{"web.yaml": drainYAML(tc.protocol, "3s"), "slice.yaml": slice(leaving)})
-			a.start()
+			a := testenv.NewAgent(t, map[string]string{"web.yaml": drainYAML(tc.protocol, "3s"), "slice.yaml": slice(leaving)})
+			a.Start()
 			s := mustSocket(t, inet, tc.typ)
 			s.mustConnect(at("10.96.0.1:80"))
 			say := func(when string) {
@@ -70,11 +72,11 @@ func TestSocketsLiveAsLongAsTheirServiceLetsBackendsDrain(t *testing.T) {
 			say("connected")
 
 			began := time.Now()
-			a.write("slice.yaml", slice(staying))
-			a.awaitNew(t, staying, tc.typ)
+			a.Write("slice.yaml", slice(staying))
+			awaitNew(t, staying, tc.typ)
 			say("while the backend drains")
-			a.kill()
-			a.start() // the time begins again
+			a.Kill()
+			a.Start() // the time begins again
 			say("after the agent came back")
 			s.awaitEnd(20 * time.Second)
 			if took := time.Since(began); took < 3*time.Second {
@@ -88,7 +90,7 @@ func TestSocketsLiveAsLongAsTheirServiceLetsBackendsDrain(t *testing.T) {
 }
 
 // awaitNew returns when new sockets are sent to a backend.
-func (a *agent) awaitNew(t *testing.T, b *backend, typ int) {
+func awaitNew(t *testing.T, b *backend, typ int) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		s := mustSocket(t, inet, typ)
@@ -107,15 +109,15 @@ func (a *agent) awaitNew(t *testing.T, b *backend, typ int) {
 
 func TestADrainTimeThatMakesNoSenseIsSaidAndChangesNothing(t *testing.T) {
 	b := mustServe(t, "10.244.0.1:8080/TCP")
-	a := mustAgent(t, map[string]string{"web.yaml": drainYAML("TCP", "soon"), "slice.yaml": sliceYAML("web", b)})
-	a.start()
+	a := testenv.NewAgent(t, map[string]string{"web.yaml": drainYAML("TCP", "soon"), "slice.yaml": sliceYAML("web", b)})
+	a.Start()
 	s, who := dialTCP(t, inet, at("10.96.0.1:80"))
 	if who != b.name() {
 		t.Errorf("%q answers, want %q", who, b.name())
 	}
-	a.remove("slice.yaml")
+	a.Remove("slice.yaml")
 	s.awaitEnd(10 * time.Second)
-	if said := a.log.String(); !strings.Contains(said, "headgate.dev/drain-time") || !strings.Contains(said, "is not a duration, and has no effect") {
+	if said := a.Log.String(); !strings.Contains(said, "headgate.dev/drain-time") || !strings.Contains(said, "is not a duration; changes of the Service's annotations wait") {
 		t.Errorf("the agent says:\n%s", said)
 	}
 }

@@ -162,8 +162,8 @@ func TestNoDriftOverManyConnectionsAndRestarts(t *testing.T) {
 // allInFlight returns what is in flight to all backends.
 func (n *node) allInFlight() (sum int) {
 	n.tb.Helper()
-	n.inspect(func(i *datapath.Inspector) error {
-		for _, l := range i.Loads() {
+	n.inspect(func(i *datapath.Reader) error {
+		for _, l := range i.Backends() {
 			sum += int(l.InFlight)
 		}
 		return nil

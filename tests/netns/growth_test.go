@@ -23,15 +23,15 @@ func TestMapsGrowUnderTraffic(t *testing.T) {
 			b := mustServe(t, k.pick("10.244.0.1:8080/TCP", "[fd00:244::1]:8080/TCP"))
 			n := mustOpen(t, config(t))
 			vip := k.pick("10.96.0.1:80", "[fd00:96::1]:80")
-			r, ready := mustReconcile(t, n)
-			r.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
-			r.Update(someService("web", at(vip), b.at))
+			inbox, ready := mustReconcile(t, n)
+			inbox.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
+			inbox.Update(someService("web", at(vip), b.at))
 			<-ready
 			open, _ := dialTCP(t, k, at(vip))
 			l := mustLoad(t, k, at(vip), b)
 			for i := 0; i < services; i += batch {
 				l.await(10)
-				r.Update(manyServices(i, i+batch))
+				inbox.Update(manyServices(i, i+batch))
 			}
 			eventually(t, "all Services are in force", func() bool { return n.frontendsPinned() == services+1 })
 			l.await(100)
@@ -49,9 +49,10 @@ func TestMapsGrowUnderTraffic(t *testing.T) {
 }
 
 // mustReconcile runs the loop until the test ends.
-func mustReconcile(tb testing.TB, n *node) (*reconciler.Reconciler, <-chan struct{}) {
+func mustReconcile(tb testing.TB, n *node) (*reconciler.Inbox, <-chan struct{}) {
 	tb.Helper()
-	r, err := reconciler.New(zap.NewNop(), n.dp, plan.Sizes{})
+	inbox := reconciler.NewInbox(nil)
+	r, err := reconciler.New(zap.NewNop(), inbox, n.dp, plan.Sizes{})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func mustReconcile(tb testing.TB, n *node) (*reconciler.Reconciler, <-chan struc
 	var loop sync.WaitGroup
 	loop.Go(func() { r.Run(ctx) })
 	tb.Cleanup(func() { cancel(); loop.Wait() })
-	return r, r.Ready()
+	return inbox, r.Ready()
 }
 
 // someService is a Service of TCP at an address, with an endpoint.

@@ -77,7 +77,7 @@ func TestABackendThatRefusesIsAvoided(t *testing.T) {
 			}
 		})
 	}
-	f.Algorithm, f.Health.Passive = lb.Random, lb.SwitchOff
+	f.Algorithm, f.PassiveHealth = lb.Random, lb.SwitchOff
 	n.set("web", f)
 	if _, refused := connects(t, 400, at("10.96.0.1:80")); refused < 40 {
 		t.Errorf("without passive health %d of 400 connections were refused, want about 100", refused)
@@ -172,14 +172,14 @@ func TestWiderBackendsStandInWhereThePreferredAreSuspects(t *testing.T) {
 	n := healthNode(t)
 	near, far := nobody(t, "10.244.0.1:8080/TCP"), mustServe(t, "10.244.0.2:8080/TCP")
 	f := frontend("10.96.0.1:80/TCP", near)
-	f.Internal.Widens = true
-	f.Wider[1] = lb.View{Backends: []lb.AddrPort{near.at, far.at}}
+	f.Views[lb.Internal].FallsBack = true
+	f.Views[lb.FallbackAll] = lb.View{Backends: []lb.AddrPort{near.at, far.at}}
 	began := time.Now()
 	n.set("web", f)
 	if took, refused := connects(t, 100, at("10.96.0.1:80")); refused > mostRefused(n, began) || took[far.name()] < 90 {
 		t.Errorf("%d connections were refused and %v taken", refused, took)
 	}
-	if c := n.status().Counters; c["choice_widened"] == 0 {
+	if c := n.status().Counters; c["choice_fallback"] == 0 {
 		t.Errorf("no choice was widened: %v", c)
 	}
 }
@@ -188,8 +188,8 @@ func TestAShareOfTheClientsSpills(t *testing.T) {
 	n := healthNode(t)
 	near, far := mustServe(t, "10.244.0.1:8080/TCP"), mustServe(t, "10.244.0.2:8080/TCP")
 	f := frontend("10.96.0.1:80/TCP", near)
-	f.Internal.Widens, f.Spill = true, 1<<31 // half of them, of which half come back
-	f.Wider[1] = lb.View{Backends: []lb.AddrPort{near.at, far.at}}
+	f.Views[lb.Internal].FallsBack, f.Spill = true, 1<<31 // half of them, of which half come back
+	f.Views[lb.FallbackAll] = lb.View{Backends: []lb.AddrPort{near.at, far.at}}
 	n.set("web", f)
 	if took, _ := connects(t, 800, at("10.96.0.1:80")); took[far.name()] < 120 || took[far.name()] > 280 {
 		t.Errorf("connections went to %v, want about 200 to %s", took, far.name())
@@ -200,12 +200,12 @@ func TestANewBackendStartsSlowly(t *testing.T) {
 	n := healthNode(t)
 	old, young := mustServe(t, "10.244.0.1:8080/TCP"), mustServe(t, "10.244.0.2:8080/TCP")
 	f := frontend("10.96.0.1:80/TCP", old)
-	f.Health.SlowStart = 5
+	f.SlowStart = 5
 	n.set("web", f)
 	connects(t, 1, at("10.96.0.1:80"))
 	time.Sleep(5100 * time.Millisecond)
 	f = frontend("10.96.0.1:80/TCP", old, young)
-	f.Health.SlowStart = 5
+	f.SlowStart = 5
 	n.set("web", f)
 	began := time.Now()
 	took, _ := connects(t, 200, at("10.96.0.1:80"))
@@ -233,13 +233,13 @@ func TestSessionAffinityOutlivesSpillAndSlowStart(t *testing.T) {
 	for i := range 8 { // of which about half get the one that is not preferred
 		f := frontend(fmt.Sprintf("10.96.0.%d:80/TCP", 1+i), near)
 		f.AffinityTimeout = 60
-		f.Internal.Widens, f.Spill = true, 1<<32-1
-		f.Wider[1] = lb.View{Backends: []lb.AddrPort{near.at, far.at}}
+		f.Views[lb.Internal].FallsBack, f.Spill = true, 1<<32-1
+		f.Views[lb.FallbackAll] = lb.View{Backends: []lb.AddrPort{near.at, far.at}}
 		n.set(fmt.Sprint("web-", i), f)
 		wantOne(t, 20, netip.AddrPortFrom(f.Addr, f.AddrPort.Port))
 	}
 	f := frontend("10.96.1.1:80/TCP", near, far)
-	f.AffinityTimeout, f.Health.SlowStart = 60, 60
+	f.AffinityTimeout, f.SlowStart = 60, 60
 	n.set("slow", f)
 	wantOne(t, 100, at("10.96.1.1:80"))
 }

@@ -138,8 +138,8 @@ func TestAnswerTimesAreMeasuredWhereTheyAreAskedFor(t *testing.T) {
 			conn, _ := dialTCP(t, inet, at("10.96.7.7:80"))
 			conn.close()
 		}
-		n.inspect(func(i *datapath.Inspector) error {
-			if took := i.Loads()[n.backendID(b)].Answer; took > 0 != c.known {
+		n.inspect(func(i *datapath.Reader) error {
+			if took := i.Backend(n.backendID(b)).Answer; took > 0 != c.known {
 				t.Errorf("%s: answer time %s", c.algorithm, took)
 			}
 			return nil

@@ -11,7 +11,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	code := testenv.Main(m)
-	removeAgentBinary()
-	os.Exit(code)
+	os.Exit(testenv.Main(m))
 }

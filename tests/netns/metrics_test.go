@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 const measuredService = `apiVersion: v1
@@ -58,28 +60,28 @@ func TestMetricsTellOfBackendsOneByOne(t *testing.T) {
 	const address = "127.0.0.1:20249"
 	mustServe(t, "10.244.0.1:8080/TCP")
 	nobody(t, "10.244.0.2:8080/TCP")
-	a := mustAgent(t, map[string]string{
+	a := testenv.NewAgent(t, map[string]string{
 		"least.yaml":  fmt.Sprintf(measuredService, "least", "latency", "10.96.0.1"),
 		"random.yaml": fmt.Sprintf(measuredService, "random", "random", "10.96.0.2"),
 	})
-	a.flags = []string{"--metrics-bind-address", address}
-	a.start()
+	a.Flags = []string{"--metrics-bind-address", address}
+	a.Start()
 	if got := series(t, address, "headgate_backend_in_flight{"); len(got) != 2 {
 		t.Errorf("before any connection these are told of, want the two of the Service whose algorithm compares: %q", got)
 	}
-	const suspect = `headgate_backend_suspect{backend="10.244.0.2:8080/TCP",namespace="default",port="http",service="random"} 1`
+	const failed = `headgate_backend_consecutive_failures{backend="10.244.0.2:8080/TCP",namespace="default",port="http",service="random"} 3`
 	open := 0
-	eventually(t, "the backend that nobody serves is a suspect", func() bool {
+	eventually(t, "the backend that nobody serves has failed three times", func() bool {
 		if s := mustSocket(t, inet, unix.SOCK_STREAM); s.connect(at("10.96.0.1:80")) == nil {
 			open++
 		}
-		return open >= 3 && len(series(t, address, suspect)) == 1
+		return open >= 3 && len(series(t, address, failed)) == 1
 	})
 	for _, want := range []string{
 		fmt.Sprintf(`headgate_backend_in_flight{backend="10.244.0.1:8080/TCP",namespace="default",port="http",service="least"} %d`, open),
 		`headgate_backend_in_flight{backend="10.244.0.2:8080/TCP",namespace="default",port="http",service="least"} 0`,
 		`headgate_backend_suspect{backend="10.244.0.1:8080/TCP",namespace="default",port="http",service="least"} 0`,
-		`headgate_backend_suspect{backend="10.244.0.2:8080/TCP",namespace="default",port="http",service="least"} 1`,
+		`headgate_backend_suspect{backend="10.244.0.2:8080/TCP",namespace="default",port="http",service="least"} 0`, // one client alone avoids it
 		`headgate_backend_consecutive_failures{backend="10.244.0.2:8080/TCP",namespace="default",port="http",service="random"} `,
 		`headgate_backend_answer_seconds{backend="10.244.0.1:8080/TCP",namespace="default",port="http",service="least"} `,
 		`headgate_backends_omitted 0`,
@@ -88,9 +90,9 @@ func TestMetricsTellOfBackendsOneByOne(t *testing.T) {
 			t.Errorf("no %s; there are %q", want, series(t, address, want[:strings.LastIndex(want, " ")]))
 		}
 	}
-	a.kill()
-	a.flags = append(a.flags, "--metrics-per-backend")
-	a.start()
+	a.Kill()
+	a.Flags = append(a.Flags, "--metrics-per-backend")
+	a.Start()
 	if got := series(t, address, "headgate_backend_in_flight{"); len(got) != 4 {
 		t.Errorf("all backends of both Services should be told of: %q", got)
 	}

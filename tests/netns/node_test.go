@@ -130,7 +130,7 @@ func (n *node) backendID(b *backend) uint32 {
 
 func (n *node) status() (s datapath.Status) {
 	n.tb.Helper()
-	n.inspect(func(i *datapath.Inspector) (err error) { s, err = i.Status(); return err })
+	n.inspect(func(i *datapath.Reader) (err error) { s, err = i.Status(); return err })
 	return s
 }
 
@@ -138,14 +138,17 @@ func (n *node) status() (s datapath.Status) {
 func (n *node) drops(name string) map[string]uint64 {
 	n.tb.Helper()
 	out := map[string]uint64{}
-	n.inspect(func(i *datapath.Inspector) error {
-		drops, err := i.Drops()
+	n.inspect(func(i *datapath.Reader) error {
 		for id, s := range n.content().Services {
-			if s.Name == name {
-				out = drops[id]
+			if s.Name != name {
+				continue
+			}
+			var err error
+			if out, err = i.Drops(id); err != nil {
+				return err
 			}
 		}
-		return err
+		return nil
 	})
 	return out
 }
@@ -153,19 +156,15 @@ func (n *node) drops(name string) map[string]uint64 {
 // promises returns how many slots of the promises map are in use.
 func (n *node) promises() (used uint32) {
 	n.tb.Helper()
-	n.inspect(func(i *datapath.Inspector) error {
-		maps, err := i.Maps()
-		for _, m := range maps {
-			if m.Name == "promises" {
-				used = m.Entries
-			}
-		}
+	n.inspect(func(i *datapath.Reader) error {
+		counts, err := i.CountEntries()
+		used = counts["promises"]
 		return err
 	})
 	return used
 }
 
-func (n *node) inspect(look func(*datapath.Inspector) error) {
+func (n *node) inspect(look func(*datapath.Reader) error) {
 	n.tb.Helper()
 	i, err := datapath.Inspect(n.cfg.Root)
 	if err != nil {
@@ -185,10 +184,10 @@ func frontend(at string, backends ...*backend) lb.Frontend {
 		f.Kind = lb.NodePort
 	}
 	for _, b := range backends {
-		f.Internal.Backends = append(f.Internal.Backends, b.at)
+		f.Views[lb.Internal].Backends = append(f.Views[lb.Internal].Backends, b.at)
 	}
-	slices.SortFunc(f.Internal.Backends, lb.AddrPort.Compare)
-	f.External = f.Internal
+	slices.SortFunc(f.Views[lb.Internal].Backends, lb.AddrPort.Compare)
+	f.Views[lb.External] = f.Views[lb.Internal]
 	return f
 }
 

@@ -1,6 +1,8 @@
 package netns_test
 
 import (
+	"maps"
+	"net/netip"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -85,7 +87,7 @@ func TestANodePortLeavesOtherAddressesAlone(t *testing.T) {
 	}
 }
 
-func TestANodePortLeavesLoopbackAloneWhereTheKnobIsOff(t *testing.T) {
+func TestANodePortLeavesLoopbackAloneWhereTheSettingIsOff(t *testing.T) {
 	mustNodePort(t, map[string]plan.AddressKind{"192.0.2.1": plan.NodeAddress, "2001:db8::1": plan.NodeAddress})
 	for address, k := range map[string]kind{"127.0.0.1:30080": inet, "[::1]:30080": inet6} {
 		wantAnswer(t, k, address, mustServeBoth(t, address))
@@ -112,4 +114,93 @@ func TestANodePortIsNotOnLoopbackOfAnotherNetworkNamespace(t *testing.T) {
 			}
 		})
 	}
+}
+
+// wantLoopbackAnswer checks who answers a socket that asks for the unspecified address,
+// by TCP and by both ways of UDP. What it sees as its peer is loopback.
+func wantLoopbackAnswer(t *testing.T, k kind, want func(protocol string) *backend) {
+	t.Helper()
+	wantUnspecifiedAnswer(t, k, at(k.pick("127.0.0.1:30080", "[::1]:30080")), want, func(s *socket) {})
+}
+
+// wantUnspecifiedAnswer does so with a peer, and with sockets that are made ready first.
+func wantUnspecifiedAnswer(t *testing.T, k kind, peer netip.AddrPort, want func(protocol string) *backend, ready func(s *socket)) {
+	t.Helper()
+	address := at(k.pick("0.0.0.0:30080", "[::]:30080"))
+	stream, connected, datagram := mustSocket(t, k, unix.SOCK_STREAM), mustSocket(t, k, unix.SOCK_DGRAM), mustSocket(t, k, unix.SOCK_DGRAM)
+	for _, s := range []*socket{stream, connected, datagram} {
+		ready(s)
+	}
+	for protocol, s := range map[string]*socket{"TCP": stream, "UDP": connected} {
+		s.mustConnect(address)
+		s.wantPeer(peer, "connected to "+address.String())
+		if protocol == "UDP" {
+			s.send("who")
+		}
+		if who, _ := s.receive(); who != want(protocol).name() {
+			t.Errorf("a connected %s socket of %s to %s comes to %q, want %q", protocol, k.name, address, who, want(protocol).name())
+		}
+	}
+	if err := datagram.sendTo(address, "who"); err != nil {
+		t.Fatal(err)
+	}
+	if who, from := datagram.receive(); who != want("UDP").name() || from != k.of(peer) {
+		t.Errorf("a datagram of %s to %s comes to %q, the answer from %s; want %q and %s", k.name, address, who, from, want("UDP").name(), peer)
+	}
+}
+
+func TestTheUnspecifiedAddressIsLoopbackOfTheNode(t *testing.T) {
+	backendOf := mustNodePort(t, nodeAddresses)
+	for _, k := range kinds {
+		wantLoopbackAnswer(t, k, func(protocol string) *backend { return backendOf(k, protocol) })
+	}
+}
+
+// TestTheUnspecifiedAddressIsThatOfTheSocket as it is to the kernel, where an IPv4 socket
+// has one. An IPv6 socket means loopback all the same.
+func TestTheUnspecifiedAddressIsThatOfTheSocket(t *testing.T) {
+	addresses := maps.Clone(nodeAddresses)
+	addresses["127.0.0.2"] = plan.LoopbackAddress
+	backendOf := mustNodePort(t, addresses)
+	wantAll := func(want func(k kind, protocol string) *backend) {
+		t.Helper()
+		for _, k := range kinds {
+			own, peer := at(k.pick("127.0.0.2:0", "[::1]:0")), at(k.pick("127.0.0.2:30080", "[::1]:30080"))
+			wantUnspecifiedAnswer(t, k, peer, func(protocol string) *backend { return want(k, protocol) }, func(s *socket) {
+				if err := unix.Bind(s.fd, s.sockaddr(own)); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+	wantAll(backendOf)
+	testenv.EnterNetns(t) // a pod, where the kernel decides
+	v4, v6 := mustServeBoth(t, "127.0.0.2:30080"), mustServeBoth(t, "[::1]:30080")
+	wantAll(func(k kind, protocol string) *backend {
+		if k == inet6 {
+			return v6(protocol)
+		}
+		return v4(protocol)
+	})
+}
+
+func TestTheUnspecifiedAddressIsLoopbackOfAPod(t *testing.T) {
+	mustNodePort(t, nodeAddresses)
+	testenv.EnterNetns(t)
+	wantLocalAnswers(t)
+}
+
+func TestTheUnspecifiedAddressIsLoopbackWhereNoAddressHasNodePorts(t *testing.T) {
+	mustNodePort(t, map[string]plan.AddressKind{})
+	wantLocalAnswers(t)
+}
+
+// wantLocalAnswers checks that servers on loopback answer who asks for the unspecified
+// address.
+func wantLocalAnswers(t *testing.T) {
+	t.Helper()
+	v4, v6 := mustServeBoth(t, "127.0.0.1:30080"), mustServeBoth(t, "[::1]:30080")
+	wantLoopbackAnswer(t, inet, v4)
+	wantLoopbackAnswer(t, mapped, v4)
+	wantLoopbackAnswer(t, inet6, v6)
 }

@@ -1,15 +1,20 @@
 package netns_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/traffic"
 	"github.com/headgate/headgate/tests/testenv"
 )
 
@@ -110,46 +115,202 @@ endpoints:
 - addresses: [10.244.0.2]
 `
 
-func TestAnAgentAsksTheBackendsOfAServiceWithoutSelector(t *testing.T) {
-	var broken atomic.Bool
-	for _, a := range []string{"10.244.0.1", "10.244.0.2"} {
-		testenv.AddAddress(t, a)
-		l, err := net.Listen("tcp4", a+":8081")
+// elsewhere makes a machine beside this one with addresses of 10.244.0.0/24.
+func elsewhere(t *testing.T, addresses ...string) *traffic.Namespace {
+	t.Helper()
+	testenv.Need(t)
+	ns, err := traffic.NewNamespace(traffic.RunName("hg-probe"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ns.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	peer, err := os.Open(ns.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "probe0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(peer.Fd()))}
+	if err := netlink.LinkAdd(link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := netlink.LinkDel(link); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(plugIn("probe0", "10.244.0.254"), ns.Do(func() error { return plugIn("eth0", addresses...) })); err != nil {
+		t.Fatal(err)
+	}
+	return ns
+}
+
+// plugIn gives a device addresses and sets it up.
+func plugIn(device string, addresses ...string) error {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	for _, a := range addresses {
+		addr, err := netlink.ParseAddr(a + "/24")
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrAdd(link, addr); err != nil {
+			return err
+		}
+	}
+	return netlink.LinkSetUp(link)
+}
+
+// probed is two backends on another machine that a probe may ask.
+type probed struct {
+	first, second *backend
+	broken        atomic.Bool  // the first one says so
+	asked         atomic.Int64 // both
+}
+
+func mustProbed(t *testing.T) *probed {
+	t.Helper()
+	p := &probed{}
+	ns := elsewhere(t, "10.244.0.1", "10.244.0.2")
+	for _, each := range []struct {
+		address string
+		is      **backend
+	}{{"10.244.0.1", &p.first}, {"10.244.0.2", &p.second}} {
+		var health, service net.Listener
+		err := ns.Do(func() (err error) {
+			if health, err = net.Listen("tcp4", each.address+":8081"); err == nil {
+				service, err = net.Listen("tcp4", each.address+":8080")
+			}
+			return err
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
+		*each.is = &backend{at: mustAddrPort(each.address + ":8080/TCP"), hold: make(chan struct{})}
+		go (*each.is).accept(service)
 		s := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != "/ready" || a == "10.244.0.1" && broken.Load() {
+			p.asked.Add(1)
+			if r.URL.Path != "/ready" || each.is == &p.first && p.broken.Load() {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 		})}
-		go func() { _ = s.Serve(l) }()
-		t.Cleanup(func() { _ = s.Close() })
+		go func() { _ = s.Serve(health) }()
+		t.Cleanup(func() { _, _ = s.Close(), service.Close() })
 	}
-	first := mustServe(t, "10.244.0.1:8080/TCP")
-	mustServe(t, "10.244.0.2:8080/TCP")
-	a := mustAgent(t, map[string]string{"web.yaml": fmt.Sprintf(probedService, "http:/ready:8081")})
-	a.start()
+	return p
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not after 30 s: ", what)
+		}
+	}
+}
+
+// The annotation and the flag together, across a restart: without the flag nothing is
+// asked, with it the backend that fails is avoided, and without it again it is not.
+func TestAnAgentAsksTheBackendsOfAServiceWithoutSelectorWhereThatIsAllowed(t *testing.T) {
+	p := mustProbed(t)
+	p.broken.Store(true)
+	a := testenv.NewAgent(t, map[string]string{"web.yaml": fmt.Sprintf(probedService, "http:/ready:8081")})
+	a.Start()
+	share := func() int { took, _ := connects(t, 40, at("10.96.0.1:80")); return took[p.first.name()] }
+	await(t, "the refusal is said", func() bool { return strings.Contains(a.Log.String(), "probes are switched off on this node") })
+	time.Sleep(3 * time.Second)
+	if n := p.asked.Load(); n > 0 || share() == 0 {
+		t.Fatalf("without --probes backends were asked %d times", n)
+	}
+	for _, c := range []struct {
+		probes string
+		asks   bool
+	}{{"10.244.0.0/16", true}, {"10.245.0.0/16", false}, {"allow", true}} {
+		a.Kill()
+		a.Flags = []string{"--probes", c.probes}
+		a.Start()
+		if c.asks {
+			await(t, "a backend that fails its probes gets nothing with --probes "+c.probes, func() bool { return share() == 0 })
+			continue
+		}
+		await(t, "the refusal is said", func() bool { return strings.Contains(a.Log.String(), "outside the prefixes of --probes") })
+		await(t, "what an earlier probe said ends", func() bool { return share() > 0 })
+	}
+}
+
+func TestAnAgentDoesNotAskItsOwnNode(t *testing.T) {
+	testenv.AddAddress(t, "10.244.0.1")
+	var asked atomic.Int64
+	l, err := net.Listen("tcp4", "10.244.0.1:8081")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) })}
+	go func() { _ = s.Serve(l) }()
+	defer s.Close()
+	a := testenv.NewAgent(t, map[string]string{"web.yaml": fmt.Sprintf(probedService, "http:/ready:8081")})
+	a.Flags = []string{"--probes", "allow"}
+	a.Start()
+	await(t, "the refusal is said", func() bool { return strings.Contains(a.Log.String(), "it is an address of this node") })
+	time.Sleep(3 * time.Second)
+	if n := asked.Load(); n > 0 {
+		t.Errorf("asked %d times", n)
+	}
+}
+
+// otherNode has the address of the first backend.
+const otherNode = `apiVersion: v1
+kind: Node
+metadata: {name: node-b}
+status: {addresses: [{type: InternalIP, address: 10.244.0.1}]}
+`
+
+// A backend that would fail its probes is not asked, and so takes connections, as long as
+// its address is that of another node: also after a restart.
+func TestAnAgentDoesNotAskOtherNodes(t *testing.T) {
+	p := mustProbed(t)
+	p.broken.Store(true)
+	a := testenv.NewAgent(t, map[string]string{"web.yaml": fmt.Sprintf(probedService, "http:/ready:8081"), "node.yaml": otherNode})
+	a.Flags = []string{"--probes", "allow"}
+	share := func() int { took, _ := connects(t, 40, at("10.96.0.1:80")); return took[p.first.name()] }
+	for _, when := range []string{"at first", "after a restart"} {
+		a.Start()
+		await(t, "the refusal is said", func() bool { return strings.Contains(a.Log.String(), "10.244.0.1: it is an address of another node") })
+		asked := p.asked.Load()
+		await(t, "the other backend is asked", func() bool { return p.asked.Load() > asked+5 })
+		if share() == 0 {
+			t.Errorf("%s a backend at the address of another node was asked", when)
+		}
+		a.Kill()
+	}
+	a.Remove("node.yaml")
+	a.Start()
+	await(t, "it is asked once no node has its address", func() bool { return share() == 0 })
+}
+
+func TestAnAgentKeepsToAProbeUntilAnotherMakesSense(t *testing.T) {
+	p := mustProbed(t)
+	first, broken := p.first, &p.broken
+	a := testenv.NewAgent(t, map[string]string{"web.yaml": fmt.Sprintf(probedService, "http:/ready:8081")})
+	a.Flags = []string{"--probes", "allow"}
+	a.Start()
 	share := func() int { took, _ := connects(t, 40, at("10.96.0.1:80")); return took[first.name()] }
 	if n := share(); n == 0 {
 		t.Fatal("a backend that is well gets nothing")
 	}
 	broken.Store(true)
-	await := func(what string, is func() bool) {
-		t.Helper()
-		for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(100 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("not after 30 s: ", what)
-			}
-		}
-	}
-	await("it gets nothing", func() bool { return share() == 0 })
-	a.write("web.yaml", fmt.Sprintf(probedService, "often"))
-	await("the bad value is said", func() bool { return strings.Contains(a.log.String(), "is not a probe") })
+	await(t, "it gets nothing", func() bool { return share() == 0 })
+	a.Write("web.yaml", fmt.Sprintf(probedService, "often"))
+	await(t, "the bad value is said", func() bool { return strings.Contains(a.Log.String(), "is not a probe") })
 	time.Sleep(4 * time.Second) // longer than what was said last holds: it is asked on
 	if n := share(); n > 0 {
 		t.Errorf("by a bad value the former probe has ended: %d of 40 connections go to a backend that fails it", n)
 	}
 	broken.Store(false)
-	await("it gets its share", func() bool { return share() > 0 })
+	await(t, "it gets its share", func() bool { return share() > 0 })
 }

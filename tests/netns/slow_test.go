@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/tests/testenv"
 )
@@ -89,7 +88,7 @@ func askOnce(ctx context.Context, to string) error {
 // mustThinkers starts servers behind slowVIP, of which the first is slow.
 func mustThinkers(t *testing.T, n *node, a lb.Algorithm, slow time.Duration, addresses ...string) []*thinking {
 	t.Helper()
-	f := lb.Frontend{AddrPort: mustAddrPort(slowVIP + "/TCP"), Port: "main", Algorithm: a}
+	f := lb.Frontend{AddrPort: mustAddrPort(slowVIP + "/TCP"), Port: "main", Policy: lb.Policy{Algorithm: a}}
 	var all []*thinking
 	for _, addr := range addresses {
 		s := mustThink(t, addr+":8080/TCP", 2*time.Millisecond)
@@ -97,7 +96,7 @@ func mustThinkers(t *testing.T, n *node, a lb.Algorithm, slow time.Duration, add
 		f.Known = append(f.Known, s.at)
 	}
 	all[0].delay.Store(int64(slow))
-	f.Internal.Backends = f.Known
+	f.Views[lb.Internal].Backends = f.Known
 	n.set("slow", f)
 	return all
 }
@@ -184,11 +183,9 @@ func TestHowLongABackendTakesToAnswerIsMeasured(t *testing.T) {
 	}
 }
 
-func (n *node) answerTime(b *backend) (us time.Duration) {
+func (n *node) answerTime(b *backend) time.Duration {
 	n.tb.Helper()
-	id := n.backendID(b)
-	n.inspect(func(i *datapath.Inspector) error { us = i.Loads()[id].Answer; return nil })
-	return us
+	return n.load(b).Answer
 }
 
 // Who has only shaken hands is not known to be fast: he would get everything until his

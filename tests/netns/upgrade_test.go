@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -166,6 +167,37 @@ func TestAnObjectWithAnotherLayoutIsUpgradedInPlace(t *testing.T) {
 	wantUsable(t, n)
 }
 
+// A backend refuses connections, which a probe has found out, while the object is
+// replaced. What another version did not note has to be found out again.
+func TestABackendIsASuspectAfterAnUpgradeAsBefore(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		more        []replacement
+		least, most int // refused connections
+	}{
+		{"from another layout", nil, 0, 0},
+		{"from one that does not say who avoids a backend", []replacement{withoutSuspicion}, 1, 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			variant := buildVariant(t, c.more...)
+			n := healthNode(t)
+			dead, good := nobody(t, "10.244.0.1:8080/TCP"), mustServe(t, "10.244.0.2:8080/TCP")
+			n.set("web", frontend(webOf(inet)+"/TCP", dead, good))
+			n.suspect(dead, true, time.Hour)
+			n.dp.Close()
+			downgrade(t, n.cfg.Root, variant)
+			n = mustNodeOf(t, n.cfg)
+			load := n.load(dead)
+			if isOne := load.Suspect > 0; isOne != (c.most == 0) {
+				t.Errorf("the backend is %+v after the upgrade", load)
+			}
+			if took, refused := connects(t, 100, at(webOf(inet))); refused < c.least || refused > c.most {
+				t.Errorf("%d connections of 100 were refused, want %d to %d; the others went to %v", refused, c.least, c.most, took)
+			}
+		})
+	}
+}
+
 // wantUsable checks that a node takes changes and balances.
 func wantUsable(t *testing.T, n *node) {
 	t.Helper()
@@ -179,7 +211,7 @@ func wantUsable(t *testing.T, n *node) {
 }
 
 // The promises map has another size, and everything else stays.
-func TestAChangedKnobIsAnUpgradeInPlace(t *testing.T) {
+func TestAChangedConstantIsAnUpgradeInPlace(t *testing.T) {
 	s := mustStage(t)
 	sockets, brief := &held{tb: t}, &held{tb: t}
 	sockets.hold(webOf, dnsOf, 5)

@@ -16,21 +16,30 @@ import (
 	"github.com/headgate/headgate/tests/testenv"
 )
 
+// replacement is of a piece of text that a header has once.
+type replacement struct{ file, now, then string }
+
+// withoutSuspicion is the layout of a version that did not say who avoids a backend.
+var withoutSuspicion = replacement{"abi/frontend_types.h", "#include \"types.h\"", "#include \"types.h\"\n#define suspicion former_suspicion"}
+
 // otherLayout is what another version of the headers has otherwise: members in
 // another order, and one that there is no more.
-var otherLayout = []struct{ file, now, then string }{
-	{"frontend_types.h", `	struct view external
-		__attribute__((aligned(8))); /* for clients elsewhere */
+var otherLayout = []replacement{
+	{"abi/frontend_types.h", `	struct view views[VIEWS] __attribute__((aligned(8)));
 	struct table known __attribute__((
 		aligned(8))); /* backends the Service still has */
-	__u32 service;	      /* index into services, never 0 */
-	__u32 id;	      /* its own index */
+	enum frontend_flag flags;
+	__u32 affinity_timeout_s; /* idle seconds; 0: no session affinity */
+	__u32 service;		  /* index into services, never 0 */
+	__u32 id;		  /* its own index */
 `, `	__u32 id;
 	__u32 service;
 	struct table known __attribute__((aligned(8)));
-	struct view external __attribute__((aligned(8)));
+	enum frontend_flag flags;
+	__u32 affinity_timeout_s;
+	struct view views[VIEWS] __attribute__((aligned(8)));
 `},
-	{"types.h", `	struct addr_port frontend;
+	{"abi/types.h", `	struct addr_port frontend;
 	struct addr_port backend;
 	__u32 backend_id;
 	__u32 slot;  /* the one that named the backend */
@@ -41,17 +50,33 @@ var otherLayout = []struct{ file, now, then string }{
 	struct addr_port backend;
 	struct addr_port frontend;
 `},
-	{"types.h", "	char name[SERVICE_NAME_LEN]; ", "	__u64 of_old; char name[SERVICE_NAME_LEN]; "},
+	{"abi/frontend_types.h", `	__s32 in_flight;       /* connections and flows that are open */
+	__u32 failed_by;       /* hash of the client that failed last */
+`, `	__u32 failed_by;
+	__u32 next_trial;
+	enum suspicion suspicion;
+	__u8 trials;
+	__u16 failures;
+	__s32 in_flight;
+`},
+	{"abi/frontend_types.h", `	__u32 next_trial;      /* of a suspect */
+`, ""},
+	{"abi/frontend_types.h", `	__u16 failures;	       /* in a row, of all clients */
+`, ""},
+	{"abi/frontend_types.h", `	__u8 trials;	       /* that a suspect was given */
+	enum suspicion suspicion;
+`, ""},
+	{"abi/types.h", "	char name[SERVICE_NAME_LEN]; ", "	__u64 of_old; char name[SERVICE_NAME_LEN]; "},
 }
 
-// buildVariant compiles bpf/ with another layout.
-func buildVariant(t *testing.T) *ebpf.CollectionSpec {
+// buildVariant compiles bpf/ with another layout, and with more that is otherwise.
+func buildVariant(t *testing.T, more ...replacement) *ebpf.CollectionSpec {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("../../bpf")); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range otherLayout {
+	for _, r := range slices.Concat(otherLayout, more) {
 		file := filepath.Join(dir, r.file)
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -90,7 +115,7 @@ func downgrade(t *testing.T, root string, variant *ebpf.CollectionSpec) {
 		pinned[name] = mustPinned(t, filepath.Join(root, "maps", name))
 		spec.MaxEntries = pinned[name].MaxEntries()
 	}
-	setKnobs(t, variant, pinned["promises"].MaxEntries())
+	setConstants(t, variant, pinned["promises"].MaxEntries())
 	c, err := ebpf.NewCollection(variant)
 	if err != nil {
 		t.Fatalf("load the variant: %v", err)
@@ -116,7 +141,7 @@ func downgrade(t *testing.T, root string, variant *ebpf.CollectionSpec) {
 	}
 }
 
-func setKnobs(tb testing.TB, spec *ebpf.CollectionSpec, promises uint32) {
+func setConstants(tb testing.TB, spec *ebpf.CollectionSpec, promises uint32) {
 	tb.Helper()
 	s := mustSocket(tb, inet, unix.SOCK_DGRAM)
 	cookie, err := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)

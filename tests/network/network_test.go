@@ -2,6 +2,7 @@ package network
 
 import (
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -24,6 +25,10 @@ func TestMain(m *testing.M) {
 	}
 	if question := os.Getenv(asClient); question != "" {
 		askHere(question)
+		return
+	}
+	if os.Getenv(asHolder) != "" {
+		holdHere()
 		return
 	}
 	os.Exit(testenv.Main(m))
@@ -50,6 +55,7 @@ type node struct {
 	agent       *exec.Cmd
 	frontends   int           // that it has when it balances
 	options     []string      // of the agent, beside the usual ones
+	log         io.Writer     // of the agent, nil for stderr
 	addr, addr6 netip.Addr    // on the uplink
 	snat        [2]netip.Addr // what a pod on another node sees of its clients
 }
@@ -243,6 +249,9 @@ func (n *node) startAgent(manifests string) {
 	n.agent.Args = append(n.agent.Args, n.options...)
 	n.agent.Env = append(os.Environ(), asHeadgate+"=1")
 	n.agent.Stdout, n.agent.Stderr = os.Stderr, os.Stderr
+	if n.log != nil {
+		n.agent.Stderr = n.log
+	}
 	if err := n.Start(n.agent); err != nil {
 		n.tb.Fatal(err)
 	}

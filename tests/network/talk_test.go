@@ -18,15 +18,20 @@ import (
 //	UDP  anything → "name address " and the same again
 func (n *node) serve() {
 	n.tb.Helper()
-	name := fmt.Sprintf("pod-%d", n.number)
-	n.pod.do(func() error {
+	n.pod.serveAs(fmt.Sprintf("pod-%d", n.number))
+}
+
+// serveAs runs it under a name.
+func (h *host) serveAs(name string) {
+	h.tb.Helper()
+	h.do(func() error {
 		var config net.ListenConfig
 		config.SetMultipathTCP(false)
 		listener, err := config.Listen(context.Background(), "tcp", ":8080")
 		if err != nil {
 			return err
 		}
-		n.tb.Cleanup(func() { listener.Close() })
+		h.tb.Cleanup(func() { listener.Close() })
 		go accept(listener, name)
 		// One socket for each family, so that answers come from the address
 		// that was asked.
@@ -35,7 +40,7 @@ func (n *node) serve() {
 			if err != nil {
 				return err
 			}
-			n.tb.Cleanup(func() { conn.Close() })
+			h.tb.Cleanup(func() { conn.Close() })
 			go answer(conn.(*net.UDPConn), name)
 		}
 		return nil
@@ -101,11 +106,17 @@ func answer(conn *net.UDPConn, name string) {
 // dial connects from a machine.
 func (h *host) dial(network string, to netip.AddrPort) (conn net.Conn, err error) {
 	err = h.Do(func() error {
-		d := net.Dialer{Timeout: 3 * time.Second}
-		d.SetMultipathTCP(false)
-		conn, err = d.Dial(network, to.String())
+		conn, err = dial(network, to)
 		return err
 	})
+	return conn, err
+}
+
+// dial connects from where the thread is.
+func dial(network string, to netip.AddrPort) (net.Conn, error) {
+	d := net.Dialer{Timeout: 3 * time.Second}
+	d.SetMultipathTCP(false)
+	conn, err := d.Dial(network, to.String())
 	if err == nil {
 		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	}

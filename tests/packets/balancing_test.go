@@ -25,10 +25,9 @@ func (r *rig) inFlight(tb testing.TB) (sum uint32, each map[netip.AddrPort]uint3
 	must(tb, err)
 	defer i.Close()
 	each = map[netip.AddrPort]uint32{}
-	for id, load := range i.Loads() {
-		b := r.told.Backends[id]
-		each[at(b.Addr, b.Port)] = load.InFlight
-		sum += load.InFlight
+	for _, b := range i.Backends() {
+		each[at(b.At.Addr, b.At.Port)] = b.InFlight
+		sum += b.InFlight
 	}
 	return sum, each
 }

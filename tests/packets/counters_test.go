@@ -24,18 +24,18 @@ func (r *rig) counters(tb testing.TB) map[string]uint64 {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	drops, err := i.Drops()
-	if err != nil {
-		tb.Fatal(err)
-	}
 	all := maps.Clone(status.Counters)
 	maps.DeleteFunc(all, func(name string, _ uint64) bool { return strings.HasPrefix(name, "backend_") })
 	for reason, n := range status.Drops {
 		all["drop "+reason] = n
 	}
-	for id, reasons := range drops {
-		for reason, n := range reasons {
-			all["drop "+reason+" of "+r.told.Services[id].Name] += n
+	for id, service := range r.told.Services {
+		drops, err := i.Drops(id)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for reason, n := range drops {
+			all["drop "+reason+" of "+service.Name] += n
 		}
 	}
 	return all

@@ -1,6 +1,7 @@
 package packets
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -108,5 +109,40 @@ func TestNoDriftOverManyFlows(t *testing.T) {
 			c.goes(t, at(c.other, 2000+port), vip, backend, int(port))
 		}
 		c.wantInFlight(t, "all have ended", 0)
+	}}, cast{v4, r, lb.TCP})
+}
+
+// TestNoDriftOnTwoCPUs has connections to one backend come and go on two CPUs at the same
+// time: first each CPU has its own, then both see the reset of the same.
+func TestNoDriftOnTwoCPUs(t *testing.T) {
+	r := newRig(t)
+	r.tell(t, story{tell: func(t *testing.T, c cast) {
+		const held = 1000 // so that what counts too little is seen, too
+		vip, backend := at(c.vip, 80), at(c.local, 8080)
+		c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+		var connections []packet
+		for port := range uint16(2 * held) {
+			connections = append(connections, c.packet(at(c.other, 2000+port), vip, 0))
+			c.passes(t, in, connections[port])
+		}
+		comeAndGo := func(client netip.Addr) func() error {
+			p := c.packet(at(client, 40000), vip, 0)
+			frames := [][]byte{p.frame(t), p.with("R").frame(t)}
+			return func() error {
+				for i := range number(t, "HEADGATE_CONNECTIONS", 50_000) {
+					if got, err := r.try(in, uplink, frames[i%2]); err != nil || got.verdict != pass {
+						return fmt.Errorf("packet %d: verdict %d, %w", i, got.verdict, err)
+					}
+				}
+				return nil
+			}
+		}
+		must(t, <-onCPUs(t, comeAndGo(c.client), comeAndGo(c.router)))
+		c.wantInFlight(t, "connections have come and gone", 2*held)
+		for i := range connections {
+			connections[i].flags = "R"
+		}
+		c.atOnce(t, in, uplink, connections[held:])
+		c.wantInFlight(t, "half of them were reset", held)
 	}}, cast{v4, r, lb.TCP})
 }

@@ -14,6 +14,8 @@ var fragmentStories = []story{
 	{"Fragments of two datagrams do not mix", fragmentsDoNotMix},
 	{"A fragment before the first one is held", fragmentBeforeTheFirst},
 	{"A fragment over the transport header is dropped", fragmentOverHeader},
+	{"Fragments that are nobody's leave nothing behind", foreignFragmentsLeaveNothing},
+	{"The last of two first fragments says the ports", theLastOfTwoFirstFragmentsSaysThePorts},
 	{"IPv6 headers may come after the fragment header", headersAfterTheFragmentHeader},
 }
 
@@ -147,5 +149,54 @@ func headersAfterTheFragmentHeader(t *testing.T, c cast) {
 	p.inner = []header{destination}
 	for _, part := range cut(p, 7, 504, 3) {
 		c.becomes(t, "a part", in, uplink, part, part.to(p.src, backend))
+	}
+}
+
+// foreignFragmentsLeaveNothing, however they overlap: what is between others is theirs,
+// and they cannot push out the fragments of Services.
+func foreignFragmentsLeaveNothing(t *testing.T, c cast) {
+	c.setEverywhere(t)
+	backend := c.packet(at(c.client, 40000), at(c.local, 8080), 1000)
+	for _, to := range []netip.AddrPort{at(c.other, 80), at(c.remote, 8080)} {
+		p := c.packet(at(c.client, 40000), to, 1000)
+		for h, device := range map[hook]string{in: uplink, out: tunnel, podIn: podEnd, podOut: podEnd} {
+			for _, part := range append(cut(p, 5, 504, 2), cut(p, 5, 8, 3)...) {
+				c.untouched(t, "a part", h, device, part)
+			}
+		}
+	}
+	for _, part := range cut(backend, 6, 504, 2) {
+		c.untouched(t, "a part for a backend that no flow has", in, uplink, part)
+	}
+	c.wantCounts(t, map[string]uint64{})
+	for _, table := range []string{"fragments", "held"} {
+		if n := c.entries(t, table); n > 0 {
+			t.Errorf("%s keeps %d", table, n)
+		}
+	}
+}
+
+// theLastOfTwoFirstFragmentsSaysThePorts where both have the ID of one datagram, also if
+// the last is of no flow and for no Service.
+func theLastOfTwoFirstFragmentsSaysThePorts(t *testing.T, c cast) {
+	if c.protocol == lb.SCTP {
+		return
+	}
+	c.set(t, "one", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.local, 8080)))
+	c.set(t, "two", c.frontend(lb.LoadBalancerIP, at(c.vip, 81), at(c.local2, 8081)))
+	for i, to := range []netip.AddrPort{at(c.vip, 80), at(c.vip, 81), at(c.vip, 99), at(c.vip, 80)} {
+		p := c.packet(at(c.client, uint16(40000+i)), to, 1000)
+		backend := map[uint16]netip.AddrPort{80: at(c.local, 8080), 81: at(c.local2, 8081), 99: to}[to.Port()]
+		for _, part := range cut(p, 7, 504, 2) {
+			c.becomes(t, "a part", in, uplink, part, part.to(p.src, backend))
+		}
+	}
+	answer := c.packet(at(c.local, 8080), at(c.client, 40000), 1000).with("A")
+	for _, part := range cut(answer, 7, 504, 2) {
+		c.becomes(t, "a part of the answer", out, uplink, part, part.to(at(c.vip, 80), answer.dst))
+	}
+	foreign := answer.to(at(c.local, 60000), at(c.client, 20000))
+	for _, part := range cut(foreign, 7, 504, 2) {
+		c.untouched(t, "a part of what is no answer", out, uplink, part)
 	}
 }

@@ -57,6 +57,13 @@ var (
 	authentication = header{layers.IPProtocolAH, append([]byte{0, 4}, make([]byte, 22)...)}
 )
 
+// Fragment headers beside the one of a packet, which nobody sends: all of a datagram,
+// and a part of one.
+var (
+	wholeFragment = header{layers.IPProtocolIPv6Fragment, []byte{0, 0, 0, 0, 0, 0, 0, 1}}
+	laterFragment = header{layers.IPProtocolIPv6Fragment, []byte{0, 0, 0, 16, 0, 0, 0, 1}}
+)
+
 func extensionHeadersStay(t *testing.T, c cast) {
 	if c.client.Is4() {
 		return

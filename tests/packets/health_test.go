@@ -70,9 +70,12 @@ func aSYNThatComesAgainWasNotAnswered(t *testing.T, c cast) {
 	client, vip, backend := at(c.client, 40000), at(c.vip, 80), at(c.local, 8080)
 	p := c.begin(t, client, vip, backend)
 	again := func() { c.becomes(t, "again", in, uplink, p, p.to(client, backend)) }
-	c.fails(t, "a SYN again", 1, again)
+	c.fails(t, "a SYN again at once", 0, again)
+	c.age(t, 1)
+	c.fails(t, "a SYN again after a second", 1, again)
 	a := p.to(client, backend).answer("SA", nil)
 	c.becomes(t, "the answer", out, uplink, a, a.to(vip, client))
+	c.age(t, 1)
 	// Who sends from addresses of others can make nobody a suspect that answers.
 	c.fails(t, "a SYN after the answer", 0, again)
 }

@@ -35,18 +35,18 @@ func flowsAreListed(t *testing.T, c cast) {
 	must(t, err)
 	defer i.Close()
 	states := map[netip.AddrPort]datapath.FlowState{}
-	must(t, i.Flows(func(f datapath.Flow) bool {
+	must(t, i.Flows(func(f datapath.Flow) error {
 		if seconds := f.Idle.Seconds(); seconds < 9 || seconds > 60 {
 			t.Errorf("%+v is idle for %.0f s, want 10", f, seconds)
 		}
 		if f.Hook != "in" {
-			return true
+			return nil
 		}
 		states[f.From] = f.State
 		if to := map[bool]netip.AddrPort{true: remote, false: local}[f.To.Addr() == c.vip2]; f.NowTo != to || f.NowFrom != f.From || f.Protocol != lb.TCP {
 			t.Errorf("%+v goes elsewhere than to %s", f, to)
 		}
-		return true
+		return nil
 	}))
 	want := map[netip.AddrPort]datapath.FlowState{
 		at(c.client, 1): datapath.FlowEstablished, at(c.client, 2): datapath.FlowClosing,

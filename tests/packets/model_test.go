@@ -6,12 +6,13 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 )
 
 // The ports that flows get where their own cannot be used.
-const snatLow, snatHigh = 16384, 32767
+const snatLow, snatHigh = datapath.SNATPortLow, datapath.SNATPortLow + datapath.DefaultSNATPorts - 1
 
 // model is the datapath as it should be, in Go: what Services there are, what
 // flows, and what becomes of a frame. Where the datapath may choose, the model
@@ -20,6 +21,8 @@ type model struct {
 	told       *plan.Model
 	flows      map[key]*modelFlow
 	datagrams  map[fragmentKey]datagram
+	known      map[netip.Addr]bool // addresses that frontends and nodes have or had
+	ends       map[end]bool        // of flows that there were
 	affinities map[affinityKey]uint32
 	counts     map[string]uint64
 	missing    []missingWay
@@ -43,8 +46,8 @@ type affinityKey struct {
 	service uint32
 }
 
-func newModel(told *plan.Model) *model {
-	return &model{told: told, flows: map[key]*modelFlow{}, datagrams: map[fragmentKey]datagram{}, affinities: map[affinityKey]uint32{}, counts: map[string]uint64{}}
+func newModel(r *rig) *model {
+	return &model{told: &r.told, known: r.known, flows: map[key]*modelFlow{}, datagrams: map[fragmentKey]datagram{}, ends: map[end]bool{}, affinities: map[affinityKey]uint32{}, counts: map[string]uint64{}}
 }
 
 // result is what a program did.
@@ -75,7 +78,8 @@ func (m *model) judge(h hook, dev plan.Device, frame []byte, got result) error {
 	case "early":
 		m.counts["fragment_held"]++
 		return got.wantDrop("its first fragment is missing")
-	case "over header":
+	}
+	if v.later && v.offset < minimum[v.protocol] && m.flows[v.key] != nil {
 		m.counts["drop fragment"]++
 		return got.wantDrop("it overlaps a header")
 	}
@@ -123,8 +127,7 @@ func (r result) wantVerdict(v uint32) error {
 }
 
 // ports reads the ports of a packet, or finds them if it is a fragment. It says
-// why there are none: "none" ever, "early" if its datagram has not begun, or
-// "over header" if it would replace them.
+// why there are none: "none" ever, or "early" if its datagram has not begun.
 func (m *model) ports(frame []byte, v view) (view, string) {
 	if len(frame) < v.end || !v.later && (!v.hasPorts() || v.end < v.l4+minimum[v.protocol]) {
 		return v, "none"
@@ -132,7 +135,7 @@ func (m *model) ports(frame []byte, v view) (view, string) {
 	k := v.fragmentKey()
 	if !v.later {
 		v = v.withPorts(frame)
-		if v.more {
+		if _, known := m.datagrams[k]; v.more && (known || m.mayBeOurs(v)) {
 			m.datagrams[k] = datagram{v.src.Port(), v.dst.Port(), v.protocol}
 		}
 		return v, ""
@@ -145,11 +148,23 @@ func (m *model) ports(frame []byte, v view) (view, string) {
 		return v, "none"
 	}
 	v.src, v.dst, v.protocol = at(v.src.Addr(), d.src), at(v.dst.Addr(), d.dst), d.protocol
-	if v.offset < minimum[v.protocol] {
-		return v, "over header"
-	}
 	return v, ""
 }
+
+// mayBeOurs says whether a packet is for a Service or has the end of a flow that there
+// was at some time, as far as the datapath tells ports apart.
+func (m *model) mayBeOurs(v view) bool {
+	inCIDR := slices.ContainsFunc(m.told.ServiceCIDRs, func(p netip.Prefix) bool { return p.Contains(v.dst.Addr()) })
+	return v.hook == in && (m.known[v.dst.Addr()] || inCIDR) || m.ends[quarterOf(v.dst)] || v.hook == out && m.ends[quarterOf(v.src)]
+}
+
+// end is an address with a quarter of its ports.
+type end struct {
+	addr    netip.Addr
+	quarter uint16
+}
+
+func quarterOf(a netip.AddrPort) end { return end{a.Addr(), a.Port() >> 14} }
 
 func (v view) fragmentKey() fragmentKey {
 	k := fragmentKey{v.hook, v.src.Addr(), v.dst.Addr(), v.fragmentID, v.protocol}
@@ -165,15 +180,17 @@ func (m *model) table(t plan.Table) []uint32 { return m.told.Slots[t.Offset : t.
 func (m *model) balance(frame []byte, v view, dev plan.Device, got result) error {
 	f, reason := m.frontend(v)
 	switch {
+	case m.isDiscarded(v):
+		return got.want(frame)
 	case reason != "":
 		m.counts["drop "+reason]++
 		return m.refusal(frame, v, dev, got)
 	case f == nil:
 		return m.pastServices(frame, v, got)
-	case f.External.Table.Size == 0 && f.External.NoLocal:
+	case f.Views[lb.External].Table.Size == 0 && f.Views[lb.External].NoLocal:
 		m.counts["drop no_local_endpoint"]++
 		return got.wantDrop("no local endpoint")
-	case f.External.Table.Size == 0:
+	case f.Views[lb.External].Table.Size == 0:
 		m.counts["drop no_endpoint"]++
 		return m.refusal(frame, v, dev, got)
 	}
@@ -213,7 +230,7 @@ func (m *model) toBackend(frame []byte, v view, f *plan.Frontend, got result) er
 	if !mayBegin(frame, v) {
 		return m.lost(frame, v, f, got)
 	}
-	allowed := m.table(f.External.Table)
+	allowed := m.table(f.Views[lb.External].Table)
 	sticky := affinityKey{v.src.Addr(), f.Service}
 	if had, ok := m.affinities[sticky]; ok && f.AffinityTimeout > 0 && slices.Contains(allowed, had) {
 		m.counts["affinity"]++

@@ -77,3 +77,11 @@ func (m *model) translateError(frame []byte, v view) []byte {
 	adjust(message[2:], before, after)
 	return made
 }
+
+// isDiscarded says whether the stack would discard a packet, wherever it is for.
+func (m *model) isDiscarded(v view) bool {
+	src, dst := v.src.Addr(), v.dst.Addr()
+	zeroNet := src.Is4() && src.As4()[0] == 0
+	return dst.IsUnspecified() || src.IsUnspecified() || zeroNet || src.IsMulticast() ||
+		src == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || m.told.Addresses[src]&plan.NodeAddress != 0
+}

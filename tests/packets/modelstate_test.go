@@ -57,8 +57,17 @@ func mayBegin(frame []byte, v view) bool {
 	return true
 }
 
-// find returns the flow of a packet, and whether that still holds for it.
+// find returns the flow of a packet, and whether that still holds for it. What does not
+// is forgotten, though what led back stays.
 func (m *model) find(frame []byte, v view) (*modelFlow, doing) {
+	f, does := m.holds(frame, v)
+	if does == beginsAnew {
+		delete(m.flows, v.key)
+	}
+	return f, does
+}
+
+func (m *model) holds(frame []byte, v view) (*modelFlow, doing) {
 	f, begins := m.flows[v.key], mayBegin(frame, v)
 	switch {
 	case f == nil || f.refused && begins:
@@ -182,6 +191,8 @@ func (m *model) begin(v view, src, dst netip.AddrPort, first uint16, f *modelFlo
 	f.src, f.dst, f.brief = src, dst, !f.seen
 	m.flows[v.key] = f
 	m.counts["flow_made"]++
+	m.ends[quarterOf(v.dst)] = true
+	m.ends[quarterOf(map[hook]netip.AddrPort{in: dst, out: src}[v.hook])] = true
 	return nil
 }
 

@@ -39,13 +39,13 @@ func aPodKeepsItsAddressWhereverTheBackendIs(t *testing.T, c cast) {
 func aPodIsAClientOnThisNode(t *testing.T, c cast) {
 	vip := at(c.vip, 80)
 	f := c.frontend(lb.LoadBalancerIP, vip, at(c.remote, 8080))
-	f.External = lb.View{NoLocal: true}
+	f.Views[lb.External] = lb.View{NoLocal: true}
 	c.set(t, "web", f)
 	p := c.packet(at(c.local, 40000), vip, 0)
 	c.becomes(t, "the pod reaches every endpoint", podIn, podEnd, p, p.to(p.src, at(c.remote, 8080)))
 	c.refused(t, "a client elsewhere only local ones", in, uplink, c.packet(at(c.client, 40000), vip, 0))
 
-	f.Internal, f.External = f.External, c.frontend(lb.ClusterIP, vip, at(c.remote, 8080)).Internal
+	f.Views[lb.Internal], f.Views[lb.External] = f.Views[lb.External], c.frontend(lb.ClusterIP, vip, at(c.remote, 8080)).Views[lb.Internal]
 	c.set(t, "web", f)
 	c.forget(t)
 	c.refused(t, "and the other way round", podIn, podEnd, p)

@@ -33,7 +33,7 @@ func newWorld(tb testing.TB, r *rig, seed uint64) *world {
 	tb.Helper()
 	r.forget(tb)
 	r.counted = r.counters(tb)
-	w := &world{rig: r, Rand: rand.New(rand.NewPCG(seed, seed)), model: newModel(&r.told)}
+	w := &world{rig: r, Rand: rand.New(rand.NewPCG(seed, seed)), model: newModel(r)}
 	for range 8 {
 		w.changeService(tb)
 	}
@@ -72,8 +72,8 @@ func TestRandomPackets(t *testing.T) {
 	}
 }
 
-// FuzzPackets gives frames to a world that stays: go test -fuzz FuzzPackets
-// -parallel 1, since the machine of the tests is one.
+// FuzzPackets gives frames to a world that stays, so with -parallel 1 (make fuzz),
+// since the machine of the tests is one.
 func FuzzPackets(f *testing.F) {
 	if given, worker := flag.Lookup("test.fuzz"), flag.Lookup("test.fuzzworker"); given.Value.String() == "" || worker.Value.String() == "true" {
 		fuzzHere(f)
@@ -211,9 +211,9 @@ func (w *world) changeService(tb testing.TB) {
 		f.AffinityTimeout = affinity
 		switch w.IntN(6) {
 		case 0:
-			f.External = lb.View{NoLocal: len(backends) > 0}
+			f.Views[lb.External] = lb.View{NoLocal: len(backends) > 0}
 		case 1:
-			f.External.Backends = f.Known[:w.IntN(len(f.Known)+1)] // the others drain
+			f.Views[lb.External].Backends = f.Known[:w.IntN(len(f.Known)+1)] // the others drain
 		}
 		frontends = append(frontends, f)
 	}
@@ -238,7 +238,7 @@ func (w *world) frame(tb testing.TB, h *hook) []byte {
 		frame = w.anyPacket().frame(tb)
 	}
 	if w.IntN(20) == 0 {
-		tag := pick(w, []byte{0x81, 0, 0, 5}, []byte{0x88, 0xa8, 0, 5, 0x81, 0, 0, 6})
+		tag := pick(w, []byte{0x81, 0, 0, 5}, []byte{0x88, 0xa8, 0, 5, 0x81, 0, 0, 6}, bytes.Repeat([]byte{0x81, 0, 0, 5}, 3+w.IntN(3)))
 		frame = slices.Concat(frame[:12], tag, frame[12:])
 	}
 	if w.IntN(5) == 0 {
@@ -249,7 +249,8 @@ func (w *world) frame(tb testing.TB, h *hook) []byte {
 
 func (w *world) anyPacket() packet {
 	b := pick(w, v4, v6)
-	hosts := []netip.Addr{b.client, b.client, b.other, b.node, b.tunnel, b.vip, b.vip, b.vip2, b.cluster, b.local, b.remote, loopback(b, 0).Addr(), b.services.Addr()}
+	nobody := pick(w, b.noSources()...)
+	hosts := []netip.Addr{nobody, b.client, b.client, b.other, b.node, b.tunnel, b.vip, b.vip, b.vip2, b.cluster, b.local, b.remote, loopback(b, 0).Addr(), b.services.Addr()}
 	ports := []uint16{80, 80, 81, 8080, 30080, 30081, 40000, 40001, 40002, 16384, 0}
 	return w.decorated(packet{src: at(pick(w, hosts...), pick(w, ports...)), dst: at(pick(w, hosts...), pick(w, ports...)), protocol: pick(w, lb.TCP, lb.TCP, lb.UDP, lb.UDP, lb.SCTP, 47)})
 }
@@ -257,6 +258,7 @@ func (w *world) anyPacket() packet {
 // decorated is a packet with flags, payload and headers of all kinds.
 func (w *world) decorated(p packet) packet {
 	p.flags = pick(w, "S", "S", "A", "SA", "F", "R", "")
+	p.ttl = pick[uint8](w, 0, 0, 0, 0, 0, 0, 1, 2)
 	p.payload = bytes.Repeat([]byte{byte(w.Uint32())}, w.IntN(60))
 	if w.IntN(16) == 0 {
 		p.inner = []header{pick(w, destination, routing)}
@@ -265,12 +267,12 @@ func (w *world) decorated(p packet) packet {
 	if w.IntN(4) == 0 {
 		p.options = bytes.Repeat([]byte{1}, 4*w.IntN(11))
 		for range w.IntN(7) {
-			p.headers = append(p.headers, pick(w, hopByHop, destination, routing, authentication))
+			p.headers = append(p.headers, pick(w, hopByHop, destination, routing, authentication, wholeFragment, laterFragment))
 		}
 	}
 	if w.IntN(4) == 0 {
 		size := 8 * (1 + w.IntN(4))
-		p.fragment = &fragment{id: uint32(w.IntN(3)), offset: pick(w, 0, 0, 8, 16), size: size}
+		p.fragment = &fragment{id: uint32(w.IntN(3)), offset: pick(w, 0, 0, 8, 16), size: size} // so few IDs that datagrams overlap
 		p.payload = bytes.Repeat([]byte("y"), 60)
 	}
 	return p

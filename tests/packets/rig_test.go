@@ -3,7 +3,6 @@ package packets
 import (
 	"bytes"
 	"encoding/binary"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -51,6 +50,7 @@ type rig struct {
 	dp       *datapath.Datapath
 	planner  *plan.Planner
 	told     plan.Model
+	known    map[netip.Addr]bool // addresses that frontends and nodes have or had
 	devices  map[string]plan.Device
 	programs map[hook]*ebpf.Program
 	tables   map[string]*ebpf.Map // those that programs write
@@ -60,11 +60,19 @@ type rig struct {
 // newRig loads the datapath, with three devices and the addresses of a node.
 func newRig(tb testing.TB) *rig {
 	tb.Helper()
+	return newRigOf(tb, func(*datapath.Config) {})
+}
+
+// newRigOf does so with a configuration that is changed.
+func newRigOf(tb testing.TB, change func(*datapath.Config)) *rig {
+	tb.Helper()
 	r := &rig{
 		root: testenv.BPFRoot(tb), planner: plan.New(plan.Sizes{}),
+		known:   map[netip.Addr]bool{},
 		devices: map[string]plan.Device{}, programs: map[hook]*ebpf.Program{}, tables: map[string]*ebpf.Map{},
 	}
 	r.cfg = datapath.Config{Root: r.root, Cgroup: testenv.Cgroup(tb), Node: "node", Version: "test", Sizes: datapath.DefaultSizes, Promises: 64, Flows: 1 << 15}
+	change(&r.cfg)
 	dp, err := datapath.Open(r.cfg)
 	if err != nil {
 		tb.Fatal(err)
@@ -91,38 +99,12 @@ func (r *rig) open(tb testing.TB) {
 		program := r.programs[h]
 		tb.Cleanup(func() { program.Close() })
 	}
-	for _, name := range []string{"conntrack", "fragments", "held", "affinities", "slot_changes"} {
+	for _, name := range []string{"conntrack", "fragments", "held", "affinities", "slot_changes", "known_ends"} {
 		if r.tables[name], err = ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", name), nil); err != nil {
 			tb.Fatal(err)
 		}
 		table := r.tables[name]
 		tb.Cleanup(func() { table.Close() })
-	}
-}
-
-// narrow leaves only so many ports, a power of two, for flows to other nodes.
-func (r *rig) narrow(tb testing.TB, ports uint16) {
-	tb.Helper()
-	spec, err := ebpf.LoadCollectionSpec("../../pkg/datapath/headgate_bpfel.o")
-	must(tb, err)
-	must(tb, spec.Variables["snat_port_mask"].Set(ports-1))
-	shared := map[string]*ebpf.Map{}
-	for name := range spec.Maps {
-		m, err := ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", name), nil)
-		if err != nil {
-			continue // made by the loader
-		}
-		shared[name] = m
-		spec.Maps[name].MaxEntries = m.MaxEntries()
-		tb.Cleanup(func() { m.Close() })
-	}
-	must(tb, spec.Variables["brief_flows_mask"].Set(shared["brief_flows"].MaxEntries()-1))
-	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return r.programs[hook(name)] == nil })
-	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
-	must(tb, err)
-	tb.Cleanup(c.Close)
-	for h := range r.programs {
-		r.programs[h] = c.Programs[string(h)]
 	}
 }
 
@@ -161,6 +143,9 @@ func (r *rig) apply(tb testing.TB, ops []plan.Op) {
 	}
 	for _, op := range ops {
 		r.told.Apply(op)
+	}
+	for a := range r.told.Addresses {
+		r.known[a] = true
 	}
 }
 
@@ -225,6 +210,12 @@ func (r *rig) forget(tb testing.TB) {
 		if name == "slot_changes" {
 			continue // written by the agent
 		}
+		if name == "known_ends" {
+			for chunk := range m.MaxEntries() {
+				must(tb, m.Put(chunk, make([]byte, m.ValueSize())))
+			}
+			continue
+		}
 		key := make([]byte, m.KeySize())
 		var keys [][]byte
 		for entries := m.Iterate(); entries.Next(&key, new([]byte)); {
@@ -258,10 +249,13 @@ func (r *rig) age(tb testing.TB, seconds uint64) {
 }
 
 // flows is how many tuples the datapath knows.
-func (r *rig) flows(tb testing.TB) (n int) {
+func (r *rig) flows(tb testing.TB) int { return r.entries(tb, "conntrack") }
+
+// entries is how many entries a table has.
+func (r *rig) entries(tb testing.TB, table string) (n int) {
 	tb.Helper()
 	var key, value []byte
-	for entries := r.tables["conntrack"].Iterate(); entries.Next(&key, &value); {
+	for entries := r.tables[table].Iterate(); entries.Next(&key, &value); {
 		n++
 	}
 	return n
@@ -282,6 +276,12 @@ func (r *rig) settle(tb testing.TB, yes bool) {
 // fieldOffset is where the values of a map have a field.
 func fieldOffset(tb testing.TB, m *ebpf.Map, of, name string) uint32 {
 	tb.Helper()
+	return field(tb, m, of, name).Offset.Bytes()
+}
+
+// field is the member of that name of the values of a map.
+func field(tb testing.TB, m *ebpf.Map, of, name string) btf.Member {
+	tb.Helper()
 	h, err := m.Handle()
 	if err != nil {
 		tb.Fatal(err)
@@ -297,9 +297,9 @@ func fieldOffset(tb testing.TB, m *ebpf.Map, of, name string) uint32 {
 	}
 	for _, member := range value.Members {
 		if member.Name == name {
-			return member.Offset.Bytes()
+			return member
 		}
 	}
 	tb.Fatalf("struct %s has no %s", of, name)
-	return 0
+	return btf.Member{}
 }

@@ -1,18 +1,23 @@
 package packets
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 
+	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
 )
 
 // TestScarcePorts has fewer ports than clients of one remote backend.
 func TestScarcePorts(t *testing.T) {
-	r := newRig(t)
-	r.narrow(t, 16)
+	r := newRigOf(t, func(c *datapath.Config) { c.SNATPorts = 16 })
 	for _, b := range []book{v4, v6} {
 		t.Run(b.family(), func(t *testing.T) { r.tell(t, story{tell: scarcePorts}, cast{b, r, lb.TCP}) })
+		t.Run(b.family()+" dropped here", func(t *testing.T) { r.tell(t, story{tell: whatThisNodeDropsIsNoFailure}, cast{b, r, lb.TCP}) })
+		t.Run(b.family()+" no address", func(t *testing.T) { r.tell(t, story{tell: aDeviceWithoutAnAddressIsNoFailure}, cast{b, r, lb.TCP}) })
 		t.Run(b.family()+" half open", func(t *testing.T) { r.tell(t, story{tell: halfOpenConnectionsGiveUpTheirPorts}, cast{b, r, lb.TCP}) })
 	}
 }
@@ -45,6 +50,36 @@ func (c *crowd) beginFrom(t *testing.T, client netip.AddrPort) bool {
 	c.becomes(t, "the answer", in, tunnel, a, a.to(backend, p.src))
 	c.becomes(t, "the client confirms it", out, tunnel, p.to(p.src, backend).with("A"), left.with("A"))
 	return true
+}
+
+// The SYN of a client finds no port, and comes again a second later.
+func whatThisNodeDropsIsNoFailure(t *testing.T, c cast) {
+	backend := at(c.remote, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
+	all := &crowd{cast: c, next: 40000}
+	for all.begin(t) {
+		if all.next > 41000 {
+			t.Fatal("there is always a port")
+		}
+	}
+	p := c.packet(at(c.client, all.next), at(c.vip, 80), 0)
+	c.age(t, 1)
+	c.fails(t, "a SYN again that was dropped here", 0, func() { c.becomes(t, "again", in, uplink, p, p.to(p.src, backend)) })
+}
+
+// The device on which a backend is has no address that its answers could come to.
+func aDeviceWithoutAnAddressIsNoFailure(t *testing.T, c cast) {
+	backend := at(c.remote, 8080)
+	bare := maps.Clone(c.devices)
+	bare[tunnel] = plan.Device{Index: bare[tunnel].Index, Name: tunnel}
+	must(t, c.dp.SetDevices(slices.Collect(maps.Values(bare))))
+	t.Cleanup(func() { must(t, c.dp.SetDevices(slices.Collect(maps.Values(c.devices)))) })
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
+	p := c.packet(at(c.client, 40000), at(c.vip, 80), 0)
+	c.becomes(t, "a SYN", in, uplink, p, p.to(p.src, backend))
+	c.refused(t, "it does not leave", out, tunnel, p.to(p.src, backend))
+	c.age(t, 1)
+	c.fails(t, "a SYN again that was dropped here", 0, func() { c.becomes(t, "again", in, uplink, p, p.to(p.src, backend)) })
 }
 
 func scarcePorts(t *testing.T, c cast) {

@@ -57,7 +57,7 @@ type story struct {
 // that know no flow and no Service.
 func TestPackets(t *testing.T) {
 	r := newRig(t)
-	for _, s := range slices.Concat(flowStories, refuseStories, icmpStories, headerStories, sctpStories, fragmentStories, podStories, resetStories, stateStories, balancingStories, xdpStories, healthStories) {
+	for _, s := range slices.Concat(flowStories, martianStories, refuseStories, icmpStories, headerStories, sctpStories, fragmentStories, podStories, resetStories, stateStories, balancingStories, xdpStories, healthStories) {
 		t.Run(s.name, func(t *testing.T) {
 			for _, b := range []book{v4, v6} {
 				for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP} {
@@ -93,7 +93,7 @@ func (c cast) frontend(kind lb.FrontendKind, at netip.AddrPort, backends ...neti
 	for _, b := range backends {
 		f.Known = append(f.Known, lb.AddrPort{Addr: b.Addr(), Port: b.Port(), Protocol: c.protocol})
 	}
-	f.Internal.Backends, f.External.Backends = f.Known, f.Known
+	f.Views[lb.Internal].Backends, f.Views[lb.External].Backends = f.Known, f.Known
 	return f
 }
 

@@ -15,13 +15,13 @@ import (
 
 // xdpStories are told by TestPackets.
 var xdpStories = []story{
-	{"A hook at XDP would choose as others do", aHookAtXDPWouldChooseAsOthersDo},
+	{"A hook at XDP would decide as others do", aHookAtXDPWouldDecideAsOthersDo},
 }
 
-// atXDP loads a program that chooses at XDP, over the maps of the rig.
+// atXDP loads a program that decides at XDP, over the maps of the rig.
 func (r *rig) atXDP(t *testing.T) *ebpf.Program {
 	t.Helper()
-	spec, err := ebpf.LoadCollectionSpec(testenv.Compile(t, "testdata/choose.bpf.c", "../../bpf"))
+	spec, err := ebpf.LoadCollectionSpec(testenv.Compile(t, "testdata/decide.bpf.c", "../../bpf"))
 	must(t, err)
 	shared := map[string]*ebpf.Map{}
 	for name := range spec.Maps {
@@ -36,36 +36,41 @@ func (r *rig) atXDP(t *testing.T) *ebpf.Program {
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 	must(t, err)
 	t.Cleanup(c.Close)
-	return c.Programs["choose"]
+	return c.Programs["decide_at_xdp"]
 }
 
-// question is what choose.bpf.c is asked for a client of a frontend.
-func (c cast) question(client, frontend netip.AddrPort) []byte {
-	addr, from := frontend.Addr().As16(), client.Addr().As16()
-	q := binary.BigEndian.AppendUint16(slices.Clone(addr[:]), frontend.Port())
-	q = append(q, byte(c.protocol), 0)
-	q = append(append(q, from[:]...), 0, 0, 0, 0) // so that what follows is aligned
-	return append(binary.BigEndian.AppendUint16(q, client.Port()), 0, 0, 0, 0, 0, 0)
+// firstPacket is the tuple of a packet that comes in, which decide.bpf.c is asked about.
+func (c cast) firstPacket(client, frontend netip.AddrPort) []byte {
+	const hookIn = 1
+	src, dst := client.Addr().As16(), frontend.Addr().As16()
+	t := append(src[:], dst[:]...)
+	t = binary.BigEndian.AppendUint16(t, client.Port())
+	t = binary.BigEndian.AppendUint16(t, frontend.Port())
+	return append(t, byte(c.protocol), hookIn, 0, 0)
 }
 
-// choices returns the backends that clients by many ports get at XDP.
+// choices returns the backends that clients by many ports get at XDP. The flows go
+// on at TC.
 func (c cast) choices(t *testing.T, p *ebpf.Program) (out []netip.AddrPort) {
 	t.Helper()
 	const pass = 2
 	for port := range uint16(60) {
-		q := c.question(at(c.client, 40000+port), at(c.vip, 80))
-		verdict, answer, err := p.Test(q)
+		verdict, becomes, err := p.Test(c.firstPacket(at(c.client, 40000+port), at(c.vip, 80)))
 		must(t, err)
 		if verdict != pass {
 			t.Fatalf("nobody is chosen: %d", verdict)
 		}
-		addr := netip.AddrFrom16([16]byte(answer)).Unmap()
-		out = append(out, at(addr, binary.BigEndian.Uint16(answer[16:])))
+		backend := at(netip.AddrFrom16([16]byte(becomes[16:])).Unmap(), binary.BigEndian.Uint16(becomes[34:]))
+		next := c.packet(at(c.client, 40000+port), at(c.vip, 80), 0).with("A")
+		if dst := c.comesOut(t, "the next packet", in, uplink, next).dst; dst != backend {
+			t.Errorf("the first packet goes to %s by XDP, the next one to %s by TC", backend, dst)
+		}
+		out = append(out, backend)
 	}
 	return out
 }
 
-func aHookAtXDPWouldChooseAsOthersDo(t *testing.T, c cast) {
+func aHookAtXDPWouldDecideAsOthersDo(t *testing.T, c cast) {
 	p := c.atXDP(t)
 	backends := []netip.AddrPort{at(c.local, 8080), at(c.local2, 8080), at(c.local2, 8081)}
 	for _, name := range lb.Algorithms() {

@@ -20,7 +20,8 @@ type nodeKey struct{}
 var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// start [DIR] [LIMIT=N...] starts an agent on a directory of YAML, as before
 	// where nothing is said. LIMIT is frontends, slots, backends or services;
-	// "room" sets how much room the maps have at first.
+	// "room" sets how much room the maps have at first, "probes" whether they are
+	// allowed or denied.
 	"start": command(func(n *node, args []string) (string, error) {
 		for _, arg := range args {
 			if err := n.set(arg); err != nil {
@@ -31,6 +32,9 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	}),
 	// halt ends the agent.
 	"halt": command(func(n *node, _ []string) (string, error) { n.stop(); return "", nil }),
+	// restart ends the agent and starts another: which is to write nothing, and to
+	// leave the maps as they are.
+	"restart": command(func(n *node, _ []string) (string, error) { return "", n.restart() }),
 	// sync returns when all that was saved is in force.
 	"sync": command(func(n *node, _ []string) (string, error) { return "", n.sync() }),
 	// dump prints what the maps hold.
@@ -62,7 +66,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 			}
 		}
 		if n.reconciler != nil {
-			n.reconciler.SetNodeAddresses(n.addresses)
+			n.inbox.SetNodeAddresses(n.addresses)
 		}
 		return "", nil
 	}),
@@ -73,12 +77,24 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 		return "", err
 	}),
 	// save SOURCE FILE saves a file in one step, as editors do.
-	"save": func(ts *testscript.TestScript, _ bool, args []string) {
-		data := ts.ReadFile(args[0])
-		part := ts.MkAbs(args[1] + ".part")
-		ts.Check(os.WriteFile(part, []byte(data), 0o600))
-		ts.Check(os.Rename(part, ts.MkAbs(args[1])))
+	"save": func(ts *testscript.TestScript, _ bool, args []string) { save(ts, ts.ReadFile(args[0]), args[1]) },
+	// prefixes N SOURCE FILE saves a file that has N prefixes where the source has
+	// the word PREFIXES.
+	"prefixes": func(ts *testscript.TestScript, _ bool, args []string) {
+		n, err := strconv.Atoi(args[0])
+		ts.Check(err)
+		all := make([]string, n)
+		for i := range all {
+			all[i] = fmt.Sprintf("198.18.%d.%d/32", i>>8, i&0xff)
+		}
+		save(ts, strings.ReplaceAll(ts.ReadFile(args[1]), "PREFIXES", strings.Join(all, ", ")), args[2])
 	},
+}
+
+func save(ts *testscript.TestScript, text, file string) {
+	part := ts.MkAbs(file + ".part")
+	ts.Check(os.WriteFile(part, []byte(text), 0o600))
+	ts.Check(os.Rename(part, ts.MkAbs(file)))
 }
 
 // command makes a command of what it does to the node and prints.
@@ -98,6 +114,10 @@ func (n *node) set(arg string) error {
 	name, value, ok := strings.Cut(arg, "=")
 	if !ok {
 		n.dir = arg
+		return nil
+	}
+	if name == "probes" {
+		n.convert.Probes = value == "allow"
 		return nil
 	}
 	number, err := strconv.ParseUint(value, 10, 32)

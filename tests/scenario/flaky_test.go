@@ -136,6 +136,13 @@ func (f *flaky) done() []string {
 	return ops
 }
 
+// progress counts the operations done since done was last called.
+func (f *flaky) progress() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.ops)
+}
+
 // crashAfter lets nothing work any more after n operations; -1 ends that.
 func (f *flaky) crashAfter(n int) {
 	f.mu.Lock()

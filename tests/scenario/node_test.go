@@ -18,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/reconciler"
+	"github.com/headgate/headgate/pkg/source/convert"
 	"github.com/headgate/headgate/pkg/source/manifest"
 )
 
@@ -34,11 +35,13 @@ type node struct {
 	dp        *flaky
 	addresses map[netip.Addr]plan.AddressKind
 
-	dir    string // of the manifests, below work
-	limits plan.Sizes
-	sizes  plan.Sizes
+	dir     string // of the manifests, below work
+	limits  plan.Sizes
+	sizes   plan.Sizes
+	convert convert.Options
 
 	reconciler *reconciler.Reconciler // nil while no agent runs
+	inbox      *reconciler.Inbox
 	log        *observer.ObservedLogs
 	cancel     context.CancelFunc
 	ended      chan struct{}
@@ -61,7 +64,8 @@ func (n *node) start() error {
 	n.dp.Datapath = inner
 	n.dp.crashAfter(-1)
 	core, log := observer.New(zapcore.InfoLevel)
-	if n.reconciler, err = reconciler.New(zap.New(core), n.dp, n.limits); err != nil {
+	n.inbox = reconciler.NewInbox(nil)
+	if n.reconciler, err = reconciler.New(zap.New(core), n.inbox, n.dp, n.limits); err != nil {
 		return err
 	}
 	n.log = log
@@ -71,10 +75,10 @@ func (n *node) start() error {
 		defer close(n.ended)
 		n.reconciler.Run(ctx)
 	}()
-	n.reconciler.SetNodeAddresses(n.addresses)
-	source := manifest.New(filepath.Join(n.work, n.dir), nodeName).Poll()
+	n.inbox.SetNodeAddresses(n.addresses)
+	source := manifest.New(filepath.Join(n.work, n.dir), nodeName).Convert(n.convert).Poll()
 	go func() {
-		if err := source.Run(ctx, n.reconciler.Update); err != nil {
+		if err := source.Run(ctx, n.inbox.Update); err != nil {
 			zap.New(core).Error("source", zap.Error(err))
 		}
 	}()
@@ -95,18 +99,42 @@ func (n *node) stop() {
 	}
 }
 
+// restart has another agent go on from what the maps hold. It is an error if that
+// writes anything.
+func (n *node) restart() error {
+	before, err := n.dump()
+	if err != nil {
+		return err
+	}
+	n.dp.done()
+	n.stop()
+	if err := n.start(); err != nil {
+		return err
+	}
+	if err := n.sync(); err != nil {
+		return err
+	}
+	if ops := n.dp.done(); len(ops) > 0 {
+		return fmt.Errorf("the agent that starts writes what is there:\n%s", strings.Join(ops, "\n"))
+	}
+	after, err := n.dump()
+	if err == nil && after != before {
+		err = fmt.Errorf("the maps hold:\n%s\nbefore the restart:\n%s", after, before)
+	}
+	return err
+}
+
 // sync lets time pass until nothing is left to do. It is an error if that left
 // the node other than it should be.
 func (n *node) sync() error {
-	time.Sleep(settled)
-	synctest.Wait()
+	for before := -1; !n.isReady() && n.dp.progress() > before || before < 0; {
+		before = n.dp.progress() // much takes many tries
+		time.Sleep(settled)
+		synctest.Wait()
+	}
 	crashed, unsafe := n.dp.state()
-	select {
-	case <-n.reconciler.Ready():
-	default:
-		if !crashed {
-			return errors.New("the reconciler never got ready")
-		}
+	if !n.isReady() && !crashed {
+		return errors.New("the reconciler never got ready")
 	}
 	for _, entry := range n.log.FilterLevelExact(zapcore.ErrorLevel).All() {
 		if text := fmt.Sprint(entry.ContextMap()["error"]); !strings.Contains(text, errInjected.Error()) {
@@ -114,6 +142,16 @@ func (n *node) sync() error {
 		}
 	}
 	return unsafe
+}
+
+// isReady says whether all that was there at first is in force.
+func (n *node) isReady() bool {
+	select {
+	case <-n.reconciler.Ready():
+		return true
+	default:
+		return false
+	}
 }
 
 // problems returns the problems that are reported and not solved, sorted.

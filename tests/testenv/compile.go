@@ -12,18 +12,30 @@ import (
 // project is built with the test is skipped.
 func Compile(tb testing.TB, source string, headers ...string) string {
 	tb.Helper()
-	clang, err := exec.LookPath("clang-19")
-	if err != nil {
-		tb.Skip("needs clang-19, to compile a BPF program of the test")
-	}
-	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 	object := filepath.Join(tb.TempDir(), "test.o")
-	args := []string{"-target", "bpfel", "-O2", "-g", "-Wall", "-Werror", "-mcpu=v3", "-idirafter", "/usr/include/" + machine + "-linux-gnu"}
+	args := []string{"-O2", "-g", "-mcpu=v3", "-c", source, "-o", object}
 	for _, dir := range headers {
 		args = append(args, "-I", dir)
 	}
-	if out, err := exec.Command(clang, append(args, "-c", source, "-o", object)...).CombinedOutput(); err != nil {
-		tb.Fatalf("compile %s: %v\n%s", source, err, out)
-	}
+	clang(tb, args...)
 	return object
+}
+
+// CompileAlone compiles a header with nothing before it, or skips the test likewise.
+func CompileAlone(tb testing.TB, header string) {
+	tb.Helper()
+	clang(tb, "-fsyntax-only", "-Wno-unused-function", "-include", header, "-x", "c", "/dev/null")
+}
+
+func clang(tb testing.TB, args ...string) {
+	tb.Helper()
+	program, err := exec.LookPath("clang-19")
+	if err != nil {
+		tb.Skip("needs clang-19, to compile C for BPF")
+	}
+	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	args = append([]string{"-target", "bpfel", "-Wall", "-Werror", "-idirafter", "/usr/include/" + machine + "-linux-gnu"}, args...)
+	if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
+		tb.Fatalf("clang-19 %v: %v\n%s", args, err, out)
+	}
 }

@@ -94,7 +94,7 @@ func linksLeft() (left []string) {
 }
 
 // programsLeft returns the programs that were loaded for the network namespace
-// of the tests, by the knob that says so.
+// of the tests, by the constant that says so.
 func programsLeft() (left []string) {
 	cookie, err := netnsCookie()
 	if err != nil {

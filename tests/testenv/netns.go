@@ -32,6 +32,12 @@ func EnterNetns(tb testing.TB) {
 		}
 		runtime.UnlockOSThread()
 	})
+	LoopbackUp(tb)
+}
+
+// LoopbackUp brings the loopback device of the namespace of this thread up.
+func LoopbackUp(tb testing.TB) {
+	tb.Helper()
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		tb.Fatal(err)

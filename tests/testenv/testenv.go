@@ -104,6 +104,7 @@ func inner(m Runner) int {
 		return 1
 	}
 	code := m.Run()
+	removeAgentBinary()
 	for _, l := range leaks() {
 		fmt.Fprintln(os.Stderr, "testenv: left behind:", l)
 		code = max(code, 1)

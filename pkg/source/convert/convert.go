@@ -38,18 +38,28 @@ func Problems(err error) []lb.Problem {
 // findings collects what is wrong with one object.
 type findings struct {
 	object string
-	errs   []error
+	errs   []error // at most lb.MostProblems
+	more   int
 }
 
 // add notes that the value of a field cannot be used.
 func (f *findings) add(field, value, reason, remedy string) {
+	if len(f.errs) == lb.MostProblems {
+		f.more++
+		return
+	}
 	f.errs = append(f.errs, lb.Problem{
 		Object: f.object, Field: field, Value: value, Reason: reason, Remedy: remedy,
 	})
 }
 
 // err returns nil where nothing is wrong.
-func (f *findings) err() error { return errors.Join(f.errs...) }
+func (f *findings) err() error {
+	if f.more > 0 {
+		return errors.Join(append(f.errs, lb.MoreProblems("", f.object, f.more))...)
+	}
+	return errors.Join(f.errs...)
+}
 
 // name checks a name that must be a DNS label, or a subdomain where dots are
 // allowed (RFC 1123).

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -36,4 +37,16 @@ func Node(n *corev1.Node) (*lb.Node, error) {
 		}
 	}
 	return out, nil
+}
+
+// NodeAddresses returns all addresses of a Node, sorted.
+func NodeAddresses(n *corev1.Node) []netip.Addr {
+	out := []netip.Addr{}
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil {
+			out = append(out, ip.Unmap())
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
 }

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 
@@ -13,15 +14,20 @@ import (
 // takes everything that kube-proxy takes.
 type Options struct {
 	ExternalIPs ExternalIPs
+	// Probes honours the annotation AnnotationProbe: nodes then send requests where
+	// whoever writes Services and EndpointSlices says.
+	Probes bool
 	// RuntimeClasses are those of Pods whose sockets are not the node's.
 	RuntimeClasses []string
 }
 
 // ExternalIPs says which spec.externalIPs of Services are honoured. Whoever may
 // write a Service can take over traffic to any address with them
-// (CVE-2020-8554). The zero value honours all, as kube-proxy does.
+// (CVE-2020-8554), apart from those that package lb knows to be somebody's. The
+// zero value honours all, as kube-proxy does.
 type ExternalIPs struct {
 	Off     bool           // honour none
+	OffNode bool           // honour none that is an address of this node
 	Allowed []netip.Prefix // honour only those within, unless this is empty
 }
 
@@ -30,14 +36,18 @@ type ExternalIPs struct {
 func (o Options) Service(svc *corev1.Service) (*lb.Service, error) {
 	out, err := Service(svc)
 	if out == nil {
-		return out, err
+		return nil, err
 	}
-	f := &findings{object: "Service " + out.String(), errs: []error{err}}
-	out.DrainTime = f.drainTime(svc.Annotations)
+	f := &findings{object: "Service " + svc.Namespace + "/" + svc.Name}
+	if out.Probe.Kind != lb.NoProbe && !o.Probes {
+		f.add(annotation(AnnotationProbe), svc.Annotations[AnnotationProbe], "is not used: probes are switched off on this node",
+			"leave it out, or ask the operator to allow it with --probes")
+		out.Probe = lb.Probe{}
+	}
 	out.ExternalIPs = slices.DeleteFunc(out.ExternalIPs, func(addr netip.Addr) bool {
 		return !f.honoured(o.ExternalIPs, addr)
 	})
-	return out, f.err()
+	return out, errors.Join(err, f.err())
 }
 
 // honoured says whether an external IP may be used, and notes where not.
@@ -45,11 +55,11 @@ func (f *findings) honoured(policy ExternalIPs, addr netip.Addr) bool {
 	switch {
 	case policy.Off:
 		f.add("spec.externalIPs", addr.String(), "is not used: external IPs are switched off on this node",
-			"remove it, or ask the operator to allow it")
+			"remove it, or ask the operator to allow it with --external-ips")
 		return false
 	case len(policy.Allowed) > 0 && !slices.ContainsFunc(policy.Allowed, func(p netip.Prefix) bool { return p.Contains(addr) }):
 		f.add("spec.externalIPs", addr.String(), "is not used: it is outside the prefixes that external IPs may have",
-			"take an address within them, or ask the operator to allow it")
+			"take an address within them, or ask the operator to add its prefix to --external-ips")
 		return false
 	default:
 		return true

@@ -32,7 +32,7 @@ func (o Options) Pod(p *corev1.Pod) (*lb.Pod, error) {
 	for _, ip := range ips {
 		addr, err := netip.ParseAddr(ip.IP)
 		if err != nil {
-			f.add("status.podIPs", ip.IP, "is no address", "write one such as 10.244.1.10")
+			f.add("status.podIPs", ip.IP, "is not an IP address", "write one such as 10.244.1.10")
 			continue
 		}
 		out.Addrs = append(out.Addrs, addr.Unmap())
@@ -49,7 +49,7 @@ func (f *findings) packetsOnly(p *corev1.Pod, runtimeClasses []string) bool {
 		switch v, ok := values[socketBalancing]; {
 		case !ok || v == "on" || v == "off":
 		default:
-			f.add(field, v, "is no value of "+socketBalancing, `write "on" or "off"`)
+			f.add(field, v, "is not a value of "+socketBalancing, `write "on" or "off"`)
 		}
 	}
 	for _, values := range []map[string]string{p.Annotations, p.Labels} {

@@ -31,7 +31,7 @@ func TestAPodSaysWhetherItsSocketsAreBalanced(t *testing.T) {
 			p.Spec.RuntimeClassName, p.Labels = &kata, map[string]string{socketBalancing: "on"}
 		}, false, ""},
 		{"a word that nobody knows", func(p *corev1.Pod) { p.Annotations = map[string]string{socketBalancing: "no"} }, false,
-			`Pod default/a: metadata.annotations "no": is no value of headgate.dev/socket-balancing; write "on" or "off"`},
+			`Pod default/a: metadata.annotations "no": is not a value of headgate.dev/socket-balancing; write "on" or "off"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}}}

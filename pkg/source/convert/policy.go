@@ -2,79 +2,206 @@ package convert
 
 import (
 	"fmt"
-	"net/netip"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// maxAffinity is the longest session affinity there may be, in seconds.
-const maxAffinity = 86400
+// What Services and EndpointSlices say of how clients are spread.
+const (
+	// AnnotationAlgorithm names the algorithm of a Service, one of
+	// lb.Algorithms.
+	AnnotationAlgorithm = "headgate.dev/algorithm"
+	// AnnotationTableSize is the slots of a Service's table for hashes: a prime.
+	AnnotationTableSize = "headgate.dev/table-size"
+	// AnnotationWeights gives endpoints of a Service weights, by their addresses:
+	// "10.0.0.1=5,10.0.0.2=0". Of the rest, EndpointSlices have the say.
+	AnnotationWeights = "headgate.dev/weights"
+	// LabelWeight, or the annotation of that name, is the weight of every
+	// endpoint of an EndpointSlice. 0 gives them no new connections.
+	LabelWeight = "headgate.dev/weight"
+	// AnnotationZonePolicy says which endpoints of a Service are preferred, one
+	// of lb.ZonePolicies.
+	AnnotationZonePolicy = "headgate.dev/zone-policy"
+	// AnnotationPassiveHealth says "on" or "off": whether backends that do not take
+	// connections are avoided.
+	AnnotationPassiveHealth = "headgate.dev/passive-health"
+	// AnnotationSlowStart is for how long a backend that is new or has come back
+	// gets fewer connections: seconds, or a duration.
+	AnnotationSlowStart = "headgate.dev/slow-start"
+	// AnnotationProbe says how backends of a Service without selector are asked
+	// whether they are well: "tcp", or "http:/path" with ":port" behind it where
+	// that is another one.
+	AnnotationProbe = "headgate.dev/probe"
+	// AnnotationProbeInterval is how often: seconds, or a duration.
+	AnnotationProbeInterval = "headgate.dev/probe-interval"
+	// AnnotationDrainTime says how long what is connected to a backend may go on
+	// after the backend has left the Service.
+	AnnotationDrainTime = "headgate.dev/drain-time"
+)
 
-// affinityTimeout returns the seconds of the session affinity, 0 without one.
-func (f *findings) affinityTimeout(spec *corev1.ServiceSpec) uint32 {
-	switch spec.SessionAffinity {
-	case "", corev1.ServiceAffinityNone:
-		return 0
-	case corev1.ServiceAffinityClientIP:
-	default:
-		f.add("spec.sessionAffinity", string(spec.SessionAffinity), "is not a session affinity", "write None or ClientIP")
-		return 0
-	}
-	c := spec.SessionAffinityConfig
-	if c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
-		return uint32(corev1.DefaultClientIPServiceAffinitySeconds)
-	}
-	seconds := *c.ClientIP.TimeoutSeconds
-	if seconds < 1 || seconds > maxAffinity {
-		f.add("spec.sessionAffinityConfig.clientIP.timeoutSeconds", strconv.Itoa(int(seconds)), "is out of range",
-			fmt.Sprintf("give it 1 to %d seconds", maxAffinity))
-		return 0
-	}
-	return uint32(seconds)
+// serviceAnnotations are those of ours that a Service may have, and what sets what
+// they say where they are there.
+var serviceAnnotations = []struct {
+	name string
+	set  func(f *findings, value string, to *lb.Service)
+}{
+	{AnnotationAlgorithm, func(f *findings, value string, to *lb.Service) { to.Algorithm = f.algorithm(value) }},
+	{AnnotationTableSize, func(f *findings, value string, to *lb.Service) { to.TableSize = f.tableSize(value) }},
+	{AnnotationWeights, func(f *findings, value string, to *lb.Service) { to.Weights = f.weights(value) }},
+	{AnnotationZonePolicy, func(f *findings, value string, to *lb.Service) { to.Zones = f.zonePolicy(value) }},
+	{AnnotationPassiveHealth, func(f *findings, value string, to *lb.Service) { to.PassiveHealth = f.passiveHealth(value) }},
+	{AnnotationSlowStart, func(f *findings, value string, to *lb.Service) { to.SlowStart = f.slowStart(value) }},
+	{AnnotationProbe, nil}, // these two go together with others
+	{AnnotationProbeInterval, nil},
+	{AnnotationDrainTime, func(f *findings, value string, to *lb.Service) {
+		to.DrainTime = f.duration(AnnotationDrainTime, value, 0, 24*time.Hour, "0 to 24 hours")
+	}},
 }
 
-// sourceRanges returns the prefixes that clients of the load balancer may come
-// from. A prefix of length 0 means that its family is not restricted at all,
-// whatever else there is. One that cannot be read rejects the Service: without
-// it the rest might mean everybody.
-func (f *findings) sourceRanges(values []string) []netip.Prefix {
-	var ranges []netip.Prefix
-	var free4, free6 bool
-	for i, value := range values {
-		p, ok := f.prefix(fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), strings.TrimSpace(value))
-		switch {
-		case !ok:
-		case p.Bits() == 0:
-			free4, free6 = free4 || p.Addr().Is4(), free6 || p.Addr().Is6()
-		case !slices.Contains(ranges, p):
-			ranges = append(ranges, p)
+// stays ends the reason of every problem with an annotation on balancing: they
+// are applied together, or none is.
+const stays = "; changes of the Service's annotations wait until it is mended"
+
+// setPolicy sets what the annotations of a Service say. Where one of them cannot be
+// used, there are problems, and what was in force of all stays.
+func setPolicy(svc *corev1.Service, out *lb.Service) (problems *findings) {
+	f := &findings{object: "Service " + svc.Namespace + "/" + svc.Name}
+	if len(svc.Annotations) == 0 {
+		return f
+	}
+	for _, a := range serviceAnnotations {
+		if value, given := svc.Annotations[a.name]; given && a.set != nil {
+			a.set(f, value, out)
 		}
 	}
-	return slices.DeleteFunc(ranges, func(p netip.Prefix) bool {
-		return p.Addr().Is4() && free4 || p.Addr().Is6() && free6
-	})
-}
-
-// prefix parses a prefix in CIDR notation and clears its host bits.
-func (f *findings) prefix(field, value string) (p netip.Prefix, ok bool) {
-	p, err := netip.ParsePrefix(value)
-	if err != nil || p.Addr().Is4In6() {
-		f.add(field, value, "is not a prefix", `write one in CIDR notation, such as "192.0.2.0/24" or "2001:db8::/32"`)
-		return netip.Prefix{}, false
+	out.Probe = f.probe(svc, out.PassiveHealth)
+	if len(f.errs) > 0 {
+		out.Policy, out.Weights, out.KeepPolicy = lb.Policy{}, nil, true
 	}
-	return p.Masked(), true
+	f.unknownAnnotations(svc.Annotations)
+	return f
 }
 
-// healthCheckNodePort returns the port of the health check, which exists only
-// where nodes differ for a load balancer.
-func (f *findings) healthCheckNodePort(spec *corev1.ServiceSpec, external lb.TrafficPolicy) uint16 {
-	if spec.Type != corev1.ServiceTypeLoadBalancer || external != lb.PolicyLocal || spec.HealthCheckNodePort == 0 {
+// unknownAnnotations finds names of ours that mean nothing at a Service, such as
+// misspelt ones. They keep nothing else from being used.
+func (f *findings) unknownAnnotations(annotations map[string]string) {
+	var known []string
+	for _, a := range serviceAnnotations {
+		known = append(known, a.name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(annotations)) {
+		if strings.HasPrefix(name, "headgate.dev/") && !slices.Contains(known, name) {
+			f.add(annotation(name), annotations[name], "has no effect: Services have no such annotation",
+				"write one of "+strings.Join(known, ", "))
+		}
+	}
+}
+
+// annotation is an annotation as problems name it.
+func annotation(name string) string { return "metadata.annotations[" + name + "]" }
+
+func (f *findings) algorithm(value string) lb.Algorithm {
+	if value == "" {
+		return lb.AlgorithmDefault
+	}
+	a, ok := lb.ParseAlgorithm(value)
+	if !ok {
+		f.add(annotation(AnnotationAlgorithm), value, "is not an algorithm"+stays,
+			"write one of "+strings.Join(lb.Algorithms(), ", "))
+	}
+	return a
+}
+
+func (f *findings) tableSize(value string) uint32 {
+	if value == "" {
 		return 0
 	}
-	return f.port("spec.healthCheckNodePort", spec.HealthCheckNodePort)
+	n, err := strconv.ParseUint(value, 10, 32)
+	switch {
+	case err != nil || n < lb.MinTableSize || n > lb.MaxTableSize:
+		f.add(annotation(AnnotationTableSize), value, "is out of range"+stays,
+			fmt.Sprintf("write a prime from %d to %d", lb.MinTableSize, lb.MaxTableSize))
+		return 0
+	case !isPrime(n):
+		f.add(annotation(AnnotationTableSize), value, "is not prime"+stays,
+			fmt.Sprintf("write a prime, such as %d", nextPrime(n)))
+		return 0
+	}
+	return uint32(n)
+}
+
+func isPrime(n uint64) bool {
+	for d := uint64(2); d*d <= n; d++ {
+		if n%d == 0 {
+			return false
+		}
+	}
+	return n > 1
+}
+
+// nextPrime returns the first prime from n on that may be a table's size, or the
+// last one there is.
+func nextPrime(n uint64) uint64 {
+	for n < lb.MaxTableSize && !isPrime(n) {
+		n++
+	}
+	return min(n, lb.MaxTableSize)
+}
+
+func (f *findings) zonePolicy(value string) lb.ZonePolicy {
+	if value == "" {
+		return lb.ZoneHints
+	}
+	z, ok := lb.ParseZonePolicy(value)
+	if !ok {
+		f.add(annotation(AnnotationZonePolicy), value, "is not a zone policy"+stays,
+			"write one of "+strings.Join(lb.ZonePolicies(), ", "))
+	}
+	return z
+}
+
+func (f *findings) passiveHealth(value string) lb.Switch {
+	switch value {
+	case "":
+		return lb.SwitchDefault
+	case "on":
+		return lb.SwitchOn
+	case "off":
+		return lb.SwitchOff
+	}
+	f.add(annotation(AnnotationPassiveHealth), value, "is neither on nor off"+stays, "write on or off")
+	return lb.SwitchDefault
+}
+
+// slowStart returns seconds, 0 for none.
+func (f *findings) slowStart(value string) uint32 {
+	if value == "" {
+		return 0
+	}
+	d := f.duration(AnnotationSlowStart, value, 0, time.Hour, "0 to 1 hour")
+	return uint32((d + time.Second - 1) / time.Second)
+}
+
+// duration reads seconds, or a duration, within a range; 0 where it is neither.
+func (f *findings) duration(name, value string, shortest, longest time.Duration, within string) time.Duration {
+	d, err := time.ParseDuration(value)
+	if seconds, bad := strconv.ParseUint(value, 10, 32); bad == nil {
+		d, err = time.Duration(seconds)*time.Second, nil
+	}
+	switch {
+	case err != nil:
+		f.add(annotation(name), value, "is not a duration"+stays, `write seconds, such as "30", or a duration, such as "5m"`)
+	case d < shortest || d > longest:
+		f.add(annotation(name), value, "is out of range"+stays, "write "+within)
+	default:
+		return d
+	}
+	return 0
 }

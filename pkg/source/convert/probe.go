@@ -11,23 +11,18 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// How often backends are asked.
-const (
-	usualProbeInterval    = 10 * time.Second // as the kubelet
-	shortestProbeInterval = time.Second
-	longestProbeInterval  = 5 * time.Minute
-)
+// usualProbeInterval is that of the kubelet.
+const usualProbeInterval = 10 * time.Second
 
 // probe returns the probe of a Service, the zero value for none. Pods have the
 // kubelet to ask them: a Service with a selector gets no probe.
 func (f *findings) probe(svc *corev1.Service, passive lb.Switch) (p lb.Probe) {
-	const stays = "; what was in force stays"
 	value, interval := svc.Annotations[AnnotationProbe], svc.Annotations[AnnotationProbeInterval]
 	switch {
 	case value == "" && interval == "":
 		return p
 	case value == "":
-		f.add(annotation(AnnotationProbeInterval), interval, "is the interval of no probe"+stays, "say how to ask with "+AnnotationProbe+", or leave it out")
+		f.add(annotation(AnnotationProbeInterval), interval, "has no effect without "+AnnotationProbe+stays, "add that annotation, or leave this one out")
 		return p
 	case len(svc.Spec.Selector) > 0:
 		f.add(annotation(AnnotationProbe), value, "is for Services without selector"+stays, "leave it out, and give the Pods a readiness probe")
@@ -51,14 +46,18 @@ func (f *findings) probeOf(value string) (p lb.Probe) {
 	if i := strings.LastIndexByte(path, ':'); i >= 0 && isNumber(path[i+1:]) {
 		port, err := strconv.ParseUint(path[i+1:], 10, 16)
 		if err != nil || port == 0 {
-			f.add(annotation(AnnotationProbe), value, "has no port from 1 to 65535; what was in force stays", remedy)
+			f.add(annotation(AnnotationProbe), value, "has no port from 1 to 65535"+stays, remedy)
 			return p
 		}
 		path, p.Port = path[:i], uint16(port)
 	}
 	u, err := url.ParseRequestURI(path)
+	if isHTTP && strings.ContainsAny(path, "?#") {
+		f.add(annotation(AnnotationProbe), value, "has a query or a fragment"+stays, remedy)
+		return lb.Probe{}
+	}
 	if !isHTTP || err != nil || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || u.RequestURI() != path {
-		f.add(annotation(AnnotationProbe), value, "is not a probe; what was in force stays", remedy)
+		f.add(annotation(AnnotationProbe), value, "is not a probe"+stays, remedy)
 		return lb.Probe{}
 	}
 	p.Kind, p.Path = lb.HTTPProbe, path
@@ -73,15 +72,5 @@ func (f *findings) probeInterval(value string) time.Duration {
 	if value == "" {
 		return usualProbeInterval
 	}
-	d, err := time.ParseDuration(value)
-	if seconds, bad := strconv.ParseUint(value, 10, 16); bad == nil {
-		d, err = time.Duration(seconds)*time.Second, nil
-	}
-	switch {
-	case err != nil:
-		f.add(annotation(AnnotationProbeInterval), value, "is not a duration; what was in force stays", `write seconds, such as "30", or a duration, such as "5m"`)
-	case d < shortestProbeInterval || d > longestProbeInterval:
-		f.add(annotation(AnnotationProbeInterval), value, "is out of range; what was in force stays", "write 1 second to 5 minutes")
-	}
-	return d
+	return f.duration(AnnotationProbeInterval, value, time.Second, 5*time.Minute, "1 second to 5 minutes")
 }

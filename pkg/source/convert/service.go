@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -22,6 +23,7 @@ func Service(svc *corev1.Service) (*lb.Service, error) {
 		return nil, nil
 	}
 	out := &lb.Service{ServiceName: lb.ServiceName{Namespace: svc.Namespace, Name: svc.Name}}
+	out.Age = ageOf(svc)
 	f := &findings{object: "Service " + out.String()}
 	f.name("metadata.name", svc.Name, false)
 	f.name("metadata.namespace", svc.Namespace, false)
@@ -31,15 +33,24 @@ func Service(svc *corev1.Service) (*lb.Service, error) {
 	out.LoadBalancerIPs = f.loadBalancerIPs(svc.Status.LoadBalancer.Ingress)
 	out.InternalPolicy, out.ExternalPolicy = f.policies(&svc.Spec)
 	out.Ports = f.servicePorts(&svc.Spec)
-	out.AffinityTimeout = f.affinityTimeout(&svc.Spec)
 	out.SourceRanges = f.sourceRanges(svc.Spec.LoadBalancerSourceRanges)
 	out.HealthCheckNodePort = f.healthCheckNodePort(&svc.Spec, out.ExternalPolicy)
+	problems := setPolicy(svc, out)
+	out.AffinityTimeout = f.affinityTimeout(&svc.Spec)
 	if err := f.err(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, problems.err())
 	}
-	b, problems := balancing(svc)
-	out.Balancing = b
 	return out, problems.err()
+}
+
+// ageOf returns how old a Service is, which decides who gets an address that
+// several want.
+func ageOf(svc *corev1.Service) lb.Age {
+	age := lb.Age{UID: string(svc.UID)}
+	if !svc.CreationTimestamp.IsZero() {
+		age.Created = svc.CreationTimestamp.Unix()
+	}
+	return age
 }
 
 // implemented says whether a proxy implements the Service at all.

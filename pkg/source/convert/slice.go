@@ -3,6 +3,7 @@ package convert
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 	"unique"
 
@@ -16,7 +17,8 @@ import (
 // proxy uses it: without the label that names its Service, of a headless
 // Service, or with host names for addresses. Problems reads the error. Where
 // both results are not nil, the slice is to be used without what the error
-// speaks of.
+// speaks of: one endpoint or port that cannot be used takes none of the others
+// away. A slice of which nothing can be used is no slice.
 func Slice(es *discoveryv1.EndpointSlice) (*lb.Slice, error) {
 	service, headless := es.Labels[discoveryv1.LabelServiceName], false
 	if _, ok := es.Labels[corev1.IsHeadlessService]; ok {
@@ -29,15 +31,31 @@ func Slice(es *discoveryv1.EndpointSlice) (*lb.Slice, error) {
 	f := &findings{object: "EndpointSlice " + out.String()}
 	f.name("metadata.name", es.Name, true)
 	f.name("metadata.namespace", es.Namespace, false)
-	out.Ports = f.slicePorts(es.Ports)
-	out.Endpoints = f.endpoints(es)
-	out.LastChangeTrigger = lastChangeTrigger(es)
-	if err := f.err(); err != nil {
-		return nil, err
+	is4 := f.addressType(es.AddressType)
+	if len(f.errs) > 0 {
+		return nil, f.err() // it has no place, or no family
 	}
+	out.Ports = f.slicePorts(es.Ports)
+	out.Endpoints = f.endpoints(es, is4)
+	out.LastChangeTrigger = lastChangeTrigger(es)
 	f.setWeights(es, out)
+	if len(out.Endpoints) == 0 && hasAddresses(es) || len(out.Ports) == 0 && hasPorts(es) {
+		return nil, f.err()
+	}
 	return out, f.err()
 }
+
+// hasAddresses says whether a slice means to have endpoints.
+func hasAddresses(es *discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(es.Endpoints, func(e discoveryv1.Endpoint) bool { return len(e.Addresses) > 0 })
+}
+
+// hasPorts says whether a slice means to have ports.
+func hasPorts(es *discoveryv1.EndpointSlice) bool { return slices.ContainsFunc(es.Ports, isNamed) }
+
+// isNamed says whether a Service port can stand before a port: without a name or
+// number none can.
+func isNamed(p discoveryv1.EndpointPort) bool { return p.Name != nil && p.Port != nil }
 
 // lastChangeTrigger returns when that happened which the slice was last changed
 // for, as its controller says; the zero time where it does not.
@@ -49,34 +67,42 @@ func lastChangeTrigger(es *discoveryv1.EndpointSlice) time.Time {
 	return t
 }
 
-// slicePorts leaves out ports without a name or number: no Service port can
-// stand before them.
+// slicePorts leaves out ports without a name or number, and those that cannot be
+// used.
 func (f *findings) slicePorts(ports []discoveryv1.EndpointPort) []lb.SlicePort {
 	var out []lb.SlicePort
 	byName := map[string]int{}
 	for i, p := range ports {
-		if p.Name == nil || p.Port == nil || *p.Port == 0 {
+		if !isNamed(p) {
 			continue
 		}
 		field := fmt.Sprintf("ports[%d]", i)
 		if first, ok := seen(byName, *p.Name, i); ok {
 			f.add(field+".name", *p.Name, fmt.Sprintf("is the name of ports[%d] too", first), "give it another name")
+			continue
 		}
 		port := lb.SlicePort{Name: *p.Name, Protocol: lb.TCP, Port: f.port(field+".port", *p.Port)}
 		if p.Protocol != nil {
 			port.Protocol = f.protocol(field, *p.Protocol)
 		}
-		out = append(out, port)
+		if port.Port != 0 && port.Protocol != 0 {
+			out = append(out, port)
+		}
 	}
 	return out
 }
 
-func (f *findings) endpoints(es *discoveryv1.EndpointSlice) []lb.Endpoint {
-	is4 := es.AddressType == discoveryv1.AddressTypeIPv4
-	if !is4 && es.AddressType != discoveryv1.AddressTypeIPv6 {
-		f.add("addressType", string(es.AddressType), "is not a type of addresses", "write IPv4 or IPv6")
-		return nil
+// addressType says whether a slice is one of IPv4.
+func (f *findings) addressType(t discoveryv1.AddressType) (is4 bool) {
+	if t != discoveryv1.AddressTypeIPv4 && t != discoveryv1.AddressTypeIPv6 {
+		f.add("addressType", string(t), "is not a type of addresses", "write IPv4 or IPv6")
 	}
+	return t == discoveryv1.AddressTypeIPv4
+}
+
+// endpoints leaves out those without an address, and those whose address cannot be
+// used.
+func (f *findings) endpoints(es *discoveryv1.EndpointSlice, is4 bool) []lb.Endpoint {
 	out := make([]lb.Endpoint, 0, len(es.Endpoints))
 	for i := range es.Endpoints {
 		if e, ok := f.endpoint(i, is4, &es.Endpoints[i]); ok {
@@ -87,8 +113,8 @@ func (f *findings) endpoints(es *discoveryv1.EndpointSlice) []lb.Endpoint {
 }
 
 // endpoint returns an endpoint by its first address, the only one that proxies
-// use; ok is false where there is none. All addresses are checked, since the
-// API server refuses the slice for any of them.
+// use; ok is false where there is none. The others are checked, too: the API server
+// refuses any of them.
 func (f *findings) endpoint(i int, is4 bool, e *discoveryv1.Endpoint) (out lb.Endpoint, ok bool) {
 	for j, value := range e.Addresses {
 		addr := f.endpointAddress(i, j, is4, value)
@@ -113,7 +139,7 @@ func (f *findings) endpoint(i int, is4 bool, e *discoveryv1.Endpoint) (out lb.En
 			out.NodeHints = append(out.NodeHints, shared(n.Name))
 		}
 	}
-	return out, len(e.Addresses) > 0
+	return out, out.Addr.IsValid()
 }
 
 // endpointAddress parses an address of endpoint i. The name of its field is made
@@ -127,7 +153,7 @@ func (f *findings) endpointAddress(i, j int, is4 bool, value string) netip.Addr 
 	if _, ok = f.unicast(field, value); ok {
 		f.add(field, value, "is not of the addressType of the slice", "move it to a slice of its own family")
 	}
-	return addr
+	return netip.Addr{}
 }
 
 // shared returns a string of which there is one copy for all who have it: a

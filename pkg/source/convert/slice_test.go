@@ -35,7 +35,6 @@ func TestSliceKeepsWhatMattersWithDefaultsResolved(t *testing.T) {
 			{Name: new("dns"), Port: new(int32(5353)), Protocol: new(corev1.ProtocolUDP)},
 			{Name: nil, Port: new(int32(1))},
 			{Name: new("all")},
-			{Name: new("zero"), Port: new(int32(0))},
 		}
 		es.Endpoints = []discoveryv1.Endpoint{
 			{Addresses: []string{"10.244.1.1", "10.244.1.9"}},
@@ -88,7 +87,7 @@ func address(a ...string) func(*discoveryv1.EndpointSlice) {
 	return func(es *discoveryv1.EndpointSlice) { es.Endpoints[0].Addresses = a }
 }
 
-func TestSlicesThatTheAPIWouldRefuseAreRefused(t *testing.T) {
+func TestSlicesOfWhichNothingCanBeUsedAreRefused(t *testing.T) {
 	const unicast = "; write a unicast address that other nodes can reach"
 	for _, tc := range []struct {
 		name  string
@@ -96,21 +95,75 @@ func TestSlicesThatTheAPIWouldRefuseAreRefused(t *testing.T) {
 		want  string
 	}{
 		{"address that is none", address("pod-1"), `endpoints[0].addresses[0] "pod-1": is not an IP address; write an IPv4 or IPv6 address, such as "192.0.2.1" or "2001:db8::1"`},
-		{"second address that is none", address("10.0.0.1", "x"), `endpoints[0].addresses[1] "x": is not an IP address; write an IPv4 or IPv6 address, such as "192.0.2.1" or "2001:db8::1"`},
 		{"address of the other family", address("fd00::1"), `endpoints[0].addresses[0] "fd00::1": is not of the addressType of the slice; move it to a slice of its own family`},
 		{"unspecified", address("0.0.0.0"), `endpoints[0].addresses[0] "0.0.0.0": is the unspecified address` + unicast},
 		{"loopback", address("127.0.0.53"), `endpoints[0].addresses[0] "127.0.0.53": is a loopback address` + unicast},
 		{"link-local", address("169.254.169.254"), `endpoints[0].addresses[0] "169.254.169.254": is a link-local address` + unicast},
 		{"multicast", address("224.0.0.251"), `endpoints[0].addresses[0] "224.0.0.251": is a multicast address` + unicast},
 		{"port out of range", func(es *discoveryv1.EndpointSlice) { es.Ports[0].Port = new(int32(70000)) }, `ports[0].port "70000": is out of range; give it a port from 1 to 65535`},
+		{"port 0", func(es *discoveryv1.EndpointSlice) { es.Ports[0].Port = new(int32(0)) }, `ports[0].port "0": is out of range; give it a port from 1 to 65535`},
 		{"unknown protocol", func(es *discoveryv1.EndpointSlice) { es.Ports[0].Protocol = new(corev1.Protocol("ICMP")) }, `ports[0].protocol "ICMP": is not a protocol of Services; write TCP, UDP or SCTP`},
-		{"same port name twice", func(es *discoveryv1.EndpointSlice) { es.Ports = append(es.Ports, es.Ports[0]) }, `ports[1].name "http": is the name of ports[0] too; give it another name`},
 		{"unknown address type", func(es *discoveryv1.EndpointSlice) { es.AddressType = "ipv4" }, `addressType "ipv4": is not a type of addresses; write IPv4 or IPv6`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := Slice(slice(tc.alter))
 			wantProblems(t, got == nil, err, "EndpointSlice default/web-x1: "+tc.want)
 		})
+	}
+}
+
+func TestWhatOfASliceCannotBeUsedTakesNothingElseAway(t *testing.T) {
+	more := func(addresses ...string) func(*discoveryv1.EndpointSlice) {
+		return func(es *discoveryv1.EndpointSlice) {
+			es.Endpoints = append(es.Endpoints, discoveryv1.Endpoint{Addresses: addresses})
+		}
+	}
+	const unicast = "; write a unicast address that other nodes can reach"
+	for _, tc := range []struct {
+		name, want string
+		alter      func(*discoveryv1.EndpointSlice)
+	}{
+		{"a garbage address", `endpoints[1].addresses[0] "pod-1": is not an IP address; write an IPv4 or IPv6 address, such as "192.0.2.1" or "2001:db8::1"`, more("pod-1")},
+		{"the metadata service", `endpoints[1].addresses[0] "169.254.169.254": is a link-local address` + unicast, more("169.254.169.254")},
+		{"loopback", `endpoints[1].addresses[0] "127.0.0.1": is a loopback address` + unicast, more("127.0.0.1")},
+		{"another family", `endpoints[1].addresses[0] "fd00::1": is not of the addressType of the slice; move it to a slice of its own family`, more("fd00::1")},
+		{"a second address", `endpoints[0].addresses[1] "x": is not an IP address; write an IPv4 or IPv6 address, such as "192.0.2.1" or "2001:db8::1"`, address("10.244.1.1", "x")},
+		{"port 0", `ports[1].port "0": is out of range; give it a port from 1 to 65535`, func(es *discoveryv1.EndpointSlice) {
+			es.Ports = append(es.Ports, discoveryv1.EndpointPort{Name: new("a"), Port: new(int32(0))})
+		}},
+		{"the name of another port", `ports[1].name "http": is the name of ports[0] too; give it another name`,
+			func(es *discoveryv1.EndpointSlice) { es.Ports = append(es.Ports, es.Ports[0]) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := Slice(slice(tc.alter))
+			wantProblems(t, true, err, "EndpointSlice default/web-x1: "+tc.want)
+			if got == nil || len(got.Endpoints) != 1 || len(got.Ports) != 1 || got.Endpoints[0].Addr != netip.MustParseAddr("10.244.1.1") {
+				t.Errorf("got %+v, want the good endpoint and port", got)
+			}
+		})
+	}
+}
+
+// A Service that is scaled to zero has a slice still.
+func TestASliceWithoutEndpointsOrPortsIsOne(t *testing.T) {
+	got, err := Slice(slice(func(es *discoveryv1.EndpointSlice) { es.Endpoints, es.Ports = nil, nil }))
+	if got == nil || err != nil || len(got.Endpoints) > 0 || len(got.Ports) > 0 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestOfManyProblemsTenAreToldAndTheRestCounted(t *testing.T) {
+	got, err := Slice(slice(func(es *discoveryv1.EndpointSlice) {
+		for range 100_000 {
+			es.Endpoints = append(es.Endpoints, discoveryv1.Endpoint{Addresses: []string{"x"}})
+		}
+	}))
+	problems := Problems(err)
+	if got == nil || len(problems) != lb.MostProblems+1 {
+		t.Fatalf("got %v with %d problems", got, len(problems))
+	}
+	if last, want := problems[lb.MostProblems].Error(), "EndpointSlice default/web-x1: has 99990 more problems; mend the others first"; last != want {
+		t.Errorf("the last problem is %q, want %q", last, want)
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/headgate/headgate/pkg/source/objects"
 )
 
 func (a *api) refuse(w http.ResponseWriter, code int) {
@@ -29,14 +31,15 @@ func (a *api) encode(o runtime.Object) []byte {
 		gv = eventsv1.SchemeGroupVersion
 	}
 	for _, r := range a.paths {
-		if t := fmt.Sprintf("%T", o); t == fmt.Sprintf("%T", r.object) || t == fmt.Sprintf("%T", r.list()) {
-			gv = r.gv
-			if r.kind == cidrKind && a.beta {
-				gv = betaServiceCIDR
+		if t := fmt.Sprintf("%T", o); t == fmt.Sprintf("%T", r.New()) || t == fmt.Sprintf("%T", r.List()) {
+			gv = r.Version
+			if !r.Earlier.Empty() && a.beta {
+				gv = r.Earlier
 			}
 		}
 	}
-	b, err := runtime.Encode(a.codecs.EncoderForVersion(a.info.Serializer, gv), o)
+	// Encoding writes the version into what it is given, which others read.
+	b, err := runtime.Encode(a.codecs.EncoderForVersion(a.info.Serializer, gv), o.DeepCopyObject())
 	if err != nil {
 		a.tb.Error(err)
 	}
@@ -45,14 +48,14 @@ func (a *api) encode(o runtime.Object) []byte {
 
 type question struct {
 	*http.Request
-	resource
+	objects.Kind
 	label   labels.Selector
 	field   fields.Selector
 	version int64
 }
 
 func (a *api) ask(r *http.Request, path string) question {
-	q := question{Request: r, resource: a.paths[path]}
+	q := question{Request: r, Kind: a.paths[path]}
 	var err error
 	if q.label, err = labels.Parse(r.URL.Query().Get("labelSelector")); err != nil {
 		a.tb.Error(err)
@@ -64,7 +67,7 @@ func (a *api) ask(r *http.Request, path string) question {
 	return q
 }
 
-func (q question) selects(o object) bool {
+func (q question) selects(o objects.Object) bool {
 	if o == nil {
 		return false
 	}
@@ -72,28 +75,31 @@ func (q question) selects(o object) bool {
 	if svc, ok := o.(*corev1.Service); ok {
 		set["spec.clusterIP"] = svc.Spec.ClusterIP
 	}
+	if pod, ok := o.(*corev1.Pod); ok {
+		set["spec.nodeName"] = pod.Spec.NodeName
+	}
 	if at := strings.Split(q.URL.Path, "/"); len(at) > 2 && at[len(at)-3] == "namespaces" && at[len(at)-2] != o.GetNamespace() {
 		return false
 	}
 	return q.label.Matches(labels.Set(o.GetLabels())) && q.field.Matches(set)
 }
 
-func (a *api) matching(q question) (objects []runtime.Object, version int64) {
+func (a *api) matching(q question) (found []runtime.Object, version int64) {
 	a.with(func() {
 		version = a.version
-		for _, o := range a.objects[q.path] {
+		for _, o := range a.objects[q.Path] {
 			if q.selects(o) {
-				objects = append(objects, o)
+				found = append(found, o)
 			}
 		}
 	})
-	return objects, version
+	return found, version
 }
 
 func (a *api) list(w http.ResponseWriter, q question) {
-	objects, version := a.matching(q)
-	list := a.paths[q.path].list()
-	if err := meta.SetList(list, objects); err != nil {
+	found, version := a.matching(q)
+	list := a.paths[q.Path].List()
+	if err := meta.SetList(list, found); err != nil {
 		a.tb.Error(err)
 	}
 	list.(metav1.ListInterface).SetResourceVersion(strconv.FormatInt(version, 10))
@@ -101,15 +107,15 @@ func (a *api) list(w http.ResponseWriter, q question) {
 }
 
 func (a *api) watch(w http.ResponseWriter, q question, initial bool) {
-	frames := streaming.NewEncoder(a.info.StreamSerializer.NewFrameWriter(w), a.codecs.EncoderForVersion(a.info.StreamSerializer.Serializer, q.gv))
+	frames := streaming.NewEncoder(a.info.StreamSerializer.NewFrameWriter(w), a.codecs.EncoderForVersion(a.info.StreamSerializer.Serializer, q.Version))
 	send := func(t watch.EventType, o runtime.Object) {
 		_ = frames.Encode(&metav1.WatchEvent{Type: string(t), Object: runtime.RawExtension{Raw: a.encode(o)}})
 	}
 	var cut chan struct{}
 	a.with(func() { cut = a.cut })
 	if initial {
-		objects, version := a.matching(q)
-		for _, o := range objects {
+		found, version := a.matching(q)
+		for _, o := range found {
 			send(watch.Added, o)
 		}
 		q.version = version
@@ -147,7 +153,7 @@ func (a *api) watch(w http.ResponseWriter, q question, initial bool) {
 func (a *api) since(q question) (events []event, changed chan struct{}, expired bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, e := range a.log[q.path] {
+	for _, e := range a.log[q.Path] {
 		if e.version > q.version {
 			events = append(events, e)
 		}
@@ -155,8 +161,8 @@ func (a *api) since(q question) (events []event, changed chan struct{}, expired 
 	return events, a.changed, q.version < a.expired
 }
 
-func bookmark(q question, end bool) object {
-	o := q.object.DeepCopyObject().(object)
+func bookmark(q question, end bool) objects.Object {
+	o := q.New()
 	o.SetResourceVersion(strconv.FormatInt(q.version, 10))
 	if end {
 		o.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})

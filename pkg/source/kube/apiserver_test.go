@@ -12,21 +12,17 @@ import (
 	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-)
 
-// object is an object of the API.
-type object interface {
-	runtime.Object
-	metav1.Object
-}
+	"github.com/headgate/headgate/pkg/source/convert"
+	"github.com/headgate/headgate/pkg/source/objects"
+)
 
 // event is a change of an object; old or new may be nil.
 type event struct {
 	version  int64
-	old, new object
+	old, new objects.Object
 }
 
 // api is an API server as far as reflectors see one: lists, watches, streams in
@@ -36,13 +32,13 @@ type api struct {
 	addr   string
 	info   runtime.SerializerInfo
 	codecs serializer.CodecFactory
-	paths  map[string]resource
+	paths  map[string]objects.Kind
 
 	mu        sync.Mutex
 	server    *http.Server
 	version   int64
 	expired   int64 // changes up to here are forgotten
-	objects   map[string]map[name]object
+	objects   map[string]map[objects.Key]objects.Object
 	log       map[string][]event
 	changed   chan struct{} // closed at the next change
 	cut       chan struct{} // closed when all streams are to end
@@ -56,7 +52,7 @@ type api struct {
 	agent     string   // as the last request said
 	accept    string
 	selectors map[string]string // as last asked, by path
-	events    map[name]*eventsv1.Event
+	events    map[objects.Key]*eventsv1.Event
 }
 
 func mustServe(tb testing.TB) *api {
@@ -67,12 +63,12 @@ func mustServe(tb testing.TB) *api {
 		tb.Fatal("no protobuf")
 	}
 	a := &api{tb: tb, addr: "127.0.0.1:0", info: info, codecs: codecs, version: 100,
-		paths: map[string]resource{}, objects: map[string]map[name]object{}, log: map[string][]event{},
+		paths: map[string]objects.Kind{}, objects: map[string]map[objects.Key]objects.Object{}, log: map[string][]event{},
 		changed: make(chan struct{}), cut: make(chan struct{}),
-		refusals: map[string]int{}, holds: map[string]chan struct{}{}, selectors: map[string]string{}, events: map[name]*eventsv1.Event{}}
-	for _, r := range resources("") {
-		a.paths[r.path] = r
-		a.objects[r.path] = map[name]object{}
+		refusals: map[string]int{}, holds: map[string]chan struct{}{}, selectors: map[string]string{}, events: map[objects.Key]*eventsv1.Event{}}
+	for _, r := range objects.Kinds("", convert.Options{}, true) {
+		a.paths[r.Path] = r
+		a.objects[r.Path] = map[objects.Key]objects.Object{}
 	}
 	a.start()
 	tb.Cleanup(a.stop)
@@ -100,9 +96,9 @@ func (a *api) with(alter func()) {
 	alter()
 }
 
-func (a *api) pathOf(o object) string {
+func (a *api) pathOf(o objects.Object) string {
 	for p, r := range a.paths {
-		if fmt.Sprintf("%T", r.object) == fmt.Sprintf("%T", o) {
+		if fmt.Sprintf("%T", r.New()) == fmt.Sprintf("%T", o) {
 			return p
 		}
 	}
@@ -110,13 +106,13 @@ func (a *api) pathOf(o object) string {
 	return ""
 }
 
-func (a *api) put(objects ...object) {
+func (a *api) put(all ...objects.Object) {
 	a.with(func() {
-		for _, o := range objects {
-			o = o.DeepCopyObject().(object)
+		for _, o := range all {
+			o = o.DeepCopyObject().(objects.Object)
 			a.version++
 			o.SetResourceVersion(strconv.FormatInt(a.version, 10))
-			p, n := a.pathOf(o), nameOf(o)
+			p, n := a.pathOf(o), objects.KeyOf(o)
 			a.log[p] = append(a.log[p], event{a.version, a.objects[p][n], o})
 			a.objects[p][n] = o
 		}
@@ -124,12 +120,12 @@ func (a *api) put(objects ...object) {
 	})
 }
 
-func (a *api) remove(objects ...object) {
+func (a *api) remove(all ...objects.Object) {
 	a.with(func() {
-		for _, o := range objects {
-			p, n := a.pathOf(o), nameOf(o)
+		for _, o := range all {
+			p, n := a.pathOf(o), objects.KeyOf(o)
 			a.version++
-			last := a.objects[p][n].DeepCopyObject().(object)
+			last := a.objects[p][n].DeepCopyObject().(objects.Object)
 			last.SetResourceVersion(strconv.FormatInt(a.version, 10))
 			a.log[p] = append(a.log[p], event{a.version, last, nil})
 			delete(a.objects[p], n)

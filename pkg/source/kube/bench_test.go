@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/source/convert"
+	"github.com/headgate/headgate/pkg/source/objects"
 )
 
 const (
@@ -73,23 +73,23 @@ func mustDecode[T interface{ Unmarshal([]byte) error }](b *testing.B, data []byt
 
 // fill puts all objects through decoding and, where there are stores, through
 // those, and returns how many objects there were.
-func fill(b *testing.B, encoded [2][][]byte, services *store[lb.Service], slices *store[lb.Slice]) int {
+func fill(b *testing.B, encoded [2][][]byte, services reflected, slices reflected) int {
 	var svcs, ess []any
 	for _, data := range encoded[0] {
 		svc := mustDecode(b, data, &corev1.Service{})
-		if services != nil {
+		if services.Store != nil {
 			e, _ := services.Transformer()(svc)
 			svcs = append(svcs, e)
 		}
 	}
 	for _, data := range encoded[1] {
 		es := mustDecode(b, data, &discoveryv1.EndpointSlice{})
-		if slices != nil {
+		if slices.Store != nil {
 			e, _ := slices.Transformer()(es)
 			ess = append(ess, e)
 		}
 	}
-	if services != nil {
+	if services.Store != nil {
 		_ = services.Replace(svcs, "")
 		_ = slices.Replace(ess, "")
 	}
@@ -105,7 +105,7 @@ func BenchmarkColdStart(b *testing.B) {
 		b.ReportAllocs()
 		n := 0
 		for b.Loop() {
-			n += fill(b, encoded, nil, nil)
+			n += fill(b, encoded, reflected{}, reflected{})
 		}
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/object")
 	})
@@ -115,7 +115,7 @@ func BenchmarkColdStart(b *testing.B) {
 		for b.Loop() {
 			out, svcs, ess := benchStores()
 			n += fill(b, encoded, svcs, ess)
-			if u, ok := out.next(); !ok || len(u.Services) != benchServices || len(u.Slices) != benchServices {
+			if u, ok := out.Next(); !ok || len(u.Services) != benchServices || len(u.Slices) != benchServices {
 				b.Fatal("no update with everything")
 			}
 		}
@@ -126,16 +126,17 @@ func BenchmarkColdStart(b *testing.B) {
 			before := heap()
 			out, svcs, ess := benchStores()
 			n := fill(b, encoded, svcs, ess)
-			u, _ := out.next()
+			u, _ := out.Next()
 			b.ReportMetric(float64(heap()-before)/float64(n), "B/object")
 			runtime.KeepAlive([]any{u, svcs, ess})
 		}
 	})
 }
 
-func benchStores() (*batch, *store[lb.Service], *store[lb.Slice]) {
-	out := newBatch("node-a", serviceKind, sliceKind)
-	return out, newStore(services(convert.Options{}), out), newStore(endpointSlices(), out)
+func benchStores() (*objects.Batch, reflected, reflected) {
+	out := objects.NewBatch("node-a", objects.ServiceKind, objects.SliceKind)
+	kinds := objects.Kinds("node-a", convert.Options{}, false)
+	return out, reflected{objects.NewStore(kinds[0], out)}, reflected{objects.NewStore(kinds[1], out)}
 }
 
 // heap returns the bytes that are alive.
@@ -153,7 +154,7 @@ func BenchmarkOneChange(b *testing.B) {
 	services, slices := encodedObjects()
 	out, svcs, ess := benchStores()
 	fill(b, [2][][]byte{services, slices}, svcs, ess)
-	out.next()
+	out.Next()
 	var versions [2][]byte
 	for i := range versions {
 		es := benchSlice(0)
@@ -163,7 +164,7 @@ func BenchmarkOneChange(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		_ = ess.Update(mustDecode(b, versions[i%2], &discoveryv1.EndpointSlice{}))
-		if u, ok := out.next(); !ok || len(u.Slices) != 1 {
+		if u, ok := out.Next(); !ok || len(u.Slices) != 1 {
 			b.Fatal("no update with the change")
 		}
 	}

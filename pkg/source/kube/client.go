@@ -11,10 +11,7 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,6 +19,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/headgate/headgate/pkg/source/convert"
+	"github.com/headgate/headgate/pkg/source/objects"
 )
 
 // dialTimeout is how long a server that says nothing is waited for before the
@@ -35,6 +35,7 @@ type connection struct {
 	scheme *runtime.Scheme
 	kept   *lastGood // nil for none
 
+	servers  *serverStates
 	requests Requests // nil for nobody who measures
 }
 
@@ -52,18 +53,18 @@ func connect(cfg Config, report func(error), back func(), notice func(string)) (
 	if len(servers) > 0 {
 		config.Host = servers[0].String()
 	}
-	kept := keptFor(cfg, config, notice)
+	kept, states := keptFor(cfg, config, notice), newServerStates()
 	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
 		if cfg.Requests != nil {
 			base = &measured{base: base, to: cfg.Requests}
 		}
-		return &failover{base: base, servers: orderFor(cfg.Node, servers), kept: kept, report: report, back: back}
+		return &failover{base: base, servers: orderFor(cfg.Node, servers), kept: kept, states: states, report: report, back: back}
 	})
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("prepare a client of the API server: %w", err)
 	}
-	return &connection{config: config, http: client, scheme: newScheme(), kept: kept, requests: cfg.Requests}, nil
+	return &connection{config: config, http: client, scheme: newScheme(), kept: kept, servers: states, requests: cfg.Requests}, nil
 }
 
 // keptFor returns the servers that were good before, nil where they would be of
@@ -132,16 +133,17 @@ func CertificateAuthority(cfg Config) ([]byte, error) {
 // whole API is tens of megabytes of code.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
-	s.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
-	s.AddKnownTypes(networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{})
-	for kind, object := range map[string]runtime.Object{"ServiceCIDR": &networkingv1.ServiceCIDR{}, "ServiceCIDRList": &networkingv1.ServiceCIDRList{}} {
-		s.AddKnownTypeWithName(betaServiceCIDR.WithKind(kind), object)
+	for _, k := range objects.Kinds("", convert.Options{}, true) {
+		for _, gv := range []schema.GroupVersion{k.Version, k.Earlier} {
+			if !gv.Empty() {
+				s.AddKnownTypeWithName(gv.WithKind(k.Name), k.New())
+				s.AddKnownTypeWithName(gv.WithKind(k.Name+"List"), k.List())
+				metav1.AddToGroupVersion(s, gv)
+			}
+		}
 	}
 	s.AddKnownTypes(eventsv1.SchemeGroupVersion, &eventsv1.Event{})
-	for _, gv := range []schema.GroupVersion{betaServiceCIDR, eventsv1.SchemeGroupVersion, corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, networkingv1.SchemeGroupVersion} {
-		metav1.AddToGroupVersion(s, gv)
-	}
+	metav1.AddToGroupVersion(s, eventsv1.SchemeGroupVersion)
 	return s
 }
 

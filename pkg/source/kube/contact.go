@@ -9,6 +9,7 @@ import (
 
 // Health is how a source gets on with the API server.
 type Health struct {
+	Began time.Time // when the source was made
 	// Synced says whether everything there is has been passed on once.
 	Synced bool
 	// LastContact is until when all changes have been heard of: now while
@@ -18,6 +19,20 @@ type Health struct {
 	LastContact time.Time
 	// Cause is why there is no contact, nil while there is.
 	Cause error
+	// Server is the URL of the server that answered last, "" for none.
+	Server string
+	// Servers is why a server that was asked did not answer the last time, nil
+	// where it did; by URL.
+	Servers map[string]error
+}
+
+// Age returns for how long there has been no contact: since the beginning where
+// there was none.
+func (h Health) Age(now time.Time) time.Duration {
+	if h.LastContact.IsZero() {
+		return now.Sub(h.Began)
+	}
+	return max(now.Sub(h.LastContact), 0)
 }
 
 // contact is when the API server last told us of one kind of object.

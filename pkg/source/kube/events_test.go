@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/source/objects"
 )
 
 // writeEvent takes an event as the API server does: what it would refuse is an
@@ -34,7 +35,7 @@ func (a *api) writeEvent(w http.ResponseWriter, r *http.Request) {
 	}
 	at := strings.Split(strings.TrimPrefix(r.URL.Path, "/apis/events.k8s.io/v1/namespaces/"), "/")
 	if r.Method == http.MethodPatch {
-		a.patchEvent(w, name{at[0], path.Base(r.URL.Path)}, body)
+		a.patchEvent(w, objects.Key{Namespace: at[0], Name: path.Base(r.URL.Path)}, body)
 		return
 	}
 	e := &eventsv1.Event{}
@@ -42,13 +43,13 @@ func (a *api) writeEvent(w http.ResponseWriter, r *http.Request) {
 		a.tb.Errorf("event: %v", err)
 	}
 	if e.EventTime.IsZero() || e.ReportingController == "" || e.ReportingInstance == "" || len(e.ReportingInstance) > 128 ||
-		e.Action == "" || e.Reason == "" || e.Type != "Warning" || len(e.Note) > 1024 || e.Regarding.Namespace != at[0] || e.Namespace != at[0] {
+		e.Action == "" || e.Reason == "" || e.Type != "Warning" || len(e.Note) > 1024 || (e.Regarding.Namespace != at[0] && (e.Regarding.Kind != "Node" || at[0] != "default")) || e.Namespace != at[0] {
 		a.tb.Errorf("event would be refused: %+v", e)
 	}
 	exists := false
 	a.with(func() {
-		if exists = a.events[nameOf(e)] != nil; !exists {
-			a.events[nameOf(e)] = e
+		if exists = a.events[objects.KeyOf(e)] != nil; !exists {
+			a.events[objects.KeyOf(e)] = e
 		}
 	})
 	if exists {
@@ -58,7 +59,7 @@ func (a *api) writeEvent(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(a.encode(e))
 }
 
-func (a *api) patchEvent(w http.ResponseWriter, n name, body []byte) {
+func (a *api) patchEvent(w http.ResponseWriter, n objects.Key, body []byte) {
 	var patch struct{ Series *eventsv1.EventSeries }
 	if err := json.Unmarshal(body, &patch); err != nil || patch.Series == nil || patch.Series.Count < 2 {
 		a.tb.Errorf("patch %s: %v", body, err)
@@ -101,11 +102,13 @@ func TestAProblemBecomesAnEventOnItsService(t *testing.T) {
 	r.source.Report([]lb.Problem{
 		problem("Service default/web", "spec.a"), problem("EndpointSlice default/web-1", "ports"),
 		problem("Service default/gone", "spec.a"), problem("EndpointSlice default/gone", "ports"), problem("ServiceCIDR kubernetes", "spec"),
+		problem("Node node-a", "programs"),
 	})
-	eventually(t, "two events", func() bool { return len(a.written()) == 2 })
+	eventually(t, "three events", func() bool { return len(a.written()) == 3 })
 	eventually(t, "a look for those that are gone", func() bool { return a.count("list endpointslices") >= 2 && a.count("list services") >= 3 })
 	got := a.written()
 	want := []string{
+		`CannotProgram /node-a node-a: Node node-a: programs "x": is wrong; mend it`,
 		`CannotProgram default/web uid-1: EndpointSlice default/web-1: ports "x": is wrong; mend it`,
 		`CannotProgram default/web uid-1: Service default/web: spec.a "x": is wrong; mend it`,
 	}

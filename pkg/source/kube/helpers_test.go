@@ -180,6 +180,9 @@ func (w *world) String() string {
 	for n := range w.last.Hold {
 		out = append(out, "hold "+n.Name)
 	}
+	for n := range w.last.HoldEndpoints {
+		out = append(out, "hold endpoints of "+n.Name)
+	}
 	slices.Sort(out)
 	return lines(out...)
 }

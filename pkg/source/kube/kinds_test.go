@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/source/convert"
@@ -142,4 +144,79 @@ func TestASliceOfAnotherFamilyIsKeptApart(t *testing.T) {
 	a.put(endpoints("web-1", "web", "10.0.0.1"), six)
 	r := mustStart(t, a, mustNew(t, a))
 	r.until("node node-a ", "slice web-1 of web: 10.0.0.1", "slice web-2 of web: fd00::1")
+}
+
+func TestAddressesOfAllNodesAreToldWhereProbesAreAllowed(t *testing.T) {
+	for _, probes := range []bool{false, true} {
+		a := mustServe(t)
+		at := func(name, addr string) *corev1.Node {
+			n := node(name, "zone-a")
+			n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: addr}}
+			return n
+		}
+		a.put(at("node-a", "192.0.2.1"), at("node-b", "192.0.2.2"))
+		got := make(chan lb.Update, 100)
+		mustRun(t, mustNew(t, a, func(c *Config) { c.Convert.Probes = probes }), func(u lb.Update) { got <- u })
+		next := func() lb.Update {
+			select {
+			case u := <-got:
+				return u
+			case <-time.After(20 * time.Second):
+				t.Fatal("nothing is told")
+				return lb.Update{}
+			}
+		}
+		u := next()
+		want := map[string][]netip.Addr{"node-a": {netip.MustParseAddr("192.0.2.1")}, "node-b": {netip.MustParseAddr("192.0.2.2")}}
+		if !probes {
+			want = nil
+		}
+		if diff := cmp.Diff(want, u.NodeAddresses, cmpopts.EquateComparable(netip.Addr{})); diff != "" || u.Node == nil || u.Node.Name != "node-a" {
+			t.Errorf("probes %t: node %v, addresses (-want +got):\n%s", probes, u.Node, diff)
+		}
+		if !probes {
+			continue
+		}
+		a.remove(at("node-b", ""))
+		u = next()
+		if now, told := u.NodeAddresses["node-b"]; !told || now != nil || u.Node != nil {
+			t.Errorf("another node is gone: %v, told: %t, this one: %v", now, told, u.Node)
+		}
+	}
+}
+
+func TestPodsOfTheNodeAreToldWhereTheyAreWanted(t *testing.T) {
+	bothWays(t, func(t *testing.T, a *api) {
+		pod := func(name, node, ip string) *corev1.Pod {
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{PodIP: ip}}
+		}
+		a.put(pod("here", "node-a", "10.244.0.1"), pod("there", "node-b", "10.244.1.1"))
+		known := map[lb.PodName]string{}
+		got := make(chan lb.Update, 100)
+		mustRun(t, mustNew(t, a, func(c *Config) { c.Pods = true }), func(u lb.Update) { got <- u })
+		until := func(want map[lb.PodName]string) {
+			t.Helper()
+			for !cmp.Equal(known, want) {
+				select {
+				case u := <-got:
+					for name, p := range u.Pods {
+						if delete(known, name); p != nil {
+							known[name] = fmt.Sprint(p.Addrs)
+						}
+					}
+				case <-time.After(20 * time.Second):
+					t.Fatalf("got %v, want %v", known, want)
+				}
+			}
+		}
+		here, late := lb.PodName{Namespace: "default", Name: "here"}, lb.PodName{Namespace: "default", Name: "late"}
+		until(map[lb.PodName]string{here: "[10.244.0.1]"})
+		a.put(pod("late", "node-a", "10.244.0.2"))
+		until(map[lb.PodName]string{here: "[10.244.0.1]", late: "[10.244.0.2]"})
+		a.remove(pod("here", "node-a", ""))
+		until(map[lb.PodName]string{late: "[10.244.0.2]"})
+		if n := a.count("list pods") + a.count("stream pods"); n > 2 { // one of which may be refused
+			t.Errorf("all Pods are asked for %d times: changes are not understood", n)
+		}
+	})
 }

@@ -121,7 +121,7 @@ func TestTheAddressOfTheServiceItselfComesLast(t *testing.T) {
 	ask := func(servers ...string) string {
 		t.Helper()
 		f.asked = nil
-		rt := &failover{base: f, servers: mustURLs(t, servers...), kept: kept, report: func(error) {}, back: func() {}}
+		rt := &failover{base: f, servers: mustURLs(t, servers...), kept: kept, states: newServerStates(), report: func(error) {}, back: func() {}}
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://10.96.0.1:443/api", nil)
 		req.Host = ""
 		_, _ = rt.RoundTrip(req)

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -21,7 +22,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/source/objects"
 )
+
+// eventKind is written only.
+const eventKind = "Event"
 
 // What events say of where they come from.
 const (
@@ -37,14 +42,20 @@ const (
 )
 
 // eventName is the name of an event; zero for none.
-type eventName = name
+type eventName = objects.Key
 
-// subjectOf returns the object that a problem is about, where it is a Service
-// or one of its slices.
-func subjectOf(p lb.Problem) (subject, bool) {
+// nodeEvents is the namespace of events on objects that are in none.
+const nodeEvents = metav1.NamespaceDefault
+
+// subjectOf returns the object that a problem is about, where it is a Service,
+// one of its slices, or the Node.
+func subjectOf(p lb.Problem) (objects.ID, bool) {
 	kind, rest, _ := strings.Cut(p.Object, " ")
+	if kind == objects.NodeKind {
+		return objects.ID{Kind: kind, Key: objects.Key{Name: rest}}, rest != ""
+	}
 	namespace, object, ok := strings.Cut(rest, "/")
-	return subject{kind, name{namespace, object}}, ok && (kind == serviceKind || kind == sliceKind)
+	return objects.ID{Kind: kind, Key: objects.Key{Namespace: namespace, Name: object}}, ok && (kind == objects.ServiceKind || kind == objects.SliceKind)
 }
 
 // apiRecorder writes events to the API server (events.k8s.io/v1). What it needs
@@ -78,17 +89,13 @@ func (c *connection) recorder(node string) (*apiRecorder, error) {
 // create implements recorder.
 func (r *apiRecorder) create(ctx context.Context, p lb.Problem) (at eventName, ours bool, err error) {
 	about, _ := subjectOf(p)
-	service, err := r.owner(ctx, about)
-	if err != nil || service.Name == "" {
+	regarding, err := r.regarding(ctx, about)
+	if err != nil || regarding.Name == "" {
 		return eventName{}, false, err
 	}
-	svc, err := r.service(ctx, service)
-	if err != nil || svc == nil {
-		return eventName{}, false, err
-	}
-	e := r.event(svc, about, p)
+	e := r.event(regarding, about, p)
 	err = r.creator.Post().Namespace(e.Namespace).Resource("events").Body(e).Do(ctx).Error()
-	at = eventName{e.Namespace, e.Name}
+	at = eventName{Namespace: e.Namespace, Name: e.Name}
 	if apierrors.IsAlreadyExists(err) {
 		return at, false, nil
 	}
@@ -106,11 +113,11 @@ func (r *apiRecorder) repeat(ctx context.Context, at eventName, count int32) err
 }
 
 // event returns the event of a problem.
-func (r *apiRecorder) event(svc *corev1.Service, about subject, p lb.Problem) *eventsv1.Event {
+func (r *apiRecorder) event(regarding corev1.ObjectReference, about objects.ID, p lb.Problem) *eventsv1.Event {
 	note := shortened(p.Error(), longestNote)
-	sum := sha256.Sum256([]byte(string(svc.UID) + " " + note))
+	sum := sha256.Sum256([]byte(string(regarding.UID) + " " + note))
 	e := &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name + "." + hex.EncodeToString(sum[:8])},
+		ObjectMeta:          metav1.ObjectMeta{Namespace: cmp.Or(regarding.Namespace, nodeEvents), Name: regarding.Name + "." + hex.EncodeToString(sum[:8])},
 		EventTime:           metav1.NewMicroTime(time.Now()),
 		ReportingController: eventController,
 		ReportingInstance:   shortened("headgate-"+r.node, longestInstance),
@@ -118,31 +125,49 @@ func (r *apiRecorder) event(svc *corev1.Service, about subject, p lb.Problem) *e
 		Reason:              eventReason,
 		Type:                corev1.EventTypeWarning,
 		Note:                note,
-		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: serviceKind, Namespace: svc.Namespace, Name: svc.Name,
-			UID: svc.UID, ResourceVersion: svc.ResourceVersion},
+		Regarding:           regarding,
 	}
-	if about.kind == sliceKind {
-		e.Related = &corev1.ObjectReference{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: sliceKind,
+	if about.Kind == objects.SliceKind {
+		e.Related = &corev1.ObjectReference{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: objects.SliceKind,
 			Namespace: about.Namespace, Name: about.Name}
 	}
 	return e
 }
 
+// regarding returns the object that the event of a subject is on: the Service, or
+// the Node. Its name is empty where the Service is gone.
+func (r *apiRecorder) regarding(ctx context.Context, about objects.ID) (corev1.ObjectReference, error) {
+	if about.Kind == objects.NodeKind {
+		// Kubelets, too, have the name in place of the UID; kubectl looks for it.
+		return corev1.ObjectReference{APIVersion: "v1", Kind: objects.NodeKind, Name: about.Name, UID: types.UID(about.Name)}, nil
+	}
+	service, err := r.owner(ctx, about)
+	if err != nil || service.Name == "" {
+		return corev1.ObjectReference{}, err
+	}
+	svc, err := r.service(ctx, service)
+	if err != nil || svc == nil {
+		return corev1.ObjectReference{}, err
+	}
+	return corev1.ObjectReference{APIVersion: "v1", Kind: objects.ServiceKind, Namespace: svc.Namespace, Name: svc.Name,
+		UID: svc.UID, ResourceVersion: svc.ResourceVersion}, nil
+}
+
 // owner returns the Service that an object is of, the zero name where it has
 // none, or is gone.
-func (r *apiRecorder) owner(ctx context.Context, about subject) (name, error) {
-	if about.kind == serviceKind {
-		return about.name, nil
+func (r *apiRecorder) owner(ctx context.Context, about objects.ID) (objects.Key, error) {
+	if about.Kind == objects.ServiceKind {
+		return about.Key, nil
 	}
 	list := &discoveryv1.EndpointSliceList{}
-	if err := r.find(ctx, r.discovery, "endpointslices", about.name, list); err != nil || len(list.Items) == 0 {
-		return name{}, err
+	if err := r.find(ctx, r.discovery, "endpointslices", about.Key, list); err != nil || len(list.Items) == 0 {
+		return objects.Key{}, err
 	}
-	return name{about.Namespace, list.Items[0].Labels[discoveryv1.LabelServiceName]}, nil
+	return objects.Key{Namespace: about.Namespace, Name: list.Items[0].Labels[discoveryv1.LabelServiceName]}, nil
 }
 
 // service returns a Service, nil where it is gone.
-func (r *apiRecorder) service(ctx context.Context, n name) (*corev1.Service, error) {
+func (r *apiRecorder) service(ctx context.Context, n objects.Key) (*corev1.Service, error) {
 	list := &corev1.ServiceList{}
 	if err := r.find(ctx, r.core, "services", n, list); err != nil || len(list.Items) == 0 {
 		return nil, err
@@ -151,7 +176,7 @@ func (r *apiRecorder) service(ctx context.Context, n name) (*corev1.Service, err
 }
 
 // find asks for one object as for a list: that is all that we may do.
-func (r *apiRecorder) find(ctx context.Context, client rest.Interface, path string, n name, list runtime.Object) error {
+func (r *apiRecorder) find(ctx context.Context, client rest.Interface, path string, n objects.Key, list runtime.Object) error {
 	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", n.Name).String(), ResourceVersion: "0"}
 	err := client.Get().Namespace(n.Namespace).Resource(path).VersionedParams(&opts, r.codec).Do(ctx).Into(list)
 	if err != nil {

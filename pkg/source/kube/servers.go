@@ -24,6 +24,7 @@ type failover struct {
 	base    http.RoundTripper
 	servers []*url.URL // nil among them: where the request says
 	kept    *lastGood  // nil for none
+	states  *serverStates
 	current atomic.Uint32
 	lost    atomic.Bool // no server could be reached the last time
 	report  func(error) // is told why
@@ -53,7 +54,7 @@ func (f *failover) try(req *http.Request) (*http.Response, error) {
 	for i := range uint32(len(servers)) {
 		at := (first + i) % uint32(len(servers))
 		out := to(servers[at], req)
-		resp, err := f.base.RoundTrip(out)
+		resp, err := f.ask(out)
 		if err == nil {
 			f.settle(first, at, resp.StatusCode, len(servers))
 			if f.kept != nil && resp.StatusCode < http.StatusInternalServerError {
@@ -71,6 +72,20 @@ func (f *failover) try(req *http.Request) (*http.Response, error) {
 	}
 	f.settle(first, first, http.StatusServiceUnavailable, len(servers))
 	return nil, &unreachableError{errs}
+}
+
+// ask asks one server, and notes whether it answers.
+func (f *failover) ask(req *http.Request) (*http.Response, error) {
+	server := req.URL.Scheme + "://" + req.URL.Host
+	f.states.asked(server)
+	resp, err := f.base.RoundTrip(req)
+	switch {
+	case err == nil && resp.StatusCode >= http.StatusInternalServerError:
+		f.states.answered(server, errUnwell)
+	case err == nil || req.Context().Err() == nil: // we did not end it ourselves
+		f.states.answered(server, err)
+	}
+	return resp, err
 }
 
 // all returns the servers to try, in this order: those that we were told of, then

@@ -18,7 +18,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
 )
+
+// emptyWatch is what client-go gives in place of a watch after a time-out.
+type emptyWatch struct{ watch.Interface }
 
 // fleet is API servers by host, some of them ill.
 type fleet struct {
@@ -55,7 +59,7 @@ func mustURLs(tb testing.TB, values ...string) []*url.URL {
 func TestRequestsGoToTheServerThatAnsweredLast(t *testing.T) {
 	f := &fleet{refusing: map[string]bool{}, failing: map[string]bool{}}
 	var told []string
-	rt := &failover{base: f, servers: mustURLs(t, "https://a:1", "https://b:2", "https://c:3"),
+	rt := &failover{base: f, servers: mustURLs(t, "https://a:1", "https://b:2", "https://c:3"), states: newServerStates(),
 		report: func(err error) { told = append(told, err.Error()) }, back: func() { told = append(told, "back") }}
 	for _, step := range []struct {
 		name  string
@@ -223,7 +227,7 @@ func TestAConnectionThatTimesOutIsNoContact(t *testing.T) {
 	for _, w := range s.watchers {
 		w.contact.follow(emptyWatch{})
 		if last, _ := w.contact.state(); !last.IsZero() {
-			t.Errorf("%s: contact at %v", w.kind, last)
+			t.Errorf("%s: contact at %v", w.Name, last)
 		}
 	}
 	s.unreachable(errors.New("timeout"))

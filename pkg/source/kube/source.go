@@ -1,5 +1,5 @@
-// Package kube watches Services, EndpointSlices, this node's Node and, where the
-// API server has them, ServiceCIDRs.
+// Package kube watches Services, EndpointSlices, this node's Node (where probes are
+// allowed, all Nodes) and, where the API server has them, ServiceCIDRs.
 //
 // Of the objects only what a load balancer needs is kept (package convert). What
 // is wrong with an object is a Problem and touches nothing else: its last good
@@ -24,6 +24,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/source/convert"
+	"github.com/headgate/headgate/pkg/source/objects"
 )
 
 // Config says which API server to ask and how. Only Node must be set.
@@ -57,12 +58,13 @@ type Config struct {
 // Source is the Services of a cluster as one node needs them. Run may be called
 // once.
 type Source struct {
-	out      *batch
+	out      *objects.Batch
 	conn     *connection
 	watchers []*watcher
 	stores   []cache.ReflectorStore // of each watcher
 	backoff  wait.Backoff
 	events   *events
+	began    time.Time
 
 	mu      sync.Mutex
 	tell    func(string)
@@ -74,31 +76,21 @@ func New(cfg Config) (*Source, error) {
 	if cfg.Node == "" {
 		return nil, errors.New("watch the API server: the name of this node is missing")
 	}
-	s := &Source{tell: cfg.Notice, noticed: map[string]bool{}, backoff: defaultBackoff(), out: newBatch(cfg.Node, serviceKind, sliceKind, nodeKind)}
+	s := &Source{began: time.Now(), tell: cfg.Notice, noticed: map[string]bool{}, backoff: defaultBackoff(), out: objects.NewBatch(cfg.Node, objects.ServiceKind, objects.SliceKind, objects.NodeKind)}
 	var err error
 	pauses := newPauses()
 	if s.conn, err = connect(cfg, s.unreachable, pauses.cut, s.notice); err != nil {
 		return nil, err
 	}
-	s.stores = []cache.ReflectorStore{
-		newStore(services(cfg.Convert), s.out),
-		newStore(endpointSlices(), s.out),
-		newStore(nodes(cfg.Node), s.out),
-		newStore(serviceCIDRs(), s.out),
-	}
-	watched := resources(cfg.Node)
-	if cfg.Pods {
-		watched = append(watched, podsOf(cfg.Node))
-		s.stores = append(s.stores, newStore(pods(cfg.Convert), s.out))
-	}
-	for _, r := range watched {
-		w := &watcher{resource: r, codec: runtime.NewParameterCodec(s.conn.scheme), contact: &contact{},
+	for _, k := range objects.Kinds(cfg.Node, cfg.Convert, cfg.Pods) {
+		s.stores = append(s.stores, reflected{objects.NewStore(k, s.out)})
+		w := &watcher{Kind: k, codec: runtime.NewParameterCodec(s.conn.scheme), contact: &contact{},
 			refused: s.refused, notice: s.notice, pauses: pauses, pause: 5 * time.Minute}
-		if w.client, err = s.conn.client(r.gv); err != nil {
+		if w.client, err = s.conn.client(k.Version); err != nil {
 			return nil, err
 		}
-		if r.earlier != (schema.GroupVersion{}) {
-			if w.older, err = s.conn.client(r.earlier); err != nil {
+		if k.Earlier != (schema.GroupVersion{}) {
+			if w.older, err = s.conn.client(k.Earlier); err != nil {
 				return nil, err
 			}
 		}
@@ -124,7 +116,7 @@ func (s *Source) notice(text string) {
 
 // Report says everything that is wrong now, with this source or with what became
 // of it. What is about a Service, or a slice of one, becomes an event on the
-// Service while Run runs. It does not wait, and may be called from anywhere.
+// Service while Run runs, and what is about the node one on its Node. It does not wait, and may be called from anywhere.
 func (s *Source) Report(problems []lb.Problem) { s.events.report(problems) }
 
 // mayNotTell notes why events may not be written, nil once they may.
@@ -134,7 +126,7 @@ func (s *Source) mayNotTell(err error) {
 		problems = []lb.Problem{{Object: eventKind, Reason: "may not be written: " + message(err),
 			Remedy: "allow the agent's ServiceAccount to create and patch events of events.k8s.io"}}
 	}
-	s.out.change(func() { s.out.note(subject{kind: eventKind}, problems, lb.ServiceName{}) })
+	s.out.Note(objects.ID{Kind: eventKind}, problems)
 }
 
 // Run calls the function with everything there is, once that is known, and from
@@ -156,9 +148,9 @@ func (s *Source) Run(ctx context.Context, update func(lb.Update)) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.out.wake:
+		case <-s.out.Wake():
 		}
-		if u, ok := s.out.next(); ok {
+		if u, ok := s.out.Next(); ok {
 			if s.conn.kept != nil {
 				s.conn.kept.take(u)
 			}
@@ -170,9 +162,10 @@ func (s *Source) Run(ctx context.Context, update func(lb.Update)) error {
 // Health says how it gets on with the API server. It may be called at any time
 // from anywhere.
 func (s *Source) Health() Health {
-	h := Health{Synced: s.out.synced()}
+	h := Health{Began: s.began, Synced: s.out.Synced()}
+	h.Server, h.Servers = s.conn.servers.state()
 	for i, w := range s.watchers {
-		if w.kind != serviceKind && w.kind != sliceKind {
+		if !isNeeded(w.Name) {
 			continue
 		}
 		last, cause := w.contact.state()
@@ -180,7 +173,7 @@ func (s *Source) Health() Health {
 			h.LastContact = last
 		}
 		if h.Cause == nil && cause != nil {
-			h.Cause = fmt.Errorf("watch %s: %w", w.path, cause)
+			h.Cause = fmt.Errorf("watch %s: %w", w.Path, cause)
 		}
 	}
 	return h
@@ -196,7 +189,7 @@ func (s *Source) unreachable(err error) {
 
 // refused goes on without a kind of objects that can be done without.
 func (s *Source) refused(kind string, err error) {
-	if kind != nodeKind && kind != cidrKind && kind != podKind {
+	if isNeeded(kind) {
 		return
 	}
 	var problems []lb.Problem
@@ -204,15 +197,17 @@ func (s *Source) refused(kind string, err error) {
 		problems = []lb.Problem{{Object: kind, Reason: "may not be read: " + message(err),
 			Remedy: "allow the agent's ServiceAccount to list and watch it"}}
 	}
-	s.out.change(func() {
-		s.out.note(subject{kind: kind}, problems, lb.ServiceName{})
-		s.out.answered(kind)
-	})
+	s.out.Note(objects.ID{Kind: kind}, problems)
+	s.out.Answered(kind)
 }
+
+// isNeeded says whether there is no going on without a kind of objects.
+func isNeeded(kind string) bool { return kind == objects.ServiceKind || kind == objects.SliceKind }
 
 // message returns what the API server says, without the words around it.
 func message(err error) string {
-	if status, ok := err.(apierrors.APIStatus); ok && status.Status().Reason == metav1.StatusReasonForbidden {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Reason == metav1.StatusReasonForbidden {
 		return status.Status().Message
 	}
 	return err.Error()

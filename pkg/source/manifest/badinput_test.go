@@ -17,6 +17,7 @@ func TestBadInputIsSaidAndWhatWasGoodStays(t *testing.T) {
 		// at a start with the bad version:
 		opaque bool
 		held   bool
+		slice  bool // is what is held
 	}{
 		{name: "a broken YAML document", opaque: true, held: false,
 			bad:  docs(slice, replace(web, "kind: Service", "kind: [Service")),
@@ -32,7 +33,11 @@ func TestBadInputIsSaidAndWhatWasGoodStays(t *testing.T) {
 		{name: "an object without a kind", opaque: true, bad: docs(slice, replace(web, "kind: Service\n", "")),
 			want: "dir/a.yaml:12: document 2: kind: is missing; write one, such as Service"},
 		{name: "a Service without a name", opaque: true, bad: docs(slice, replace(web, "name: web", "")),
-			want: "dir/a.yaml:12: document 2: metadata.name: is missing, so nobody can tell which Service it is; give it a name"},
+			want: "dir/a.yaml:12: document 2: metadata.name: is missing, so the Service cannot be told from others; give it a name"},
+		{name: "a list without items", opaque: true, bad: docs(slice, "apiVersion: v1\nkind: ServiceList\nItems: []\n"),
+			want: "dir/a.yaml:12: document 2: items: is missing; write a list, [] where it has no items"},
+		{name: "a list whose items are none", opaque: true, bad: docs(slice, "apiVersion: v1\nkind: List\nitems: {kind: Service}\n"),
+			want: "dir/a.yaml:12: document 2: items: is not a list; write a list, [] where it has no items"},
 		{name: "a misspelt kind", held: true, bad: docs(slice, replace(web, "Service", "Servise")),
 			want: `dir/a.yaml:12: Service default/web: kind "Servise": is not a known kind; write "Service"`},
 		{name: "an unknown version", held: true, bad: docs(slice, replace(web, "v1", "v2")),
@@ -45,15 +50,19 @@ func TestBadInputIsSaidAndWhatWasGoodStays(t *testing.T) {
 			want: `dir/a.yaml:12: Service default/web: spec.ports[0].port "abc": is not a whole number in range; write a whole number in range`},
 		{name: "a port that no number type takes", held: true, bad: docs(slice, replace(web, "80\n", "99999999999\n")),
 			want: `dir/a.yaml:12: Service default/web: spec.ports[0].port "99999999999": is not a whole number in range; write a whole number in range`},
-		{name: "an endpoint that is not an IP", held: true, bad: docs(replace(slice, "10.244.1.1", "pod-1"), web),
+		{name: "an endpoint that is not an IP", held: true, slice: true, bad: docs(replace(slice, "10.244.1.1", "pod-1"), web),
 			want: `dir/a.yaml:1: EndpointSlice default/web-1: endpoints[0].addresses[0] "pod-1": is not an IP address; write an IPv4 or IPv6 address, such as "192.0.2.1" or "2001:db8::1"`},
-		{name: "a loopback endpoint", held: true, bad: docs(replace(slice, "10.244.1.1", "127.0.0.1"), web),
+		{name: "a loopback endpoint", held: true, slice: true, bad: docs(replace(slice, "10.244.1.1", "127.0.0.1"), web),
 			want: `dir/a.yaml:1: EndpointSlice default/web-1: endpoints[0].addresses[0] "127.0.0.1": is a loopback address; write a unicast address that other nodes can reach`},
-		{name: "a link-local endpoint", held: true, bad: docs(replace(slice, "10.244.1.1", "169.254.1.1"), web),
+		{name: "a link-local endpoint", held: true, slice: true, bad: docs(replace(slice, "10.244.1.1", "169.254.1.1"), web),
 			want: `dir/a.yaml:1: EndpointSlice default/web-1: endpoints[0].addresses[0] "169.254.1.1": is a link-local address; write a unicast address that other nodes can reach`},
-		{name: "a slice with a field of the wrong type", held: true, bad: docs(replace(slice, "port: 8080", "port: [8080]"), web),
+		{name: "a slice with a field of the wrong type", held: true, slice: true, bad: docs(replace(slice, "port: 8080", "port: [8080]"), web),
 			want: `dir/a.yaml:1: EndpointSlice default/web-1: ports[0].port: is not a whole number in range; write a whole number in range`},
-		{name: "a slice of an old version", held: true, bad: docs(replace(slice, "io/v1", "io/v1beta1"), web),
+		{name: "a slice with a list for labels", opaque: true, bad: docs(replace(slice, "{kubernetes.io/service-name: web}", "[web]"), web),
+			want: `dir/a.yaml:1: EndpointSlice default/web-1: metadata.labels: is not a map of fields; write a map of fields`},
+		{name: "a slice whose Service is a number", opaque: true, bad: docs(replace(slice, "service-name: web", "service-name: 5"), web),
+			want: `dir/a.yaml:1: EndpointSlice default/web-1: metadata.labels.kubernetes.io/service-name "5": is not a string; write a string, in quotes: YAML takes on, off, yes, no, true, false and numbers for other than text`},
+		{name: "a slice of an old version", held: true, slice: true, bad: docs(replace(slice, "io/v1", "io/v1beta1"), web),
 			want: `dir/a.yaml:1: EndpointSlice default/web-1: apiVersion "discovery.k8s.io/v1beta1": is not a known version of EndpointSlice; write "discovery.k8s.io/v1"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -85,9 +94,12 @@ func TestBadInputIsSaidAndWhatWasGoodStays(t *testing.T) {
 			if f.partial != tc.opaque {
 				t.Errorf("partial is %v", f.partial)
 			}
-			if tc.held {
+			switch {
+			case tc.slice:
+				f.wantHold(t, "endpoints of web")
+			case tc.held:
 				f.wantHold(t, "web")
-			} else {
+			default:
 				f.wantHold(t)
 			}
 			f.remove("a.yaml")
@@ -101,7 +113,7 @@ func TestTypeErrorsNameTheFieldAsFarAsTheyCan(t *testing.T) {
 	head := `{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},`
 	for _, tc := range []struct{ name, text, want string }{
 		{"a number for a string", head + `"spec":{"clusterIP":10,"ports":[{"port":80}]}}`,
-			`spec.clusterIP "10": is not a string; write a string, in quotes`},
+			`spec.clusterIP "10": is not a string; write a string, in quotes: YAML takes on, off, yes, no, true, false and numbers for other than text`},
 		{"a string for a list", head + `"spec":{"ports":"80"}}`, `spec.ports "80": is not a list; write a list`},
 		{"a list for an object, after another list", head + `"spec":{"externalIPs":["192.0.2.1"],"ports":[{"port":1},[]]}}`,
 			`spec.ports[1]: is not a map of fields; write a map of fields`},
@@ -110,7 +122,7 @@ func TestTypeErrorsNameTheFieldAsFarAsTheyCan(t *testing.T) {
 		{"a type that decodes itself", head + `"spec":{"ports":[{"port":1,"targetPort":true}]}}`,
 			`spec.ports.targetPort: is not a whole number in range; write a whole number in range`},
 		{"a label that is a number", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"web","labels":{"a":"b","n":1}}}`,
-			`metadata.labels.n "1": is not a string; write a string, in quotes`},
+			`metadata.labels.n "1": is not a string; write a string, in quotes: YAML takes on, off, yes, no, true, false and numbers for other than text`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := newFolder()
@@ -118,6 +130,22 @@ func TestTypeErrorsNameTheFieldAsFarAsTheyCan(t *testing.T) {
 			f.wantSaid(t, "dir/a.json:1: Service default/web: "+tc.want)
 			f.wantHold(t, "web")
 		})
+	}
+}
+
+// A name that YAML takes for something else is no name, and its object nobody knows.
+func TestNamesThatAreNoTextAreSaid(t *testing.T) {
+	for field, value := range map[string]string{"name": "on", "namespace": "1"} {
+		f := newFolder()
+		f.save("a.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: web, "+field+": "+value+"}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}\n")
+		if field == "name" {
+			f.save("a.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: on}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}\n")
+			value = "true"
+		}
+		f.wantSaid(t, `dir/a.yaml:1: document 1: metadata.`+field+` "`+value+`": is not a string; write a string, in quotes: YAML takes on, off, yes, no, true, false and numbers for other than text`)
+		if !f.partial || len(f.services) > 0 {
+			t.Errorf("%s: partial %v, Services %v", field, f.partial, f.services)
+		}
 	}
 }
 
@@ -130,7 +158,7 @@ func TestABadItemOfAListLeavesTheOthersAlone(t *testing.T) {
 	f.save("a.yaml", list+item("web", "0")+item("api", "80")+item("", "80")+"- {kind: List}\n")
 	f.wantSaid(t,
 		`dir/a.yaml:1: Service default/web: spec.ports[0].port "0": is out of range; give it a port from 1 to 65535`,
-		`dir/a.yaml:1: items[2] of the ServiceList: metadata.name: is missing, so nobody can tell which Service it is; give it a name`,
+		`dir/a.yaml:1: items[2] of the ServiceList: metadata.name: is missing, so the Service cannot be told from others; give it a name`,
 		`dir/a.yaml:1: items[3] of the ServiceList: kind "List": is a list within a list; put its items into the outer one`)
 	f.wantHold(t, "web")
 	if f.port("api") != 80 || !f.partial {

@@ -9,13 +9,12 @@ import (
 	"strconv"
 	"strings"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	sigsjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/headgate/headgate/pkg/lb"
-	"github.com/headgate/headgate/pkg/source/convert"
+	"github.com/headgate/headgate/pkg/source/objects"
 )
 
 // head is what tells an object.
@@ -27,14 +26,11 @@ type head struct {
 		Namespace string            `json:"namespace"`
 		Labels    map[string]string `json:"labels"`
 	} `json:"metadata"`
-	Items []json.RawMessage `json:"items"`
+	Items json.RawMessage `json:"items"`
 }
 
 // decoder turns documents into objects. It keeps nothing of them.
-type decoder struct {
-	node string // the only Node that matters
-	opts convert.Options
-}
+type decoder struct{ kinds kinds }
 
 // decode returns what a document says.
 func (dec decoder) decode(c chunk) *document {
@@ -58,7 +54,7 @@ func (dec decoder) decode(c chunk) *document {
 func (d *document) broken(err error) {
 	line, text := lineOf(err)
 	d.opaque = true
-	d.findings = append(d.findings, finding{line: line, Problem: lb.Problem{
+	d.find(finding{line: line, Problem: lb.Problem{
 		Reason: "cannot be read: " + text, Remedy: "correct the syntax",
 	}})
 }
@@ -76,7 +72,7 @@ func (d *document) toJSON(text []byte) []byte {
 		return nil
 	}
 	line, reason := lineOf(strict)
-	d.findings = append(d.findings, finding{line: line, Problem: lb.Problem{
+	d.find(finding{line: line, Problem: lb.Problem{
 		Reason: reason + ", the last one counts", Remedy: "remove one of them",
 	}})
 	return raw
@@ -84,8 +80,8 @@ func (d *document) toJSON(text []byte) []byte {
 
 // within is the list that an object is in, if any.
 type within struct {
-	list  string // kind of the list, "" where the object stands alone
-	item  string // kind of its items where they do not say it themselves
+	list  string        // kind of the list, "" where the object stands alone
+	item  *objects.Kind // of its items where they do not say it themselves
 	index int
 }
 
@@ -107,10 +103,10 @@ func (dec decoder) object(d *document, raw []byte, w within) {
 	var h head
 	// What does not fit is reported when the object itself is decoded.
 	_ = sigsjson.UnmarshalCaseSensitivePreserveInts(raw, &h)
-	if h.Kind == "" && w.item != "" {
-		h.Kind, h.APIVersion = w.item, versionOf(w.item)
+	if h.Kind == "" && w.item != nil {
+		h.Kind, h.APIVersion = w.item.Name, w.item.Version.String()
 	}
-	item, isList := listOf(h.APIVersion, h.Kind)
+	item, isList := dec.kinds.listOf(h.APIVersion, h.Kind)
 	switch {
 	case h.Kind == "":
 		d.stranger(w, finding{Problem: lb.Problem{Field: "kind",
@@ -126,8 +122,16 @@ func (dec decoder) object(d *document, raw []byte, w within) {
 	}
 }
 
-func (dec decoder) list(d *document, h head, item string) {
-	for i, raw := range h.Items {
+func (dec decoder) list(d *document, h head, item *objects.Kind) {
+	var items []json.RawMessage
+	if err := json.Unmarshal(h.Items, &items); err != nil {
+		f := finding{Problem: lb.Problem{Field: "items", Reason: "is not a list", Remedy: "write a list, [] where it has no items"}}
+		if len(h.Items) == 0 {
+			f.Reason = "is missing"
+		}
+		d.stranger(within{}, f)
+	}
+	for i, raw := range items {
 		if raw = bytes.TrimSpace(raw); len(raw) > 0 {
 			dec.object(d, raw, within{list: h.Kind, item: item, index: i})
 		}
@@ -138,38 +142,42 @@ func (dec decoder) list(d *document, h head, item string) {
 func (d *document) stranger(w within, f finding) {
 	f.Object = w.String()
 	d.opaque = true
-	d.findings = append(d.findings, f)
+	d.find(f)
 }
 
 // single decodes an object that is not a list.
 func (dec decoder) single(d *document, raw []byte, h head, w within) {
-	kind, slip := meant(h.APIVersion, h.Kind)
-	name, namespace := h.Metadata.Name, cmp.Or(h.Metadata.Namespace, metav1.NamespaceDefault)
-	if kind == "" {
-		d.reject(key{h.Kind, namespace, name}, *slip)
+	kind, slip := dec.kinds.meant(h.APIVersion, h.Kind)
+	id := objects.ID{Kind: h.Kind, Key: objects.Key{Namespace: cmp.Or(h.Metadata.Namespace, metav1.NamespaceDefault), Name: h.Metadata.Name}}
+	if kind == nil {
+		d.reject(id, *slip)
 		return
 	}
-	if name == "" {
-		d.stranger(w, finding{Problem: lb.Problem{Field: "metadata.name",
-			Reason: "is missing, so nobody can tell which " + kind + " it is", Remedy: "give it a name"}})
-		return
-	}
-	o := object{key: key{kind, namespace, name}, bad: true}
-	switch kind {
-	case serviceKind:
-		o.holds = lb.ServiceName{Namespace: namespace, Name: name}
-	case sliceKind:
-		o.holds = lb.ServiceName{Namespace: namespace, Name: h.Metadata.Labels[discoveryv1.LabelServiceName]}
-	case nodeKind:
-		if name != dec.node {
+	for _, field := range []string{"name", "namespace"} {
+		if m, wrong := notText(raw, field); wrong {
+			d.stranger(w, finding{Problem: lb.Problem{Field: m.field, Value: m.value, Reason: m.reason, Remedy: m.remedy}})
 			return
 		}
-		o.key.namespace = ""
 	}
+	if id.Name == "" {
+		d.stranger(w, finding{Problem: lb.Problem{Field: "metadata.name",
+			Reason: "is missing, so the " + kind.Name + " cannot be told from others", Remedy: "give it a name"}})
+		return
+	}
+	if kind.Only != "" && kind.Only != id.Name {
+		return
+	}
+	if id.Kind = kind.Name; kind.ClusterWide {
+		id.Namespace = ""
+	}
+	o := object{ID: id, bad: true, owner: kind.Owner(id.Key, h.Metadata.Labels)}
 	if slip != nil {
-		d.reject(o.key, *slip)
+		d.reject(id, *slip)
 	} else {
-		dec.convert(d, raw, &o)
+		d.convert(raw, *kind, &o)
+	}
+	if o.bad && kind.Name == objects.SliceKind && o.owner.Name == "" && !hasLabels(raw) {
+		d.opaque = true // any Service may have lost endpoints
 	}
 	d.objects = append(d.objects, o)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/source/convert"
 )
 
 func TestFormsOfManifests(t *testing.T) {
@@ -82,11 +83,11 @@ func TestWhatHasNoEffectIsSaidButDoesNotReject(t *testing.T) {
 			"spec": {"clusterIP": "10.96.0.10", "ports": [{"port": 79, "port": 80}]}}`,
 			`dir/a.yaml:1: Service default/web: spec.ports[0].port: is there twice, the last one counts; remove one of them`},
 		{"an object of another kind", docs(serviceYAML("web", 80), "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"),
-			`dir/a.yaml:9: Deployment default/web: kind "Deployment": is not a known kind of apiVersion "apps/v1"; keep only Service, Node and Pod (v1) and EndpointSlice (discovery.k8s.io/v1) here`},
+			`dir/a.yaml:9: Deployment default/web: kind "Deployment": is not a known kind of apiVersion "apps/v1"; keep only Service (v1), EndpointSlice (discovery.k8s.io/v1), Node (v1), Pod (v1) here`},
 		{"a kind of the same name elsewhere", docs(serviceYAML("web", 80), "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: fn}\n"),
-			`dir/a.yaml:9: Service default/fn: kind "Service": is not a known kind of apiVersion "serving.knative.dev/v1"; keep only Service, Node and Pod (v1) and EndpointSlice (discovery.k8s.io/v1) here`},
+			`dir/a.yaml:9: Service default/fn: kind "Service": is not a known kind of apiVersion "serving.knative.dev/v1"; keep only Service (v1), EndpointSlice (discovery.k8s.io/v1), Node (v1), Pod (v1) here`},
 		{"a Service without an address", docs(serviceYAML("web", 80), "apiVersion: v1\nkind: Service\nmetadata: {name: api}\nspec: {ports: [{port: 1}]}\n"),
-			`dir/a.yaml:9: Service default/api: spec.clusterIP: is missing, and nobody assigns one to files: the Service has no effect; write an address, or None for a headless Service`},
+			`dir/a.yaml:9: Service default/api: spec.clusterIP: is missing, and files get none assigned: the Service has no effect; write an address, or None for a headless Service`},
 		{"an object twice in a file", docs(serviceYAML("web", 80), serviceYAML("web", 81)),
 			`dir/a.yaml:9: Service default/web: is in this file twice, the first one counts; remove one of them`},
 	} {
@@ -133,18 +134,27 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		dec := decoder{node: "node-a"}
+		dec := decoder{newKinds("node-a", convert.Options{})}
 		one, two := dec.read(data, content{}), dec.read(data, content{})
-		if diff := cmp.Diff(one.keys(), two.keys(), cmp.AllowUnexported(key{})); diff != "" {
+		if diff := cmp.Diff(one.ids(), two.ids()); diff != "" {
 			t.Error("twice the same file:", diff)
 		}
+		found := 0
 		for _, d := range one.documents {
-			for _, o := range d.objects {
-				if o.bad && o.value != (value{}) {
-					t.Errorf("%s is bad and has a value", o.key)
+			for _, finding := range d.findings {
+				if text := finding.Error(); text != lb.Printable(text) {
+					t.Errorf("a problem would talk to the terminal: %q", text)
 				}
-				if o.bad && len(d.findings) == 0 {
-					t.Errorf("%s is bad and nobody says why", o.key)
+			}
+			if found += len(d.findings); found > lb.MostProblems {
+				t.Errorf("%d problems are kept", found)
+			}
+			for _, o := range d.objects {
+				if o.bad && o.value != nil {
+					t.Errorf("%s is bad and has a value", o.ID)
+				}
+				if o.bad && len(d.findings)+d.more == 0 {
+					t.Errorf("%s is bad and nobody says why", o.ID)
 				}
 			}
 		}

@@ -20,7 +20,7 @@ func mistyped(raw []byte, err error) mistake {
 	want := typeName(wrong.Type.Kind())
 	m := mistake{field: wrong.Field, reason: "is not " + want, remedy: "write " + want}
 	if wrong.Type.Kind() == reflect.String {
-		m.remedy += ", in quotes"
+		m.remedy += inQuotes
 	}
 	field, value := valueAt(raw, wrong.Offset)
 	// An offset counted by a type with a decoder of its own starts elsewhere.
@@ -28,6 +28,35 @@ func mistyped(raw []byte, err error) mistake {
 		m.field, m.value = field, value
 	}
 	return m
+}
+
+// inQuotes is what to do about a word that YAML takes for something else: on, off, yes and
+// no for a truth (YAML 1.1), digits for a number.
+const inQuotes = ", in quotes: YAML takes on, off, yes, no, true, false and numbers for other than text"
+
+// notText returns what is wrong with a field of the metadata that is there, but is no text.
+func notText(raw []byte, field string) (mistake, bool) {
+	var o struct {
+		Metadata map[string]json.RawMessage `json:"metadata"`
+	}
+	if json.Unmarshal(raw, &o) != nil {
+		return mistake{}, false
+	}
+	value := bytes.TrimSpace(o.Metadata[field])
+	if len(value) == 0 || value[0] == '"' || bytes.Equal(value, []byte("null")) {
+		return mistake{}, false
+	}
+	return mistake{field: "metadata." + field, value: string(value), reason: "is not a string", remedy: "write a string" + inQuotes}, true
+}
+
+// hasLabels says whether the labels of an object can be read, be they none.
+func hasLabels(raw []byte) bool {
+	var o struct {
+		Metadata struct {
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
+	}
+	return json.Unmarshal(raw, &o) == nil
 }
 
 // typeName says in words of YAML what a Go type takes.

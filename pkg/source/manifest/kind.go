@@ -2,35 +2,37 @@ package manifest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/headgate/headgate/pkg/source/convert"
+	"github.com/headgate/headgate/pkg/source/objects"
 )
 
-// The kinds of objects that are read.
-const (
-	serviceKind = "Service"
-	sliceKind   = "EndpointSlice"
-	nodeKind    = "Node"
-	podKind     = "Pod"
-)
+// kinds are those that are read.
+type kinds []objects.Kind
 
-// versionOf returns the one version of a kind that is read, "" for others.
-func versionOf(kind string) string {
-	switch kind {
-	case serviceKind, nodeKind, podKind:
-		return "v1"
-	case sliceKind:
-		return "discovery.k8s.io/v1"
-	default:
-		return ""
+func newKinds(node string, opts convert.Options) kinds {
+	return slices.DeleteFunc(objects.Kinds(node, opts, true), func(k objects.Kind) bool { return k.APIOnly })
+}
+
+// named returns a kind by its name, nil where it is not read.
+func (ks kinds) named(name string) *objects.Kind {
+	for i := range ks {
+		if ks[i].Name == name {
+			return &ks[i]
+		}
 	}
+	return nil
 }
 
 // listOf says whether an object is a list of others; item is the kind of all
 // of them where the list is a typed one, such as ServiceList.
-func listOf(apiVersion, kind string) (item string, ok bool) {
-	item, ok = strings.CutSuffix(kind, "List")
-	if !ok || item != "" && versionOf(item) != apiVersion {
-		return "", false
+func (ks kinds) listOf(apiVersion, kind string) (item *objects.Kind, ok bool) {
+	name, ok := strings.CutSuffix(kind, "List")
+	item = ks.named(name)
+	if !ok || name != "" && (item == nil || item.Version.String() != apiVersion) {
+		return nil, false
 	}
 	return item, true
 }
@@ -40,39 +42,50 @@ type mistake struct{ field, value, reason, remedy string }
 
 // meant returns which kind an object was meant to be, and what is wrong with
 // how it says so. A misspelt Service is a bad Service rather than something
-// foreign: what it was before the slip stays in force. kind is "" for objects
+// foreign: what it was before the slip stays in force. It is nil for objects
 // that have nothing to do with load balancing, as far as one can tell.
-func meant(apiVersion, kind string) (string, *mistake) {
-	for _, k := range []string{serviceKind, sliceKind, nodeKind, podKind} {
-		if !sameGroup(apiVersion, k) {
+func (ks kinds) meant(apiVersion, kind string) (*objects.Kind, *mistake) {
+	for i := range ks {
+		k := &ks[i]
+		if !sameGroup(apiVersion, k.Version.Group) {
 			continue
 		}
-		if kind != k && !misspelt(kind, k) {
+		if kind != k.Name && !misspelt(kind, k.Name) {
 			continue
 		}
-		if kind != k {
-			return k, &mistake{"kind", kind, "is not a known kind", fmt.Sprintf("write %q", k)}
+		if kind != k.Name {
+			return k, &mistake{"kind", kind, "is not a known kind", fmt.Sprintf("write %q", k.Name)}
 		}
-		if v := versionOf(k); apiVersion != v {
-			return k, &mistake{"apiVersion", apiVersion, "is not a known version of " + k, fmt.Sprintf("write %q", v)}
+		if v := k.Version.String(); apiVersion != v {
+			return k, &mistake{"apiVersion", apiVersion, "is not a known version of " + k.Name, fmt.Sprintf("write %q", v)}
 		}
 		return k, nil
 	}
-	return "", &mistake{"kind", kind, fmt.Sprintf("is not a known kind of apiVersion %q", apiVersion),
-		"keep only Service, Node and Pod (v1) and EndpointSlice (discovery.k8s.io/v1) here"}
+	return nil, &mistake{"kind", kind, fmt.Sprintf("is not a known kind of apiVersion %q", apiVersion),
+		"keep only " + ks.String() + " here"}
 }
 
-// sameGroup says whether an object of that version can be meant as that kind:
-// other projects have kinds of the same names (Knative's Service).
-func sameGroup(apiVersion, kind string) bool {
+// String returns the kinds: "Service (v1), EndpointSlice (discovery.k8s.io/v1)".
+func (ks kinds) String() string {
+	var all []string
+	for _, k := range ks {
+		all = append(all, k.Name+" ("+k.Version.String()+")")
+	}
+	return strings.Join(all, ", ")
+}
+
+// sameGroup says whether an object of that version can be meant as one of a group, by
+// its first word: other projects have kinds of the same names (Knative's Service).
+func sameGroup(apiVersion, meant string) bool {
 	group, _, ok := strings.Cut(apiVersion, "/")
 	if !ok {
 		group = "" // the version of a core kind, or no version at all
 	}
-	if kind == sliceKind {
-		return group == "" || strings.HasPrefix(group, "discovery")
+	if meant == "" {
+		return group == "" || group == "core"
 	}
-	return group == "" || group == "core"
+	first, _, _ := strings.Cut(meant, ".")
+	return group == "" || strings.HasPrefix(group, first)
 }
 
 // misspelt says whether a word is another with a slip or two.

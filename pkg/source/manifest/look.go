@@ -137,7 +137,7 @@ func (s *Source) gone(f *file, now time.Time) bool {
 func unfinished(f *file, print fingerprint, data []byte, c content) bool {
 	text := bytes.TrimRight(data, " \t\r")
 	switch {
-	case len(bytes.TrimSpace(data)) == 0, c.opaque():
+	case len(bytes.TrimSpace(data)) == 0, c.opaque:
 		return true
 	case !bytes.HasSuffix(text, []byte("\n")) && !bytes.HasSuffix(text, []byte("}")):
 		return true

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/source/convert"
 )
 
 // serviceYAML returns a good Service as YAML, on 7 lines.
@@ -56,13 +57,14 @@ func sliceName(name string) lb.SliceName     { return lb.SliceName{Namespace: "d
 
 // world is what a receiver of updates knows.
 type world struct {
-	services map[lb.ServiceName]*lb.Service
-	slices   map[lb.SliceName]*lb.Slice
-	node     lb.Node
-	problems []lb.Problem
-	hold     map[lb.ServiceName]bool
-	partial  bool
-	updates  int
+	services      map[lb.ServiceName]*lb.Service
+	slices        map[lb.SliceName]*lb.Slice
+	node          lb.Node
+	problems      []lb.Problem
+	hold          map[lb.ServiceName]bool
+	holdEndpoints map[lb.ServiceName]bool
+	partial       bool
+	updates       int
 }
 
 func newWorld() *world {
@@ -83,7 +85,7 @@ func (w *world) take(u lb.Update) {
 	if u.Node != nil {
 		w.node = *u.Node
 	}
-	w.problems, w.hold, w.partial = u.Problems, u.Hold, u.Partial
+	w.problems, w.hold, w.holdEndpoints, w.partial = u.Problems, u.Hold, u.HoldEndpoints, u.Partial
 	w.updates++
 }
 
@@ -122,15 +124,22 @@ func (w *world) wantSaid(tb testing.TB, want ...string) {
 	}
 }
 
-// wantHold checks the Services that are held.
+// wantHold checks the Services that are held, or "endpoints of" which are.
 func (w *world) wantHold(tb testing.TB, names ...string) {
 	tb.Helper()
-	want := map[lb.ServiceName]bool{}
+	services, endpoints := map[lb.ServiceName]bool{}, map[lb.ServiceName]bool{}
 	for _, n := range names {
-		want[serviceName(n)] = true
+		if name, ok := strings.CutPrefix(n, "endpoints of "); ok {
+			endpoints[serviceName(name)] = true
+		} else {
+			services[serviceName(n)] = true
+		}
 	}
-	if diff := cmp.Diff(want, w.hold); diff != "" {
+	if diff := cmp.Diff(services, w.hold); diff != "" {
 		tb.Error("held (-want +got):", diff)
+	}
+	if diff := cmp.Diff(endpoints, w.holdEndpoints); diff != "" {
+		tb.Error("held endpoints (-want +got):", diff)
 	}
 }
 
@@ -141,8 +150,11 @@ type folder struct {
 	dec   decoder
 }
 
-func newFolder() *folder {
-	return &folder{world: newWorld(), state: newState("node-a"), dec: decoder{node: "node-a"}}
+func newFolder() *folder { return newFolderWith(convert.Options{}) }
+
+func newFolderWith(opts convert.Options) *folder {
+	kinds := newKinds("node-a", opts)
+	return &folder{world: newWorld(), state: newState("node-a", kinds), dec: decoder{kinds}}
 }
 
 // save takes in a file, and returns whether there was anything to pass on.

@@ -1,63 +1,18 @@
 package manifest
 
 import (
-	"cmp"
-	"reflect"
+	"slices"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/source/objects"
 )
-
-// key identifies an object.
-type key struct {
-	kind      string // such as "Service"
-	namespace string // "" for Nodes
-	name      string
-}
-
-// String returns the object as it stands in messages: "Service default/web".
-func (k key) String() string {
-	switch {
-	case k.name == "":
-		return k.kind
-	case k.namespace == "":
-		return k.kind + " " + k.name
-	default:
-		return k.kind + " " + k.namespace + "/" + k.name
-	}
-}
-
-func (k key) compare(o key) int {
-	return cmp.Or(cmp.Compare(k.kind, o.kind), cmp.Compare(k.namespace, o.namespace), cmp.Compare(k.name, o.name))
-}
-
-// value is what an object means: one field of its kind, or none where a load
-// balancer has nothing to do for it.
-type value struct {
-	service *lb.Service
-	slice   *lb.Slice
-	node    *lb.Node
-	pod     *lb.Pod
-}
-
-// from returns the value with the file that it is from. Equal documents share
-// their values, so this one is a copy.
-func (v value) from(file string) value {
-	if v.service != nil {
-		s := *v.service
-		s.File = file
-		v.service = &s
-	}
-	return v
-}
-
-func (v value) equal(o value) bool { return reflect.DeepEqual(v, o) }
 
 // object is one object as a file has it.
 type object struct {
-	key   key
-	value value
-	bad   bool           // value is nothing, whatever was good before stays
-	holds lb.ServiceName // the Service that the object belongs to, where known
+	objects.ID
+	value any            // see objects.Entry, nil where it is bad
+	bad   bool           // whatever was good before stays
+	owner lb.ServiceName // the Service that the object belongs to, where known
 }
 
 // finding is a Problem that does not know its place in the file yet.
@@ -70,13 +25,34 @@ type finding struct {
 // text, so that it is kept as long as the text stays.
 type document struct {
 	objects  []object
-	findings []finding
-	opaque   bool // there may be objects in it that cannot be told
+	findings []finding // at most lb.MostProblems
+	more     int       // findings that are not kept
+	opaque   bool      // there may be objects in it that cannot be told
+}
+
+// find notes what is wrong.
+func (d *document) find(f finding) {
+	if len(d.findings) == lb.MostProblems {
+		d.more++
+		return
+	}
+	d.findings = append(d.findings, f)
+}
+
+// within returns the document with room for so many findings; the others are
+// counted.
+func (d *document) within(room int) *document {
+	if len(d.findings) <= room {
+		return d
+	}
+	cut := *d
+	cut.findings, cut.more = slices.Clone(d.findings[:room]), d.more+len(d.findings)-room
+	return &cut
 }
 
 // reject notes what is wrong with an object.
-func (d *document) reject(k key, m mistake) {
-	d.findings = append(d.findings, finding{Problem: lb.Problem{
-		Object: k.String(), Field: m.field, Value: m.value, Reason: m.reason, Remedy: m.remedy,
+func (d *document) reject(id objects.ID, m mistake) {
+	d.find(finding{Problem: lb.Problem{
+		Object: id.String(), Field: m.field, Value: m.value, Reason: m.reason, Remedy: m.remedy,
 	}})
 }

@@ -1,12 +1,17 @@
 package manifest
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/source/convert"
 )
 
@@ -20,14 +25,13 @@ func TestExternalIPsAreThoseThatTheOperatorHonours(t *testing.T) {
 	}{
 		{"all", convert.ExternalIPs{}, []string{"203.0.113.1", "198.51.100.1"}, nil},
 		{"none", convert.ExternalIPs{Off: true}, nil, []string{
-			`dir/a.yaml:1: Service default/web: spec.externalIPs "203.0.113.1": is not used: external IPs are switched off on this node; remove it, or ask the operator to allow it`,
-			`dir/a.yaml:1: Service default/web: spec.externalIPs "198.51.100.1": is not used: external IPs are switched off on this node; remove it, or ask the operator to allow it`}},
+			`dir/a.yaml:1: Service default/web: spec.externalIPs "203.0.113.1": is not used: external IPs are switched off on this node; remove it, or ask the operator to allow it with --external-ips`,
+			`dir/a.yaml:1: Service default/web: spec.externalIPs "198.51.100.1": is not used: external IPs are switched off on this node; remove it, or ask the operator to allow it with --external-ips`}},
 		{"some", convert.ExternalIPs{Allowed: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}, []string{"203.0.113.1"}, []string{
-			`dir/a.yaml:1: Service default/web: spec.externalIPs "198.51.100.1": is not used: it is outside the prefixes that external IPs may have; take an address within them, or ask the operator to allow it`}},
+			`dir/a.yaml:1: Service default/web: spec.externalIPs "198.51.100.1": is not used: it is outside the prefixes that external IPs may have; take an address within them, or ask the operator to add its prefix to --external-ips`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := newFolder()
-			f.dec.opts.ExternalIPs = tc.policy
+			f := newFolderWith(convert.Options{ExternalIPs: tc.policy})
 			f.save("a.yaml", web)
 			if f.port("web") != 80 {
 				t.Fatal("the Service is not there")
@@ -46,8 +50,36 @@ func TestExternalIPsAreThoseThatTheOperatorHonours(t *testing.T) {
 }
 
 func TestASourceFollowsWhatItIsTold(t *testing.T) {
-	opts := convert.Options{ExternalIPs: convert.ExternalIPs{Off: true}}
-	if got := New("dir", "node-a").Convert(opts).dec.opts; !got.ExternalIPs.Off {
-		t.Errorf("options %+v, want %+v", got, opts)
+	dir := t.TempDir()
+	mustWrite(t, filepath.Join(dir, "web.yaml"), strings.Replace(serviceYAML("web", 80), "spec:\n", "spec:\n  externalIPs: [203.0.113.1]\n", 1))
+	ctx, cancel := context.WithCancel(t.Context())
+	var got lb.Update
+	mustDo(t, New(dir, "node-a").Convert(convert.Options{ExternalIPs: convert.ExternalIPs{Off: true}}).Run(ctx, func(u lb.Update) {
+		got = u
+		cancel()
+	}))
+	if web := got.Services[serviceName("web")]; web == nil || len(web.ExternalIPs) > 0 || len(got.Problems) != 1 {
+		t.Errorf("Service %+v, problems %v", web, got.Problems)
+	}
+}
+
+func TestAddressesOfAllNodesAreToldWhereProbesAreAllowed(t *testing.T) {
+	other := "apiVersion: v1\nkind: Node\nmetadata: {name: node-b}\nstatus: {addresses: [{type: InternalIP, address: %s}, {type: Hostname, address: b}]}\n"
+	b, at := "node-b", func(f *folder, text string) map[string][]netip.Addr {
+		f.state.set(&file{name: "a.yaml", path: "dir/a.yaml"}, f.dec.read([]byte(text), content{}))
+		u, _ := f.state.next()
+		return u.NodeAddresses
+	}
+	if got := at(newFolder(), docs(nodeYAML, fmt.Sprintf(other, "192.0.2.2"))); got != nil {
+		t.Errorf("without probes: %v", got)
+	}
+	f := newFolderWith(convert.Options{Probes: true})
+	if got := at(f, docs(nodeYAML, fmt.Sprintf(other, "192.0.2.2")))[b]; !slices.Equal(got, []netip.Addr{netip.MustParseAddr("192.0.2.2")}) {
+		t.Errorf("got %v", got)
+	}
+	f.state.remove(f.state.files["a.yaml"])
+	u, ok := f.state.next()
+	if got, told := u.NodeAddresses[b]; !ok || !told || got != nil {
+		t.Errorf("gone: %v, told: %t", got, told)
 	}
 }

@@ -5,58 +5,31 @@ import (
 	"slices"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/source/objects"
 )
 
-// settle finds out what is in force of an object, and puts it into the update
-// where that is news.
-func (s *state) settle(k key, u *lb.Update) {
-	delete(s.twice, k)
-	delete(s.held, k)
-	claims := s.claims[k]
-	winner := firstGood(k, claims)
-	if problems := duplicates(k, claims, winner); len(problems) > 0 {
-		s.twice[k] = problems
+// settle finds out what is in force of an object.
+func (s *state) settle(id objects.ID) {
+	delete(s.twice, id)
+	claims := s.claims[id]
+	winner := firstGood(id, claims)
+	if problems := duplicates(id, claims, winner); len(problems) > 0 {
+		s.twice[id] = problems
 	}
-	var v value
+	e := &objects.Entry{Key: id.Key}
 	if winner != nil {
-		v = winner.entries[k].value
-	} else if owner, ok := ownerOf(k, claims); ok {
-		s.held[k] = owner
+		e.Value = winner.entries[id].value
+	} else if len(claims) > 0 {
+		e.Bad, e.Owner = true, ownerOf(id, claims)
 	}
-	if v.equal(s.told[k]) {
-		return
-	}
-	s.put(k, v, u)
-	if s.told[k] = v; v == (value{}) {
-		delete(s.told, k)
-	}
-}
-
-// put puts an object into an update: gone, where it has no value.
-func (s *state) put(k key, v value, u *lb.Update) {
-	switch k.kind {
-	case serviceKind:
-		u.Services[lb.ServiceName{Namespace: k.namespace, Name: k.name}] = v.service
-	case sliceKind:
-		u.Slices[lb.SliceName{Namespace: k.namespace, Name: k.name}] = v.slice
-	case podKind:
-		if u.Pods == nil {
-			u.Pods = map[lb.PodName]*lb.Pod{}
-		}
-		u.Pods[lb.PodName{Namespace: k.namespace, Name: k.name}] = v.pod
-	case nodeKind:
-		u.Node = v.node
-		if v.node == nil {
-			u.Node = &lb.Node{Name: s.node}
-		}
-	}
+	s.stores[id.Kind].Apply(e)
 }
 
 // firstGood returns the first file that has ever had a good version of an
 // object, nil where none has.
-func firstGood(k key, claims []*file) *file {
+func firstGood(id objects.ID, claims []*file) *file {
 	for _, f := range claims {
-		if f.entries[k].good {
+		if f.entries[id].good {
 			return f
 		}
 	}
@@ -64,18 +37,18 @@ func firstGood(k key, claims []*file) *file {
 }
 
 // ownerOf returns the Service that an object belongs to, where that is known.
-func ownerOf(k key, claims []*file) (owner lb.ServiceName, ok bool) {
+func ownerOf(id objects.ID, claims []*file) lb.ServiceName {
 	for _, f := range claims {
-		if owner = f.entries[k].holds; owner.Name != "" {
-			return owner, true
+		if owner := f.entries[id].owner; owner.Name != "" {
+			return owner
 		}
 	}
-	return owner, false
+	return lb.ServiceName{}
 }
 
 // duplicates returns a Problem for each file whose version of an object does
 // not count. A file that is just being renamed has its objects in two places.
-func duplicates(k key, claims []*file, winner *file) []lb.Problem {
+func duplicates(id objects.ID, claims []*file, winner *file) []lb.Problem {
 	var live []*file
 	for _, f := range claims {
 		if !f.vanishing {
@@ -91,26 +64,28 @@ func duplicates(k key, claims []*file, winner *file) []lb.Problem {
 	var problems []lb.Problem
 	for _, f := range live {
 		if f != winner {
-			problems = append(problems, lb.Problem{File: f.path, Object: k.String(),
+			problems = append(problems, lb.Problem{File: f.path, Object: id.String(),
 				Reason: "is in " + winner.path + " too, and that one counts", Remedy: "remove it from one of them"})
 		}
 	}
 	return problems
 }
 
-// account fills in what an update always says in full.
-func (s *state) account(u *lb.Update) {
-	u.Problems = slices.Clone(s.directory)
-	u.Partial = s.lost
-	for _, name := range slices.Sorted(maps.Keys(s.faulty)) {
-		u.Problems = append(u.Problems, s.faulty[name].problems...)
-		u.Partial = u.Partial || s.faulty[name].unread
+// duplicated returns the Problems of objects that several files have, of each file
+// the first ones.
+func (s *state) duplicated() (problems []lb.Problem) {
+	told := map[string]int{}
+	for _, id := range slices.SortedFunc(maps.Keys(s.twice), objects.ID.Compare) {
+		for _, p := range s.twice[id] {
+			if told[p.File]++; told[p.File] <= lb.MostProblems {
+				problems = append(problems, p)
+			}
+		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(s.twice), key.compare) {
-		u.Problems = append(u.Problems, s.twice[k]...)
+	for _, file := range slices.Sorted(maps.Keys(told)) {
+		if more := told[file] - lb.MostProblems; more > 0 {
+			problems = append(problems, lb.MoreProblems(file, "", more))
+		}
 	}
-	u.Hold = map[lb.ServiceName]bool{}
-	for _, owner := range s.held {
-		u.Hold[owner] = true
-	}
+	return problems
 }

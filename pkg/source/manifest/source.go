@@ -22,6 +22,7 @@ import (
 // Source is a directory of manifests. Run may be called once.
 type Source struct {
 	dir     string // as given: it stands in messages
+	node    string
 	dec     decoder
 	state   *state
 	queue   queue
@@ -33,21 +34,23 @@ type Source struct {
 
 // New returns the source of the manifests directly in dir: *.yaml, *.yml and
 // *.json, neither hidden nor an editor's backup; dir and the files may be
-// symbolic links. Of Nodes only the one named nodeName matters.
+// symbolic links. Of Nodes only the one named nodeName matters,
+// unless probes are allowed.
 func New(dir, nodeName string) *Source {
-	return &Source{
+	s := &Source{
 		dir:     dir,
-		dec:     decoder{node: nodeName},
-		state:   newState(nodeName),
+		node:    nodeName,
 		queue:   queue{timing: defaultTiming(), waits: map[string]*wait{}},
 		watcher: fsnotify.NewWatcher,
 	}
+	return s.Convert(convert.Options{})
 }
 
 // Convert makes the source follow what the operator decides about Services, and
 // returns it. It is to be called before Run.
 func (s *Source) Convert(opts convert.Options) *Source {
-	s.dec.opts = opts
+	s.dec.kinds = newKinds(s.node, opts)
+	s.state = newState(s.node, s.dec.kinds)
 	return s
 }
 

@@ -1,60 +1,57 @@
 package manifest
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/source/convert"
+	"github.com/headgate/headgate/pkg/source/objects"
 )
 
-// state is what all files say together, and what of it has been passed on.
+// state is what all files say together.
 type state struct {
-	node   string
-	files  map[string]*file     // by name
-	claims map[key][]*file      // the files that have an object, in order
-	told   map[key]value        // what was passed on
-	dirty  map[key]bool         // objects to look at again
-	faulty map[string]*file     // files with problems
-	twice  map[key][]lb.Problem // objects that several files have
-	held   map[key]lb.ServiceName
+	files  map[string]*file            // by name
+	claims map[objects.ID][]*file      // the files that have an object, in order
+	dirty  map[objects.ID]bool         // objects to look at again
+	unread map[string]bool             // files in which something cannot be read
+	twice  map[objects.ID][]lb.Problem // objects that several files have
+	stores map[string]*objects.Store   // by kind
+	out    *objects.Batch
 
 	directory []lb.Problem // what is wrong with the directory itself
 	lost      bool         // the directory cannot be read
-
-	started  bool
-	problems []lb.Problem // as passed on, and so are the next two
-	hold     map[lb.ServiceName]bool
-	partial  bool
 }
 
-func newState(node string) *state {
-	return &state{
-		node:   node,
+func newState(node string, of kinds) *state {
+	s := &state{
 		files:  map[string]*file{},
-		claims: map[key][]*file{},
-		told:   map[key]value{},
-		dirty:  map[key]bool{},
-		faulty: map[string]*file{},
-		twice:  map[key][]lb.Problem{},
-		held:   map[key]lb.ServiceName{},
+		claims: map[objects.ID][]*file{},
+		dirty:  map[objects.ID]bool{},
+		unread: map[string]bool{},
+		twice:  map[objects.ID][]lb.Problem{},
+		stores: map[string]*objects.Store{},
+		out:    objects.NewBatch(node),
 	}
+	for _, k := range of {
+		s.stores[k.Name] = objects.NewStore(k, s.out)
+	}
+	return s
 }
 
 // change alters a file by a function, and notes which objects that concerns.
 func (s *state) change(f *file, alter func()) {
 	s.files[f.name] = f
-	for k := range f.entries {
-		s.disclaim(k, f)
+	for id := range f.entries {
+		s.disclaim(id, f)
 	}
 	alter()
-	for k := range f.entries {
-		s.claim(k, f)
+	for id := range f.entries {
+		s.claim(id, f)
 	}
-	delete(s.faulty, f.name)
-	if len(f.problems) > 0 || f.unread {
-		s.faulty[f.name] = f
+	s.out.Note(objects.ID{Kind: "file", Key: objects.Key{Name: f.name}}, f.problems)
+	if s.unread[f.name] = f.unread; !f.unread {
+		delete(s.unread, f.name)
 	}
 }
 
@@ -81,36 +78,30 @@ func (s *state) vanish(f *file, gone bool) {
 	}
 }
 
-func (s *state) claim(k key, f *file) {
-	all := s.claims[k]
+func (s *state) claim(id objects.ID, f *file) {
+	all := s.claims[id]
 	i, _ := slices.BinarySearchFunc(all, f.name, func(f *file, name string) int { return strings.Compare(f.name, name) })
-	s.claims[k] = slices.Insert(all, i, f)
-	s.dirty[k] = true
+	s.claims[id] = slices.Insert(all, i, f)
+	s.dirty[id] = true
 }
 
-func (s *state) disclaim(k key, f *file) {
-	s.claims[k] = slices.DeleteFunc(s.claims[k], func(g *file) bool { return f == g })
-	if len(s.claims[k]) == 0 {
-		delete(s.claims, k)
+func (s *state) disclaim(id objects.ID, f *file) {
+	s.claims[id] = slices.DeleteFunc(s.claims[id], func(g *file) bool { return f == g })
+	if len(s.claims[id]) == 0 {
+		delete(s.claims, id)
 	}
-	s.dirty[k] = true
+	s.dirty[id] = true
 }
 
 // next returns what is to be passed on; ok is false where that is nothing.
 func (s *state) next() (u lb.Update, ok bool) {
-	u = lb.Update{Services: map[lb.ServiceName]*lb.Service{}, Slices: map[lb.SliceName]*lb.Slice{}}
-	for k := range s.dirty {
-		s.settle(k, &u)
+	for id := range s.dirty {
+		s.settle(id)
 	}
 	clear(s.dirty)
-	if !s.started && u.Node == nil {
-		u.Node = &lb.Node{Name: s.node}
-	}
-	s.account(&u)
-	// The first update always has the Node, and so is never left out.
-	ok = len(u.Services) > 0 || len(u.Slices) > 0 || len(u.Pods) > 0 || u.Node != nil ||
-		!slices.Equal(u.Problems, s.problems) || !maps.Equal(u.Hold, s.hold) || u.Partial != s.partial
-	s.started, s.problems, s.hold, s.partial = true, u.Problems, u.Hold, u.Partial
-	u.Problems, u.Hold = slices.Clone(u.Problems), maps.Clone(u.Hold)
-	return u, ok
+	// Problems are told in this order: of the directory, of files, of several files.
+	s.out.Note(objects.ID{}, s.directory)
+	s.out.Note(objects.ID{Kind: "files"}, s.duplicated())
+	s.out.SetPartial(s.lost || len(s.unread) > 0)
+	return s.out.Next()
 }

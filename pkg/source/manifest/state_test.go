@@ -15,7 +15,7 @@ func TestOnlyDifferencesArePassedOn(t *testing.T) {
 	if f.save("a.yaml", "# a comment\n"+text) {
 		t.Error("a comment is passed on")
 	}
-	f.state.set(f.state.files["a.yaml"], decoder{}.read([]byte(docs(serviceYAML("web", 80), serviceYAML("api", 91))), content{}))
+	f.state.set(f.state.files["a.yaml"], f.dec.read([]byte(docs(serviceYAML("web", 80), serviceYAML("api", 91))), content{}))
 	u, ok := f.state.next()
 	if !ok || len(u.Services) != 1 || u.Services[serviceName("api")] == nil || u.Node != nil {
 		t.Errorf("got %v, want only api", u)
@@ -23,7 +23,7 @@ func TestOnlyDifferencesArePassedOn(t *testing.T) {
 }
 
 func TestUnchangedDocumentsAreNotDecodedAgain(t *testing.T) {
-	dec := decoder{node: "node-a"}
+	dec := newFolder().dec
 	one := dec.read([]byte(docs(serviceYAML("web", 80), serviceYAML("api", 90))), content{})
 	two := dec.read([]byte(docs("# moved\n"+nodeYAML, serviceYAML("web", 80), serviceYAML("api", 91))), one)
 	if two.documents[1].document != one.documents[0].document {
@@ -130,4 +130,19 @@ func TestAFileThatCannotBeReadKeepsItsObjects(t *testing.T) {
 	}
 	f.save("a.yaml", serviceYAML("web", 80))
 	f.wantSaid(t)
+}
+
+func TestAGoodVersionStaysWhereABadOneInAnotherFileIsLeft(t *testing.T) {
+	f := newFolder()
+	f.save("a.yaml", serviceYAML("web", 80))
+	f.save("b.yaml", serviceYAML("web", 0))
+	f.remove("a.yaml")
+	if f.port("web") != 80 {
+		t.Errorf("got port %d, want the last good one", f.port("web"))
+	}
+	f.wantHold(t)
+	f.save("b.yaml", serviceYAML("web", 82))
+	if f.port("web") != 82 {
+		t.Errorf("mended, but got port %d", f.port("web"))
+	}
 }

@@ -1,8 +1,8 @@
-// Package proxyconfig reads the configuration file of kube-proxy, a
-// KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1) as kubeadm writes
-// it: what applies to Headgate is returned with kube-proxy's defaults, and
-// everything else that is set is named in a warning. What kube-proxy accepts is
-// never an error.
+// Package proxyconfig reads what kube-proxy can be told: its configuration file,
+// a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1) as kubeadm writes
+// it, and its flags. Settings says of each what becomes of it. What applies to
+// Headgate is returned with kube-proxy's defaults, and everything else that is set
+// is named in a warning. What kube-proxy accepts is never an error.
 //
 // The types of k8s.io/kube-proxy are not used: they bring all of component-base
 // along, and cannot tell a field that is set from one that is not.
@@ -18,57 +18,42 @@ import (
 
 // Config is what applies to Headgate, defaults resolved.
 type Config struct {
+	Common
 	Client   Client
 	NodeName string // hostnameOverride in lower case; "" is the name of the host
-	// PrimaryIP overrides what the Node object says is the node's primary
-	// address. Unspecified (0.0.0.0 or ::) is no override.
-	PrimaryIP      netip.Addr
-	HealthzAddress string // host:port of /healthz and /livez
-	MetricsAddress string // host:port of /metrics and others
-	// BindHardFail makes an address that cannot be had an error, instead of
-	// something to try again.
-	BindHardFail bool
-	Profiling    bool
-	NodePorts    NodePorts
 	// NodePortLoopback says whether NodePorts answer on 127.0.0.1 and ::1.
 	// kube-proxy lets IPv4 do so only.
 	NodePortLoopback bool
-	Local            Local
-	MasqueradeAll    bool // SNAT everything that goes to a ClusterIP
-	OOMScoreAdj      int  // -1000 to 1000
-	Conntrack        Conntrack
-	// SyncPeriod is that of the mode. An update that waits twice as long
-	// makes the proxy unhealthy.
-	SyncPeriod       time.Duration
-	ConfigSyncPeriod time.Duration
-	FeatureGates     map[string]bool // kube-proxy's; Headgate knows none
+	Algorithm        string // of IPVS, by Headgate's name; "" in other modes
+	LogLevel         string // debug or info, "" where nothing is said
+	LogFormat        string // json or console, "" where nothing is said
+}
+
+// Common is what no flag of Headgate's own says.
+type Common struct {
+	// BindAddress is the node's primary address in its family, in place of the one
+	// that the Node object has. Unspecified (0.0.0.0 or ::) takes the Node's.
+	BindAddress    netip.Addr
+	HealthzAddress string // host:port of /healthz and /livez, "" for nowhere
+	MetricsAddress string // host:port of /metrics and others, "" for nowhere
+	// BindHardFail makes an address that cannot be had an error, instead of
+	// something to try again.
+	BindHardFail bool
+	Profiling    bool      // /debug/pprof/ on the metrics address
+	NodePorts    NodePorts // on which addresses of the node they answer
+	OOMScoreAdj  *int      // of the agent, -1000 to 1000; nil leaves it
+	Conntrack    Conntrack
+	// SyncPeriod is that of the mode. A change that waits twice as long to be
+	// programmed makes the agent unhealthy.
+	SyncPeriod time.Duration
 }
 
 // Client says how to reach the API server.
 type Client struct {
-	Kubeconfig  string // path, "" is the ServiceAccount of the pod
-	ContentType string // MIME type of requests
-	QPS         float32
-	Burst       int
-}
-
-// LocalMode says how to tell clients on this node from others.
-type LocalMode string
-
-// The ways to tell.
-const (
-	LocalClusterCIDR         LocalMode = "ClusterCIDR"         // their address is in a CIDR of the cluster
-	LocalNodeCIDR            LocalMode = "NodeCIDR"            // it is in a CIDR of the Node object
-	LocalBridgeInterface     LocalMode = "BridgeInterface"     // they come through this bridge
-	LocalInterfaceNamePrefix LocalMode = "InterfaceNamePrefix" // or through a device named so
-)
-
-// Local says which clients are on this node.
-type Local struct {
-	Mode            LocalMode
-	ClusterCIDRs    []netip.Prefix // of pods; set in other modes too
-	Bridge          string         // with LocalBridgeInterface only
-	InterfacePrefix string         // with LocalInterfaceNamePrefix only
+	Kubeconfig string // path, "" is the ServiceAccount of the pod
+	Server     string // URL in place of the one in the kubeconfig, "" for that
+	QPS        float32
+	Burst      int
 }
 
 // Conntrack are settings of the kernel's connection tracking. 0 leaves what the
@@ -81,6 +66,12 @@ type Conntrack struct {
 	TCPBeLiberal          bool
 	UDPTimeout            time.Duration
 	UDPStreamTimeout      time.Duration
+}
+
+// Sets says whether anything is set, and not left as the kernel has it.
+func (c Conntrack) Sets() bool {
+	c.Min = min(c.Min, c.MaxPerCore) // means nothing alone
+	return c != Conntrack{}
 }
 
 // NodePorts says on which addresses of the node NodePorts answer. The zero value

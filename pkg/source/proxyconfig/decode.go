@@ -16,7 +16,7 @@ import (
 // What the file has to say it is.
 const (
 	apiVersion = "kubeproxy.config.k8s.io/v1alpha1"
-	kind       = "KubeProxyConfiguration"
+	objectKind = "KubeProxyConfiguration"
 )
 
 // separator stands between the documents of a YAML file.
@@ -44,7 +44,7 @@ func decode(data []byte) (map[string]any, []lb.Problem, error) {
 	if err := dec.Decode(&doc); err != nil || doc == nil {
 		return nil, nil, errors.New("is no object; write apiVersion, kind and so on")
 	}
-	for _, field := range []struct{ name, want string }{{"apiVersion", apiVersion}, {"kind", kind}} {
+	for _, field := range []struct{ name, want string }{{"apiVersion", apiVersion}, {"kind", objectKind}} {
 		switch got := doc[field.name]; got {
 		case field.want:
 		case nil:

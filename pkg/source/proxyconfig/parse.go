@@ -4,18 +4,25 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	netutils "k8s.io/utils/net"
-
 	"github.com/headgate/headgate/pkg/lb"
 )
+
+// Input is where a configuration comes from. The zero value is kube-proxy's
+// without file and flags.
+type Input struct {
+	File  string // names Data in problems
+	Data  []byte // a KubeProxyConfiguration in YAML or JSON; nil for none
+	Flags *Flags // those of the command line, nil for none
+	// Standalone is for a node without a cluster: nothing listens, and the
+	// kernel's connection tracking is left alone, unless the input says so.
+	Standalone bool
+}
 
 // Load reads a file. See Parse.
 func Load(path string) (Config, []lb.Problem, error) {
@@ -23,115 +30,161 @@ func Load(path string) (Config, []lb.Problem, error) {
 	if err != nil {
 		return Config{}, nil, err
 	}
-	return Parse(path, data)
+	return Parse(Input{File: path, Data: data})
 }
 
-// Parse reads a KubeProxyConfiguration in YAML or JSON. File only names it in
-// what is returned beside the configuration: a warning for every field that is
-// set and does not apply, sorted by field, and an error if there is something
-// that kube-proxy would not take either, of which each part is an lb.Problem.
-func Parse(file string, data []byte) (Config, []lb.Problem, error) {
-	doc, warnings, err := decode(data)
-	if err != nil {
-		return Config{}, nil, fmt.Errorf("%s: %w", file, err)
+// Parse reads a configuration. Beside it, it returns a warning for every setting
+// that has no effect, sorted by name, and an error if there is something that
+// Headgate cannot take over, of which each part is an lb.Problem.
+func Parse(in Input) (Config, []lb.Problem, error) {
+	r := &reader{used: map[string]bool{}, standalone: in.Standalone}
+	var warnings []lb.Problem
+	if in.Data != nil {
+		var err error
+		if r.doc, warnings, err = decode(in.Data); err != nil {
+			return Config{}, nil, fmt.Errorf("%s: %w", in.File, err)
+		}
 	}
-	r := &reader{doc: doc, used: map[string]bool{}}
+	if in.Flags != nil {
+		r.flags = in.Flags.values
+	}
 	cfg := r.config()
 	if len(r.wrong) > 0 {
 		var errs []error
-		for _, p := range r.wrong {
-			p.File = file
+		for _, p := range inFile(in.File, r.wrong) {
 			errs = append(errs, p)
 		}
 		return Config{}, nil, errors.Join(errs...)
 	}
-	warnings = append(warnings, r.warnings()...)
-	for i := range warnings {
-		warnings[i].File = file
-	}
-	return cfg, warnings, nil
+	return cfg, inFile(in.File, append(warnings, r.warnings()...)), nil
 }
 
-// The sections of modes.
+// inFile names the file in problems, but not in those of flags.
+func inFile(file string, problems []lb.Problem) []lb.Problem {
+	for i := range problems {
+		if !strings.HasPrefix(problems[i].Field, "--") {
+			problems[i].File = file
+		}
+	}
+	return problems
+}
+
+// The modes, which are also the names of their sections.
 const (
 	iptables = "iptables"
 	ipvs     = "ipvs"
 	nftables = "nftables"
 )
 
-// config reads every field that applies.
+// config reads every setting that has an effect.
 func (r *reader) config() Config {
-	mode := r.text("mode", iptables)
+	mode := r.mode()
 	c := Config{
-		Client: Client{
-			Kubeconfig:  r.text("clientConnection.kubeconfig", ""),
-			ContentType: r.text("clientConnection.contentType", "application/vnd.kubernetes.protobuf"),
-			QPS:         r.decimal("clientConnection.qps", 5),
-			Burst:       cmp.Or(r.whole("clientConnection.burst", bounds{0, maxInt32}, 0), 10),
+		Common: Common{
+			BindAddress:  r.addr("bindAddress", netip.IPv4Unspecified()),
+			BindHardFail: r.flag("bindAddressHardFail", false),
+			Profiling:    r.flag("enableProfiling", false),
+			NodePorts:    r.nodePorts(mode),
+			OOMScoreAdj:  r.wholeIfSet("oomScoreAdj", bounds{-1000, 1000}),
+			Conntrack:    r.conntrack(),
+			SyncPeriod:   r.period(mode+".syncPeriod", 30*time.Second),
 		},
-		NodeName:         strings.ToLower(strings.TrimSpace(r.text("hostnameOverride", ""))),
-		PrimaryIP:        r.addr("bindAddress", netip.IPv4Unspecified()),
-		BindHardFail:     r.flag("bindAddressHardFail", false),
-		Profiling:        r.flag("enableProfiling", false),
-		NodePorts:        r.nodePorts(mode),
-		Local:            r.local(),
-		MasqueradeAll:    r.flag(sectionOf(mode, nftables, iptables)+".masqueradeAll", false),
-		OOMScoreAdj:      r.whole("oomScoreAdj", bounds{-1000, 1000}, -999),
-		Conntrack:        r.conntrack(),
-		SyncPeriod:       r.period(sectionOf(mode, ipvs, sectionOf(mode, nftables, iptables))+".syncPeriod", 30*time.Second),
-		ConfigSyncPeriod: r.period("configSyncPeriod", 15*time.Minute),
-		FeatureGates:     r.gates(),
+		Client: Client{
+			Kubeconfig: r.text("clientConnection.kubeconfig", ""),
+			Server:     r.text("--master", ""),
+			QPS:        r.decimal("clientConnection.qps", 5),
+			Burst:      cmp.Or(r.whole("clientConnection.burst", bounds{0, maxInt32}, 0), 10),
+		},
+		NodeName:  strings.ToLower(strings.TrimSpace(r.text("hostnameOverride", ""))),
+		LogLevel:  r.logLevel(),
+		LogFormat: r.logFormat(),
 	}
 	healthz, metrics := "0.0.0.0", "127.0.0.1"
-	if !c.PrimaryIP.Is4() {
+	if !c.BindAddress.Is4() {
 		healthz, metrics = "::", "::1"
 	}
-	c.HealthzAddress = r.hostPort("healthzBindAddress", healthz, 10256)
-	c.MetricsAddress = r.hostPort("metricsBindAddress", metrics, 10249)
+	c.HealthzAddress = r.listener(listener{"healthzBindAddress", "--healthz-port", healthz, 10256})
+	c.MetricsAddress = r.listener(listener{"metricsBindAddress", "--metrics-port", metrics, 10249})
 	c.NodePortLoopback = r.loopback(mode, c.NodePorts)
+	if mode == ipvs {
+		c.Algorithm = r.scheduler()
+	}
 	return c
 }
 
-// sectionOf returns the section of a mode if that is the mode, else the other.
-func sectionOf(mode, section, other string) string {
-	if mode == section {
-		return section
+// mode returns the mode whose defaults and section count.
+func (r *reader) mode() string {
+	const field = "mode"
+	switch mode := r.text(field, iptables); mode {
+	case iptables, ipvs, nftables:
+		return mode
+	default:
+		r.warn(field, mode, "is no mode of kube-proxy on Linux; that of iptables counts")
+		return iptables
 	}
-	return other
 }
 
+// scheduler returns the algorithm that does what a scheduler of IPVS does.
+func (r *reader) scheduler() string {
+	const field = "ipvs.scheduler"
+	name := r.text(field, "rr")
+	switch name {
+	case "mh":
+		return lb.Maglev.String()
+	case "twos":
+		return lb.P2C.String()
+	}
+	a, ok := lb.ParseAlgorithm(name)
+	if !ok || a < lb.RR || a > lb.NQ || a == lb.Maglev || a == lb.Stable {
+		r.warn(field, name, "is no scheduler that Headgate has; --algorithm counts")
+		return ""
+	}
+	return name
+}
+
+// conntrack reads settings of which 0 leaves what the kernel has.
 func (r *reader) conntrack() Conntrack {
 	entries := bounds{0, maxInt32}
+	usual := Conntrack{MaxPerCore: 32 << 10, TCPEstablishedTimeout: 24 * time.Hour, TCPCloseWaitTimeout: time.Hour}
+	if r.standalone {
+		usual = Conntrack{}
+	}
 	return Conntrack{
-		MaxPerCore:            r.whole("conntrack.maxPerCore", entries, 32<<10),
+		MaxPerCore:            r.whole("conntrack.maxPerCore", entries, usual.MaxPerCore),
 		Min:                   r.whole("conntrack.min", entries, 128<<10),
-		TCPEstablishedTimeout: r.duration("conntrack.tcpEstablishedTimeout", 24*time.Hour),
-		TCPCloseWaitTimeout:   r.duration("conntrack.tcpCloseWaitTimeout", time.Hour),
+		TCPEstablishedTimeout: r.duration("conntrack.tcpEstablishedTimeout", usual.TCPEstablishedTimeout),
+		TCPCloseWaitTimeout:   r.duration("conntrack.tcpCloseWaitTimeout", usual.TCPCloseWaitTimeout),
 		TCPBeLiberal:          r.flag("conntrack.tcpBeLiberal", false),
 		UDPTimeout:            r.duration("conntrack.udpTimeout", 0),
 		UDPStreamTimeout:      r.duration("conntrack.udpStreamTimeout", 0),
 	}
 }
 
-// local reads the interface of the mode only, so that the other is warned of.
-func (r *reader) local() Local {
-	const field = "detectLocalMode"
-	l := Local{Mode: LocalMode(r.text(field, string(LocalClusterCIDR)))}
-	if cidrs := r.text("clusterCIDR", ""); cidrs != "" {
-		for _, s := range strings.Split(cidrs, ",") {
-			l.ClusterCIDRs = append(l.ClusterCIDRs, r.cidr("clusterCIDR", strings.TrimSpace(s))...)
-		}
-	}
-	switch l.Mode {
-	case LocalClusterCIDR, LocalNodeCIDR:
-	case LocalBridgeInterface:
-		l.Bridge = r.required("detectLocal.bridgeInterface")
-	case LocalInterfaceNamePrefix:
-		l.InterfacePrefix = r.required("detectLocal.interfaceNamePrefix")
+// logLevel returns debug from the verbosity on at which kube-proxy's log tells
+// what it is for.
+func (r *reader) logLevel() string {
+	const debugFrom = 4
+	switch verbosity := r.wholeIfSet("logging.verbosity", bounds{0, maxInt32}); {
+	case verbosity == nil || *verbosity == 0:
+		return ""
+	case *verbosity >= debugFrom:
+		return "debug"
 	default:
-		r.fail(field, string(l.Mode), "is no way to detect local traffic", "write ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+		return "info"
 	}
-	return l
+}
+
+func (r *reader) logFormat() string {
+	const field = "logging.format"
+	switch format := r.text(field, ""); format {
+	case "", "json":
+		return format
+	case "text":
+		return "console"
+	default:
+		r.warn(field, format, "is no format of kube-proxy's log; write text or json")
+		return ""
+	}
 }
 
 // nodePorts resolves the words that stand for ranges. In mode nftables the
@@ -185,46 +238,4 @@ func (r *reader) loopback(mode string, n NodePorts) bool {
 		return r.flag("iptables.localhostNodePorts", true) && n.Allow(netip.AddrFrom4([4]byte{127, 0, 0, 1}), other)
 	}
 	return slices.ContainsFunc(n.CIDRs, func(p netip.Prefix) bool { return p.Addr().IsLoopback() })
-}
-
-// addr reads an address, leading zeros allowed as kube-proxy does.
-func (r *reader) addr(path string, otherwise netip.Addr) netip.Addr {
-	s := r.text(path, "")
-	if s == "" {
-		return otherwise
-	}
-	ip, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(s))
-	if !ok {
-		r.fail(path, s, "is not an IP address", "write one, such as 0.0.0.0")
-	}
-	return ip.Unmap()
-}
-
-// cidr returns one range, none if it is not one.
-func (r *reader) cidr(path, s string) []netip.Prefix {
-	_, ipNet, err := netutils.ParseCIDRSloppy(s)
-	if err != nil {
-		r.fail(path, s, "is not a CIDR", "write one, such as 10.244.0.0/16")
-		return nil
-	}
-	ip, _ := netip.AddrFromSlice(ipNet.IP)
-	ones, _ := ipNet.Mask.Size()
-	return []netip.Prefix{netip.PrefixFrom(ip, ones)}
-}
-
-// hostPort reads an address with a port; without one it gets the default port.
-func (r *reader) hostPort(path, host string, port int) string {
-	s := r.text(path, "")
-	if s == "" {
-		return net.JoinHostPort(host, strconv.Itoa(port))
-	}
-	if netutils.ParseIPSloppy(s) != nil {
-		return net.JoinHostPort(s, strconv.Itoa(port))
-	}
-	h, p, err := net.SplitHostPort(s)
-	n, notNumber := strconv.Atoi(p)
-	if err != nil || netutils.ParseIPSloppy(h) == nil || notNumber != nil || n < 1 || n > 65535 {
-		r.fail(path, s, "is not an IP address and a port", "write them as "+net.JoinHostPort(host, strconv.Itoa(port)))
-	}
-	return s
 }

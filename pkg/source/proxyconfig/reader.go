@@ -13,37 +13,54 @@ import (
 
 const maxInt32 = math.MaxInt32
 
-// reader reads fields by path, such as "conntrack.min", and remembers which.
+// reader reads settings by path, such as "conntrack.min", and remembers which.
 type reader struct {
-	doc    map[string]any
-	used   map[string]bool
-	wrong  []lb.Problem // what kube-proxy would not take
-	warned []lb.Problem
+	doc        map[string]any // of the file
+	flags      map[string]any // by path, with precedence
+	standalone bool
+	used       map[string]bool
+	wrong      []lb.Problem // what kube-proxy would not take
+	warned     []lb.Problem
 }
 
 // bounds are the least and the greatest value.
 type bounds struct{ least, greatest int }
 
 func (r *reader) fail(path, value, reason, remedy string) {
-	p := lb.Problem{Field: path, Value: value, Reason: reason, Remedy: remedy}
+	p := lb.Problem{Field: r.name(path), Value: value, Reason: reason, Remedy: remedy}
 	if !slices.Contains(r.wrong, p) { // a section that is none fails for each of its fields
 		r.wrong = append(r.wrong, p)
 	}
 }
 
 func (r *reader) warn(path, value, reason string) {
-	r.warned = append(r.warned, lb.Problem{Field: path, Value: value, Reason: reason})
+	r.warned = append(r.warned, lb.Problem{Field: r.name(path), Value: value, Reason: reason})
 }
 
-// value returns what a field says, nil if nothing.
+// name returns how the user has spelled a setting: as a flag or as a field.
+func (r *reader) name(path string) string {
+	if _, byFlag := r.flags[path]; byFlag {
+		for _, s := range Settings() {
+			if s.key() == path {
+				return "--" + s.Flag
+			}
+		}
+	}
+	return path
+}
+
+// value returns what a setting says, nil if nothing.
 func (r *reader) value(path string) any {
 	r.used[path] = true
+	if v, byFlag := r.flags[path]; byFlag || strings.HasPrefix(path, "--") {
+		return v
+	}
 	var at any = r.doc
 	names := strings.Split(path, ".")
 	for i, name := range names {
 		section, ok := at.(map[string]any)
 		if !ok && at != nil {
-			r.fail(strings.Join(names[:i], "."), written(at), "is not a section with fields", "")
+			r.fail(strings.Join(names[:i], "."), written(at), "is not a section with fields", "write its fields below it, or leave it out")
 		}
 		at = section[name]
 	}
@@ -58,7 +75,7 @@ func is[T any](r *reader, path, what string, otherwise T) T {
 	}
 	t, ok := v.(T)
 	if !ok {
-		r.fail(path, written(v), "is not "+what, "")
+		r.fail(path, written(v), "is not "+what, "write "+what+", or leave it out")
 		return otherwise
 	}
 	return t
@@ -72,15 +89,6 @@ func (r *reader) text(path, otherwise string) string {
 	return otherwise
 }
 
-// required reads a string that another field asks for.
-func (r *reader) required(path string) string {
-	s := r.text(path, "")
-	if s == "" {
-		r.fail(path, "", "is missing, which the detectLocalMode needs", "write it, or choose another detectLocalMode")
-	}
-	return s
-}
-
 // flag reads a boolean.
 func (r *reader) flag(path string, otherwise bool) bool {
 	return is(r, path, "true or false", otherwise)
@@ -92,20 +100,9 @@ func (r *reader) texts(path string) []string {
 	for _, v := range is[[]any](r, path, "a list", nil) {
 		s, ok := v.(string)
 		if !ok {
-			r.fail(path, written(v), "is not a string", "")
+			r.fail(path, written(v), "is not a string", "write a list of strings")
 		}
 		out = append(out, s)
-	}
-	return out
-}
-
-// gates reads the feature gates and warns of each.
-func (r *reader) gates() map[string]bool {
-	out := map[string]bool{}
-	for name := range is[map[string]any](r, "featureGates", "a section with fields", nil) {
-		path := "featureGates." + name
-		out[name] = r.flag(path, false)
-		r.warn(path, strconv.FormatBool(out[name]), "Headgate has no such feature gate")
 	}
 	return out
 }
@@ -120,12 +117,21 @@ func (r *reader) whole(path string, b bounds, otherwise int) int {
 	return i
 }
 
+// wholeIfSet reads a whole number, nil where nothing is written.
+func (r *reader) wholeIfSet(path string, b bounds) *int {
+	if r.value(path) == nil {
+		return nil
+	}
+	n := r.whole(path, b, 0)
+	return &n
+}
+
 // decimal reads a number. 0 counts as not written.
 func (r *reader) decimal(path string, otherwise float32) float32 {
 	n := is(r, path, "a number", json.Number("0"))
 	f, err := strconv.ParseFloat(n.String(), 32)
 	if err != nil {
-		r.fail(path, n.String(), "is out of range", "")
+		r.fail(path, n.String(), "is out of range", "write a number such as 5")
 	}
 	if f == 0 {
 		return otherwise

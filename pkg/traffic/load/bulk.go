@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,34 +29,22 @@ type bulk struct {
 const bulkRequest = 128 << 10
 
 func runBulk(ctx context.Context, spec *Spec, start *starter) (result.Run, error) {
-	records := make([]*record, spec.Senders)
-	errs := make([]error, spec.Senders)
-	cpu := make([]time.Duration, spec.Senders)
-	var running sync.WaitGroup
-	for i := range spec.Senders {
+	all, records := make([]*bulk, spec.Senders), make([]*record, spec.Senders)
+	for i := range all {
 		b, err := newBulk(spec, i, start.began)
 		if err != nil {
 			return result.Run{}, err
 		}
-		records[i] = b.record
-		running.Go(func() {
-			errs[i] = onThread(i, !spec.Unbound, func() error {
-				defer b.close()
-				return b.run(ctx, start.await())
-			})
-			cpu[i] = b.cpu.used()
-		})
+		all[i], records[i] = b, b.record
 	}
-	start.fire()
-	running.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := start.threads(ctx, func(i int) (part, error) { return all[i], nil }); err != nil {
 		return result.Run{}, err
 	}
 	run := newRun(spec, start)
 	run.Interrupted = ctx.Err() != nil
 	merge(&run, records)
-	for _, used := range cpu {
-		run.CPU += used
+	for _, b := range all {
+		run.CPU += b.cpu.used()
 	}
 	run.Latency, run.Service, run.Lateness = nil, nil, nil
 	return run, nil

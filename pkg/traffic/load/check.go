@@ -42,7 +42,7 @@ func check(spec *Spec) error {
 	sources := newSources(spec, 0)
 	for _, t := range spec.Targets[:min(len(spec.Targets), checked)] {
 		var err error
-		if spec.Kind == UDP || spec.Kind == Packets {
+		if spec.Kind.OverUDP() {
 			err = checkUDP(spec, sources, t)
 		} else {
 			err = checkTCP(spec, sources, t)
@@ -54,7 +54,8 @@ func check(spec *Spec) error {
 	return nil
 }
 
-// dialBlocking returns a connected socket whose steps end after a timeout.
+// dialBlocking returns a socket whose steps end after a timeout, connected unless
+// the load's are not.
 func dialBlocking(spec *Spec, sources *sources, target netip.AddrPort, kind int) (int, error) {
 	family := netio.Family(target.Addr())
 	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
@@ -69,6 +70,9 @@ func dialBlocking(spec *Spec, sources *sources, target netip.AddrPort, kind int)
 	}
 	if err := sources.bind(fd, family); err != nil {
 		return -1, errors.Join(err, unix.Close(fd))
+	}
+	if spec.Kind == SendTo {
+		return fd, nil
 	}
 	if err := connect(fd, netio.Sockaddr(target)); err != nil {
 		return -1, errors.Join(explain(spec, err), unix.Close(fd))
@@ -92,7 +96,7 @@ func connect(fd int, to unix.Sockaddr) error {
 func explain(spec *Spec, err error) error {
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):
-		return errors.New("connection refused: nothing listens there; start headgate bench server, or look at the port")
+		return errors.New("connection refused: nothing listens there; start headgate-bench server, or look at the port")
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINPROGRESS), errors.Is(err, unix.ETIMEDOUT):
 		return fmt.Errorf("no answer within %s: look at routes and filters on the way", spec.Timeout)
 	case kindOf(err) == "unreachable":
@@ -123,11 +127,11 @@ func checkTCP(spec *Spec, sources *sources, target netip.AddrPort) error {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EAGAIN):
-			return fmt.Errorf("connected, but no answer within %s: is it headgate bench server?", spec.Timeout)
+			return fmt.Errorf("connected, but no answer within %s: is it headgate-bench server?", spec.Timeout)
 		case err != nil:
 			return fmt.Errorf("receive: %w", err)
 		case n == 0:
-			return errors.New("connected, but closed without an answer: is it headgate bench server?")
+			return errors.New("connected, but closed without an answer: is it headgate-bench server?")
 		}
 		if whole, err := reader.take(buffer[:n]); whole || err != nil {
 			return err
@@ -147,7 +151,12 @@ func checkUDP(spec *Spec, sources *sources, target netip.AddrPort) error {
 	wire.Request{Length: wire.RequestHeader, Flags: wire.Report}.Put(request)
 	answer := make([]byte, wire.MaxDatagram)
 	for range udpTries {
-		if _, err := unix.Write(fd, request); err != nil {
+		if spec.Kind == SendTo {
+			err = unix.Sendto(fd, request, 0, netio.Sockaddr(target))
+		} else {
+			_, err = unix.Write(fd, request)
+		}
+		if err != nil {
 			return explain(spec, err)
 		}
 		n, err := unix.Read(fd, answer)
@@ -160,5 +169,5 @@ func checkUDP(spec *Spec, sources *sources, target netip.AddrPort) error {
 		_, err = new(datagramReader).take(answer[:n])
 		return err
 	}
-	return fmt.Errorf("no answer within %s: is headgate bench server there?", spec.Timeout)
+	return fmt.Errorf("no answer within %s: is headgate-bench server there?", spec.Timeout)
 }

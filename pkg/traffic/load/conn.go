@@ -42,8 +42,9 @@ type conn struct {
 
 // protocol is what a kind of load does with a connection.
 type protocol struct {
-	socket  int // SOCK_STREAM or SOCK_DGRAM
-	request []byte
+	socket      int  // SOCK_STREAM or SOCK_DGRAM
+	unconnected bool // each datagram names its target
+	request     []byte
 	// sequenced requests carry a number that comes back.
 	sequenced bool
 	reader    func() answerReader // nil: connecting is all
@@ -51,7 +52,6 @@ type protocol struct {
 
 // dial begins a connection. Without error it is connected, or will be.
 func (s *sender) dial(c *conn) error {
-	target := s.sockaddrs[c.target]
 	fd, err := unix.Socket(s.families[c.target], s.protocol.socket|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socket: %w", err)
@@ -60,7 +60,9 @@ func (s *sender) dial(c *conn) error {
 		return errors.Join(err, unix.Close(fd))
 	}
 	c.dialled = s.now()
-	err = unix.Connect(fd, target)
+	if !s.protocol.unconnected {
+		err = unix.Connect(fd, s.sockaddrs[c.target])
+	}
 	if err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EINTR) {
 		return errors.Join(fmt.Errorf("connect: %w", err), unix.Close(fd))
 	}

@@ -18,7 +18,7 @@ const slack = 150 * time.Millisecond
 
 func TestARateIsKeptExactly(t *testing.T) {
 	_, targets := mustServe(t, serve.Options{}, "a")
-	for _, kind := range []Kind{Connect, RR, UDP, HTTP} {
+	for _, kind := range []Kind{Connect, RR, UDP, SendTo, HTTP} {
 		run := mustRun(t, Spec{Kind: kind, Targets: targets, Rate: 1700, Duration: 500 * time.Millisecond, WarmUp: 100 * time.Millisecond})
 		wantNoErrors(t, run)
 		if run.Due < 849 || run.Due > 851 { // it begins and ends between two arrivals
@@ -71,7 +71,7 @@ func TestEvenArrivalsOfSendersAreEvenTogether(t *testing.T) {
 func TestADelayIsMeasured(t *testing.T) {
 	const delay = 20 * time.Millisecond
 	_, targets := mustServe(t, serve.Options{Faults: serve.Faults{Delay: delay}}, "a")
-	for _, kind := range []Kind{CRR, RR, UDP, HTTP} {
+	for _, kind := range []Kind{CRR, RR, UDP, SendTo, HTTP} {
 		run := mustRun(t, Spec{Kind: kind, Targets: targets, Rate: 200, Duration: 400 * time.Millisecond})
 		wantNoErrors(t, run)
 		if low := delay - delay/1000; run.Service.Min() < low || run.Latency.Min() < low {
@@ -91,7 +91,7 @@ func TestADelayIsMeasured(t *testing.T) {
 func TestAStalledServerShowsAsLatencyAndNotAsFewerSamples(t *testing.T) {
 	const stall, rate = 300 * time.Millisecond, 1000
 	server, targets := mustServe(t, serve.Options{}, "a")
-	for _, kind := range []Kind{RR, UDP, CRR} {
+	for _, kind := range []Kind{RR, UDP, SendTo, CRR} {
 		run, err := RunWith(context.Background(), Run, Spec{
 			Kind: kind, Targets: targets, Rate: rate, Connections: 4, Duration: 800 * time.Millisecond, Timeout: 2 * time.Second,
 			Interval: 50 * time.Millisecond,
@@ -227,19 +227,37 @@ func TestARunThatIsEndedSaysWhatItMeasured(t *testing.T) {
 	for _, kind := range Kinds() {
 		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 		began := time.Now()
-		run, err := Run(ctx, Spec{Kind: kind, Targets: targets, Duration: time.Hour, Interval: time.Minute, Ceiling: true}, nil)
+		run, err := Run(ctx, Spec{Kind: kind, Targets: targets, Duration: time.Hour, Interval: time.Minute, Timeout: 10 * time.Second, Ceiling: true}, nil)
 		cancel()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took > 600*time.Millisecond+slack {
-			t.Errorf("%s ended after %s, want 0.3 s", kind, took)
+		if took := time.Since(began); took > 11*time.Second {
+			t.Errorf("%s ended after %s, want 0.3 s and the timeout at most", kind, took)
 		}
-		if !run.Interrupted || run.Done() == 0 || run.Elapsed > 500*time.Millisecond+slack {
+		if !run.Interrupted || run.Done() == 0 || run.Elapsed > 5*time.Second {
 			t.Errorf("%s: interrupted %t, done %d in %s", kind, run.Interrupted, run.Done(), run.Elapsed)
 		}
 		if kind != Packets && run.Failed > 0 {
 			t.Errorf("%s: to be ended is no failure: %v", kind, run.Errors)
+		}
+	}
+}
+
+func TestARunThatIsEndedWaitsForWhatIsUnderWay(t *testing.T) {
+	const connections, timeout = 4, time.Second
+	server, targets := mustServe(t, serve.Options{}, "a")
+	server.Stall(time.Hour)
+	for _, kind := range []Kind{CRR, UDP, SendTo} {
+		ctx, cancel := context.WithCancel(context.Background())
+		spec := Spec{Kind: kind, Targets: targets, Connections: connections, Duration: time.Hour, Timeout: timeout, Unchecked: true}
+		run, err := Run(ctx, spec, func(counting time.Time) { time.AfterFunc(time.Until(counting)+timeout/3, cancel) })
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if run.Failed != connections || run.Errors[result.Timeout] != connections || run.Due != connections {
+			t.Errorf("%s: %d of %d due failed (%v), want a timeout on each of %d connections", kind, run.Failed, run.Due, run.Errors, connections)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func TestEveryKindOfLoadRuns(t *testing.T) {
 			if kind == Bulk && rate > 0 {
 				continue
 			}
-			run := mustRun(t, Spec{Kind: kind, Targets: targets, Rate: rate, Duration: 300 * time.Millisecond, WarmUp: 50 * time.Millisecond, Connections: 8})
+			run := mustRun(t, Spec{Kind: kind, Targets: targets, Rate: rate, Duration: time.Second, WarmUp: 50 * time.Millisecond, Connections: 8})
 			if kind != Packets || rate > 0 { // as many packets as go are more than arrive
 				wantNoErrors(t, run)
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"golang.org/x/sys/unix"
 
@@ -23,9 +24,37 @@ func (s *sender) operate(c *conn, o operation) {
 		s.finish(c, err)
 		return
 	}
-	if s.protocol.socket == unix.SOCK_DGRAM {
-		s.ask(c) // there is no hand to shake
+	if s.protocol.socket == unix.SOCK_STREAM {
+		return
 	}
+	// There is no hand to shake.
+	if err := s.checkPeer(c); err != nil {
+		s.finish(c, err)
+		return
+	}
+	s.ask(c)
+}
+
+// checkPeer fails if the kernel names another peer of a connection than its
+// target.
+func (s *sender) checkPeer(c *conn) error {
+	if !s.spec.CheckPeer || s.protocol.unconnected {
+		return nil
+	}
+	peer, err := unix.Getpeername(c.fd)
+	if err != nil {
+		return fmt.Errorf("getpeername: %w", err)
+	}
+	return s.wantTarget(c, peer, "getpeername gives")
+}
+
+// wantTarget fails if an address is not that of a connection's target.
+func (s *sender) wantTarget(c *conn, addr unix.Sockaddr, what string) error {
+	target := s.spec.Targets[c.target]
+	if got := netio.AddrPort(addr); got != netip.AddrPortFrom(target.Addr().Unmap(), target.Port()) {
+		return fmt.Errorf("%w: %s %s", errAnswer, what, got)
+	}
+	return nil
 }
 
 // ask sends the request.
@@ -44,7 +73,7 @@ func (s *sender) push(c *conn) {
 		wire.PutSequence(s.protocol.request, c.sequence)
 	}
 	for c.sent < len(s.protocol.request) {
-		n, err := unix.Write(c.fd, s.protocol.request[c.sent:])
+		n, err := s.write(c, s.protocol.request[c.sent:])
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN):
@@ -61,6 +90,14 @@ func (s *sender) push(c *conn) {
 		}
 	}
 	c.state = waiting
+}
+
+// write sends on a connection, or from a socket without one to its target.
+func (s *sender) write(c *conn, data []byte) (int, error) {
+	if s.protocol.unconnected {
+		return len(data), unix.Sendto(c.fd, data, 0, s.sockaddrs[c.target])
+	}
+	return unix.Write(c.fd, data)
 }
 
 // handle goes on with a connection to which something happened.
@@ -87,17 +124,18 @@ func (s *sender) handle(e netio.Event) {
 // connected goes on when the kernel says that a connection is there, or will
 // not be.
 func (s *sender) connected(c *conn, e netio.Event) {
+	var err error
 	if e.Lost() {
 		code, _ := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR)
-		err := unix.Errno(orElse(code, int(unix.ECONNRESET)))
-		if c.state == opening {
-			s.hangUp(c, false)
-			return
-		}
-		s.finish(c, fmt.Errorf("connect: %w", err))
-		return
+		err = fmt.Errorf("connect: %w", unix.Errno(orElse(code, int(unix.ECONNRESET))))
+	} else {
+		err = s.checkPeer(c)
 	}
 	switch {
+	case err != nil && c.state == opening:
+		s.hangUp(c, false)
+	case err != nil:
+		s.finish(c, err)
 	case c.state == opening:
 		c.state = idle
 	case s.protocol.reader == nil:
@@ -131,7 +169,7 @@ func (s *sender) read(c *conn) {
 // receive reads once.
 func (s *sender) receive(c *conn) (int, error) {
 	for {
-		n, err := unix.Read(c.fd, s.buffer[:])
+		n, from, err := s.readFrom(c)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -141,9 +179,20 @@ func (s *sender) receive(c *conn) (int, error) {
 			return 0, fmt.Errorf("receive: %w", err)
 		case n == 0 && s.protocol.socket == unix.SOCK_STREAM:
 			return 0, fmt.Errorf("receive: %w", errClosed)
+		case s.protocol.unconnected:
+			return n, s.wantTarget(c, from, "it comes from")
 		}
 		return n, nil
 	}
+}
+
+// readFrom reads once, and says who sent it if the socket is not connected.
+func (s *sender) readFrom(c *conn) (n int, from unix.Sockaddr, err error) {
+	if s.protocol.unconnected {
+		return unix.Recvfrom(c.fd, s.buffer[:], 0)
+	}
+	n, err = unix.Read(c.fd, s.buffer[:])
+	return n, nil, err
 }
 
 // listen looks at a connection that has nothing to do: it may have been lost.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -53,31 +52,18 @@ func runPackets(ctx context.Context, spec *Spec, start *starter) (result.Run, er
 			all[i].flows[j].id = id + uint64(2*(j*spec.Senders+i)+1)
 		}
 	}
-	errs := make([]error, len(all))
-	var running sync.WaitGroup
-	for i, p := range all {
-		running.Go(func() {
-			errs[i] = onThread(i, !spec.Unbound, func() error {
-				defer p.close()
-				defer p.batch.Close()
-				err := p.openAll()
-				begin := start.await()
-				if err != nil {
-					return err
-				}
-				return p.run(ctx, begin)
-			})
-		})
-	}
-	start.fire()
-	running.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := start.threads(ctx, func(i int) (part, error) { return all[i], all[i].openAll() }); err != nil {
 		return result.Run{}, err
 	}
 	run := newRun(spec, start)
 	run.Interrupted = ctx.Err() != nil
 	mergePackets(&run, all)
 	return run, nil
+}
+
+func (p *packets) close() {
+	p.batch.Close()
+	p.sender.close()
 }
 
 // asUDP is the load as one of sockets that could be asked.

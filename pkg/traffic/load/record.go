@@ -166,7 +166,7 @@ var errorKinds = []struct {
 }{
 	{result.Timeout, []error{errTimeout, unix.ETIMEDOUT}},
 	{result.Refused, []error{unix.ECONNREFUSED}},
-	{result.Reset, []error{unix.ECONNRESET, unix.EPIPE, unix.ECONNABORTED}},
+	{result.Reset, []error{unix.ECONNRESET, unix.EPIPE, unix.ECONNABORTED, unix.ENOTCONN}},
 	{result.Closed, []error{errClosed}},
 	{result.Unreachable, []error{unix.EHOSTUNREACH, unix.ENETUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.EPERM, unix.EACCES}},
 	{result.NoPorts, []error{unix.EADDRNOTAVAIL, unix.EADDRINUSE}},

@@ -18,8 +18,8 @@ const headStart = 5 * time.Millisecond
 
 // Run sends a load, in this process, and returns what came of it. It calls
 // started, unless that is nil, as soon as it is known when counting begins.
-// When ctx is cancelled it ends early, and returns what was measured by then:
-// that is no error.
+// When ctx is cancelled it ends early, waits for the operations under way as it
+// always does, and returns what was measured by then: that is no error.
 func Run(ctx context.Context, spec Spec, started func(counting time.Time)) (result.Run, error) {
 	if err := spec.Validate(); err != nil {
 		return result.Run{}, err
@@ -36,7 +36,7 @@ func Run(ctx context.Context, spec Spec, started func(counting time.Time)) (resu
 	start := newStarter(&spec, started)
 	run, err := map[Kind]func(context.Context, *Spec, *starter) (result.Run, error){
 		Bulk: runBulk, Packets: runPackets,
-		Connect: runOperations, CRR: runOperations, RR: runOperations, UDP: runOperations, HTTP: runOperations,
+		Connect: runOperations, CRR: runOperations, RR: runOperations, UDP: runOperations, SendTo: runOperations, HTTP: runOperations,
 	}[spec.Kind](ctx, &spec, start)
 	if err != nil || !spec.Ceiling || ctx.Err() != nil {
 		return run, err
@@ -101,6 +101,35 @@ func (s *starter) fire() {
 	}
 }
 
+// part is what one thread does of a load.
+type part interface {
+	run(ctx context.Context, begin int64) error
+	close()
+}
+
+// threads runs the parts of a load, each on a thread of its own: they are opened
+// there, and begin together.
+func (s *starter) threads(ctx context.Context, open func(i int) (part, error)) error {
+	errs := make([]error, s.spec.Senders)
+	var running sync.WaitGroup
+	for i := range errs {
+		running.Go(func() {
+			errs[i] = onThread(i, !s.spec.Unbound, func() error {
+				p, err := open(i)
+				defer p.close()
+				begin := s.await()
+				if err != nil {
+					return err
+				}
+				return p.run(ctx, begin)
+			})
+		})
+	}
+	s.fire()
+	running.Wait()
+	return errors.Join(errs...)
+}
+
 func runOperations(ctx context.Context, spec *Spec, start *starter) (result.Run, error) {
 	senders := make([]*sender, spec.Senders)
 	for i := range senders {
@@ -109,24 +138,8 @@ func runOperations(ctx context.Context, spec *Spec, start *starter) (result.Run,
 			return result.Run{}, err
 		}
 	}
-	errs := make([]error, len(senders))
-	var running sync.WaitGroup
-	for i, s := range senders {
-		running.Go(func() {
-			errs[i] = onThread(i, !spec.Unbound, func() error {
-				defer s.close()
-				err := s.connectAll()
-				begin := start.await()
-				if err != nil {
-					return err
-				}
-				return s.run(ctx, begin)
-			})
-		})
-	}
-	start.fire()
-	running.Wait()
-	if err := errors.Join(errs...); err != nil {
+	err := start.threads(ctx, func(i int) (part, error) { return senders[i], senders[i].connectAll() })
+	if err != nil {
 		return result.Run{}, err
 	}
 	run := newRun(spec, start)

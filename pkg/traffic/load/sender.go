@@ -43,6 +43,7 @@ type sender struct {
 	sources   *sources
 	arrivals  *arrivals // nil in a closed loop
 	sequence  uint64
+	first     int64 // when the first operation may begin
 	scan      int64 // when to look for operations out of time
 	stopped   int64 // when the run was ended, 0: not yet
 	buffer    [bufferSize]byte
@@ -92,12 +93,13 @@ func protocolOf(spec *Spec) (protocol, error) {
 	case Connect:
 		return protocol{socket: unix.SOCK_STREAM}, nil
 	case CRR, RR:
-		return protocol{unix.SOCK_STREAM, message, true, func() answerReader { return new(messageReader) }}, nil
-	case UDP:
-		return protocol{unix.SOCK_DGRAM, message, true, func() answerReader { return new(datagramReader) }}, nil
+		return protocol{socket: unix.SOCK_STREAM, request: message, sequenced: true, reader: func() answerReader { return new(messageReader) }}, nil
+	case UDP, SendTo:
+		reader := func() answerReader { return new(datagramReader) }
+		return protocol{socket: unix.SOCK_DGRAM, unconnected: spec.Kind == SendTo, request: message, sequenced: true, reader: reader}, nil
 	case HTTP:
 		reader := func() answerReader { return &httpReader{header: spec.BackendHeader} }
-		return protocol{unix.SOCK_STREAM, httpRequest(spec), false, reader}, nil
+		return protocol{socket: unix.SOCK_STREAM, request: httpRequest(spec), reader: reader}, nil
 	}
 	return protocol{}, fmt.Errorf("kind %q has no operations", spec.Kind)
 }
@@ -113,6 +115,7 @@ func httpRequest(spec *Spec) []byte {
 
 // run sends from begin on to the end of the window, and ends what is under way.
 func (s *sender) run(ctx context.Context, begin int64) error {
+	s.first = begin
 	s.open(begin + s.spec.WarmUp.Nanoseconds())
 	if s.spec.Rate > 0 {
 		s.arrivals = newArrivals(s.spec, s.index, begin)
@@ -141,10 +144,10 @@ func (s *sender) over(now int64) bool {
 	switch {
 	case now < s.end && s.stopped == 0:
 		return false
-	case s.stopped > 0:
-		return s.busy == 0 || now > s.stopped+patience.Nanoseconds()
 	case s.busy > 0:
 		return false
+	case s.stopped > 0:
+		return true
 	}
 	return !s.owes() || now >= s.end+s.spec.Timeout.Nanoseconds()
 }
@@ -166,7 +169,7 @@ func (s *sender) giveUp(now int64) {
 
 // start begins what is due, as far as there are connections for it.
 func (s *sender) start(now int64) {
-	if s.stopped > 0 {
+	if s.stopped > 0 || now < s.first {
 		return
 	}
 	for range startsAtOnce {
@@ -196,7 +199,7 @@ func (s *sender) wait(now int64) time.Duration {
 	}
 	if s.frees > 0 && s.stopped == 0 {
 		if s.arrivals == nil && now < s.end {
-			return 0
+			return time.Duration(max(s.first-now, 0))
 		}
 		if s.arrivals != nil && s.owes() {
 			until = min(until, s.arrivals.due())

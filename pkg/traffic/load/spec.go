@@ -28,17 +28,38 @@ const (
 	Bulk Kind = "bulk"
 	// UDP is a request and its response on a connected UDP socket.
 	UDP Kind = "udp"
+	// SendTo is the same on a UDP socket that is never connected: each request
+	// names its target, and the response must come from there.
+	SendTo Kind = "sendto"
 	// Packets are datagrams one way. Servers say how many they received.
 	Packets Kind = "packets"
 	// HTTP is an HTTP/1.1 GET, on a connection that is kept.
 	HTTP Kind = "http"
 )
 
-// Kinds are all there are.
-var kinds = []Kind{Connect, CRR, RR, Bulk, UDP, Packets, HTTP}
+// kinds are all there are, and whats what an operation of each is.
+var (
+	kinds = []Kind{Connect, CRR, RR, Bulk, UDP, SendTo, Packets, HTTP}
+	whats = map[Kind]string{
+		Connect: "TCP connect() and a reset, to any server",
+		CRR:     "connect, request, response, close",
+		RR:      "request and response on a TCP connection that is kept",
+		Bulk:    "bytes over TCP, as fast as they go",
+		UDP:     "request and response on a connected UDP socket",
+		SendTo:  "the same on a UDP socket that is never connected",
+		Packets: "UDP datagrams one way; the servers count what arrives",
+		HTTP:    "GET over HTTP/1.1, to any server",
+	}
+)
 
 // Kinds returns the kinds of load.
 func Kinds() []Kind { return slices.Clone(kinds) }
+
+// What says what an operation of the kind is.
+func (k Kind) What() string { return whats[k] }
+
+// OverUDP says that a kind sends datagrams.
+func (k Kind) OverUDP() bool { return k == UDP || k == SendTo || k == Packets }
 
 // Spec is a load. The zero value of a field that may have one is said with it.
 type Spec struct {
@@ -78,6 +99,9 @@ type Spec struct {
 	// Mark is when something is to happen, after counting begins: the first
 	// choice of a backend is the first one from then on.
 	Mark time.Duration
+	// CheckPeer fails an operation on a new socket whose peer, as getpeername()
+	// says, is not the target.
+	CheckPeer bool
 	// Unchecked starts without asking the targets first.
 	Unchecked bool
 	// Ceiling has the generator measure what it can do at most, when the run is
@@ -177,7 +201,7 @@ type bound struct {
 func (s Spec) bounds() []bound {
 	s = s.withDefaults()
 	small, large := float64(wire.RequestHeader), float64(wire.MaxMessage)
-	if s.Kind == UDP || s.Kind == Packets {
+	if s.Kind.OverUDP() {
 		large = wire.MaxDatagram
 	}
 	return []bound{

@@ -88,7 +88,7 @@ func (p *Peer) startAgent() error {
 		cgroup = other.Path
 	}
 	p.bpfRoot = filepath.Join(p.dir, "bpf", "headgate")
-	return p.startProcess(p.Spec.Program, "agent", "--manifests", filepath.Join(p.dir, "manifests"), "--node-name", p.node,
+	return p.startProcess(p.Spec.Headgate, "agent", "--manifests", filepath.Join(p.dir, "manifests"), "--node-name", p.node,
 		"--cgroup", cgroup, "--bpf-root", p.bpfRoot, "--state-dir", filepath.Join(p.dir, "state"), "--devices", device)
 }
 

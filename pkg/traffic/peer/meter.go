@@ -73,12 +73,14 @@ type usage struct {
 
 // since returns what was used after an earlier moment. The kernel measures when a
 // CPU is idle, while of what a busy one does it takes samples: so that a CPU was
-// busy means that it was not idle.
+// busy means that it was not idle. Idle time comes in ticks of all CPUs, so over a
+// short time it may exceed the truth; the parts are exact, and less than the whole.
 func (u usage) since(first usage) *result.Use {
 	use := &result.Use{Machine: time.Duration(u.cpus)*u.at.Sub(first.at) - (u.idle - first.idle), Client: u.client - first.client, Servers: u.servers - first.servers}
 	if u.pid == first.pid { // else it was started again
 		use.Balancer = max(0, u.balancer-first.balancer)
 	}
+	use.Machine = max(use.Machine, use.Client+use.Servers+use.Balancer)
 	return use
 }
 

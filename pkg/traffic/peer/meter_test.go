@@ -33,6 +33,10 @@ func TestIdleTimeIsRead(t *testing.T) {
 	if want := (result.Use{Machine: 500 * time.Millisecond, Client: 10, Servers: 20, Balancer: 30}); *use != want {
 		t.Errorf("used %+v, want %+v", *use, want)
 	}
+	idler := usage{at: at.Add(time.Second), cpus: 2, idle: 3010 * time.Millisecond, client: 15, servers: 26, balancer: 37, pid: 1}.since(first)
+	if idler.Machine != 60 {
+		t.Errorf("the machine was busy for %s where a tick too much was idle, want the 60ns of its parts", idler.Machine)
+	}
 }
 
 // A child in the cgroup and this process are busy for known times.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -55,14 +56,15 @@ type Spec struct {
 	UDP       bool   // Services are of UDP, not of TCP
 	IPv6      bool   // Services and servers have such addresses, not IPv4
 	Services  int
-	Endpoints int           // of each Service
-	Drill     bool          // the first endpoint of the asked Service can be taken away
-	CgroupTop string        // where a cgroup is made
-	RunDir    string        // where a folder is made
-	Program   string        // headgate
-	KubeProxy string        // the program, for peers that are one
-	Kernel    Kernel        // nil: what the kernel knows is not measured
-	Ready     time.Duration // how long it may take until all Services answer
+	Endpoints int              // of each Service
+	Drill     bool             // the first endpoint of the asked Service can be taken away
+	CgroupTop string           // where a cgroup is made
+	RunDir    string           // where a folder is made
+	Headgate  string           // the program of peers that are Headgate
+	Worker    func() *exec.Cmd // runs the load, see load.Serve
+	KubeProxy string           // the program, for peers that are one
+	Kernel    Kernel           // nil: what the kernel knows is not measured
+	Ready     time.Duration    // how long it may take until all Services answer
 }
 
 // Peer is a place with servers, a client, and a load balancer between them.
@@ -131,9 +133,6 @@ func (p *Peer) start(ctx context.Context) (err error) {
 		return err
 	}
 	p.undo = append(p.undo, p.site.Close)
-	if err := p.site.Place.Namespace(p.site.Place.Spec.Client).Do(p.routeServices); err != nil {
-		return fmt.Errorf("route Services to the node: %w", err)
-	}
 	return p.bringUp(ctx)
 }
 

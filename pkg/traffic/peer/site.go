@@ -4,13 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"os"
-	"os/exec"
 	"time"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/headgate/headgate/pkg/traffic/load"
 	"github.com/headgate/headgate/pkg/traffic/serve"
@@ -20,11 +15,7 @@ import (
 func (p *Peer) startSite() (err error) {
 	p.site, err = load.NewSite(load.SiteSpec{
 		Place: p.Spec.Place, RunName: p.Spec.RunName, Servers: p.Spec.Endpoints, Port: askedPort, Cgroup: p.cgroup,
-		Worker: func() *exec.Cmd {
-			cmd := exec.Command(p.Spec.Program, "bench", "worker")
-			cmd.Stderr = os.Stderr
-			return cmd
-		},
+		Worker: p.Spec.Worker,
 	})
 	if err != nil {
 		return err
@@ -67,27 +58,6 @@ func (p *Peer) wildcards(machine string) []serve.Endpoint {
 		all = append(all, serve.Endpoint{Name: machine, Addr: netip.AddrPortFrom(unspecified, uint16(wildcardPort+i))})
 	}
 	return all
-}
-
-// routeServices sends what is for Services to the node, on the client.
-func (p *Peer) routeServices() error {
-	device, to, via := "", netsOf(p.Spec.IPv6).services, p.site.Place.Machine(p.node).Addrs[0]
-	for _, l := range p.site.Place.Spec.Links {
-		if l.A == p.node && l.B == p.site.Place.Spec.Client {
-			device = l.Device(p.node)
-			if p.Spec.IPv6 {
-				via = l.LinkLocal(p.node)
-			}
-		}
-	}
-	link, err := netlink.LinkByName(device)
-	if err != nil {
-		return fmt.Errorf("find device %q: %w", device, err)
-	}
-	return netlink.RouteAdd(&netlink.Route{
-		LinkIndex: link.Attrs().Index, Gw: via.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
-		Dst: &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())},
-	})
 }
 
 // bringUp brings up the load balancer, and notes what that took.

@@ -121,7 +121,7 @@ func drillFigures(f facet) []Figure {
 	caption := "Lower is better. By intervals of " + f.series[0].group.Runs[0].Interval.String() + ". Vertical lines are what happens."
 	figures := []Figure{{
 		Name: fileName("drill", "failures", f.name), Title: failures.Title.Text, plot: failures,
-		Caption: caption + " Means of rounds; an operation fails when it is given up, which is a timeout after it began, if nobody answers.",
+		Caption: caption + " Means of rounds; an operation without an answer fails one timeout after it began.",
 	}}
 	if !math.IsInf(low, 1) {
 		figures = append(figures, Figure{

@@ -20,7 +20,6 @@ type Figure struct {
 	Name    string // of its file, without an ending
 	Title   string
 	Caption string // how to read it
-	detail  bool   // a page of Markdown does without
 	plot    *plot.Plot
 }
 

@@ -58,7 +58,7 @@ func distributionFigure(f facet) (Figure, bool) {
 	p.Y.Min, p.Y.Max = 0, 100
 	p.Legend.Left, p.Legend.Top = false, false
 	return Figure{
-		Name: fileName("cdf", f.name), detail: true, Title: "Distribution of latency" + f.suffix(), plot: p,
+		Name: fileName("cdf", f.name), Title: "Distribution of latency" + f.suffix(), plot: p,
 		Caption: "Further left is better. The height is the share of operations that took at most so long.",
 	}, drawn
 }

@@ -1,32 +1,20 @@
 package report
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/headgate/headgate/pkg/traffic/result"
 )
 
-// WriteMarkdownFile writes the page as Markdown to a file, and the figures that
-// it shows as SVG to a folder, to which it refers from where it is. What was in
-// the folder of an earlier page goes.
-func (p Page) WriteMarkdownFile(path, plots string) error {
-	from, err := filepath.Rel(filepath.Dir(path), plots)
-	if err != nil {
-		return fmt.Errorf("write Markdown: name of the folder %s from %s: %w", plots, path, err)
-	}
-	if err := removeFigures(plots); err != nil {
-		return err
-	}
+// WriteMarkdownFile writes the page as Markdown to a file: what fell short, a
+// line of medians for each measurement with a column for each peer, and the
+// aims. Pictures and all else are in the page of HTML and in the results.
+func (p Page) WriteMarkdownFile(path string) error {
 	return writeWhole(path, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "# %s\n\n%s\n\n## What fell short\n\n", p.Title, p.Intro)
-		if err != nil {
-			return err
-		}
+		fmt.Fprintf(w, "# %s\n\n%s\n\n## What fell short\n\n", p.Title, p.Intro)
 		missed := p.Missed()
 		for _, line := range missed {
 			fmt.Fprintf(w, "- %s\n", line)
@@ -34,72 +22,110 @@ func (p Page) WriteMarkdownFile(path, plots string) error {
 		if len(missed) == 0 {
 			fmt.Fprintln(w, "Nothing: every stated aim was met in this run.")
 		}
-		for i, s := range p.Sections {
-			if err := s.writeMarkdown(w, fmt.Sprintf("%02d", i+1), from, plots); err != nil {
-				return err
+		fmt.Fprint(w, "\n## What was measured\n\n")
+		for _, s := range p.Sections {
+			for _, text := range append([]string{"**" + s.Title + "**: " + s.Text}, s.Notes...) {
+				fmt.Fprintf(w, "- %s\n", text)
 			}
 		}
-		return nil
+		fmt.Fprint(w, "\n## Medians\n\nTimes are p50 / p99 of an operation; where an endpoint is replaced, when the last operation reached\nthe old server / the first one the new. Failed and slow operations are those of all rounds.\n\n")
+		p.medians().markdown(w)
+		if aims := p.aims(); len(aims.Rows) > 0 {
+			fmt.Fprint(w, "## Aims\n\n")
+			aims.markdown(w)
+		}
+		return p.writeMachine(w)
 	})
 }
 
-// removeFigures removes what an earlier page had: figures begin with the number of
-// their section.
-func removeFigures(dir string) error {
-	old, err := filepath.Glob(filepath.Join(dir, "[0-9][0-9]-*.svg"))
-	for _, file := range old {
-		err = errors.Join(err, os.Remove(file))
+// medians has a row for each measurement that peers share.
+func (p Page) medians() Table {
+	peers := p.peers()
+	t := Table{Header: append([]string{"measurement"}, peers...)}
+	for _, s := range p.Sections {
+		rows := map[string][]string{}
+		var names []string
+		for _, g := range result.Groups(s.Report.Runs) {
+			name := caseName(s.Title, g)
+			if rows[name] == nil {
+				names = append(names, name)
+				rows[name] = slices.Repeat([]string{"–"}, len(peers))
+			}
+			rows[name][slices.Index(peers, g.Labels[PeerLabel])] = medianCell(g)
+		}
+		for _, name := range names {
+			t.Rows = append(t.Rows, append([]string{name}, rows[name]...))
+		}
 	}
-	return err
+	return t
 }
 
-func (s Section) writeMarkdown(w io.Writer, prefix, from, plots string) error {
-	shown, err := s.shown()
-	if err != nil {
-		return err
+// peers are those of all sections, in the order in which they come.
+func (p Page) peers() []string {
+	var peers []string
+	for _, s := range p.Sections {
+		for _, g := range result.Groups(s.Report.Runs) {
+			if peer := g.Labels[PeerLabel]; !slices.Contains(peers, peer) {
+				peers = append(peers, peer)
+			}
+		}
 	}
-	var text bytes.Buffer
-	fmt.Fprintf(&text, "\n## %s\n\n", s.Title)
-	if s.Text != "" {
-		fmt.Fprintf(&text, "%s\n\n", s.Text)
+	return peers
+}
+
+// caseName is what the peers of a row have in common.
+func caseName(section string, g result.Group) string {
+	_, labels, found := strings.Cut(shortTitle(g), ", ")
+	if !found {
+		return section
 	}
-	for _, note := range s.Notes {
-		fmt.Fprintf(&text, "%s\n\n", note)
+	return section + ": " + labels
+}
+
+// medianCell is what came of one peer.
+func medianCell(g result.Group) string {
+	pooled := g.Pooled()
+	text := fmt.Sprintf("%s / %s", orDash(g, result.PercentileMetric(50)), orDash(g, result.PercentileMetric(99)))
+	if pooled.Drill == nil {
+		return text + counted(pooled.Failed, "failed")
 	}
-	if len(s.Aims) > 0 {
-		aims := Table{Header: []string{"aim", "aimed at", "measured", "result"}}
+	columns := drillColumns()
+	if old, fresh := columns[0], columns[1]; len(g.Values(old)) > 0 {
+		text = fmt.Sprintf("%s / %s", orDash(g, old), orDash(g, fresh))
+	}
+	return text + counted(pooled.Drill.Failed, "failed") + counted(pooled.Drill.Slow, "slow")
+}
+
+// counted is ", 3 failed", and nothing for none.
+func counted(n uint64, what string) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d %s", n, what)
+}
+
+func (p Page) aims() Table {
+	t := Table{Header: []string{"aim", "aimed at", "measured", "result"}}
+	for _, s := range p.Sections {
 		for _, a := range s.Aims {
-			aims.Rows = append(aims.Rows, []string{a.What, a.AtMost, a.Measured, map[bool]string{true: "met", false: "missed"}[a.Met]})
-		}
-		aims.markdown(&text)
-	}
-	shown.Summary.markdown(&text)
-	for _, t := range []Table{shown.Drills, shown.Churn} {
-		if len(t.Rows) > 0 {
-			t.markdown(&text)
+			t.Rows = append(t.Rows, []string{s.Title + ": " + a.What, a.AtMost, a.Measured, map[bool]string{true: "met", false: "missed"}[a.Met]})
 		}
 	}
-	figures := slices.DeleteFunc(Figures(s.Report), func(f Figure) bool { return f.detail })
-	for i, f := range figures {
-		figures[i].Name = prefix + "-" + f.Name
-		fmt.Fprintf(&text, "![%s](%s/%s.svg)\n\n%s\n\n", cell(f.Title), filepath.ToSlash(from), figures[i].Name, f.Caption)
+	return t
+}
+
+// writeMachine says where and when all of it was measured.
+func (p Page) writeMachine(w io.Writer) error {
+	if len(p.Sections) == 0 {
+		return nil
 	}
-	if len(shown.Beside.Rows) > 0 {
-		shown.Beside.markdown(&text)
-	}
-	if len(shown.Memory.Rows) > 0 {
-		shown.Memory.markdown(&text)
-	}
-	shown.Machine.Header = []string{"measured", "by"}
-	shown.Machine.markdown(&text)
-	if _, err := writeFigures(plots, figures, ".svg"); err != nil {
-		return err
-	}
-	_, err = w.Write(bytes.TrimRight(text.Bytes(), "\n"))
-	if err == nil {
-		_, err = fmt.Fprintln(w)
-	}
-	return err
+	first, last := p.Sections[0].Report.Meta, p.Sections[len(p.Sections)-1].Report.Meta
+	first.Ended, first.LoadAfter = last.Ended, last.LoadAfter
+	machine := machineTable(first)
+	machine.Header = []string{"measured", "by"}
+	fmt.Fprint(w, "## By\n\n")
+	machine.markdown(w)
+	return nil
 }
 
 func (t Table) markdown(w io.Writer) {

@@ -62,7 +62,7 @@ func rateLine(r result.Run) (Figure, bool) {
 	p.Y.Min, p.Y.Max = 0, max(p.Y.Max*1.5, 1)
 	finishLine(p, r)
 	return Figure{
-		Name: fileName("rate-line", runTitle(r)), detail: len(r.Events) == 0, Title: p.Title.Text, plot: p,
+		Name: fileName("rate-line", runTitle(r)), Title: p.Title.Text, plot: p,
 		Caption: fmt.Sprintf("By intervals of %s. Vertical lines are events, from their beginning.", r.Interval),
 	}, true
 }
@@ -96,7 +96,7 @@ func latencyLine(r result.Run) (Figure, bool) {
 	durationAxis(&p.Y, low/1.5, high*3)
 	finishLine(p, r)
 	return Figure{
-		Name: fileName("latency-line", runTitle(r)), detail: len(r.Events) == 0, Title: p.Title.Text, plot: p,
+		Name: fileName("latency-line", runTitle(r)), Title: p.Title.Text, plot: p,
 		Caption: "Of the operations that were due in each interval. Vertical lines are events, from their beginning.",
 	}, true
 }

@@ -1,5 +1,5 @@
 // Package result is what a measurement leaves behind: the types of the JSON
-// that `headgate bench` writes and reads, and the statistics on them.
+// that `headgate-bench` writes and reads, and the statistics on them.
 //
 // A [Report] is one command: where and when it ran ([Meta]) and its [Run]s. A
 // run is one load on one way, say "open loop, 2,000 connects a second, through

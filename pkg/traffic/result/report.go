@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/headgate/headgate/pkg/lb"
 )
 
 // Schema names the version of the JSON. A reader refuses another one.
@@ -50,16 +52,46 @@ func (r *Report) WriteFile(path string) error {
 	return nil
 }
 
-// Read reads a report and refuses what is none.
+// Read reads a report and refuses what is none. All text of it is printable: a file may
+// be anybody's, and a newline in a name would be a line of a table.
 func Read(r io.Reader) (*Report, error) {
+	var anything any
+	decoder := json.NewDecoder(r)
+	decoder.UseNumber()
+	if err := decoder.Decode(&anything); err != nil {
+		return nil, fmt.Errorf("read report: %w", err)
+	}
+	text, err := json.Marshal(printable(anything))
+	if err != nil {
+		return nil, fmt.Errorf("read report: %w", err)
+	}
 	var report Report
-	if err := json.NewDecoder(r).Decode(&report); err != nil {
+	if err := json.Unmarshal(text, &report); err != nil {
 		return nil, fmt.Errorf("read report: %w", err)
 	}
 	if report.Schema != Schema {
 		return nil, fmt.Errorf("read report: schema is %q, this version reads %q", report.Schema, Schema)
 	}
 	return &report, nil
+}
+
+// printable returns what JSON says with printable text.
+func printable(v any) any {
+	switch v := v.(type) {
+	case string:
+		return lb.Printable(v)
+	case []any:
+		for i := range v {
+			v[i] = printable(v[i])
+		}
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for key, value := range v {
+			out[lb.Printable(key)] = printable(value)
+		}
+		return out
+	}
+	return v
 }
 
 // ReadFile reads the report in a file.

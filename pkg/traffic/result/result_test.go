@@ -154,7 +154,7 @@ func TestAReportIsReadAsItWasWritten(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	command := []string{"/usr/bin/headgate", "bench", "-o", path, "--path", "/healthz"}
+	command := []string{"/usr/bin/headgate-bench", "-o", path, "--path", "/healthz"}
 	report := NewReport(Collect(command, map[string]string{"headgate": "v1"}))
 	report.Runs = []Run{example()}
 	if err := report.WriteFile(path); err != nil {
@@ -167,7 +167,7 @@ func TestAReportIsReadAsItWasWritten(t *testing.T) {
 	if diff := cmp.Diff(report, read, histograms); diff != "" {
 		t.Errorf("report (-written +read):\n%s", diff)
 	}
-	if got := strings.Join(read.Meta.Command, " "); got != "headgate bench -o r.json --path /healthz" || read.Meta.Kernel == "" || read.Meta.CPUs == 0 {
+	if got := strings.Join(read.Meta.Command, " "); got != "headgate-bench -o r.json --path /healthz" || read.Meta.Kernel == "" || read.Meta.CPUs == 0 {
 		t.Errorf("meta is %+v", read.Meta)
 	}
 }

@@ -192,6 +192,15 @@ func (r *Run) Done() uint64 {
 	}
 }
 
+// Answers returns how often each server answered.
+func (r *Run) Answers() map[string]uint64 {
+	answers := make(map[string]uint64)
+	for _, b := range r.Backends {
+		answers[b.Name] = b.Answers
+	}
+	return answers
+}
+
 // SetCeiling notes the ceiling and whether the run came near to it.
 func (r *Run) SetCeiling(c Ceiling) {
 	r.Ceiling = &c

@@ -64,7 +64,7 @@ func (r *Run) lines() [][2]string {
 			add("lateness", r.Lateness.String())
 		}
 	}
-	add("errors", r.errorText())
+	add("errors", r.ErrorText())
 	if r.Broken > 0 {
 		add("broken", fmt.Sprintf("%d established connections lost", r.Broken))
 	}
@@ -139,7 +139,8 @@ func (h *Histogram) String() string {
 	return text + "max " + short(h.Max())
 }
 
-func (r *Run) errorText() string {
+// ErrorText is the number of errors of each kind, with an example.
+func (r *Run) ErrorText() string {
 	var parts []string
 	for _, kind := range slices.Sorted(maps.Keys(r.Errors)) {
 		part := fmt.Sprintf("%d %s", r.Errors[kind], kind)
@@ -158,7 +159,7 @@ func (r *Run) packetText() string {
 	}
 	text := fmt.Sprintf("%d sent, %d received, %.3f %% lost", p.Sent, p.Received, 100*lossShare(p))
 	if p.Unknown > 0 {
-		text += fmt.Sprintf("; of %d more nobody said whether they arrived (%d of %d flows accounted for)", p.Unknown, p.Reports, p.Senders)
+		text += fmt.Sprintf("; %d more without a server's count (%d of %d flows are accounted for)", p.Unknown, p.Reports, p.Senders)
 	}
 	return text
 }

@@ -8,7 +8,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/headgate/headgate/pkg/traffic/load"
 	"github.com/headgate/headgate/pkg/traffic/peer"
 	"github.com/headgate/headgate/pkg/traffic/report"
 )
@@ -91,7 +90,7 @@ func (s Scenario) labels(c Case, churn string) map[string]string {
 // peer is what is brought up for a case.
 func (s Scenario) peer(c Case) peer.Spec {
 	spec := peer.Spec{
-		Name: c.Peer, Place: s.Place, UDP: s.Load.Kind == load.UDP || s.Load.Kind == load.Packets, IPv6: c.Family == IPv6,
+		Name: c.Peer, Place: s.Place, UDP: s.Load.Kind.OverUDP(), IPv6: c.Family == IPv6,
 		Services: c.Services, Endpoints: c.Endpoints, Drill: s.Drill.takesServers(),
 	}
 	if hook, ok := s.Hooks[c.Peer]; ok {

@@ -130,7 +130,7 @@ func mustRun(t *testing.T, text, kubeProxy string) []result.Run {
 		t.Fatal(err)
 	}
 	runs, err := s.Run(t.Context(), Settings{
-		RunName: traffic.RunName("hg-cases-"), CgroupTop: top, RunDir: t.TempDir(), Program: program, KubeProxy: kubeProxy, Ready: 20 * time.Second, Progress: func(text string) { t.Log(text) },
+		RunName: traffic.RunName("hg-cases-"), CgroupTop: top, RunDir: t.TempDir(), Worker: func() *exec.Cmd { return exec.Command(program, "worker") }, KubeProxy: kubeProxy, Ready: 20 * time.Second, Progress: func(text string) { t.Log(text) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ services: 20
 endpoints: [1, 30]
 family: [ipv4, ipv6]
 rounds: 1
-load: {kind: crr, rate: 200, timeout: 5s, duration: 300ms}
+load: {kind: crr, rate: 200, timeout: 5s, duration: 1s}
 `, ""), 12)
 	}
 }

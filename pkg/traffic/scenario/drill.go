@@ -92,7 +92,7 @@ func (s Scenario) validateTaken() error {
 	case slices.Min(s.Endpoints) < 2:
 		return fmt.Errorf("endpoints is %d: drill %s needs at least 2", slices.Min(s.Endpoints), d.Kind)
 	case s.Load.Kind != load.CRR && (s.Load.Kind != load.RR || s.Load.PerSocket == 0):
-		return fmt.Errorf("load.kind is %s: drill %s needs new connections that say who answers, crr or rr with per-socket", s.Load.Kind, d.Kind)
+		return fmt.Errorf("load.kind is %s: drill %s needs new connections whose answers name the server: crr, or rr with per-socket", s.Load.Kind, d.Kind)
 	}
 	return nil
 }

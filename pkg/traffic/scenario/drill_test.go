@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 
 // The client of a peer is this program, too.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == "bench" && os.Args[2] == "worker" {
+	if len(os.Args) == 2 && os.Args[1] == "worker" {
 		if err := load.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -104,7 +105,7 @@ func mustRunScenario(t *testing.T, text string) []result.Run {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runs, err := s.Run(t.Context(), Settings{RunName: traffic.RunName("hg-drill-"), CgroupTop: top, RunDir: t.TempDir(), Program: program, Progress: func(string) {}})
+	runs, err := s.Run(t.Context(), Settings{RunName: traffic.RunName("hg-drill-"), CgroupTop: top, RunDir: t.TempDir(), Worker: func() *exec.Cmd { return exec.Command(program, "worker") }, Progress: func(string) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

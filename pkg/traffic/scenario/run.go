@@ -19,11 +19,12 @@ import (
 
 // Settings are what a scenario is run with.
 type Settings struct {
-	RunName   string // see traffic.RunName
-	CgroupTop string // where cgroups are made
-	RunDir    string // where folders are made
-	Program   string // headgate
-	KubeProxy string // the program, "" without
+	RunName   string           // see traffic.RunName
+	CgroupTop string           // where cgroups are made
+	RunDir    string           // where folders are made
+	Headgate  string           // the program of peers that are Headgate
+	Worker    func() *exec.Cmd // runs the loads, see load.Serve
+	KubeProxy string           // the program, "" without
 	Kernel    peer.Kernel
 	Ready     time.Duration // how long a peer may take until it answers, 0 means readyLimit
 	Progress  func(text string)
@@ -90,7 +91,7 @@ func (s Scenario) labelOf(churn float64) string { return churnLabel(s.Churn, &ch
 // complete fills in what is the same for all peers.
 func (settings Settings) complete(spec peer.Spec, i int) peer.Spec {
 	spec.RunName = fmt.Sprintf("%s-%d", settings.RunName, i)
-	spec.CgroupTop, spec.RunDir, spec.Program, spec.Ready = settings.CgroupTop, settings.RunDir, settings.Program, cmp.Or(settings.Ready, readyLimit)
+	spec.CgroupTop, spec.RunDir, spec.Headgate, spec.Worker, spec.Ready = settings.CgroupTop, settings.RunDir, settings.Headgate, settings.Worker, cmp.Or(settings.Ready, readyLimit)
 	spec.KubeProxy, spec.Kernel = settings.KubeProxy, settings.Kernel
 	return spec
 }

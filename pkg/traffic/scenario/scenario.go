@@ -132,7 +132,7 @@ func (s Scenario) validate() error {
 		return fmt.Errorf("rounds is %d: it goes from 1 to 1000, and intervals need at least 3", s.Rounds)
 	case s.Ask != "all" && s.Ask != "one":
 		return fmt.Errorf("ask is %q: it is all or one", s.Ask)
-	case s.Ask == "all" && (s.Load.Kind == load.UDP || s.Load.Kind == load.Packets) && slices.ContainsFunc(s.Services, func(n int) bool { return n > 1 }):
+	case s.Ask == "all" && s.Load.Kind.OverUDP() && slices.ContainsFunc(s.Services, func(n int) bool { return n > 1 }):
 		return fmt.Errorf("ask is all: of %s write one, servers of many addresses answer over TCP only", s.Load.Kind)
 	case s.Load.Download && s.Load.Kind != load.Bulk:
 		return fmt.Errorf("load.download is of kind bulk, and this is %s", s.Load.Kind)

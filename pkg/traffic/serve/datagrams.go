@@ -28,7 +28,7 @@ func (l *loop) receive(e *endpoint) {
 	if answers == 0 {
 		return
 	}
-	if l.server.options.Faults.Delay == 0 {
+	if l.server.faults.Load().Delay == 0 {
 		l.send(e.udp, l.batch, answers)
 		return
 	}

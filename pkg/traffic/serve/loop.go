@@ -168,7 +168,7 @@ func (l *loop) drop(s *stream) {
 
 // later does send now, or later if the server is to be late.
 func (l *loop) later(send func()) {
-	delay := l.server.options.Faults.Delay
+	delay := l.server.faults.Load().Delay
 	l.late = append(l.late, delayed{l.now() + delay.Nanoseconds(), send})
 }
 

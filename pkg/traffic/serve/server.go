@@ -67,6 +67,7 @@ type Server struct {
 	endpoints  []*endpoint
 	loops      []*loop
 	flows      flows
+	faults     atomic.Pointer[Faults]
 	stallUntil atomic.Int64  // nanoseconds since began
 	requests   atomic.Uint64 // for Faults
 	closing    atomic.Bool
@@ -92,6 +93,7 @@ func Start(endpoints []Endpoint, options Options) (*Server, error) {
 	}
 	s := &Server{began: time.Now(), options: options}
 	s.flows.init()
+	s.SetFaults(options.Faults)
 	if err := options.Within(func() error { return s.listen(endpoints) }); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -131,6 +133,9 @@ func (s *Server) listen(endpoints []Endpoint) error {
 // Stall makes the server take no notice of anything for a while from now on.
 // What comes in the meantime waits in the sockets.
 func (s *Server) Stall(d time.Duration) { s.stallUntil.Store(int64(time.Since(s.began) + d)) }
+
+// SetFaults changes what the server does wrong, from the next request on.
+func (s *Server) SetFaults(f Faults) { s.faults.Store(&f) }
 
 // Rename makes every endpoint of a name say another one from now on: for a client
 // it is as if another server had come in its place. Stats go on under the first.
@@ -215,7 +220,7 @@ const (
 )
 
 func (s *Server) fault() fault {
-	f := s.options.Faults
+	f := s.faults.Load()
 	if f.DropEvery == 0 && f.ResetEvery == 0 {
 		return noFault
 	}

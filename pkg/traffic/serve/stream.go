@@ -175,7 +175,7 @@ func (l *loop) respond(s *stream) bool {
 		return false
 	}
 	answer := l.compose(s)
-	if l.server.options.Faults.Delay == 0 {
+	if l.server.faults.Load().Delay == 0 {
 		return l.write(s, answer)
 	}
 	answer = bytes.Clone(answer)

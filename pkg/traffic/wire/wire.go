@@ -67,13 +67,13 @@ func PutSequence(b []byte, sequence uint64) { binary.BigEndian.PutUint64(b[16:],
 func IsRequest(b []byte) bool { return binary.BigEndian.Uint32(b) == requestMagic }
 
 // ErrNotOurs says that a peer speaks something else.
-var ErrNotOurs = errors.New("not an answer of headgate bench server")
+var ErrNotOurs = errors.New("not an answer of headgate-bench server")
 
 // ParseRequest reads the header at the beginning of b, which has at least
 // RequestHeader bytes.
 func ParseRequest(b []byte) (Request, error) {
 	if !IsRequest(b) {
-		return Request{}, errors.New("not a request of headgate bench")
+		return Request{}, errors.New("not a request of headgate-bench")
 	}
 	r := Request{
 		Length: binary.BigEndian.Uint32(b[4:]), Answer: binary.BigEndian.Uint32(b[8:]),

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Load-time constants, each with the value of the field in pkg/datapath that is tagged
+ * with its name: none has a value here. The verifier removes the branches that a value
+ * makes dead.
+ */
+#pragma once
+
+#include "types.h"
+
+/*
+ * Cookie of the node's own network namespace. Only there is 127.0.0.1 an
+ * address of the node: in a pod it is the pod itself.
+ */
+volatile const __u64 node_netns_cookie = 0;
+
+/* Are sockets of lost backends named to the agent, which then destroys them? */
+volatile const bool name_sockets = false;
+
+/* Entries of the promises map less one: a power of two less one. */
+volatile const __u32 promises_mask = 0;
+
+/* Entries of the brief_flows map less one: a power of two less one. */
+volatile const __u32 brief_flows_mask = 0;
+
+/* BPF_F_IPV6 where the kernel knows it (6.16), else 0. */
+volatile const __u64 ip6_csum_flag = 0;
+
+/* Are there pods whose sockets are left alone? */
+volatile const bool pod_devices = false;
+
+/* May programs read the kernel's memory? Not where it is locked down. */
+volatile const bool kernel_readable = false;
+
+/* How long a jiffy of the kernel is, at the most. */
+volatile const __u32 tick_us = 0;
+
+/* Do packets to other nodes leave at once, past the stack and its filters? */
+volatile const bool redirect_flows = false;
+
+/* Idle seconds after which a flow of datagrams is a new one. */
+volatile const __u32 udp_flow_timeout_s = 0;
+
+/* Ports that devices give flows to other nodes: low … low + mask. */
+volatile const __u16 snat_port_low = 0;
+volatile const __u16 snat_port_mask = 0;
+
+/* Failures in a row that make a backend a suspect, 0: none is ever one. */
+volatile const __u32 suspect_after = 0;
+
+/* Of the slots of a table no more are avoided, in per cent. */
+volatile const __u32 max_ejected_percent = 0;
+
+/* Of the hashes of flows and clients: the same on all nodes, known to no client. */
+volatile const __u64 hash_key[2] = { 0, 0 };

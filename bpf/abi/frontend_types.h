@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What the maps hold of frontends, and of the tables and backends behind them.
+ * The rules of abi/types.h apply.
+ */
+#pragma once
+
+#include "types.h"
+
+#define SLOTS_PER_CHUNK 16
+
+/* slots[offset] … slots[offset + size - 1]. */
+struct table {
+	__u32 offset;
+	__u32 size;
+};
+
+/* Array elements are padded to 8 bytes, so slots come a cache line at a time. */
+struct slot_chunk {
+	__u32 backend[SLOTS_PER_CHUNK]; /* backend IDs, 0 is none */
+};
+
+/*
+ * How an index into a table is chosen. The order is that of pkg/lb.
+ */
+enum algorithm {
+	ALGORITHM_RANDOM,
+	ALGORITHM_RR,  /* one after the other; the cursor is behind the slots */
+	ALGORITHM_WRR, /* the same; the planner repeats backends by weight */
+	ALGORITHM_MAGLEV, /* keyed hash of the flow */
+	ALGORITHM_STABLE, /* the same, into a table that is filled otherwise */
+	ALGORITHM_SH,	  /* keyed hash of the client's address */
+	ALGORITHM_DH,	  /* keyed hash of the frontend's address */
+	ALGORITHM_LC,	  /* fewest connections in flight */
+	ALGORITHM_WLC,	  /* the same, by weight */
+	ALGORITHM_SED, /* shortest expected delay: (in flight + 1) by weight */
+	ALGORITHM_NQ,  /* an idle one, otherwise as SED */
+	ALGORITHM_P2C, /* of two random ones that with fewer in flight */
+	ALGORITHM_LATENCY, /* of two random ones that with the lower answer time
+			      × (in flight + 1) */
+	ALGORITHMS,
+};
+
+/*
+ * What a class of clients gets: a table, and how to choose from it. It is read
+ * and written as one word, so that the two always belong together.
+ */
+struct view {
+	__u32 offset;
+	__u32 size; /* of the table; the top 8 bits are the algorithm */
+};
+
+/* How the size of a view is put together. */
+enum view_size {
+	VIEW_SIZE_MASK = 0xffffff,
+	VIEW_ALGORITHM_SHIFT = 24,
+	/* With the algorithm: weights follow the slots, one for each. */
+	ALGORITHM_WEIGHTED = 0x80,
+};
+
+/* The views of a frontend. The order is that of pkg/lb. */
+enum view_index {
+	VIEW_INTERNAL, /* for clients on this node */
+	VIEW_EXTERNAL, /* for clients elsewhere */
+	/* Fallbacks, where the backends of a client's view are all suspects. */
+	VIEW_FALLBACK_ZONE, /* those of the node's zone */
+	VIEW_FALLBACK_ALL,  /* those of all zones */
+	VIEWS,
+};
+
+enum frontend_flag {
+	/* The table is empty only because the traffic policy is Local. This and
+	 * FRONTEND_FALLS_BACK go by client: << VIEW_INTERNAL or VIEW_EXTERNAL. */
+	FRONTEND_NO_LOCAL = 1 << 0,
+	/* The kind of address; none of them is a ClusterIP. */
+	FRONTEND_NODE_PORT = 1 << 2,
+	FRONTEND_LOAD_BALANCER = 1 << 3,
+	FRONTEND_EXTERNAL_IP = 1 << 4,
+	/* Only clients in source_ranges may use it. */
+	FRONTEND_SOURCE_RANGES = 1 << 5,
+	/* Suspects are avoided. */
+	FRONTEND_PASSIVE_HEALTH = 1 << 6,
+	/* Where the backends of a view are all suspects, fallbacks are used. */
+	FRONTEND_FALLS_BACK = 1 << 7,
+	/* Why a client's view has its backends, for people: four bits for each. */
+	FRONTEND_WHY = 0xf << 16,
+};
+
+/*
+ * What stands behind an address. Tables and views are aligned so that the agent
+ * can change each in one store. It is one cache line.
+ */
+struct frontend {
+	struct view views[VIEWS] __attribute__((aligned(8)));
+	struct table known __attribute__((
+		aligned(8))); /* backends the Service still has */
+	enum frontend_flag flags;
+	__u32 affinity_timeout_s; /* idle seconds; 0: no session affinity */
+	__u32 service;		  /* index into services, never 0 */
+	__u32 id;		  /* its own index */
+	__u32 spill; /* of 2^32 connections so many use VIEW_FALLBACK_ALL at once */
+	__u32 slow_start_s; /* seconds; 0: none */
+};
+
+/* Who avoids a backend. */
+enum suspicion {
+	SUSPICION_NONE,
+	SUSPICION_ONE,	     /* the client that failed last */
+	SUSPICION_ALL,	     /* all clients, by the word of several */
+	SUSPICION_CONFIRMED, /* the same, and a trial or a probe failed */
+} __attribute__((packed));
+
+/* Clients of which a backend keeps what they have measured. */
+#define ANSWER_CLIENTS 8
+
+/*
+ * What a client has measured is a word, so that it is never half of one client and half
+ * of another; 0 is none. From the lowest bit on: microseconds, whether it takes so long
+ * at the least, when that was measured, the client.
+ */
+enum answer_word {
+	ANSWER_US_BITS = 20,
+	/*
+	 * The client has got no answer since. So says a handshake, which no answer is
+	 * faster than, and a client that gives up.
+	 */
+	ANSWER_AT_LEAST = 1 << ANSWER_US_BITS,
+	ANSWER_TICK_SHIFT = ANSWER_US_BITS + 1,
+	ANSWER_TICK_BITS = 27, /* a hundred days */
+	ANSWER_CLIENT_SHIFT = ANSWER_TICK_SHIFT + ANSWER_TICK_BITS,
+	ANSWER_NS_SHIFT = 26, /* of a tick, about 67 ms */
+};
+
+/*
+ * Where traffic goes, and how it is there: a cache line, and one of answer times, which
+ * few algorithms ask for. The agent writes the address, and thereby clears the rest;
+ * programs write the rest. Times without a unit are those of health_time().
+ */
+struct backend {
+	struct addr_port to;   /* port 0: no backend has this ID */
+	__s32 in_flight;       /* connections and flows that are open */
+	__u32 failed_by;       /* hash of the client that failed last */
+	__u32 next_trial;      /* of a suspect */
+	__u32 suspect_since_s; /* coarse clock */
+	__u32 taken_at;	       /* when it took a connection last */
+	__u32 slow_start_from; /* 0: not yet begun */
+	__u16 failures;	       /* in a row, of all clients */
+	__u8 own_failures;     /* in a row, of the client that failed last */
+	__u8 votes;	       /* failures in a row, each by another client */
+	__u8 trials;	       /* that a suspect was given */
+	enum suspicion suspicion;
+	__u8 is_timed; /* an algorithm asks for answer times */
+	__u8 pad[13];
+	__u64 answers[ANSWER_CLIENTS]; /* enum answer_word */
+};
+
+/* A slot of a table in use that was changed. */
+struct slot_change {
+	__u32 from; /* backend ID */
+	__u32 to;
+	__u64 at_ns; /* coarse clock */
+};
+
+_Static_assert(sizeof(struct slot_chunk) == 64, "one cache line");
+_Static_assert(sizeof(struct frontend) == 64, "one cache line");
+_Static_assert(offsetof(struct backend, answers) == 64, "one cache line");
+_Static_assert(sizeof(struct backend) == 128, "and another one");

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The maps. Sizes are set by the agent before load; what stands here is the
+ * least that loads.
+ */
+#pragma once
+
+#include "flow_types.h"
+#include "frontend_types.h"
+#include "types.h"
+
+/* Addresses that clients use: frontend IDs. A NodePort is at 0.0.0.0 or ::. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct addr_port);
+	__type(value, __u32);
+} frontend_ids SEC(".maps");
+
+/*
+ * What stands behind them, by frontend ID. Apart from the hash, so that a
+ * change of backends is a store, and no element that a program may be reading
+ * is ever replaced.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct frontend);
+} frontends SEC(".maps");
+
+/* Runs of backend IDs, which frontends point at. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slot_chunk);
+} slots SEC(".maps");
+
+/* What slots of tables in use named before they were changed. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct slot_change);
+} slot_changes SEC(".maps");
+
+/* Where traffic goes, and how it is there, by backend ID. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct backend);
+} backends SEC(".maps");
+
+/* Names of Service ports, by Service ID. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct service);
+} services SEC(".maps");
+
+/* Addresses that mean something whatever the port. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct ip_addr);
+	__type(value, struct address);
+} addresses SEC(".maps");
+
+/* Which addresses may be those of addresses or frontend_ids, see lib/filter.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, KNOWN_CHUNKS);
+	__type(key, __u32);
+	__type(value, struct known_bits);
+} known_addresses SEC(".maps");
+
+/* Prefixes whose addresses are refused unless a Service has them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct service_cidrs);
+} service_cidrs SEC(".maps");
+
+/* Which backend a client had last; the least recently used make room. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct affinity_key);
+	__type(value, struct affinity);
+} affinities SEC(".maps");
+
+/*
+ * The first promise of each socket, at its cookie modulo the size. Cookies
+ * count up, so that neighbours seldom collide; whoever finds the slot taken
+ * keeps its promise in stored_promises.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct promise_slot);
+} promises SEC(".maps");
+
+/* Lives and dies with the socket, so it needs no size. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct stored_promises);
+} stored_promises SEC(".maps");
+
+/* The same, for the few sockets that ask many frontends. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct many_promises);
+} many_promises SEC(".maps");
+
+/*
+ * How many sockets keep something there, by slot of the promises map: nearly
+ * always none, and then nobody asks the socket. The agent writes a large number
+ * where it does not know.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stored_sockets);
+} stored_sockets SEC(".maps");
+
+/* Clients that may use frontends with the flag; the value means nothing. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct source_range);
+	__type(value, __u32);
+} source_ranges SEC(".maps");
+
+/* Devices with programs, by ifindex. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct device);
+} devices SEC(".maps");
+
+/*
+ * Network namespaces whose sockets are left alone, by cookie: those of pods that
+ * are balanced by their packets. The value means nothing.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64);
+	__type(value, __u32);
+} exempt_namespaces SEC(".maps");
+
+/* Flows of packets; the least recently used make room. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct tuple);
+	__type(value, struct flow);
+} conntrack SEC(".maps");
+
+/* Which ends flows may have, see lib/filter.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, KNOWN_CHUNKS);
+	__type(key, __u32);
+	__type(value, struct known_bits);
+} known_ends SEC(".maps");
+
+/*
+ * Keys of the flows that make room for new ones of their kind, first come, first
+ * served: a ring.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tuple);
+} brief_flows SEC(".maps");
+
+/* The next place in that ring, modulo its size. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} next_brief_flow SEC(".maps");
+
+/* Ports of datagrams that come in fragments. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct fragment_key);
+	__type(value, struct datagram);
+} fragments SEC(".maps");
+
+/* Fragments that came before the first one of their datagram. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct held_key);
+	__type(value, struct held_frame);
+} held SEC(".maps");
+
+/* Where a frame is put together: it is too long for the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct held_frame);
+} held_scratch SEC(".maps");
+
+/* Where a new flow is put together: stacks are short. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow);
+} flow_scratch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct reset_budget);
+} reset_budgets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counters);
+} counters SEC(".maps");
+
+/* Where the random numbers of each CPU have got to, 0 before the first. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} random_state SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct about);
+} about SEC(".maps");

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Which client is it? What it says of a backend counts once. */
+#pragma once
+
+#include "../lib/addr.h"
+#include "../lib/hash.h"
+#include "../lib/kernel.h"
+#include "../lib/verdict.h"
+
+/*
+ * A client on this node, as an address that no network has: it is its
+ * namespace. The family is part of it, since the backends of both differ.
+ */
+static __always_inline struct ip_addr local_client(__u64 netns_cookie, bool ip4)
+{
+	return (struct ip_addr){
+		.word = { 0xffffffff, ip4 ? 4 : 6, netns_cookie >> 32,
+			  netns_cookie },
+	};
+}
+
+/*
+ * A client on this node, as one that measures answer times: there are fewer bits for
+ * it, and no need of a hash, since nobody chooses the cookie of a namespace.
+ */
+#define NO_CLIENT (1 << 16)
+
+static __always_inline __u32 measurer(__u64 netns_cookie)
+{
+	return (__u16)netns_cookie;
+}
+
+/* The same of the address of a client, NO_CLIENT where it is not on this node. */
+static __always_inline __u32 measurer_at(const struct ip_addr *client)
+{
+	return client->word[0] == 0xffffffff ? measurer(client->word[3]) :
+					       NO_CLIENT;
+}
+
+static __always_inline __u64 hash_addr(const struct ip_addr *a)
+{
+	struct siphash s = sip_begin();
+
+	sip_addr(&s, a);
+	return sip_end(&s, sizeof(*a));
+}
+
+/*
+ * A keyed hash of a client's address, so that no client can pass for another. Who
+ * is not on this node has all of a /64 of IPv6: that is one client.
+ */
+STEP __u32 client_id(const struct ip_addr *client, bool on_node)
+{
+	struct ip_addr a;
+
+	if (!client)
+		return 0;
+	a = *client;
+	if (!on_node && !is_ip4(&a))
+		a.word[2] = a.word[3] = 0;
+	return hash_addr(&a);
+}
+
+/*
+ * Does the client of a socket speak for others, too? Any process can make network
+ * namespaces in a user namespace of its own, as many clients as it likes, and give
+ * them the addresses of backends. Root of the node makes those of pods with users of
+ * their own.
+ */
+static __noinline bool speaks_for_others(const struct sock *sk)
+{
+	struct user_namespace *ns =
+		BPF_CORE_READ(sk, __sk_common.skc_net.net, user_ns);
+	int level = BPF_CORE_READ(ns, level);
+
+	return !level || (level == 1 && !BPF_CORE_READ(ns, owner.val));
+}
+
+/* Who wants a backend. */
+struct client {
+	const struct ip_addr *addr;
+	const struct ip_addr *dst; /* that it asked for */
+	__u64 port;		   /* or the cookie of its socket */
+	bool on_node;		   /* its address is one client */
+	bool steady; /* gets the same slot each time, whatever the algorithm */
+};

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Which frontend does a client mean? */
+#pragma once
+
+#include "../abi/config.h"
+#include "../abi/maps.h"
+#include "../lib/addr.h"
+#include "../lib/filter.h"
+#include "../lib/verdict.h"
+
+/* Is the client of a hook in the node's own namespace? NULL is a client elsewhere. */
+static __always_inline bool lives_in_node(void *ctx)
+{
+	return ctx && bpf_get_netns_cookie(ctx) == node_netns_cookie;
+}
+
+/* The frontend at just this address, or NULL. */
+static __always_inline struct frontend *frontend_at(const struct addr_port *at)
+{
+	__u32 *id = bpf_map_lookup_elem(&frontend_ids, at);
+
+	return id ? bpf_map_lookup_elem(&frontends, id) : NULL;
+}
+
+static __always_inline bool in_cidr(const struct ip_addr *a,
+				    const struct service_cidr *c)
+{
+	return !((a->word[0] ^ c->addr.word[0]) & c->mask.word[0]) &&
+	       !((a->word[1] ^ c->addr.word[1]) & c->mask.word[1]) &&
+	       !((a->word[2] ^ c->addr.word[2]) & c->mask.word[2]) &&
+	       !((a->word[3] ^ c->addr.word[3]) & c->mask.word[3]);
+}
+
+/* Is it an address that only Services have? */
+static __always_inline bool in_service_cidr(const struct ip_addr *a)
+{
+	__u32 zero = 0;
+	struct service_cidrs *list = bpf_map_lookup_elem(&service_cidrs, &zero);
+
+	for (int i = 0; list && i < SERVICE_CIDRS; i++) {
+		if (!list->cidr[i].mask.word[0])
+			return false;
+		if (in_cidr(a, &list->cidr[i]))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Finds the frontend at an address. Most of what a node connects to is no
+ * Service, and that is known without a look-up. The context tells where the client lives, NULL is
+ * elsewhere. Of an address that only Services have, what has no frontend is to be
+ * refused: *why says why, and the caller counts it.
+ */
+static __always_inline enum verdict find_frontend(void *ctx,
+						  const struct addr_port *to,
+						  struct frontend **frontend,
+						  enum drop_reason *why)
+{
+	struct address *address = NULL;
+	struct addr_port node_port;
+	__u32 kind;
+
+	*frontend = NULL;
+	*why = DROP_NO_SERVICE;
+	if (is_known_address(&to->addr)) {
+		*frontend = frontend_at(to);
+		if (*frontend)
+			return VERDICT_CONTINUE;
+		address = bpf_map_lookup_elem(&addresses, &to->addr);
+	}
+	if (!address || address->kind == ADDRESS_FRONTEND)
+		return in_service_cidr(&to->addr) ? VERDICT_REFUSE :
+						    VERDICT_PASS;
+	kind = address->kind;
+	if (kind & ADDRESS_NODE ||
+	    (kind & ADDRESS_LOOPBACK && lives_in_node(ctx))) {
+		node_port = *to;
+		node_port.addr = unspecified(&to->addr);
+		*frontend = frontend_at(&node_port);
+		if (*frontend)
+			return VERDICT_CONTINUE;
+	}
+	*why = DROP_NO_SERVICE_PORT;
+	return kind & ADDRESS_SERVICE ? VERDICT_REFUSE : VERDICT_PASS;
+}
+
+/* May a client use the frontend? Most let everybody. */
+static __always_inline bool is_allowed(const struct frontend *f,
+				       const struct ip_addr *client)
+{
+	struct source_range key = {
+		.prefixlen = 8 * (sizeof(key.service) + sizeof(key.addr)),
+		.service = f->service,
+		.addr = *client,
+	};
+
+	return !(f->flags & FRONTEND_SOURCE_RANGES) ||
+	       bpf_map_lookup_elem(&source_ranges, &key);
+}

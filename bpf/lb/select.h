@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Which backend does a client get of a frontend? Written once, called from every
+ * hook: the one that it had, if its Service has session affinity, or the one that an
+ * algorithm chooses, or another where that one is a suspect or has only begun.
+ */
+#pragma once
+
+#include "../abi/config.h"
+#include "../abi/maps.h"
+#include "../lib/verdict.h"
+#include "affinity.h"
+#include "algorithm.h"
+#include "client.h"
+#include "health.h"
+#include "table.h"
+
+/* Slots of a table that are looked at. */
+#define SURVEY_SLOTS 256
+
+#define NO_SLOT 0xffffffff
+
+/* What a look at a table shows. Slots are indexes into it. */
+struct survey {
+	struct table table;
+	__u32 from;   /* the one to begin with */
+	__u32 chosen; /* the one to avoid, or NO_SLOT */
+	__u32 seen;
+	__u32 client;	       /* its ID */
+	__u32 suspects;	       /* to the client */
+	__u32 suspects_before; /* the chosen one */
+	__u32 other;	       /* the best that is not one, or NO_SLOT */
+	__u32 in_flight;       /* of that */
+	bool compares; /* the fewest in flight are best, not the first */
+};
+
+static long survey_slot(__u32 i, void *data)
+{
+	struct survey *s = data;
+	__u32 index = s->from + i, id;
+	struct backend *b;
+
+	if (index >= s->table.size)
+		index -= s->table.size;
+	id = slot_at(s->table.offset + index);
+	b = bpf_map_lookup_elem(&backends, &id);
+	if (!b || !id)
+		return 0;
+	s->seen++;
+	if (is_suspect_to(b, s->client)) {
+		s->suspects++;
+		s->suspects_before += index < s->chosen;
+	} else if (index != s->chosen &&
+		   (s->other == NO_SLOT ||
+		    (s->compares && in_flight(b) < s->in_flight))) {
+		s->other = index;
+		s->in_flight = in_flight(b);
+	}
+	return 0;
+}
+
+/*
+ * Of so many slots so many may be avoided, never all. Suspects beyond that are not
+ * avoided. Of a large table a part stands for all, in an order by chance.
+ */
+static __always_inline bool is_too_many(const struct survey *s)
+{
+	__u32 most = s->seen * max_ejected_percent / 100, before;
+
+	before = s->suspects_before;
+	if (s->table.size > SURVEY_SLOTS)
+		before =
+			(__u64)s->suspects * ((s->chosen * 0x9e3779b1) >> 16) >>
+			16;
+	return before >= (most < s->seen ? most : s->seen - 1);
+}
+
+/* Looks at the table of a view, from the chosen slot on if that was by a hash. */
+static __always_inline void survey_view(struct survey *s, struct view v)
+{
+	__u32 algorithm = v.size >> VIEW_ALGORITHM_SHIFT & ~ALGORITHM_WEIGHTED;
+	__u32 slots;
+
+	s->table = table_of(v);
+	s->from = random_index(s->table.size);
+	if (is_hashed(v) && s->chosen < s->table.size)
+		s->from = s->chosen;
+	s->compares = algorithm >= ALGORITHM_LC;
+	s->other = NO_SLOT;
+	s->seen = s->suspects = s->suspects_before = 0;
+	slots = s->table.size < SURVEY_SLOTS ? s->table.size : SURVEY_SLOTS;
+	bpf_loop(slots, survey_slot, s, 0);
+}
+
+/*
+ * May all of a view be avoided, since a fallback stands in? Where clients say that
+ * the backend of a slot is gone, that has to be confirmed first, unless it is this
+ * client that says so: who lies must not send the traffic of others far away.
+ */
+static __always_inline bool is_sure(__u32 slot, __u32 client)
+{
+	__u32 id = slot_at(slot);
+	struct backend *b = bpf_map_lookup_elem(&backends, &id);
+
+	return b && (b->suspicion != SUSPICION_ALL || b->failed_by == client);
+}
+
+/*
+ * The slot to take in place of one of a view, given as a word, whose backend is to
+ * be avoided: the first, from a random one on, or the best. If all of the view are
+ * suspects, it is one of the fallbacks from the given one on (VIEWS: there is
+ * none). NO_SLOT: the chosen one has to do. It must take any pointer.
+ */
+STEP __u32 avoid(const struct frontend *f, __u64 view, __u32 slot,
+		 enum view_index fallback, __u32 client)
+{
+	struct view v = { .offset = view, .size = view >> 32 };
+	struct survey s = { .chosen = slot - v.offset, .client = client };
+
+	if (!f)
+		return NO_SLOT;
+	survey_view(&s, v);
+	if (!(fallback < VIEWS && is_sure(slot, client)) && is_too_many(&s))
+		return NO_SLOT;
+	if (s.other != NO_SLOT) {
+		count(choice_avoided);
+		return s.table.offset + s.other;
+	}
+	s.chosen = NO_SLOT;
+	for (int i = VIEW_FALLBACK_ZONE; i < VIEWS; i++) {
+		v = read_view(&f->views[i]);
+		if (i < fallback || !v.size)
+			continue;
+		survey_view(&s, v);
+		if (s.other == NO_SLOT)
+			continue;
+		count(choice_fallback);
+		return s.table.offset + s.other;
+	}
+	return NO_SLOT;
+}
+
+/*
+ * Is a backend a suspect that a frontend avoids, with no trial due? Who the client
+ * is matters only then.
+ */
+static __always_inline bool is_ejected(const struct frontend *f,
+				       struct backend *b,
+				       const struct client *client)
+{
+	__u32 id;
+
+	if (!b->suspicion || !(f->flags & FRONTEND_PASSIVE_HEALTH))
+		return false;
+	id = client_id(client->addr, client->on_node);
+	return is_suspect_to(b, id) && !take_trial(b, id);
+}
+
+/* Does a frontend want a backend avoided for the moment? */
+static __always_inline bool is_avoided(const struct frontend *f,
+				       struct backend *b,
+				       const struct client *client)
+{
+	return is_ejected(f, b, client) || (f->slow_start_s && !b->suspicion &&
+					    is_held_back(b, f->slow_start_s));
+}
+
+/* Changes a choice whose backend is to be avoided, if there is a better one. */
+static __always_inline void choose_other(const struct frontend *f,
+					 struct view v, bool falls_back,
+					 const struct client *client,
+					 struct choice *c)
+{
+	__u32 id = client_id(client->addr, client->on_node), slot;
+	enum view_index fallback = VIEWS;
+
+	if (falls_back && is_suspect_to(c->backend, id))
+		fallback = VIEW_FALLBACK_ZONE;
+	slot = avoid(f, (__u64)v.size << 32 | v.offset, c->slot, fallback, id);
+	if (slot == NO_SLOT)
+		return;
+	c->slot = slot;
+	find_backend(c);
+}
+
+/* Does a client get a backend of all zones, as so many of 2^32 should? */
+static __always_inline bool spills(const struct frontend *f,
+				   const struct client *client)
+{
+	return f->views[VIEW_FALLBACK_ALL].size &&
+	       (__u32)hash_flow(client->addr, client->port) < f->spill;
+}
+
+/* The table whose backends a client may have had: the widest that it gets. */
+static __always_inline struct table remembered(const struct frontend *f,
+					       struct view v, bool falls_back)
+{
+	return table_of(falls_back ? read_view(&f->views[VIEW_FALLBACK_ALL]) :
+				     v);
+}
+
+/*
+ * Chooses a backend by a view whose table is not empty. It falls back if others may
+ * stand in for those of the view.
+ */
+static __always_inline enum verdict select_from(const struct frontend *f,
+						struct view v, bool falls_back,
+						const struct client *client,
+						struct choice *c)
+{
+	struct affinity_key key = { .service = f->service };
+	struct table may_have = remembered(f, v, falls_back);
+	__u64 had = 0;
+
+	if (f->affinity_timeout_s) {
+		key.client = *client->addr;
+		if (recall_backend(f, &key, may_have, c, &had) &&
+		    !is_ejected(f, c->backend, client)) {
+			count(affinity);
+			return VERDICT_CONTINUE;
+		}
+	}
+	if (falls_back && f->spill && spills(f, client))
+		v = read_view(&f->views[VIEW_FALLBACK_ALL]);
+	c->slot = choose_slot(v, client);
+	if (!find_backend(c))
+		return refuse(DROP_NO_BACKEND, f->service);
+	if (is_avoided(f, c->backend, client))
+		choose_other(f, v, falls_back, client, c);
+	if (!c->backend)
+		return refuse(DROP_NO_BACKEND, f->service);
+	if (f->affinity_timeout_s)
+		remember_backend(&key, had, table_word(may_have), c);
+	return VERDICT_CONTINUE;
+}
+
+/* Chooses a backend for a client on this node. */
+static __always_inline enum verdict select_internal(const struct frontend *f,
+						    const struct client *client,
+						    struct choice *c)
+{
+	struct view v = read_view(&f->views[VIEW_INTERNAL]);
+
+	if (!v.size)
+		return refuse(f->flags & FRONTEND_NO_LOCAL << VIEW_INTERNAL ?
+				      DROP_NO_LOCAL_ENDPOINT :
+				      DROP_NO_ENDPOINT,
+			      f->service);
+	return select_from(f, v,
+			   f->flags & FRONTEND_FALLS_BACK << VIEW_INTERNAL,
+			   client, c);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What programs know of the kernel. Of its structs stand here only the members that
+ * are read; the loader finds out where they really are.
+ */
+#pragma once
+
+#include <linux/errno.h>
+#include <linux/in6.h>
+
+#include <bpf/bpf_core_read.h>
+
+#include "../abi/types.h"
+
+#define AF_INET 2
+#define AF_INET6 10
+#define CHECKSUM_PARTIAL 3
+#define IFF_UP 0x1
+#define IFF_LOOPBACK 0x8
+#define IFADDR_SCOPE_GLOBAL 0
+#define INET6_SCOPE_GLOBAL 0
+
+struct seq_file;
+struct sk_filter;
+struct udp_sock;
+
+struct list_head {
+	struct list_head *next;
+} __attribute__((preserve_access_index));
+
+typedef struct {
+	__u32 val;
+} __attribute__((preserve_access_index)) kuid_t;
+
+struct user_namespace {
+	int level; /* 0: the initial one */
+	kuid_t owner;
+} __attribute__((preserve_access_index));
+
+struct net {
+	struct list_head dev_base_head;
+	struct user_namespace *user_ns;
+	__u64 net_cookie;
+} __attribute__((preserve_access_index));
+
+struct nsproxy {
+	struct net *net_ns;
+} __attribute__((preserve_access_index));
+
+struct task_struct {
+	struct nsproxy *nsproxy;
+} __attribute__((preserve_access_index));
+
+struct in_ifaddr {
+	struct in_ifaddr *ifa_next;
+	__be32 ifa_local;
+	unsigned char ifa_scope;
+} __attribute__((preserve_access_index));
+
+struct in_device {
+	struct in_ifaddr *ifa_list;
+} __attribute__((preserve_access_index));
+
+struct inet6_dev {
+	struct list_head addr_list;
+} __attribute__((preserve_access_index));
+
+struct inet6_ifaddr {
+	struct in6_addr addr;
+	struct list_head if_list;
+	__u16 scope;
+} __attribute__((preserve_access_index));
+
+struct net_device {
+	unsigned int flags;
+	struct list_head dev_list;
+	struct in_device *ip_ptr;
+	struct inet6_dev *ip6_ptr;
+} __attribute__((preserve_access_index));
+
+typedef struct {
+	struct net *net;
+} __attribute__((preserve_access_index)) possible_net_t;
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num; /* local port, host order */
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	int skc_bound_dev_if;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+	possible_net_t skc_net;
+} __attribute__((preserve_access_index));
+
+struct sock {
+	struct sock_common __sk_common;
+	int sk_err;
+	struct sk_filter *sk_filter;
+	__u8 sk_kern_sock : 1;
+} __attribute__((preserve_access_index));
+
+struct ipv6_pinfo {
+	__s16 hop_limit; /* -1: as the node has it */
+} __attribute__((preserve_access_index));
+
+struct inet_sock {
+	struct ipv6_pinfo *pinet6;
+	__s16 uc_ttl; /* -1: as the node has it */
+} __attribute__((preserve_access_index));
+
+struct inet_connection_sock {
+	struct {
+		__u32 lrcvtime; /* jiffies, when data came last */
+	} icsk_ack;
+} __attribute__((preserve_access_index));
+
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	__u32 lsndtime;	       /* jiffies, when data was sent last */
+	__u64 tcp_mstamp;      /* µs, when a packet came or went last */
+	__u64 first_tx_mstamp; /* µs, when what was acknowledged last was sent */
+	__u64 bytes_received;
+	__u64 bytes_sent;
+	__u32 srtt_us; /* in eighths */
+} __attribute__((preserve_access_index));
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} __attribute__((preserve_access_index));
+
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+} __attribute__((preserve_access_index));
+
+struct bpf_iter__udp {
+	struct bpf_iter_meta *meta;
+	struct udp_sock *udp_sk;
+} __attribute__((preserve_access_index));
+
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	void *value;
+} __attribute__((preserve_access_index));
+
+/* Since Linux 6.5. */
+extern int bpf_sock_destroy(struct sock_common *sk) __ksym __weak;
+
+/* What the kernel says of a packet and does not show to programs. */
+struct sk_buff {
+	__u8 ip_summed : 2;
+} __attribute__((preserve_access_index));
+
+/* Linux 6.2. */
+extern void *bpf_cast_to_kern_ctx(void *obj) __ksym __weak;

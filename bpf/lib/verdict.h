@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What a step says to its caller, and how refusals are counted. */
+#pragma once
+
+#include "../abi/maps.h"
+
+/*
+ * Steps that are verified once, wherever they are called from, instead of anew
+ * on every path that leads to them. They must take any pointer.
+ */
+#define STEP __noinline __attribute__((visibility("default")))
+
+enum verdict {
+	VERDICT_CONTINUE, /* on to the next step */
+	VERDICT_PASS,	  /* not for a Service: leave it alone */
+	VERDICT_REFUSE,	  /* for a Service that cannot take it; counted */
+	VERDICT_BEGIN,	  /* a packet begins a flow */
+	VERDICT_FOLLOW,	  /* another CPU has begun it meanwhile */
+	VERDICT_REWRITE,  /* a packet becomes another */
+	VERDICT_RESET,	  /* a packet is answered with a TCP reset */
+};
+
+static __always_inline struct counters *cpu_counters(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&counters, &zero);
+}
+
+/* Adds one to a field of struct counters. Never decides what happens. */
+#define count(field)                                       \
+	do {                                               \
+		struct counters *counted = cpu_counters(); \
+		if (counted)                               \
+			counted->field++;                  \
+	} while (0)
+
+/*
+ * Counts a refusal. Not inlined: it is rare, and the shared line of the
+ * Service then costs nothing that hurts.
+ */
+static __noinline enum verdict refuse(enum drop_reason reason, __u32 service)
+{
+	struct service *s = bpf_map_lookup_elem(&services, &service);
+
+	if (reason >= DROP_REASONS)
+		return VERDICT_REFUSE;
+	count(drops[reason]);
+	if (s && service)
+		__sync_fetch_and_add(&s->drops[reason], 1);
+	return VERDICT_REFUSE;
+}

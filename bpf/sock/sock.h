@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Balancing where sockets are told where to go: once for a connection, once
+ * for an unconnected datagram. Addresses come and go as the hooks' families
+ * have them; everything between is written once.
+ */
+#pragma once
+
+#include "../abi/config.h"
+#include "../abi/maps.h"
+#include "../lb/client.h"
+#include "../lb/frontend.h"
+#include "../lb/select.h"
+#include "../lb/table.h"
+#include "../lib/addr.h"
+#include "../lib/verdict.h"
+#include "client_addr.h"
+#include "socket_nat.h"
+#include "socket_storage.h"
+
+/* What a hook returns to the kernel. */
+#define SOCK_REFUSE 0
+#define SOCK_PROCEED 1
+
+static __always_inline struct addr_port sock_addr4(struct bpf_sock_addr *ctx)
+{
+	return (struct addr_port){
+		.addr = from_ip4(ctx->user_ip4),
+		.port = (__be16)ctx->user_port,
+		.protocol = ctx->protocol,
+	};
+}
+
+static __always_inline struct addr_port sock_addr6(struct bpf_sock_addr *ctx)
+{
+	return (struct addr_port){
+		.addr.word = { ctx->user_ip6[0], ctx->user_ip6[1],
+			       ctx->user_ip6[2], ctx->user_ip6[3] },
+		.port = (__be16)ctx->user_port,
+		.protocol = ctx->protocol,
+	};
+}
+
+static __always_inline void set_sock_addr4(struct bpf_sock_addr *ctx,
+					   const struct addr_port *a)
+{
+	ctx->user_ip4 = a->addr.word[3];
+	ctx->user_port = a->port;
+}
+
+static __always_inline void set_sock_addr6(struct bpf_sock_addr *ctx,
+					   const struct addr_port *a)
+{
+	ctx->user_ip6[0] = a->addr.word[0];
+	ctx->user_ip6[1] = a->addr.word[1];
+	ctx->user_ip6[2] = a->addr.word[2];
+	ctx->user_ip6[3] = a->addr.word[3];
+	ctx->user_port = a->port;
+}
+
+static __always_inline bool is_balanced(const struct addr_port *a)
+{
+	return a->protocol == IPPROTO_TCP || a->protocol == IPPROTO_UDP;
+}
+
+/* Is the client one whose packets are balanced instead of its sockets? */
+static __always_inline bool is_exempt(struct bpf_sock_addr *ctx)
+{
+	__u64 cookie;
+
+	if (!pod_devices)
+		return false;
+	cookie = bpf_get_netns_cookie(ctx);
+	return bpf_map_lookup_elem(&exempt_namespaces, &cookie);
+}
+
+/*
+ * To the kernel, a destination of :: means loopback, and so does 0.0.0.0 unless the
+ * socket has an address of its own: then it means that.
+ */
+static __always_inline void resolve_unspecified(struct bpf_sock_addr *ctx,
+						struct addr_port *to)
+{
+	__be32 own;
+
+	if (!is_unspecified(&to->addr))
+		return;
+	own = is_ip4(&to->addr) ? ctx->sk->src_ip4 : 0;
+	to->addr = own ? from_ip4(own) : loopback(&to->addr);
+}
+
+/*
+ * The frontend that a socket means by an address. connect() of a datagram socket
+ * sends nothing: often it only asks which address the socket would have. So it passes
+ * where there is no frontend, and what is sent is refused.
+ */
+static __always_inline enum verdict socket_frontend(struct bpf_sock_addr *ctx,
+						    const struct addr_port *to,
+						    bool sends,
+						    struct frontend **frontend)
+{
+	enum drop_reason why;
+	enum verdict v;
+
+	if (!is_balanced(to))
+		return VERDICT_PASS;
+	v = find_frontend(ctx, to, frontend, &why);
+	if (v != VERDICT_PASS && is_exempt(ctx))
+		return VERDICT_PASS;
+	if (v == VERDICT_REFUSE)
+		return sends ? refuse(why, 0) : VERDICT_PASS;
+	if (v == VERDICT_CONTINUE &&
+	    (*frontend)->flags & FRONTEND_SOURCE_RANGES)
+		return socket_allowed(ctx, *frontend, is_ip4(&to->addr));
+	return v;
+}
+
+/*
+ * A backend for a socket that has none, or none that still holds. A steady choice
+ * is the same each time, as long as the table is.
+ */
+static __always_inline enum verdict
+socket_backend(struct bpf_sock_addr *ctx, const struct addr_port *to,
+	       const struct frontend *frontend, bool steady,
+	       struct offer *offer)
+{
+	struct ip_addr addr;
+	struct client client = { &addr, &to->addr, .on_node = true };
+
+	offer->frontend = to;
+	offer->cookie = bpf_get_socket_cookie(ctx);
+	offer->netns = bpf_get_netns_cookie(ctx);
+	offer->flags = 0;
+	addr = local_client(offer->netns, is_ip4(&to->addr));
+	client.port = offer->cookie;
+	client.steady = steady;
+	if (steady)
+		client.port ^= (__u64)frontend->id << 32;
+	return select_internal(frontend, &client, &offer->choice);
+}
+
+/* connect(): to becomes the address of a backend. */
+static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
+						    struct addr_port *to)
+{
+	struct frontend *frontend;
+	struct offer offer;
+	enum verdict v;
+
+	resolve_unspecified(ctx, to);
+	v = socket_frontend(ctx, to, to->protocol == IPPROTO_TCP, &frontend);
+	if (v == VERDICT_PASS)
+		forget_promises(ctx);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	v = socket_backend(ctx, to, frontend, false, &offer);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	offer.flags = PROMISE_CONNECTED;
+	keep_promise(ctx, &offer);
+	count(connect);
+	*to = offer.choice.backend->to;
+	return VERDICT_CONTINUE;
+}
+
+/* Does the Service still have the backend that the socket was promised? */
+static __always_inline bool still_holds(struct promise *p, struct table t)
+{
+	struct choice c = { .slot = p->slot };
+
+	if (!still_names(t, p->backend_id, &c.slot) || !find_backend(&c))
+		return false;
+	if (!same_addr_port(&c.backend->to, &p->backend))
+		return false; /* the ID has come to another backend */
+	p->slot = c.slot;
+	return true;
+}
+
+/* Slots that are looked at for a backend which the socket does not have yet. */
+#define APART_TRIES 16
+
+/*
+ * Answers of one backend that a socket asks by two frontends cannot be told apart:
+ * where it has the chosen one already it gets another of the view, unless a hash
+ * or session affinity wants just that one.
+ */
+static __noinline int choose_apart(struct bpf_sock_addr *ctx,
+				   const struct frontend *f, struct choice *c)
+{
+	struct view v = read_view(&f->views[VIEW_INTERNAL]);
+	struct table t = table_of(v);
+	struct choice other = *c;
+
+	if (f->affinity_timeout_s || is_hashed(v) ||
+	    !promise_about_backend(ctx, &c->backend->to, 0))
+		return 0;
+	for (int i = 0; i < APART_TRIES; i++) {
+		if (++other.slot - t.offset >= t.size)
+			other.slot = t.offset;
+		if (!find_backend(&other) ||
+		    (f->flags & FRONTEND_PASSIVE_HEALTH &&
+		     other.backend->suspicion) ||
+		    promise_about_backend(ctx, &other.backend->to, 0))
+			continue;
+		*c = other;
+		break;
+	}
+	return 0;
+}
+
+/*
+ * sendmsg() of an unconnected socket: to becomes the address of the backend
+ * that the socket had for this frontend before, as long as the Service has it.
+ */
+static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
+						    struct addr_port *to)
+{
+	__u64 cookie = bpf_get_socket_cookie(ctx);
+	struct frontend *frontend;
+	struct promise *p;
+	struct offer offer;
+	enum verdict v;
+	bool has;
+
+	resolve_unspecified(ctx, to);
+	has = has_promises(ctx, cookie);
+	v = socket_frontend(ctx, to, true, &frontend);
+	if (v == VERDICT_PASS && has)
+		ask_directly(ctx, to);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	p = has ? promise_about_frontend(ctx, cookie, to) : NULL;
+	if (p && still_holds(p, table_of(read_view(
+					&frontend->views[VIEW_INTERNAL])))) {
+		speak(ctx, p);
+		count(sendmsg);
+		*to = p->backend;
+		return VERDICT_CONTINUE;
+	}
+	if (p)
+		break_promise(p);
+	/* Of many promises one may make room: then it is chosen again. */
+	v = socket_backend(ctx, to, frontend, needs_many(ctx->sk, cookie),
+			   &offer);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	choose_apart(ctx, frontend, &offer.choice);
+	silence(ctx, &offer.choice.backend->to);
+	keep_another_promise(ctx, &offer);
+	count(sendmsg);
+	*to = offer.choice.backend->to;
+	return VERDICT_CONTINUE;
+}
+
+/* A peer that is a backend is shown as the frontend the socket asked for. */
+static __always_inline enum verdict show_frontend(struct bpf_sock_addr *ctx,
+						  struct addr_port *from)
+{
+	struct promise *p;
+
+	if (!is_balanced(from))
+		return VERDICT_PASS;
+	p = promise_about_backend(ctx, from, PROMISE_SILENT);
+	if (!p)
+		return VERDICT_PASS;
+	*from = p->frontend;
+	return VERDICT_CONTINUE;
+}
+
+/* How a hook ends: the new address is in place, or the caller hears of it. */
+static __always_inline int sock_verdict(enum verdict v)
+{
+	if (v != VERDICT_REFUSE)
+		return SOCK_PROCEED;
+	bpf_set_retval(-ECONNREFUSED);
+	return SOCK_REFUSE;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Which packets may have to do with a Service? Most do not, see lib/filter.h. And
+ * which ones does nobody send who means well, or would the stack discard?
+ */
+#pragma once
+
+#include "../abi/maps.h"
+#include "../lb/frontend.h"
+#include "../lib/addr.h"
+#include "../lib/filter.h"
+#include "packet.h"
+
+/* May there be a flow with an end of a packet whose ports are known? */
+static __always_inline bool has_known_end(const struct packet *pkt)
+{
+	const struct tuple *t = &pkt->tuple;
+
+	return is_known_end(&t->dst, t->dst_port) ||
+	       (t->hook == HOOK_OUT && is_known_end(&t->src, t->src_port));
+}
+
+/* May a packet be of a flow, or its answer? Of most it is clear that they are not. */
+static __always_inline bool may_have_flow(const struct packet *pkt)
+{
+	return !pkt->plain || has_known_end(pkt);
+}
+
+/* May a packet without a flow begin one? */
+static __always_inline bool may_be_balanced(const struct packet *pkt)
+{
+	return pkt->tuple.hook == HOOK_IN &&
+	       (is_known_address(&pkt->tuple.dst) ||
+		in_service_cidr(&pkt->tuple.dst));
+}
+
+/* May the packet be for a Service, or for a flow of one? */
+static __always_inline bool may_be_ours(const struct packet *pkt)
+{
+	struct ip_addr dst = pkt->tuple.dst;
+
+	return pkt->tuple.hook == HOOK_IN &&
+	       bpf_map_lookup_elem(&addresses, &dst);
+}
+
+/*
+ * Is the packet from or to loopback? Nobody else may speak to the services that
+ * a node keeps to itself there, whatever its sysctls let in (CVE-2020-8558).
+ */
+static __always_inline bool is_martian(const struct packet *pkt)
+{
+	return is_loopback(&pkt->tuple.dst) || is_loopback(&pkt->tuple.src);
+}
+
+/*
+ * Can an address be no client's? 0.0.0.0/8, multicast and broadcast, but not the
+ * rest of 240.0.0.0/4: networks use it, and the stack takes it.
+ */
+static __always_inline bool is_no_source(const struct ip_addr *a)
+{
+	__u32 ip4 = bpf_ntohl(a->word[3]);
+
+	if (!is_ip4(a))
+		return is_unspecified(a) || bpf_ntohl(a->word[0]) >> 24 == 0xff;
+	return ip4 >> 24 == 0 || ip4 >> 28 == 14 || ip4 == 0xffffffff;
+}
+
+/* Is it one of the node's own addresses? */
+static __always_inline bool is_own_address(const struct ip_addr *a)
+{
+	/* A copy: what a global function is given is no key before Linux 6.2. */
+	struct ip_addr key = *a;
+	struct address *address;
+
+	if (!is_known_address(a))
+		return false;
+	address = bpf_map_lookup_elem(&addresses, &key);
+	return address && address->kind & ADDRESS_NODE;
+}
+
+/*
+ * Would the stack discard a packet that comes in, wherever it is for? Then it
+ * begins no flow: state and the health of backends are for clients that can be
+ * answered. It is left to the stack.
+ */
+static __always_inline bool is_discarded(const struct packet *pkt)
+{
+	return is_unspecified(&pkt->tuple.dst) ||
+	       is_no_source(&pkt->tuple.src) || is_own_address(&pkt->tuple.src);
+}
+
+/*
+ * Does this node not pass a packet on to a backend, since its time to live ends
+ * here? The stack then tells the client so, about the packet that it has sent.
+ */
+static __always_inline bool ends_here(const struct packet *pkt)
+{
+	return pkt->hops <= 1;
+}

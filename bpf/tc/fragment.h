@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The ports of a packet, its own or those of the first of its datagram.
+ *
+ * Fragments may come before the first one of their datagram, which alone has
+ * ports. They are held: their frames are kept in a map. When the first one
+ * comes, it is sent to the device again, and so are those that were held, each
+ * by a clone that gets its bytes; then all of them have ports. What is held
+ * for long makes room for others.
+ *
+ * Only what is for an address of the node or of a Service is held: routers must
+ * not wait, since the first one may have taken another way.
+ */
+#pragma once
+
+#include "../abi/maps.h"
+#include "../lib/verdict.h"
+#include "classify.h"
+#include "packet.h"
+#include "parse.h"
+
+/*
+ * Keeps two comparisons of a length apart. The compiler would make one of them,
+ * from which the verifier learns nothing of the length itself.
+ */
+#define keep_apart(len) asm volatile("" : "+r"(len))
+
+/* Fills in the ports and protocol of a fragment from those of its datagram. */
+static __always_inline void take_ports(struct packet *pkt,
+				       const struct datagram *d)
+{
+	pkt->tuple.src_port = d->ports.src;
+	pkt->tuple.dst_port = d->ports.dst;
+	pkt->tuple.protocol = d->protocol;
+	pkt->l4_proto = d->protocol;
+}
+
+/* The next number for a fragment of a datagram of which the first is missing. */
+static __always_inline __u32 next_number(const struct fragment_key *key)
+{
+	struct datagram none = {}, *d;
+
+	bpf_map_update_elem(&fragments, key, &none, BPF_NOEXIST);
+	d = bpf_map_lookup_elem(&fragments, key);
+	return d ? __sync_fetch_and_add(&d->held, 1) : HELD_FRAGMENTS;
+}
+
+/*
+ * Holds a fragment. The first one may have come meanwhile, to another CPU: then
+ * this one goes on with its ports.
+ */
+STEP int hold(struct __sk_buff *skb, struct packet *pkt,
+	      const struct fragment_key *fragment)
+{
+	struct held_key key = {};
+	struct held_frame *frame;
+	struct datagram *d;
+	__u64 len = skb->len;
+	__u32 zero = 0;
+
+	if (!pkt || !fragment)
+		return VERDICT_PASS;
+	key.fragment = *fragment;
+	key.number = next_number(&key.fragment);
+	frame = bpf_map_lookup_elem(&held_scratch, &zero);
+	if (!frame || key.number >= HELD_FRAGMENTS)
+		return refuse(DROP_FRAGMENT, 0);
+	if (len < ETH_HLEN)
+		return refuse(DROP_FRAGMENT, 0);
+	keep_apart(len);
+	if (len > HELD_LEN)
+		return refuse(DROP_FRAGMENT, 0);
+	frame->len = len;
+	if (bpf_skb_load_bytes(skb, 0, frame->bytes, len) ||
+	    bpf_map_update_elem(&held, &key, frame, BPF_ANY))
+		return refuse(DROP_FRAGMENT, 0);
+	d = bpf_map_lookup_elem(&fragments, &key.fragment);
+	if (d && d->known) {
+		bpf_map_delete_elem(&held, &key);
+		take_ports(pkt, d);
+		return VERDICT_CONTINUE;
+	}
+	count(fragment_held);
+	return VERDICT_REFUSE;
+}
+
+/* The frames that go to a device once more. */
+struct release {
+	struct __sk_buff *skb;
+	struct held_key key;
+};
+
+/* One frame. A callback, so that it is verified once. */
+static long release_one(__u32 i, void *data)
+{
+	struct release *r = data;
+	struct __sk_buff *skb = r->skb;
+	struct held_frame *frame;
+	__u64 len;
+
+	r->key.number = i;
+	frame = bpf_map_lookup_elem(&held, &r->key);
+	if (!frame)
+		return 0;
+	len = frame->len;
+	if (len < ETH_HLEN)
+		return 0;
+	keep_apart(len);
+	if (len > HELD_LEN)
+		return 0;
+	if (!bpf_skb_change_tail(skb, len, 0) &&
+	    !bpf_skb_store_bytes(skb, 0, frame->bytes, len,
+				 BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH))
+		bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	bpf_map_delete_elem(&held, &r->key);
+	return 0;
+}
+
+/*
+ * Sends the first fragment to its device again, and those that waited for it
+ * after that. The packet itself has then served its turn.
+ */
+STEP int release(struct __sk_buff *skb, const struct fragment_key *fragment,
+		 __u32 n)
+{
+	struct release r = { .skb = skb };
+
+	if (!fragment || n > HELD_FRAGMENTS)
+		return VERDICT_PASS;
+	r.key.fragment = *fragment;
+	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	bpf_loop(n, release_one, &r, 0);
+	count(fragment_released);
+	return VERDICT_REFUSE;
+}
+
+/*
+ * The ports of a fragment that has none, from the first of its datagram, which
+ * it may have to wait for.
+ */
+static __always_inline int later_ports(struct __sk_buff *skb,
+				       struct packet *pkt,
+				       const struct fragment_key *key)
+{
+	struct datagram *d = bpf_map_lookup_elem(&fragments, key);
+
+	if (d && d->known)
+		take_ports(pkt, d);
+	else if (!has_ports(pkt->l4_proto) || !may_be_ours(pkt))
+		return VERDICT_PASS;
+	else if (hold(skb, pkt, key) != VERDICT_CONTINUE)
+		return VERDICT_REFUSE;
+	return VERDICT_CONTINUE;
+}
+
+/*
+ * Tells the other fragments of a datagram the ports, which the first one has. Those
+ * of others are not remembered: they would push out those of Services.
+ */
+static __always_inline int first_ports(struct __sk_buff *skb,
+				       struct packet *pkt,
+				       const struct fragment_key *key)
+{
+	struct datagram *old = bpf_map_lookup_elem(&fragments, key);
+	struct datagram d = {
+		.ports = { pkt->tuple.src_port, pkt->tuple.dst_port },
+		.protocol = pkt->l4_proto,
+		.known = 1,
+	};
+	__u32 n = old && !old->known ? old->held : 0;
+
+	if (!old && !has_known_end(pkt) && !may_be_balanced(pkt))
+		return VERDICT_CONTINUE;
+	bpf_map_update_elem(&fragments, key, &d, BPF_ANY);
+	if (!n)
+		return VERDICT_CONTINUE;
+	return release(skb, key, n < HELD_FRAGMENTS ? n : HELD_FRAGMENTS);
+}
+
+STEP int fragment_ports(struct __sk_buff *skb, struct packet *pkt)
+{
+	struct fragment_key key = {};
+
+	if (!pkt)
+		return VERDICT_PASS;
+	key.src = pkt->tuple.src;
+	key.dst = pkt->tuple.dst;
+	key.id = pkt->fragment_id;
+	key.protocol = pkt->ip4 ? pkt->l4_proto : 0;
+	key.hook = pkt->tuple.hook;
+	return pkt->fragment ? later_ports(skb, pkt, &key) :
+			       first_ports(skb, pkt, &key);
+}
+
+/*
+ * Fills in ports, and what matters of a TCP header. A packet passes that has none, or
+ * is cut short in its transport header, so that nothing begins with it.
+ */
+STEP int find_ports(struct __sk_buff *skb, struct packet *pkt)
+{
+	__u32 end;
+
+	if (!pkt || pkt->end > skb->len)
+		return VERDICT_PASS;
+	end = pkt->l4_off + l4_header_len(pkt->l4_proto);
+	if (pkt->fragment)
+		return fragment_ports(skb, pkt);
+	if (!has_ports(pkt->l4_proto) || pkt->end < end ||
+	    !parse_ports(skb, pkt))
+		return VERDICT_PASS;
+	if (pkt->l4_proto == IPPROTO_TCP && !parse_tcp(skb, pkt))
+		return VERDICT_PASS;
+	return pkt->more_fragments ? fragment_ports(skb, pkt) :
+				     VERDICT_CONTINUE;
+}

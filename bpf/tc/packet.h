@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What a packet is, as far as a Service is concerned, and what becomes of it. What
+ * decides has this and no context: which hook has read the packet, and how, is
+ * nothing to it.
+ */
+#pragma once
+
+#include "../abi/flow_types.h"
+#include "../lib/addr.h"
+
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+/* Where the headers of a packet are, in bytes from its start, and what is in them. */
+struct packet {
+	__u32 ifindex; /* of the device on which it is seen */
+	__u32 l3_off;
+	__u32 l4_off;
+	__u32 end; /* of the IP packet: frames may be padded */
+	bool ip4;
+	bool fragment;	    /* has no ports: not the first of its datagram */
+	__u16 fragment_off; /* in bytes */
+	bool more_fragments;
+	bool pod;	/* seen on the device of a pod */
+	bool rewritten; /* has another tuple now */
+	bool plain;	/* see tc/parse.h */
+	__be32 fragment_id;
+	__be32 tcp_seq;
+	__be32 tcp_ack;
+	__u8 tcp_flags; /* TCP_SYN, …; 0 without a TCP header */
+	__u8 l4_proto;
+	__u8 hops; /* routers that it may still pass, this node among them */
+	struct tuple tuple;
+	struct tuple to;       /* what it becomes, if it is to be rewritten */
+} __attribute__((aligned(8))); /* so that it is zeroed in fewer stores */
+
+static __always_inline struct tuple reversed(const struct tuple *t)
+{
+	return (struct tuple){
+		.src = t->dst,
+		.dst = t->src,
+		.src_port = t->dst_port,
+		.dst_port = t->src_port,
+		.protocol = t->protocol,
+		.hook = t->hook,
+	};
+}
+
+static __always_inline bool same_tuple(const struct tuple *a,
+				       const struct tuple *b)
+{
+	return same_addr(&a->src, &b->src) && same_addr(&a->dst, &b->dst) &&
+	       a->src_port == b->src_port && a->dst_port == b->dst_port &&
+	       a->protocol == b->protocol;
+}
+
+static __always_inline bool has_ports(__u8 protocol)
+{
+	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP ||
+	       protocol == IPPROTO_SCTP;
+}
+
+/* The shortest header of a protocol with ports, in bytes. */
+static __always_inline __u32 l4_header_len(__u8 protocol)
+{
+	switch (protocol) {
+	case IPPROTO_TCP:
+		return 20;
+	case IPPROTO_SCTP:
+		return 12;
+	default: /* UDP */
+		return 8;
+	}
+}
+
+/*
+ * Would a fragment replace a part of the transport header? Nobody cuts a header in
+ * pieces without a reason (RFC 1858, RFC 3128).
+ */
+static __always_inline bool is_over_header(const struct packet *pkt)
+{
+	return pkt->fragment &&
+	       pkt->fragment_off < l4_header_len(pkt->l4_proto);
+}

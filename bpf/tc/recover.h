@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Packets within a TCP connection whose way there is not known: it made room for
+ * others, or this node never had it. To choose a backend anew would break what
+ * may still be mended. One that is sure is found by the way back, which may
+ * still be there, or by session affinity; without, the client gets a reset.
+ */
+#pragma once
+
+#include "../abi/maps.h"
+#include "../lb/affinity.h"
+#include "../lb/algorithm.h"
+#include "../lb/client.h"
+#include "../lb/table.h"
+#include "../lib/time.h"
+#include "../lib/verdict.h"
+#include "packet.h"
+
+/* Backends of which the ways back are looked up. */
+#define LOST_TRIES 32
+
+/* The search for the backend that has a way back to the client. */
+struct lost_search {
+	struct tuple key; /* of the way back; source is each backend in turn */
+	struct tuple to;  /* what it must become */
+	__u32 offset;	  /* of the table */
+	struct choice choice;
+	bool found;
+};
+
+static long try_backend(__u32 i, void *data)
+{
+	struct lost_search *s = data;
+	struct flow *back;
+
+	s->choice.slot = s->offset + i;
+	if (!find_backend(&s->choice))
+		return 0;
+	s->key.src = s->choice.backend->to.addr;
+	s->key.src_port = s->choice.backend->to.port;
+	back = bpf_map_lookup_elem(&conntrack, &s->key);
+	s->found = back && same_tuple(&back->to, &s->to);
+	return s->found;
+}
+
+/*
+ * Finds the backend to which there is a way back. Not inlined, so that the search
+ * takes no stack from those who choose anew.
+ */
+static __noinline bool find_by_back(const struct packet *pkt,
+				    const struct frontend *f,
+				    struct choice *choice)
+{
+	struct lost_search s = {
+		.key = pkt->tuple,
+		.to = reversed(&pkt->tuple),
+		.offset = f->known.offset,
+	};
+	__u32 tries = f->known.size;
+
+	s.key.hook = HOOK_OUT;
+	s.key.dst = pkt->tuple.src;
+	s.key.dst_port = pkt->tuple.src_port;
+	bpf_loop(tries < LOST_TRIES ? tries : LOST_TRIES, try_backend, &s, 0);
+	*choice = s.choice;
+	return s.found;
+}
+
+/* Seconds for which a slot that has moved has a second opinion. */
+#define SLOT_CHANGE_S 600
+
+/*
+ * Finds the backend by the hash of the flow, as every node does. Where the slot has
+ * moved lately, the backend that it named before goes first: what began since
+ * then has a flow here.
+ */
+static __always_inline bool find_by_hash(const struct frontend *f,
+					 struct view v, const struct client *c,
+					 struct choice *choice)
+{
+	__u32 slot = choose_slot(v, c);
+	struct slot_change *change;
+
+	choice->slot = slot;
+	change = bpf_map_lookup_elem(&slot_changes, &slot);
+	if (change && change->to == slot_at(slot) &&
+	    elapsed(bpf_ktime_get_coarse_ns(), change->at_ns) <
+		    SLOT_CHANGE_S * NSEC_PER_SEC &&
+	    still_names(f->known, change->from, &choice->slot) &&
+	    find_backend(choice))
+		return true;
+	choice->slot = slot;
+	return find_backend(choice);
+}
+
+/* Finds the backend that a client without a flow had; false if that is lost. */
+static __always_inline bool
+find_lost(const struct packet *pkt, const struct frontend *f, struct view view,
+	  const struct client *client, struct choice *choice, bool *had_back)
+{
+	struct affinity_key key = { .service = f->service };
+	__u64 had;
+
+	*had_back = find_by_back(pkt, f, choice);
+	if (*had_back)
+		return true;
+	if (f->affinity_timeout_s) {
+		key.client = pkt->tuple.src;
+		if (recall_backend(f, &key, f->known, choice, &had))
+			return true;
+	}
+	return is_hashed(view) && find_by_hash(f, view, client, choice);
+}
+
+/*
+ * Has everything been taken along from the maps that were in force before these?
+ * Until then a client had better send again.
+ */
+static __always_inline bool is_settled(void)
+{
+	__u32 zero = 0;
+	struct about *a = bpf_map_lookup_elem(&about, &zero);
+
+	return a && a->settled;
+}
+
+/* What becomes of a packet of a connection that is lost. */
+static __always_inline enum verdict refuse_lost(__u32 service)
+{
+	refuse(DROP_NO_FLOW, service);
+	return is_settled() ? VERDICT_RESET : VERDICT_REFUSE;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * A packet of a flow whose backend is on another node need not go through the
+ * stack: where the kernel knows the next hop, it leaves at once by its device. The
+ * program there gives it the address of the device, and what comes back goes
+ * the same way.
+ *
+ * Flows with a pod of this node go through the stack: its answers do anyway, and
+ * a filter that sees half of a connection takes it for invalid. So does whatever
+ * is out of the ordinary.
+ */
+#pragma once
+
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+
+#include "../abi/maps.h"
+#include "../lib/kernel.h"
+#include "../lib/verdict.h"
+#include "packet.h"
+
+#define IP4_PLAIN_LEN 20
+#define IP6_PLAIN_LEN 40
+#define TCP_LEN_OFF 12
+
+/*
+ * The length of the packet as it will be on the wire, in bytes without the link
+ * header; the one of a segment where the device is to cut it. 0 if cut short.
+ */
+static __always_inline __u32 wire_len(struct __sk_buff *skb,
+				      const struct packet *pkt)
+{
+	__u32 len = pkt->l4_off - pkt->l3_off;
+	__u8 words;
+
+	if (!skb->gso_size)
+		return skb->len - pkt->l3_off;
+	if (pkt->l4_proto != IPPROTO_TCP)
+		return len + 8 + skb->gso_size;
+	if (bpf_skb_load_bytes(skb, pkt->l4_off + TCP_LEN_OFF, &words, 1))
+		return 0;
+	return len + (words >> 4) * 4 + skb->gso_size;
+}
+
+/* Asks the kernel for the next hop: BPF_FIB_LKUP_RET_…, below 0 for an error. */
+static __always_inline long find_hop(struct __sk_buff *skb,
+				     const struct packet *pkt,
+				     struct bpf_fib_lookup *hop)
+{
+	__u32 len = wire_len(skb, pkt);
+
+	if (!len || len > 0xffff)
+		return -1;
+	hop->tot_len = len;
+	hop->ifindex = skb->ifindex;
+	hop->l4_protocol = pkt->l4_proto;
+	hop->sport = pkt->tuple.src_port;
+	hop->dport = pkt->tuple.dst_port;
+	if (pkt->ip4) {
+		hop->family = AF_INET;
+		hop->ipv4_src = pkt->tuple.src.word[3];
+		hop->ipv4_dst = pkt->tuple.dst.word[3];
+	} else {
+		hop->family = AF_INET6;
+		__builtin_memcpy(hop->ipv6_src, &pkt->tuple.src, 16);
+		__builtin_memcpy(hop->ipv6_dst, &pkt->tuple.dst, 16);
+	}
+	return bpf_fib_lookup(skb, hop, sizeof(*hop), 0);
+}
+
+/* Takes one off the time to live; false if that was the last. */
+static __always_inline bool count_hop(struct __sk_buff *skb,
+				      const struct packet *pkt)
+{
+	__u32 off = pkt->l3_off + (pkt->ip4 ?
+					   offsetof(struct iphdr, ttl) :
+					   offsetof(struct ipv6hdr, hop_limit));
+	struct {
+		__u8 ttl;
+		__u8 protocol;
+	} word;
+	__u16 was, is;
+
+	if (bpf_skb_load_bytes(skb, off, &word, sizeof(word)) || word.ttl <= 1)
+		return false;
+	__builtin_memcpy(&was, &word, sizeof(was));
+	word.ttl--;
+	__builtin_memcpy(&is, &word, sizeof(is));
+	if (pkt->ip4 &&
+	    bpf_l3_csum_replace(skb,
+				pkt->l3_off + offsetof(struct iphdr, check),
+				was, is, sizeof(is)))
+		return false;
+	return !bpf_skb_store_bytes(skb, off, &word.ttl, sizeof(word.ttl),
+				    pkt->ip4 ? 0 : BPF_F_RECOMPUTE_CSUM);
+}
+
+/* May flows leave by a device without the stack? It must give them its address. */
+static __always_inline bool is_way_out(__u32 ifindex)
+{
+	struct device *d = bpf_map_lookup_elem(&devices, &ifindex);
+
+	return d && !(d->flags & (DEVICE_POD | DEVICE_L3));
+}
+
+/*
+ * Sends a packet to a next hop whose hardware address is yet to be found: the
+ * stack would find it as well, but of a connection it must see all or nothing.
+ */
+static __always_inline int send_and_ask(const struct bpf_fib_lookup *hop)
+{
+	struct bpf_redir_neigh next = { .nh_family = hop->family };
+
+	__builtin_memcpy(next.ipv6_nh, hop->ipv6_dst, sizeof(next.ipv6_nh));
+	return bpf_redirect_neigh(hop->ifindex, &next, sizeof(next), 0);
+}
+
+/* Sends a rewritten packet to its next hop, or on through the stack. */
+STEP int send_on(struct __sk_buff *skb, struct packet *pkt)
+{
+	struct bpf_fib_lookup hop = {};
+	struct ethhdr eth;
+	long found;
+
+	if (!pkt || pkt->fragment || pkt->more_fragments || skb->vlan_present ||
+	    pkt->l3_off != ETH_HLEN)
+		return TC_ACT_UNSPEC;
+	if (pkt->l4_off - pkt->l3_off !=
+	    (pkt->ip4 ? IP4_PLAIN_LEN : IP6_PLAIN_LEN))
+		return TC_ACT_UNSPEC;
+	found = find_hop(skb, pkt, &hop);
+	if (found != BPF_FIB_LKUP_RET_SUCCESS &&
+	    found != BPF_FIB_LKUP_RET_NO_NEIGH)
+		return TC_ACT_UNSPEC;
+	if (!is_way_out(hop.ifindex) || !count_hop(skb, pkt))
+		return TC_ACT_UNSPEC;
+	count(flow_redirected);
+	if (found == BPF_FIB_LKUP_RET_NO_NEIGH)
+		return send_and_ask(&hop);
+	__builtin_memcpy(eth.h_dest, hop.dmac, ETH_ALEN);
+	__builtin_memcpy(eth.h_source, hop.smac, ETH_ALEN);
+	if (bpf_skb_store_bytes(skb, 0, &eth, 2 * ETH_ALEN,
+				BPF_F_RECOMPUTE_CSUM))
+		return TC_ACT_SHOT;
+	return bpf_redirect(hop.ifindex, 0);
+}

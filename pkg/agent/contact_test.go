@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"errors"
+	"net/http"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/metrics"
+	"github.com/headgate/headgate/pkg/reconciler"
+	"github.com/headgate/headgate/pkg/source/kube"
+)
+
+const apiURL = "https://192.0.2.1:6443"
+
+func TestContactThatIsLostIsToldOnceAndOnceWhenItIsBack(t *testing.T) {
+	core, logs := observer.New(zapcore.InfoLevel)
+	dir, tell := t.TempDir(), &told{}
+	a := newAnswers(Config{NodeName: "node-a", StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.New(core), tell, metrics.New("test"))
+	began := time.Now().Add(-time.Hour)
+	h := kube.Health{Began: began, Cause: syscall.ECONNREFUSED, Servers: map[string]error{apiURL: syscall.ECONNREFUSED}}
+	c := &contact{answers: a, health: func() kube.Health { return h }, said: map[string]bool{}}
+	a.metrics.WatchContact(c.measure)
+	const problem = `Node node-a: API server "` + apiURL + `": refuses connections; check that it runs, and listens at this address and port`
+
+	c.look(began.Add(time.Second))
+	if logs.Len() != 0 || len(tell.last) != 0 {
+		t.Errorf("a problem after a second: %v", logs.All())
+	}
+	for i := range 10 {
+		c.look(began.Add(time.Duration(3+i) * time.Second))
+	}
+	if got := logs.FilterMessage("no contact with the API server").FilterField(zap.String("problem", problem)).Len(); got != 1 {
+		t.Errorf("it was logged %d times: %v", got, logs.All())
+	}
+	if len(tell.last) != 1 || tell.last[0].Error() != problem {
+		t.Errorf("told %v", tell.last)
+	}
+	code, body := get(t, a.proxy.Handler(), "/healthz")
+	if code != http.StatusServiceUnavailable || !strings.Contains(body, "refuses connections") {
+		t.Errorf("/healthz: %d, %s", code, body)
+	}
+	r, err := ReadReport(dir, "/pins")
+	if err != nil || r.Contact == nil || !r.Contact.Lost.Equal(began) || r.Contact.Synced || len(r.Problems) != 1 {
+		t.Errorf("report %+v, %v", r, err)
+	}
+	_, body = get(t, a.metrics.Handler(noConfig), "/metrics")
+	wantLine(t, body, `headgate_api_server_up{server="`+apiURL+`"} `, 0)
+	wantLine(t, body, `headgate_problems{kind="Node"} `, 1)
+	if !regexp.MustCompile(`(?m)^headgate_api_contact_age_seconds 3[67]\d\d`).MatchString(body) {
+		t.Errorf("without contact for an hour, the metrics say otherwise:\n%s", body)
+	}
+
+	h = kube.Health{Began: began, Synced: true, LastContact: time.Now().Add(time.Hour), Server: apiURL, Servers: map[string]error{apiURL: nil}}
+	a.setNode(lb.Node{Name: "node-a"})
+	for i := range 3 {
+		c.look(began.Add(time.Duration(31+i) * time.Second))
+	}
+	back := logs.FilterMessage("contact with the API server").FilterField(zap.String("server", apiURL)).FilterField(zap.Duration("after", 31*time.Second))
+	if back.Len() != 1 || logs.Len() != 2 {
+		t.Errorf("that it is back was logged %d times: %v", back.Len(), logs.All())
+	}
+	if code, body := get(t, a.proxy.Handler(), "/healthz"); code != http.StatusOK || strings.Contains(body, "reason") {
+		t.Errorf("/healthz: %d, %s", code, body)
+	}
+	if r, err := ReadReport(dir, "/pins"); err != nil || r.Contact == nil || *r.Contact != (Contact{Server: apiURL, Synced: true}) || len(r.Problems) != 0 {
+		t.Errorf("report %+v, %v", r, err)
+	}
+	_, body = get(t, a.metrics.Handler(noConfig), "/metrics")
+	wantLine(t, body, `headgate_api_server_up{server="`+apiURL+`"} `, 1)
+	wantLine(t, body, `headgate_api_contact_age_seconds `, 0)
+}
+
+func TestProgramsThatWereTakenAwayAreToldOfOnce(t *testing.T) {
+	core, logs := observer.New(zapcore.InfoLevel)
+	tell := &told{}
+	a := newAnswers(Config{NodeName: "node-a", Manifests: "dir"}, zap.New(core), tell, metrics.New("test"))
+	healthz := func(want int, reason string) {
+		t.Helper()
+		if code, body := get(t, a.proxy.Handler(), "/healthz"); code != want || !strings.Contains(body, reason) {
+			t.Errorf("/healthz: %d, %s; want %d, %s", code, body, want, reason)
+		}
+	}
+	a.Force(reconciler.Force{})
+	healthz(http.StatusOK, "")
+	for range 3 {
+		a.Force(reconciler.Force{OutOfForce: errors.New("the cgroup /c is gone")})
+	}
+	healthz(http.StatusServiceUnavailable, "the cgroup /c is gone")
+	a.Force(reconciler.Force{Restored: []string{"connect4", "connect6"}})
+	a.Force(reconciler.Force{})
+	healthz(http.StatusOK, "")
+	if len(tell.last) != 1 || tell.last[0].Value != "connect4, connect6" {
+		t.Errorf("told %v", tell.last)
+	}
+	a.restored.until = time.Now()
+	a.Force(reconciler.Force{})
+	if len(tell.last) != 0 || logs.FilterMessage("problem").Len() != 2 || logs.FilterMessage("problem solved").Len() != 2 {
+		t.Errorf("told %v, logged %v", tell.last, logs.All())
+	}
+	_, body := get(t, a.metrics.Handler(noConfig), "/metrics")
+	wantLine(t, body, "headgate_programs_restored_total ", 2)
+}
+
+// Sockets are balanced, so the node stays in rotation; its operator is told.
+func TestWhatIsAmissBesideProgramsInForceIsToldOfWithoutHarm(t *testing.T) {
+	for want, f := range map[string]reconciler.Force{
+		"cannot be pinned and end with the agent: no file system; mount a BPF file system where it was": {Unpinned: errors.New("no file system")},
+		"cannot be attached, packets of these devices are not balanced: eth9: busy; look at the device": {Devices: errors.New("eth9: busy")},
+	} {
+		tell := &told{}
+		a := newAnswers(Config{NodeName: "node-a", Manifests: "dir"}, zap.NewNop(), tell, metrics.New("test"))
+		a.Force(f)
+		if len(tell.last) != 1 || !strings.Contains(tell.last[0].Error(), "Node node-a: programs: "+want) {
+			t.Errorf("told %v, want %q", tell.last, want)
+		}
+		if code, body := get(t, a.proxy.Handler(), "/healthz"); code != http.StatusOK {
+			t.Errorf("%s: /healthz: %d, %s", want, code, body)
+		}
+		a.Force(reconciler.Force{})
+		if len(tell.last) != 0 {
+			t.Errorf("told %v when it is over", tell.last)
+		}
+	}
+}

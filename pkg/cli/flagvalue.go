@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// errNotTaken says that a flag does not take a value. What it takes, its Takes says.
+var errNotTaken = errors.New("is not taken")
+
+// number is a flag that takes whole numbers within bounds.
+type number struct {
+	to          *uint32
+	least, most uint32
+	zero        string // what 0 stands for if it is below the least, "" where it is not taken
+	power       bool   // powers of two only
+}
+
+// within is a number with a default.
+func within(to *uint32, usual, least, most uint32) *number {
+	*to = usual
+	return &number{to: to, least: least, most: most}
+}
+
+// orZero is a number from the least on, or else 0, which stands for something.
+func orZero(to *uint32, stands string, least uint32) *number {
+	n := within(to, 0, least, math.MaxUint32)
+	n.zero = stands
+	return n
+}
+
+// powerOfTwo is a number that is one.
+func powerOfTwo(to *uint32, usual uint32) *number {
+	n := within(to, usual, 1, 1<<31)
+	n.power = true
+	return n
+}
+
+// Set implements pflag.Value.
+func (n *number) Set(s string) error {
+	parsed, err := strconv.ParseUint(s, 0, 32)
+	value := uint32(parsed)
+	switch {
+	case err != nil:
+		return errNotTaken
+	case value == 0 && n.zero != "":
+	case value < n.least || value > n.most || n.power && value&(value-1) != 0:
+		return errNotTaken
+	}
+	*n.to = value
+	return nil
+}
+
+// String implements pflag.Value.
+func (n *number) String() string { return strconv.FormatUint(uint64(*n.to), 10) }
+
+// Type implements pflag.Value.
+func (n *number) Type() string { return "uint32" }
+
+// Takes says what the flag takes.
+func (n *number) Takes() string {
+	switch {
+	case n.power:
+		return "a power of two such as 65536"
+	case n.zero != "":
+		return fmt.Sprintf("a whole number from %d to %d, or 0 for %s", n.least, n.most, n.zero)
+	default:
+		return fmt.Sprintf("a whole number from %d to %d", n.least, n.most)
+	}
+}
+
+// choice is a flag that takes one of a few words.
+type choice[T ~string] struct {
+	to *T
+	of []T
+}
+
+// oneOf is a choice with a default.
+func oneOf[T ~string](to *T, usual T, of ...T) *choice[T] {
+	*to = usual
+	return &choice[T]{to, of}
+}
+
+// Set implements pflag.Value.
+func (c *choice[T]) Set(s string) error {
+	if !slices.Contains(c.of, T(s)) {
+		return errNotTaken
+	}
+	*c.to = T(s)
+	return nil
+}
+
+// String implements pflag.Value.
+func (c *choice[T]) String() string { return string(*c.to) }
+
+// Type implements pflag.Value.
+func (c *choice[T]) Type() string { return "string" }
+
+// Takes says what the flag takes.
+func (c *choice[T]) Takes() string { return "one of " + strings.Join(c.Words(), ", ") }
+
+// Words are those that the flag takes.
+func (c *choice[T]) Words() []string {
+	words := make([]string, len(c.of))
+	for i, w := range c.of {
+		words[i] = string(w)
+	}
+	return words
+}

@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/pkg/command"
+)
+
+func TestAFlagTakesWhatIsWithinItsBoundsAndSaysThemOtherwise(t *testing.T) {
+	for _, tc := range []struct{ arg, want string }{
+		{"--suspect-after=0", ""},
+		{"--suspect-after=255", ""},
+		{"--suspect-after=256", `--suspect-after takes a whole number from 0 to 255, not "256"`},
+		{"--suspect-after=-1", `--suspect-after takes a whole number from 0 to 255, not "-1"`},
+		{"--suspect-after=few", `--suspect-after takes a whole number from 0 to 255, not "few"`},
+		{"--affinities=0", `--affinities takes a whole number from 1 to 4294967295, not "0"`},
+		{"--max-slots=4294967295", ""},
+		{"--max-slots=4294967296", `--max-slots takes a whole number from 0 to 4294967295, not "4294967296"`},
+		{"--flows=0", ""},
+		{"--flows=1024", ""},
+		{"--flows=1023", `--flows takes a whole number from 1024 to 4294967295, or 0 for one per 64 KiB of memory, not "1023"`},
+		{"--promises=1", ""},
+		{"--promises=2147483648", ""},
+		{"--promises=0", `--promises takes a power of two such as 65536, not "0"`},
+		{"--promises=1000", `--promises takes a power of two such as 65536, not "1000"`},
+		{"--pod-devices=all", ""},
+		{"--pod-devices=some", `--pod-devices takes one of none, marked, all, not "some"`},
+		{"--pod-devices=", `--pod-devices takes one of none, marked, all, not ""`},
+	} {
+		o, cmd, got := &agentOptions{}, &cobra.Command{}, ""
+		o.addFlags(cmd)
+		if err := cmd.ParseFlags([]string{tc.arg}); err != nil {
+			got = command.ExplainFlag(err).Error()
+		}
+		if got != tc.want {
+			t.Errorf("%s: got %q, want %q", tc.arg, got, tc.want)
+		}
+	}
+}

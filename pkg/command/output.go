@@ -1,0 +1,113 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Output is the form in which a command prints: text for people, or JSON.
+type Output struct {
+	JSON   bool
+	Pretty bool // indented JSON
+}
+
+// AddFlags adds the flags by which a form is asked for.
+func (o *Output) AddFlags(flags *pflag.FlagSet) {
+	flags.BoolVarP(&o.JSON, "json", "j", false, "print JSON")
+	flags.BoolVarP(&o.Pretty, "pretty", "p", false, "print indented JSON")
+}
+
+// IsJSON says whether JSON was asked for, in either form.
+func (o Output) IsJSON() bool { return o.JSON || o.Pretty }
+
+// Table is what a command prints: rows for people, a value for programs.
+type Table struct {
+	Header []string
+	Rows   [][]string
+	Value  any // the same for JSON
+}
+
+// Print writes a table in the form that was asked for.
+func (o Output) Print(w io.Writer, t Table) error {
+	w = Printable(w)
+	if o.IsJSON() {
+		encoder := json.NewEncoder(w)
+		encoder.SetEscapeHTML(false)
+		if o.Pretty {
+			encoder.SetIndent("", "  ")
+		}
+		return encoder.Encode(t.Value)
+	}
+	var text bytes.Buffer
+	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	if len(t.Header) > 0 {
+		writeRow(tw, t.Header)
+	}
+	for _, row := range t.Rows {
+		writeRow(tw, row)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for line := range bytes.Lines(text.Bytes()) {
+		if _, err := fmt.Fprintf(w, "%s\n", bytes.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Printable returns a writer to people: lines pass, what a terminal would obey
+// does not. Each Write is to be whole characters.
+func Printable(w io.Writer) io.Writer { return printable{w} }
+
+type printable struct{ io.Writer }
+
+func (p printable) Write(b []byte) (int, error) {
+	for line := range bytes.Lines(b) {
+		text, ended := bytes.CutSuffix(line, []byte("\n"))
+		out := lb.Printable(string(text))
+		if ended {
+			out += "\n"
+		}
+		if _, err := io.WriteString(p.Writer, out); err != nil {
+			return 0, err
+		}
+	}
+	return len(b), nil
+}
+
+func writeRow(w io.Writer, cells []string) {
+	for i, c := range cells {
+		if i > 0 {
+			fmt.Fprint(w, "\t")
+		}
+		fmt.Fprint(w, lb.Printable(c))
+	}
+	fmt.Fprintln(w)
+}
+
+// NewVersion returns the command "version" of a program.
+func NewVersion(o *Output, program, version string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Show the version of this program",
+		Args:  NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			platform := runtime.GOOS + "/" + runtime.GOARCH
+			return o.Print(cmd.OutOrStdout(), Table{
+				Rows:  [][]string{{program, version}, {"go", runtime.Version()}, {"platform", platform}},
+				Value: map[string]string{program: version, "go": runtime.Version(), "platform": platform},
+			})
+		},
+	}
+}

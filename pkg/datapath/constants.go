@@ -1,0 +1,137 @@
+package datapath
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Load-time constants of the object are declared in bpf/abi/config.h, without a value. Each
+// gets that of the field that is tagged with its name: a setting in Config, or one of these.
+
+// machineConstants follow from the machine.
+type machineConstants struct {
+	NodeNetnsCookie uint64 `bpf:"node_netns_cookie"`
+	IP6CsumFlag     uint64 `bpf:"ip6_csum_flag"`
+	KernelReadable  bool   `bpf:"kernel_readable"`
+	TickUs          uint32 `bpf:"tick_us"`
+}
+
+// derivedConstants follow from the settings, or from constants of this package.
+type derivedConstants struct {
+	PromisesMask    uint32 `bpf:"promises_mask"`
+	BriefFlowsMask  uint32 `bpf:"brief_flows_mask"`
+	SNATPortLow     uint16 `bpf:"snat_port_low"`
+	SNATPortMask    uint16 `bpf:"snat_port_mask"`
+	UDPFlowTimeoutS uint32 `bpf:"udp_flow_timeout_s"`
+	NameSockets     bool   `bpf:"name_sockets"` // see newDestroyers
+}
+
+// udpFlowTimeout is how long datagrams may pause within a flow.
+const udpFlowTimeout = 180 * time.Second
+
+// SNATPortLow is the first source port of flows to other nodes, and DefaultSNATPorts is
+// how many there are from it on: none that the node's own sockets choose.
+const (
+	SNATPortLow      = 16384
+	DefaultSNATPorts = 16384
+)
+
+// constants returns the value of each load-time constant, by name.
+func (c Config) constants() (map[string]any, error) {
+	cookie, err := netnsCookie()
+	if err != nil {
+		return nil, err
+	}
+	return tagged(c,
+		machineConstants{NodeNetnsCookie: cookie, IP6CsumFlag: ip6CsumFlag(), KernelReadable: !lockedDown(), TickUs: tick()},
+		derivedConstants{
+			PromisesMask: c.Promises - 1, BriefFlowsMask: briefFlows(c.Flows) - 1,
+			SNATPortLow: SNATPortLow, SNATPortMask: c.SNATPorts - 1,
+			UDPFlowTimeoutS: uint32(udpFlowTimeout / time.Second),
+		}), nil
+}
+
+// tagged returns the values of fields that have the tag "bpf", by what it says.
+func tagged(structs ...any) map[string]any {
+	out := map[string]any{}
+	for _, s := range structs {
+		v := reflect.ValueOf(s)
+		for i := range v.NumField() {
+			if name, ok := v.Type().Field(i).Tag.Lookup("bpf"); ok {
+				out[name] = v.Field(i).Interface()
+			}
+		}
+	}
+	return out
+}
+
+// wantConstants returns an error unless an object has just the constants that have values.
+func wantConstants(spec *ebpf.CollectionSpec, values map[string]any) error {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if spec.Variables[name] == nil {
+			return fmt.Errorf("load-time constant %s: a field has it as its tag, and the object lacks it", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(spec.Variables)) {
+		if _, ok := values[name]; !ok && spec.Variables[name].Constant() {
+			return fmt.Errorf("load-time constant %s: the object has it, and no field has it as its tag", name)
+		}
+	}
+	return nil
+}
+
+// setConstants sets the constants of an object that have values.
+func setConstants(spec *ebpf.CollectionSpec, values map[string]any) error {
+	for name, v := range spec.Variables {
+		value, ok := values[name]
+		if !ok {
+			continue
+		}
+		if err := v.Set(value); err != nil {
+			return fmt.Errorf("set load-time constant %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// ip6CsumFlag returns BPF_F_IPV6 where the kernel has it: without, packets of
+// devices that sum up whole frames get a wrong sum. Since Linux 6.16, and in
+// stable kernels from 6.12.34 and 6.15.3 on, which are not told apart here.
+func ip6CsumFlag() uint64 {
+	const flag = 1 << 7
+	var uname unix.Utsname
+	if unix.Uname(&uname) != nil || olderThan(unix.ByteSliceToString(uname.Release[:]), "6.16") {
+		return 0
+	}
+	return flag
+}
+
+// tick returns how long a jiffy of the kernel is, in µs: its coarse clocks go by them.
+// It is the longest that there is where that cannot be known.
+func tick() uint32 {
+	var t unix.Timespec
+	if unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &t) != nil || t.Nano() <= 0 {
+		return 10_000
+	}
+	return uint32((t.Nano() + 999) / 1000)
+}
+
+// netnsCookie returns the kernel's cookie of this thread's network namespace.
+func netnsCookie() (uint64, error) {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open a socket: %w", err)
+	}
+	defer unix.Close(s)
+	cookie, err := unix.GetsockoptUint64(s, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return 0, explainLoad(err)
+	}
+	return cookie, nil
+}

@@ -1,0 +1,232 @@
+package datapath_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// opens are the two ways to a reader.
+func opens(d *datapath.Datapath, cfg datapath.Config) map[string]func() (*datapath.Reader, error) {
+	return map[string]func() (*datapath.Reader, error){
+		"of the process": d.Reader,
+		"of the pins":    func() (*datapath.Reader, error) { return datapath.Inspect(cfg.Root) },
+	}
+}
+
+// A reader may be made before maps grow, and read what others of them say that were not
+// replaced.
+func TestWhoLooksWhileMapsGrowSeesWhatIsThere(t *testing.T) {
+	for name := range opens(nil, datapath.Config{}) {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(t)
+			d := mustOpen(t, cfg)
+			mustApply(t, d, someOps()...)
+			if err := d.Attach(); err != nil {
+				t.Fatal(err)
+			}
+			open := opens(d, cfg)[name]
+			early, err := open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Reserve(plan.Sizes{Slots: 1000}); err != nil {
+				t.Fatal(err)
+			}
+			later := plan.Table{Offset: 900, Size: 3}
+			mustApply(t, d, plan.PutTable{Table: later, Backends: []uint32{1, 2, 1}},
+				plan.PutFrontend{Key: addrPort(9, 80), Value: plan.Frontend{ID: 1, Service: 1, Views: [lb.NumViews]plan.View{lb.Internal: {Table: later}}}})
+			readers := []*datapath.Reader{early}
+			var content plan.Content
+			err = datapath.Look(func() (*datapath.Reader, error) {
+				if len(readers) == 0 {
+					return open()
+				}
+				readers = readers[1:]
+				return early, nil
+			}, func(r *datapath.Reader) (err error) {
+				content, err = r.Content()
+				return err
+			})
+			if got := content.Frontends[addrPort(9, 80)].Views[lb.Internal].Table; err != nil || got != later {
+				t.Errorf("the frontend names %+v, %v, want %+v", got, err, later)
+			}
+		})
+	}
+}
+
+// The memory of maps that were replaced is unmapped: to read on there would end the
+// process.
+func TestReadersOfTheProcessGoOnWhileMapsGrow(t *testing.T) {
+	cfg := config(t)
+	d := mustOpen(t, cfg)
+	if _, err := d.Reader(); !errors.Is(err, datapath.ErrNotLoaded) {
+		t.Errorf("before Attach a reader is %v", err)
+	}
+	mustApply(t, d, someOps()...)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	grown := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 2 {
+		readers.Go(func() {
+			var search datapath.Suspects
+			for {
+				select {
+				case <-grown:
+					return
+				default:
+				}
+				err := datapath.Look(d.Reader, func(r *datapath.Reader) error {
+					_, errStatus := r.Status()
+					_, errSuspects := search.Find(r)
+					_, errContent := r.Content()
+					totals, errTotals := r.Totals()
+					if totals.Frontends != 3 || totals.Tables != 1 || totals.Backends != 2 {
+						t.Errorf("read %+v while maps grow", totals)
+					}
+					return errors.Join(errStatus, errSuspects, errContent, errTotals)
+				})
+				if err != nil {
+					t.Errorf("read while maps grow: %v", err)
+				}
+			}
+		})
+	}
+	for size := uint32(64); size <= 256; size *= 2 {
+		if err := d.Reserve(plan.Sizes{Frontends: size, Slots: 100 * size, Backends: size, Services: size}); err != nil {
+			t.Error(err)
+		}
+	}
+	close(grown)
+	readers.Wait()
+}
+
+func TestReadersOfTheProcessNeedNoPins(t *testing.T) {
+	cfg := config(t)
+	cfg.SuspectAfter = 3
+	d := mustOpen(t, cfg)
+	mustApply(t, d, someOps()...)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"maps", "links"} {
+		if err := os.RemoveAll(filepath.Join(cfg.Root, dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if known, err := d.Suspect(v6, true, time.Minute); !known || err != nil {
+		t.Errorf("note a probe: %v, %v", known, err)
+	}
+	r, err := d.Reader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s, err := r.Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range s.Hooks {
+		if !h.Attached {
+			t.Errorf("%s is attached and is said not to be", h.Name)
+		}
+	}
+	if totals, err := r.Totals(); err != nil || totals.Services != 1 {
+		t.Errorf("totals are %+v, %v", totals, err)
+	}
+	d.Close()
+	if f, found, err := r.Frontend(v6); err != nil || !found || f.ID != 2 {
+		t.Errorf("once the datapath is closed the reader finds %+v, %v, %v", f, found, err)
+	}
+	if _, err := d.Reader(); !errors.Is(err, datapath.ErrNotLoaded) {
+		t.Errorf("a reader of a closed datapath: %v", err)
+	}
+}
+
+func TestAReaderSaysWhatThereIs(t *testing.T) {
+	cfg := config(t)
+	d := mustOpen(t, cfg)
+	mustApply(t, d, someOps()...)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	content, err := d.Content()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, open := range opens(d, cfg) {
+		r, err := open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		totals, err := r.Totals()
+		want := datapath.Totals{Frontends: 3, Tables: 1, Slots: 3, Backends: 2, Services: 1}
+		if diff := cmp.Diff(want, totals); diff != "" || err != nil {
+			t.Errorf("totals %s, %v (-want +got):\n%s", name, err, diff)
+		}
+		for at, want := range content.Frontends {
+			if f, found, err := r.Frontend(at); f != want || !found || err != nil {
+				t.Errorf("%s is %+v, %v, %v %s, want %+v", at, f, found, err, name, want)
+			}
+		}
+		if f, found, err := r.Frontend(addrPort(99, 80)); found || err != nil {
+			t.Errorf("there is no such frontend, and %s it is %+v, %v", name, f, err)
+		}
+		if s, err := r.Service(1); s != content.Services[1] || err != nil {
+			t.Errorf("the Service is %s %s, %v", s, name, err)
+		}
+		if counts, err := r.CountEntries(); err != nil || counts["addresses"] != uint32(len(content.Addresses)) {
+			t.Errorf("counted %v %s, %v", counts, name, err)
+		}
+	}
+}
+
+// What becomes a suspect is counted, so that nobody has to look at all backends.
+func TestSuspectsAreFoundByTheirCounter(t *testing.T) {
+	cfg := config(t)
+	cfg.SuspectAfter = 3
+	d := mustOpen(t, cfg)
+	mustApply(t, d, someOps()...)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	var search datapath.Suspects
+	want := func(when string, want ...uint32) {
+		t.Helper()
+		var got []uint32
+		err := datapath.Look(d.Reader, func(r *datapath.Reader) (err error) {
+			got, err = search.Find(r)
+			return err
+		})
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			t.Errorf("suspects %s, %v (-want +got):\n%s", when, err, diff)
+		}
+	}
+	probed := func(at lb.AddrPort, failed bool) {
+		t.Helper()
+		if known, err := d.Suspect(at, failed, time.Minute); !known || err != nil {
+			t.Fatalf("note a probe: %v, %v", known, err)
+		}
+	}
+	want("at first")
+	probed(addrPort(1, 8080), true)
+	probed(v6, true)
+	want("where both fail", 1, 2)
+	probed(addrPort(1, 8080), false)
+	want("where one is back", 2)
+	mustApply(t, d, plan.PutBackend{ID: 2, Backend: addrPort(3, 80)})
+	want("where the other is gone")
+}

@@ -1,0 +1,83 @@
+package reconciler
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// Inbox is what sources have handed over and a reconciler has not taken yet. It is made
+// first: on a start, receiving everything takes about as long as loading programs does.
+// Nothing but Judge waits.
+type Inbox struct {
+	queued   func(time.Time) // is told of each update
+	wake     chan struct{}   // has an element while there is news
+	verdicts chan verdict
+
+	mu   sync.Mutex
+	news news
+}
+
+// news is what has come since it was taken last.
+type news struct {
+	updates   []lb.Update                     // in order
+	addresses map[netip.Addr]plan.AddressKind // newest, nil if none came
+	devices   []plan.Device                   // newest, nil if none came
+}
+
+// NewInbox returns an empty inbox. When an update comes it calls queued, which may be nil.
+func NewInbox(queued func(now time.Time)) *Inbox {
+	return &Inbox{queued: queued, wake: make(chan struct{}, 1), verdicts: make(chan verdict)}
+}
+
+// Update hands over a batch of changes.
+func (i *Inbox) Update(u lb.Update) {
+	if i.queued != nil {
+		i.queued(time.Now())
+	}
+	i.change(func(n *news) { n.updates = append(n.updates, u) })
+}
+
+// SetNodeAddresses says which addresses are the node's own, those of no kind
+// included: NodePorts do not answer on them.
+func (i *Inbox) SetNodeAddresses(addresses map[netip.Addr]plan.AddressKind) {
+	i.change(func(n *news) { n.addresses = addresses })
+}
+
+// SetDevices says on which devices others reach the node.
+func (i *Inbox) SetDevices(devices []plan.Device) {
+	i.change(func(n *news) { n.devices = append([]plan.Device{}, devices...) })
+}
+
+// Judge makes a backend a suspect that gets no trial for so long, or one like all
+// others. It waits until a reconciler has taken it, or the context ends.
+func (i *Inbox) Judge(ctx context.Context, backend lb.AddrPort, suspect bool, noTrialFor time.Duration) {
+	select {
+	case i.verdicts <- verdict{backend, suspect, noTrialFor}:
+	case <-ctx.Done():
+	}
+}
+
+// change alters the news, alone, and wakes the reconciler.
+func (i *Inbox) change(alter func(*news)) {
+	i.mu.Lock()
+	alter(&i.news)
+	i.mu.Unlock()
+	select {
+	case i.wake <- struct{}{}:
+	default: // awake already
+	}
+}
+
+// take returns the news, which is none then.
+func (i *Inbox) take() news {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n := i.news
+	i.news = news{}
+	return n
+}

@@ -1,0 +1,123 @@
+package reconciler
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// local returns the addresses of the node that others can reach.
+func local(addresses map[netip.Addr]plan.AddressKind) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for a, kind := range addresses {
+		if kind&plan.LoopbackAddress == 0 {
+			out[a] = true
+		}
+	}
+	return out
+}
+
+// planWaiting plans every Service that changed, of which a backend is drained, or
+// that lost a frontend to one of these, and is not held. It waits for a whole
+// picture: what an address is decides who gets it.
+func (r *Reconciler) planWaiting() {
+	if !r.complete() {
+		return
+	}
+	for _, name := range r.planner.Tick(time.Now()) {
+		r.waiting[name] = true
+	}
+	for _, name := range r.planner.TakeDisplaced() { // by addresses of the node that came or went
+		r.waiting[name] = true
+	}
+	r.recall()
+	todo := slices.SortedFunc(maps.Keys(r.waiting), lb.ServiceName.Compare)
+	wanted := r.ask(todo)
+	for ; len(todo) > 0; todo = r.planner.TakeDisplaced() {
+		for _, name := range todo {
+			r.plan(name, wanted)
+		}
+	}
+}
+
+// ask returns what Services want, and has the planner know of all before the first is
+// planned: so that none gets what it would have to give up for the next.
+func (r *Reconciler) ask(names []lb.ServiceName) map[lb.ServiceName][]lb.Frontend {
+	wanted := map[lb.ServiceName][]lb.Frontend{}
+	if len(names) < 2 {
+		return wanted
+	}
+	for _, name := range names {
+		if !r.held(name) {
+			wanted[name] = r.state.Frontends(name)
+			r.planner.Ask(name, wanted[name])
+		}
+	}
+	return wanted
+}
+
+// plan plans one Service, which otherwise goes on waiting.
+func (r *Reconciler) plan(name lb.ServiceName, wanted map[lb.ServiceName][]lb.Frontend) {
+	r.waiting[name] = true
+	if r.held(name) {
+		return
+	}
+	frontends, known := wanted[name]
+	if !known {
+		frontends = r.state.Frontends(name)
+	}
+	ops, err := r.planner.Set(name, frontends)
+	r.pending = append(r.pending, ops...)
+	if err != nil && r.planner.Has(name) {
+		return
+	}
+	if err != nil {
+		frontends = nil // none is in force
+	} else {
+		delete(r.waiting, name)
+		delete(r.adopted, name)
+	}
+	r.countNoLocal(name, frontends)
+	r.prober.SetFrontends(name, frontends)
+}
+
+// held says whether what is in force of a Service stays as it is, since nothing good is
+// known of the Service itself.
+func (r *Reconciler) held(name lb.ServiceName) bool {
+	service, _ := r.state.Known(name)
+	return !service && r.planner.Has(name) && (r.input.Hold[name] || r.input.Partial && r.adopted[name])
+}
+
+// recall has Services keep what they had where that may be of a slice which cannot be
+// read, and forget it when all of them can.
+func (r *Reconciler) recall() {
+	for _, name := range r.state.Recalled() {
+		if service, _ := r.state.Known(name); !service || !r.lacks(name) {
+			r.wait(r.state.Forget(name))
+			r.waiting[name] = true
+		}
+	}
+	for name := range r.waiting {
+		service, slices := r.state.Known(name)
+		if service && !r.state.Recalls(name) && r.lacks(name) && r.planner.Has(name) && (r.adopted[name] || !slices) {
+			r.wait(r.state.Recall(name, r.planner.Frontends(name)))
+		}
+	}
+}
+
+// lacks says whether a Service may have endpoints that nobody has told of.
+func (r *Reconciler) lacks(name lb.ServiceName) bool {
+	_, slices := r.state.Known(name)
+	return r.input.HoldEndpoints[name] || r.input.Partial && !slices && (r.adopted[name] || r.state.Recalls(name))
+}
+
+// wait has Services planned next.
+func (r *Reconciler) wait(names []lb.ServiceName) {
+	for _, name := range names {
+		r.waiting[name] = true
+	}
+}

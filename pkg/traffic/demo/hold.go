@@ -1,0 +1,32 @@
+package demo
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+)
+
+// holdOn waits for Enter, if asked to, and says what there is to look at.
+func (d *demo) holdOn(ctx context.Context) error {
+	if d.hold == nil {
+		return nil
+	}
+	s := &d.stage
+	d.screen.line("")
+	d.screen.line("Held. To look around from another terminal:")
+	d.screen.line(fmt.Sprintf("  %s status --bpf-root %s", d.headgate, s.bpfRoot()))
+	d.screen.line(fmt.Sprintf("  edit %s and watch %s/agent.log", s.manifests(), s.dir))
+	d.screen.line(fmt.Sprintf("  a client: echo $$ > %s/cgroup.procs", s.cgroup.Path))
+	d.screen.line(fmt.Sprintf("            nsenter --net=%s curl http://%s", s.place.Namespace(clientPod).Path(), clusterIPs[0]))
+	d.screen.line("Enter ends the demo.")
+	entered := make(chan struct{})
+	go func() {
+		_, _ = bufio.NewReader(d.hold).ReadString('\n') // its end counts as Enter
+		close(entered)
+	}()
+	select {
+	case <-ctx.Done():
+	case <-entered:
+	}
+	return nil
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/command"
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/source/proxyconfig"
 )
@@ -125,7 +126,7 @@ func parsePrefixes(flag string, words []string) ([]netip.Prefix, error) {
 	for _, w := range words {
 		p, err := netip.ParsePrefix(strings.TrimSpace(w))
 		if err != nil {
-			return nil, fmt.Errorf("%s %q: not a prefix; write one like 192.0.2.0/24 or 2001:db8::/32", flag, w)
+			return nil, fmt.Errorf("%s %s: not a prefix; write one like 192.0.2.0/24 or 2001:db8::/32", flag, lb.Quote(w))
 		}
 		out = append(out, p.Masked())
 	}
@@ -136,7 +137,7 @@ func parsePrefixes(flag string, words []string) ([]netip.Prefix, error) {
 func newLogger(level, format string) (*zap.Logger, error) {
 	l, err := zapcore.ParseLevel(level)
 	if err != nil {
-		return nil, fmt.Errorf("--log-level %q: write debug, info, warn or error", level)
+		return nil, fmt.Errorf("--log-level %s: write debug, info, warn or error", lb.Quote(level))
 	}
 	cfg := zap.NewProductionConfig()
 	cfg.Sampling = nil
@@ -148,7 +149,7 @@ func newLogger(level, format string) (*zap.Logger, error) {
 	case "console":
 		cfg.Encoding = format
 	default:
-		return nil, fmt.Errorf("--log-format %q: write console or json", format)
+		return nil, fmt.Errorf("--log-format %s: write console or json", lb.Quote(format))
 	}
 	return cfg.Build()
 }

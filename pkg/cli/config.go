@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/headgate/headgate/pkg/command"
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/source/proxyconfig"
 )
 
@@ -55,7 +56,7 @@ func readFlags(file string, text []byte, flags *pflag.FlagSet) error {
 	for _, name := range slices.SortedFunc(maps.Keys(values), byLine) {
 		flag, value := flags.Lookup(name), values[name]
 		if flag == nil || name == "config" {
-			return fmt.Errorf("--config %s: line %d: no flag is named %q; headgate agent --help lists them", file, value.Line, name)
+			return fmt.Errorf("--config %s: line %d: no flag is named %s; headgate agent --help lists them", file, value.Line, lb.Quote(name))
 		}
 		said, ok := flagText(flag, value)
 		if !ok {

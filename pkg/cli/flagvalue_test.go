@@ -1,6 +1,10 @@
 package cli
 
 import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -36,6 +40,29 @@ func TestAFlagTakesWhatIsWithinItsBoundsAndSaysThemOtherwise(t *testing.T) {
 		}
 		if got != tc.want {
 			t.Errorf("%s: got %q, want %q", tc.arg, got, tc.want)
+		}
+	}
+}
+
+// What somebody has pasted into a command line is not repeated at length.
+func TestLongValuesAreCut(t *testing.T) {
+	long := strings.Repeat("long", 200)
+	file := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(file, []byte(long+": 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent := []string{"agent", "--manifests", "m"}
+	for _, args := range [][]string{
+		{long}, {"frontend", long}, {"--" + long}, {"---" + long}, {"-x" + long}, {"status", long}, {"agent", long}, {"agent", "--config", file},
+		append(agent, "--promises", long), append(agent, "--algorithm", long), append(agent, "--redirect="+long), append(agent, "--log-level", long),
+		append(agent, "--log-format", long), append(agent, "--external-ips", long), append(agent, "--service-cidrs", long), append(agent, "--kube-api-qps", long),
+		append(agent, "--nodeport-addresses", long), append(agent, "--node-name", "a/"+long), append(agent, "--hostname-override", "a/"+long),
+		append(agent, "--devices", long),
+	} {
+		var stderr strings.Builder
+		code := Run(args, "v1", io.Discard, &stderr)
+		if said := stderr.String(); code == 0 || len(said) > 600 || strings.Count(said, "\n") != 1 || !strings.Contains(said, "long") {
+			t.Errorf("%.40q: ended with %d and %d bytes: %.200q", args, code, len(said), said)
 		}
 	}
 }

@@ -126,7 +126,7 @@ func anyMeant(r *datapath.Reader, word string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("no Service is %q: give namespace/service as headgate frontend list shows it, or an address, with or without port", word)
+	return fmt.Errorf("no Service is %s: give namespace/service as headgate frontend list shows it, or an address, with or without port", lb.Quote(word))
 }
 
 // isMeant says whether a word of the command line means a flow: one of its

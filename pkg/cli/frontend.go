@@ -196,7 +196,7 @@ func showFrontend(r *datapath.Reader, args []string) (command.Table, error) {
 		return command.Table{}, err
 	}
 	if len(found) == 0 {
-		return command.Table{}, fmt.Errorf("no frontend is %q: give an address with port, or namespace/service, as headgate frontend list shows them", args[0])
+		return command.Table{}, fmt.Errorf("no frontend is %s: give an address with port, or namespace/service, as headgate frontend list shows them", lb.Quote(args[0]))
 	}
 	t := command.Table{Value: found}
 	for n, f := range found {

@@ -86,7 +86,7 @@ func NoSuchCommand(cmd *cobra.Command, args []string) error {
 	}
 	cmd.SuggestionsMinimumDistance = 2 // letters
 	if meant := cmd.SuggestionsFor(args[0]); len(meant) == 1 {
-		return fmt.Errorf("unknown command %q: did you mean %s?", args[0], meant[0])
+		return fmt.Errorf("unknown command %s: did you mean %s?", lb.Quote(args[0]), meant[0])
 	}
 	var names []string
 	for _, c := range cmd.Commands() {
@@ -94,25 +94,30 @@ func NoSuchCommand(cmd *cobra.Command, args []string) error {
 			names = append(names, c.Name())
 		}
 	}
-	return fmt.Errorf("unknown command %q: %s has %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
+	return fmt.Errorf("unknown command %s: %s has %s", lb.Quote(args[0]), cmd.CommandPath(), strings.Join(names, ", "))
 }
 
 // NoArgs refuses arguments.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())
+		return fmt.Errorf("unexpected argument %s; see %s --help", lb.Quote(args[0]), cmd.CommandPath())
 	}
 	return nil
 }
 
-// ExplainFlag says of a value that a flag does not take what the flag takes.
+// ExplainFlag says of a value that a flag does not take what the flag takes. What is long
+// of the command line is cut.
 func ExplainFlag(err error) error {
 	var invalid *pflag.InvalidValueError
-	if !errors.As(err, &invalid) {
-		return err
+	if errors.As(err, &invalid) {
+		flag := invalid.GetFlag()
+		return fmt.Errorf("--%s takes %s, not %s", flag.Name, takes(flag.Value), lb.Quote(invalid.GetValue()))
 	}
-	flag := invalid.GetFlag()
-	return fmt.Errorf("--%s takes %s, not %q", flag.Name, takes(flag.Value), invalid.GetValue())
+	words := strings.Split(err.Error(), " ")
+	for i := range words {
+		words[i] = lb.Cut(words[i])
+	}
+	return errors.New(strings.Join(words, " "))
 }
 
 // takes says what a flag takes, in words of its own if it has some.

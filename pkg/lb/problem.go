@@ -29,7 +29,7 @@ func (p Problem) Error() string {
 	if p.Field != "" {
 		b.WriteString(p.Field)
 		if p.Value != "" {
-			b.WriteString(" " + quote(p.Value))
+			b.WriteString(" " + Quote(p.Value))
 		}
 		b.WriteString(": ")
 	}
@@ -40,13 +40,16 @@ func (p Problem) Error() string {
 	return Printable(b.String())
 }
 
-// quote puts a value in quotes, cut where it is long.
-func quote(s string) string {
+// Quote puts a value in quotes, cut where it is long.
+func Quote(s string) string { return `"` + Cut(s) + `"` }
+
+// Cut returns the begin of a value that is long: messages stay lines that can be read.
+func Cut(s string) string {
 	const most = 80 // bytes
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…" // the cut may be in a character
+	if len(s) <= most {
+		return s
 	}
-	return `"` + s + `"`
+	return strings.ToValidUTF8(s[:most], "") + "…" // the cut may be in a character
 }
 
 // Printable returns text as one line without what a terminal would obey: control

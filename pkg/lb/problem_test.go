@@ -28,15 +28,15 @@ func TestProblemIsOneLine(t *testing.T) {
 }
 
 func TestQuoteCutsLongValues(t *testing.T) {
-	mustDiff(t, `"`+strings.Repeat("x", 80)+`"`, quote(strings.Repeat("x", 80)))
-	mustDiff(t, `"`+strings.Repeat("x", 80)+`…"`, quote(strings.Repeat("x", 81)))
+	mustDiff(t, `"`+strings.Repeat("x", 80)+`"`, Quote(strings.Repeat("x", 80)))
+	mustDiff(t, `"`+strings.Repeat("x", 80)+`…"`, Quote(strings.Repeat("x", 81)))
 }
 
 // é is two bytes, so that one of these two is cut in the middle of one.
 func TestQuoteCutsBetweenCharacters(t *testing.T) {
 	for _, s := range []string{strings.Repeat("é", 50), "x" + strings.Repeat("é", 50)} {
-		if got := quote(s); !utf8.ValidString(got) || strings.ContainsRune(got, utf8.RuneError) {
-			t.Errorf("quote(%q) = %q, cut in a character", s, got)
+		if got := Quote(s); !utf8.ValidString(got) || strings.ContainsRune(got, utf8.RuneError) {
+			t.Errorf("Quote(%q) = %q, cut in a character", s, got)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func decode(data []byte) (map[string]any, []lb.Problem, error) {
 		case nil:
 			return nil, nil, fmt.Errorf("%s: is missing; write %s", field.name, field.want)
 		default:
-			return nil, nil, fmt.Errorf("%s %q: is not that of kube-proxy's configuration; write %s", field.name, written(got), field.want)
+			return nil, nil, fmt.Errorf("%s %s: is not that of kube-proxy's configuration; write %s", field.name, lb.Quote(written(got)), field.want)
 		}
 	}
 	return doc, warnings, nil

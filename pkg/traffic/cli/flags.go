@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/traffic/load"
 )
 
@@ -92,7 +93,7 @@ func (f *loadFlags) load(cmd *cobra.Command) (load.Spec, []load.Action, error) {
 	case "poisson":
 		s.Poisson = true
 	default:
-		return s, nil, fmt.Errorf("--arrivals %q: they are constant or poisson", f.arrivals)
+		return s, nil, fmt.Errorf("--arrivals %s: they are constant or poisson", lb.Quote(f.arrivals))
 	}
 	var err error
 	if s.Targets, err = parseTargets(cmd.Context(), f.targets); err != nil {
@@ -119,7 +120,7 @@ func parseSources(texts []string) ([]netip.Prefix, error) {
 		}
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("--source %q: neither an address nor a prefix; write one like 192.0.2.0/24 or 2001:db8::1", text)
+			return nil, fmt.Errorf("--source %s: neither an address nor a prefix; write one like 192.0.2.0/24 or 2001:db8::1", lb.Quote(text))
 		}
 		sources = append(sources, p)
 	}
@@ -131,7 +132,7 @@ func parsePorts(text string) (first, last uint16, err error) {
 	a, errA := strconv.ParseUint(from, 10, 16)
 	b, errB := strconv.ParseUint(to, 10, 16)
 	if !found || errA != nil || errB != nil || a == 0 || a > b {
-		return 0, 0, fmt.Errorf("--source-ports %q: not a range; write one like 20000-29999", text)
+		return 0, 0, fmt.Errorf("--source-ports %s: not a range; write one like 20000-29999", lb.Quote(text))
 	}
 	return uint16(a), uint16(b), nil
 }
@@ -142,7 +143,7 @@ func parseActions(texts []string) ([]load.Action, error) {
 		at, command, found := strings.Cut(text, "=")
 		d, err := time.ParseDuration(at)
 		if !found || err != nil || d < 0 || command == "" {
-			return nil, fmt.Errorf("--at %q: not a time and a command; write them like 3s='ip link set eth0 down'", text)
+			return nil, fmt.Errorf("--at %s: not a time and a command; write them like 3s='ip link set eth0 down'", lb.Quote(text))
 		}
 		actions = append(actions, load.Action{At: d, Name: command, Do: func(ctx context.Context) (string, error) {
 			out, err := exec.CommandContext(ctx, "/bin/sh", "-c", command).CombinedOutput()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/cgroup"
 	"github.com/headgate/headgate/pkg/command"
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/traffic"
 	"github.com/headgate/headgate/pkg/traffic/load"
 	"github.com/headgate/headgate/pkg/traffic/serve"
@@ -88,7 +89,7 @@ func (e *env) run(cmd *cobra.Command, f *runFlags) (err error) {
 		return err
 	}
 	if !slices.Contains([]string{"4", "6", "both"}, f.family) {
-		return fmt.Errorf("--family %q: it is 4, 6 or both", f.family)
+		return fmt.Errorf("--family %s: it is 4, 6 or both", lb.Quote(f.family))
 	}
 	if _, err := traffic.BuiltinPlace(f.place, ""); err != nil {
 		return err

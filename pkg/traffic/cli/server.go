@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/pkg/command"
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/traffic/serve"
 )
 
@@ -77,7 +78,7 @@ func parseEndpoints(listen []string, name string) ([]serve.Endpoint, error) {
 		}
 		a, err := netip.ParseAddrPort(addr)
 		if err != nil || a.Port() == 0 {
-			return nil, fmt.Errorf("--listen %q: not an address and a port; write one like 127.0.0.1:8080 or [::]:8080", text)
+			return nil, fmt.Errorf("--listen %s: not an address and a port; write one like 127.0.0.1:8080 or [::]:8080", lb.Quote(text))
 		}
 		endpoints = append(endpoints, serve.Endpoint{Name: own, Addr: a})
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/traffic/load"
 )
 
@@ -64,11 +65,11 @@ func resolveTarget(ctx context.Context, text string) ([]netip.AddrPort, error) {
 	name, number, found := strings.Cut(text, ":")
 	port, err := strconv.ParseUint(number, 10, 16)
 	if _, notAName := netip.ParseAddr(name); !found || err != nil || name == "" || notAName == nil {
-		return nil, fmt.Errorf("--target %q: not an address and a port; write one like 192.0.2.1:80 or [2001:db8::1]:80", text)
+		return nil, fmt.Errorf("--target %s: not an address and a port; write one like 192.0.2.1:80 or [2001:db8::1]:80", lb.Quote(text))
 	}
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 	if err != nil {
-		return nil, fmt.Errorf("--target %q: %w", text, err)
+		return nil, fmt.Errorf("--target %s: %w", lb.Quote(text), err)
 	}
 	var targets []netip.AddrPort
 	for _, a := range addrs {

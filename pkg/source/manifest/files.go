@@ -54,7 +54,7 @@ func fingerprintOf(info fs.FileInfo) fingerprint {
 
 // list returns the fingerprints of the manifests in a directory by name. Links
 // are followed, as a mounted ConfigMap is nothing else. A manifest that cannot
-// be looked at has the zero fingerprint.
+// be looked at has the zero fingerprint. What is no file is listed, too: reading it says so.
 func list(dir string) (map[string]fingerprint, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -62,14 +62,11 @@ func list(dir string) (map[string]fingerprint, error) {
 	}
 	prints := make(map[string]fingerprint, len(entries))
 	for _, e := range entries {
-		if e.IsDir() || !isManifest(e.Name()) {
+		if !isManifest(e.Name()) {
 			continue
 		}
-		info, err := os.Stat(filepath.Join(dir, e.Name()))
-		switch {
-		case err != nil:
-			prints[e.Name()] = fingerprint{}
-		case !info.IsDir():
+		prints[e.Name()] = fingerprint{}
+		if info, err := os.Stat(filepath.Join(dir, e.Name())); err == nil {
 			prints[e.Name()] = fingerprintOf(info)
 		}
 	}

@@ -103,7 +103,7 @@ func TestTheFirstUpdateHasEverything(t *testing.T) {
 	mustWrite(t, filepath.Join(dir, ".hidden.yaml"), serviceYAML("hidden", 80))
 	mustWrite(t, filepath.Join(dir, "web.yaml~"), serviceYAML("backup", 80))
 	mustWrite(t, filepath.Join(dir, "notes.txt"), "{")
-	mustDo(t, os.Mkdir(filepath.Join(dir, "sub.yaml"), 0o755))
+	mustDo(t, os.Mkdir(filepath.Join(dir, "sub"), 0o755))
 	r := mustRun(t, dir)
 	r.wantSaid(t)
 	if len(r.services) != 100 || r.node.Zone != "zone-a" {
@@ -227,12 +227,31 @@ func TestFilesThatCannotBeReadAreSaid(t *testing.T) {
 			mustDo(t, os.Rename(path+".new", path))
 			r.until(t, "a problem", func() bool { return len(r.problems) > 0 })
 			r.wantSaid(t, path+tc.want)
-			if !r.partial {
-				t.Error("partial is not set")
+			next := mustRun(t, dir)
+			next.wantSaid(t, path+tc.want)
+			if !r.partial || !next.partial {
+				t.Errorf("partial is %v, and after a restart %v", r.partial, next.partial)
 			}
 			mustReplace(t, path, serviceYAML("web", 81))
 			r.untilPort(t, "web", 81)
 			r.wantSaid(t)
 		})
 	}
+}
+
+func TestADirectoryInPlaceOfAFileIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.yaml")
+	mustDo(t, os.Mkdir(path, 0o755))
+	for name, r := range map[string]*running{"by events": mustRun(t, dir), "polling": mustRun(t, dir, polling)} {
+		r.wantSaid(t, path+": is not a regular file; put a file in its place or give it another ending")
+		if !r.partial {
+			t.Errorf("%s: partial is not set", name)
+		}
+	}
+	r := mustRun(t, dir)
+	mustDo(t, os.Remove(path))
+	mustWrite(t, path, serviceYAML("web", 80))
+	r.untilPort(t, "web", 80)
+	r.wantSaid(t)
 }

@@ -82,11 +82,11 @@ func (s *stage) sufferAll(t *testing.T, attacks []attack) {
 	}
 }
 
-// attackTime is the part of the time that each attack has.
+// attackTime is the part of the time that each attack of both tests has.
 func attackTime(t *testing.T) time.Duration {
 	t.Helper()
 	total := numberOf(t, seconds, 50)
-	return max(time.Duration(total)*time.Second/time.Duration(len(attacks)), 2*time.Second)
+	return max(time.Duration(total)*time.Second/time.Duration(len(attacks)+2*len(claims)), 2*time.Second)
 }
 
 // suffer runs an attack while the victims connect.

@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/command"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/source/proxyconfig"
 )
@@ -90,6 +91,9 @@ func (o *agentOptions) resolve(flags *pflag.FlagSet) error {
 	if err := o.takeOver(flags.Changed); err != nil {
 		return err
 	}
+	if err := checkDevices(o.Devices); err != nil {
+		return err
+	}
 	o.IgnoreHealth = !o.passiveHealth
 	if o.Manifests == "" && o.Kube.Kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" && len(o.Kube.Servers) == 0 {
 		return errors.New("no source of Services: name a directory of YAML with --manifests, or a cluster with --kubeconfig")
@@ -106,6 +110,16 @@ func (o *agentOptions) resolve(flags *pflag.FlagSet) error {
 	off, allowed, err := parsePolicy("--probes", o.probes)
 	o.Convert.Probes, o.ProbePrefixes = !off, allowed
 	return err
+}
+
+// checkDevices refuses what no device can be named.
+func checkDevices(patterns []string) error {
+	for _, p := range patterns {
+		if !netdev.IsPattern(p) {
+			return fmt.Errorf("--devices %s: neither the name of a device nor a pattern; write one such as eth0 or eth*", lb.Quote(p))
+		}
+	}
+	return nil
 }
 
 // parsePolicy reads allow, deny, or the prefixes that are allowed.

@@ -135,7 +135,7 @@ func (o *agentOptions) takeName(override string, byFlag bool) error {
 		o.NodeName = override
 	}
 	if o.NodeName != "" {
-		return nil
+		return proxyconfig.CheckNodeName("--node-name", o.NodeName)
 	}
 	host, err := os.Hostname()
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"path"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -78,6 +80,16 @@ func isChosen(l netlink.Link, patterns []string, uplinks map[int]bool) bool {
 		return matchesAny(patterns, a.Name)
 	}
 	return uplinks[a.Index] || slices.Contains(tunnels, l.Type()) && a.Flags&net.FlagUp != 0
+}
+
+// IsPattern says whether a text is the name of a device, or a pattern of some.
+func IsPattern(text string) bool {
+	_, err := path.Match(text, "")
+	plain := !strings.ContainsAny(text, `*?[\`)
+	if err != nil || plain && (text == "" || text == "." || text == ".." || len(text) >= unix.IFNAMSIZ) {
+		return false
+	}
+	return !strings.ContainsFunc(text, func(r rune) bool { return r == '/' || r == ':' || unicode.IsSpace(r) }) // as the kernel has it
 }
 
 func matchesAny(patterns []string, name string) bool {

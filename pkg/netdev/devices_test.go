@@ -66,3 +66,15 @@ func TestEveryDeviceWithADefaultRouteIsOne(t *testing.T) {
 		"(node)": "192.0.2.1 2001:db8::1", "up-a": "192.0.2.1 2001:db8::1", "up-b": "198.51.100.1 2001:db8::1",
 	})
 }
+
+func TestAPatternIsWhatADeviceCanBeNamed(t *testing.T) {
+	for text, want := range map[string]bool{
+		"eth0": true, "eth*": true, "en[op]?s*": true, "vxlan.calico": true, "bond0-15-letter": true, `eth\*`: true, "[a-z][a-z][0-9]*": true,
+		"": false, ".": false, "..": false, "eth 0": false, "eth\t0": false, "eth/0": false, "eth0:1": false, "sixteen-letters-": false,
+		"eth[0": false, `eth\`: false, "a\u00a0b": false,
+	} {
+		if got := netdev.IsPattern(text); got != want {
+			t.Errorf("%q is a pattern: %v", text, got)
+		}
+	}
+}

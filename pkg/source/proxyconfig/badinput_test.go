@@ -41,6 +41,8 @@ func TestWhatKubeProxyRefusesIsAnErrorThatNamesIt(t *testing.T) {
 			`file: apiVersion "kubeproxy.config.k8s.io/v1alpha9": is not that of kube-proxy's configuration; write kubeproxy.config.k8s.io/v1alpha1`},
 		{"a section that is none", header + "clientConnection: x", `file: clientConnection "x": is not a section with fields; write its fields below it, or leave it out`},
 		{"a string that is none", header + "hostnameOverride: 5", `file: hostnameOverride "5": is not a string; write a string, or leave it out`},
+		{"a node that can be none", header + "hostnameOverride: Node_A",
+			`file: hostnameOverride "node_a": is not the name of a Node; write up to 253 lower-case letters, digits, '-' and '.', such as node-a`},
 		{"a flag that is none", header + "enableProfiling: 'yes please'", `file: enableProfiling "yes please": is not true or false; write true or false, or leave it out`},
 		{"a number that is none", header + "oomScoreAdj: high", `file: oomScoreAdj "high": is not a number; write a number, or leave it out`},
 		{"a fraction", header + "conntrack: {min: 1.5}", `file: conntrack.min "1.5": is out of range; write a whole number from 0 to 2147483647`},

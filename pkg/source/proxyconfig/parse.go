@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/headgate/headgate/pkg/lb"
 )
 
@@ -95,7 +97,7 @@ func (r *reader) config() Config {
 			QPS:        r.decimal("clientConnection.qps", 5),
 			Burst:      cmp.Or(r.whole("clientConnection.burst", bounds{0, maxInt32}, 0), 10),
 		},
-		NodeName:  strings.ToLower(strings.TrimSpace(r.text("hostnameOverride", ""))),
+		NodeName:  r.nodeName(),
 		LogLevel:  r.logLevel(),
 		LogFormat: r.logFormat(),
 	}
@@ -110,6 +112,27 @@ func (r *reader) config() Config {
 		c.Algorithm = r.scheduler()
 	}
 	return c
+}
+
+// nodeName returns the name of the node as kube-proxy would take it, "" where none is written.
+func (r *reader) nodeName() string {
+	const field = "hostnameOverride"
+	name := strings.ToLower(strings.TrimSpace(r.text(field, "")))
+	var wrong lb.Problem
+	if name != "" && errors.As(CheckNodeName(r.name(field), name), &wrong) {
+		r.wrong = append(r.wrong, wrong)
+	}
+	return name
+}
+
+// CheckNodeName returns a Problem of the name of a Node that a setting has, nil if
+// Kubernetes would take it.
+func CheckNodeName(setting, name string) error {
+	if len(validation.IsDNS1123Subdomain(name)) == 0 {
+		return nil
+	}
+	return lb.Problem{Field: setting, Value: name, Reason: "is not the name of a Node",
+		Remedy: "write up to 253 lower-case letters, digits, '-' and '.', such as node-a"}
 }
 
 // mode returns the mode whose defaults and section count.

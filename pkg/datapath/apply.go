@@ -48,9 +48,9 @@ func (s *mapSet) apply(op plan.Op) error {
 	case plan.PutSlots:
 		return s.changeSlots(o)
 	case plan.PutService:
-		s.putService(o.ID, o.Service.String())
+		writeName(s.services.at(o.ID), o.Service.String())
 	case plan.ClearService:
-		*s.services.at(o.ID) = headgateService{}
+		writeName(s.services.at(o.ID), "")
 	case plan.PutSourceRange:
 		return s.byName["source_ranges"].Put(encodeSourceRange(o.Range), uint32(1))
 	case plan.DeleteSourceRange:
@@ -145,12 +145,6 @@ func (s *mapSet) putServiceCIDRs(prefixes []netip.Prefix) {
 		copy(at.Mask.Word[1:], c.Mask.Word[1:])
 		atomic.StoreUint32(&at.Mask.Word[0], c.Mask.Word[0])
 	}
-}
-
-func (s *mapSet) putService(id uint32, name string) {
-	var service headgateService
-	encodeString(service.Name[:], name)
-	*s.services.at(id) = service
 }
 
 // putFrontend writes what stands behind an address, then the address if it is

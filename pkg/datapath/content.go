@@ -77,11 +77,11 @@ func (s *mapSet) readServices(out map[uint32]plan.Service) error {
 
 // service returns the Service port with an ID; the zero Service for none.
 func (s *mapSet) service(id uint32) (plan.Service, error) {
-	name := s.services.at(id).Name[:]
-	if name[0] == 0 {
+	name := readName(s.services.at(id))
+	if name == "" {
 		return plan.Service{}, nil
 	}
-	service, err := parseService(decodeString(name))
+	service, err := parseService(name)
 	if err != nil {
 		return plan.Service{}, fmt.Errorf("service %d: %w", id, err)
 	}

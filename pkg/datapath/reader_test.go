@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -229,4 +230,44 @@ func TestSuspectsAreFoundByTheirCounter(t *testing.T) {
 	want("where one is back", 2)
 	mustApply(t, d, plan.PutBackend{ID: 2, Backend: addrPort(3, 80)})
 	want("where the other is gone")
+}
+
+// A scrape reads names while the agent writes them.
+func TestAServiceHasOneWholeNameOrNone(t *testing.T) {
+	d := mustOpen(t, config(t))
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := d.Reader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var names [2]plan.Service
+	for i := range names {
+		names[i] = plan.Service{ServiceName: lb.ServiceName{Namespace: "namespace", Name: strings.Repeat(string(rune('a'+i)), 60)}, Port: "port", Protocol: lb.TCP}
+	}
+	written := make(chan error, 1)
+	go func() {
+		var err error
+		for i := 0; i < 300_000 && err == nil; i++ {
+			_, err = d.Apply([]plan.Op{plan.PutService{ID: 1, Service: names[i%2]}})
+		}
+		written <- err
+	}()
+	for seen := map[plan.Service]int{}; ; {
+		select {
+		case err := <-written:
+			if err != nil || seen[names[0]] == 0 || seen[names[1]] == 0 {
+				t.Errorf("seen %v, %v", seen, err)
+			}
+			return
+		default:
+		}
+		s, err := r.Service(1)
+		if seen[s]++; err != nil || s != (plan.Service{}) && s != names[0] && s != names[1] {
+			<-written
+			t.Fatalf("the name is %q, %v", s.Name, err)
+		}
+	}
 }

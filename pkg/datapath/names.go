@@ -1,0 +1,34 @@
+package datapath
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// writeName names a Service port, "" for none. The first letters go first and come last:
+// while it is being written, or if the agent dies meanwhile, there is no name.
+func writeName(at *headgateService, name string) {
+	var to headgateService
+	encodeString(to.Name[:], name)
+	atomic.StoreUint32(firstLetters(at), 0)
+	copy(at.Name[4:], to.Name[4:])
+	at.Drops = to.Drops
+	atomic.StoreUint32(firstLetters(at), *firstLetters(&to))
+}
+
+// readName returns the name of a Service port, "" for none. One that changes meanwhile is
+// read again.
+func readName(s *headgateService) string {
+	for {
+		name := s.Name
+		if atomic.LoadUint32(firstLetters(s)) == 0 {
+			return ""
+		}
+		if s.Name == name {
+			return decodeString(name[:])
+		}
+	}
+}
+
+// firstLetters are the first four of a name, 0 where there is none.
+func firstLetters(s *headgateService) *uint32 { return (*uint32)(unsafe.Pointer(&s.Name)) }

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"strings"
@@ -67,7 +68,7 @@ func (o *agentOptions) run(cmd *cobra.Command, e *env) error {
 	}
 	o.Datapath.Root, o.StateDir, o.Version = e.bpfRoot, e.state, e.version
 	o.Settings = o.settings(cmd.Flags())
-	log, err := newLogger(o.logLevel, o.logFormat)
+	log, err := newLogger(cmd.ErrOrStderr(), o.logLevel, o.logFormat)
 	if err != nil {
 		return err
 	}
@@ -147,23 +148,21 @@ func parsePrefixes(flag string, words []string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// newLogger returns a logger to stderr.
-func newLogger(level, format string) (*zap.Logger, error) {
+// newLogger returns a logger. Texts in what it writes may be anybody's, as those of errors are.
+func newLogger(to io.Writer, level, format string) (*zap.Logger, error) {
 	l, err := zapcore.ParseLevel(level)
 	if err != nil {
 		return nil, fmt.Errorf("--log-level %s: write debug, info, warn or error", lb.Quote(level))
 	}
-	cfg := zap.NewProductionConfig()
-	cfg.Sampling = nil
-	cfg.DisableStacktrace, cfg.DisableCaller = true, true
-	cfg.Level = zap.NewAtomicLevelAt(l)
-	cfg.EncoderConfig.EncodeTime = zapcore.ISO8601TimeEncoder
+	cfg := zap.NewProductionEncoderConfig()
+	cfg.EncodeTime = zapcore.ISO8601TimeEncoder
+	encoder := zapcore.NewConsoleEncoder(cfg)
 	switch format {
 	case "json":
+		encoder = zapcore.NewJSONEncoder(cfg)
 	case "console":
-		cfg.Encoding = format
 	default:
 		return nil, fmt.Errorf("--log-format %s: write console or json", lb.Quote(format))
 	}
-	return cfg.Build()
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(command.Printable(to))), l)), nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -66,22 +67,25 @@ func (o Output) Print(w io.Writer, t Table) error {
 	return nil
 }
 
-// Printable returns a writer to people: lines pass, what a terminal would obey
-// does not. Each Write is to be whole characters.
+// Printable returns a writer to people: lines and tabs pass, what else a terminal would
+// obey does not. Each Write is to be whole characters.
 func Printable(w io.Writer) io.Writer { return printable{w} }
 
 type printable struct{ io.Writer }
 
 func (p printable) Write(b []byte) (int, error) {
-	for line := range bytes.Lines(b) {
-		text, ended := bytes.CutSuffix(line, []byte("\n"))
-		out := lb.Printable(string(text))
-		if ended {
-			out += "\n"
+	var out strings.Builder
+	for rest := string(b); rest != ""; {
+		text := rest
+		if i := strings.IndexAny(rest, "\n\t"); i >= 0 {
+			text = rest[:i]
 		}
-		if _, err := io.WriteString(p.Writer, out); err != nil {
-			return 0, err
-		}
+		layout := rest[len(text):min(len(text)+1, len(rest))]
+		out.WriteString(lb.Printable(text) + layout)
+		rest = rest[len(text+layout):]
+	}
+	if _, err := io.WriteString(p.Writer, out.String()); err != nil {
+		return 0, err
 	}
 	return len(b), nil
 }

@@ -16,6 +16,13 @@ func TestAWriterToPeopleSaysThatItHasTakenEverything(t *testing.T) {
 	}
 }
 
+func TestAWriterToPeopleKeepsLinesAndTabs(t *testing.T) {
+	var out strings.Builder
+	if _, err := Printable(&out).Write([]byte("a\x1b\tb\u202e\n\n\tc")); err != nil || out.String() != "a \tb \n\n\tc" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
 func TestAnErrorIsOneLineThatNoTerminalObeys(t *testing.T) {
 	var stderr strings.Builder
 	root := &cobra.Command{Use: "headgate", SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error {

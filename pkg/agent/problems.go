@@ -64,7 +64,7 @@ func (p *problems) setUnserved(name lb.ServiceName, port uint16, err error) {
 func (p *problems) setSuspects(suspects []lb.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.set(&p.suspects, suspects)
+	p.set(&p.suspects, lb.Bounded("the node", suspects))
 }
 
 // setContact says how the agent gets on with the API server.
@@ -89,6 +89,7 @@ func (p *problems) setForce(problems []lb.Problem) {
 func (p *problems) setProbes(probes []lb.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	probes = lb.Bounded("the node", probes)
 	for _, one := range probes {
 		if !slices.Contains(p.probes, one) {
 			p.log.Warn("problem", zap.String("problem", one.Error()))

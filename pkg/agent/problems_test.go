@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -139,5 +140,26 @@ func TestAReportIsReplacedInOneStep(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
 		t.Errorf("the directory has %v, %v; want the report alone", entries, err)
+	}
+}
+
+// As many backends as there are may fail at once, and as many Services ask for probes.
+func TestProblemsOfBackendsAndProbesAreBounded(t *testing.T) {
+	many := make([]lb.Problem, lb.MostTogether+5)
+	for i := range many {
+		many[i] = lb.Problem{Object: "Service default/web", Value: strconv.Itoa(i), Reason: "does not take connections"}
+	}
+	tell := &told{}
+	core, log := observer.New(zapcore.WarnLevel)
+	a := newAnswers(Config{}, zap.New(core), tell, metrics.New("test"))
+	for name, set := range map[string]func([]lb.Problem){"backends": a.problems.setSuspects, "probes": a.problems.setProbes} {
+		set(many)
+		if n := len(tell.last); n != lb.MostTogether+1 || tell.last[n-1].Error() != "the node: has 5 more problems; mend the others first" {
+			t.Errorf("%s: %d are told, the last is %v", name, n, tell.last[n-1])
+		}
+		set(nil)
+	}
+	if n := log.Len(); n > lb.MostTogether+1 {
+		t.Errorf("%d lines are logged", n)
 	}
 }

@@ -71,3 +71,14 @@ const MostProblems = 10
 func MoreProblems(file, object string, n int) Problem {
 	return Problem{File: file, Object: object, Reason: fmt.Sprintf("has %d more problems", n), Remedy: "mend the others first"}
 }
+
+// MostTogether is how many problems of all objects together are told one by one.
+const MostTogether = 1000
+
+// Bounded returns so many problems of something, and one that counts the others.
+func Bounded(of string, problems []Problem) []Problem {
+	if len(problems) <= MostTogether {
+		return problems
+	}
+	return append(problems[:MostTogether:MostTogether], MoreProblems("", of, len(problems)-MostTogether))
+}

@@ -237,7 +237,7 @@ func said(log *observer.ObservedLogs) (out []string) {
 
 func TestOfManyProblemsTheRestAreCounted(t *testing.T) {
 	var all []lb.Problem
-	for i := range mostProblems + 7 {
+	for i := range lb.MostTogether + 7 {
 		all = append(all, lb.Problem{Object: fmt.Sprint("Service default/", i), Reason: "is bad"})
 	}
 	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
@@ -245,7 +245,7 @@ func TestOfManyProblemsTheRestAreCounted(t *testing.T) {
 		b.Observe(saw)
 		b.begin(lb.Update{Problems: all})
 		pass(time.Minute)
-		want(t, "problems told", mostProblems+1, len(saw.problems))
+		want(t, "problems told", lb.MostTogether+1, len(saw.problems))
 		if last := saw.problems[len(saw.problems)-1].Error(); !strings.Contains(last, "has 7 more problems") {
 			t.Errorf("the last problem is %q, want a count of the rest", last)
 		}

@@ -130,7 +130,7 @@ func (r *Reconciler) report() {
 	if p, ok := r.cidrProblem.(lb.Problem); ok {
 		problems = append(problems, p)
 	}
-	problems = bounded(problems)
+	problems = lb.Bounded("the input", problems)
 	r.observer.Problems(problems)
 	now := map[string]bool{}
 	for _, p := range problems {
@@ -146,17 +146,6 @@ func (r *Reconciler) report() {
 		}
 	}
 	r.reported = now
-}
-
-// mostProblems is how many problems of all objects together are told one by one.
-const mostProblems = 1000
-
-// bounded returns so many problems, and one that counts the others.
-func bounded(problems []lb.Problem) []lb.Problem {
-	if len(problems) <= mostProblems {
-		return problems
-	}
-	return append(problems[:mostProblems:mostProblems], lb.MoreProblems("", "the input", len(problems)-mostProblems))
 }
 
 // linesPerSecond is how many lines problems may write to the log.

@@ -86,6 +86,23 @@ static __always_inline bool replace_back(const struct port_search *s,
 }
 
 /*
+ * Is the way back that is there, if any, the one to be added? Then it is of the new
+ * way there from now on, and holds again.
+ */
+static __always_inline bool renew_back(const struct port_search *s,
+				       struct flow *old)
+{
+	if (!old || !same_tuple(&old->to, &s->back->to))
+		return false;
+	old->frontend = s->back->frontend;
+	old->service = s->back->service;
+	old->backend_id = s->back->backend_id;
+	old->slot = s->back->slot;
+	clear_flow_flags(old, FLOW_CLOSING | FLOW_BROKEN | FLOW_BRIEF);
+	return true;
+}
+
+/*
  * Adds a way back, unless its key belongs to another flow that goes on. One
  * that has ended loses both its ways.
  */
@@ -101,14 +118,8 @@ static __always_inline bool add_back(struct port_search *s)
 	old = bpf_map_lookup_elem(&conntrack, &key);
 	if (!old)
 		return false;
-	if (same_tuple(&old->to, &s->back->to)) {
-		old->frontend = s->back->frontend;
-		old->service = s->back->service;
-		old->backend_id = s->back->backend_id;
-		old->slot = s->back->slot;
-		clear_flow_flags(old, FLOW_CLOSING | FLOW_BROKEN | FLOW_BRIEF);
+	if (renew_back(s, old))
 		return true;
-	}
 	other_key(&key, &old->to, s->hook);
 	way = bpf_map_lookup_elem(&conntrack, &key);
 	if (!way || has_ended(old, way, now))
@@ -144,7 +155,7 @@ static long find_port(__u32 i, void *data)
 	set_port(s, i);
 	back_key(s, &key);
 	old = bpf_map_lookup_elem(&conntrack, &key);
-	s->found = old && same_tuple(&old->to, &s->back->to);
+	s->found = renew_back(s, old);
 	return s->found;
 }
 

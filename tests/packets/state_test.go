@@ -16,6 +16,7 @@ var stateStories = []story{
 	{"A connection past the Services takes the place of one that ended", aDirectConnectionTakesThePlaceOfOneThatEnded},
 	{"A lost way there is found by the way back", aLostWayThereIsFoundByTheWayBack},
 	{"A lost way back is made again", aLostWayBackIsMadeAgain},
+	{"A way back that was broken holds again with the way there", aWayBackThatWasBrokenHoldsAgain},
 	{"A lost connection is reset", aLostConnectionIsReset},
 	{"A lost connection of a remote backend keeps its port", aLostConnectionOfARemoteBackendKeepsItsPort},
 	{"A client port outlives backends whose IDs come again", aClientPortOutlivesBackendsWhoseIDsComeAgain},
@@ -134,6 +135,24 @@ func aLostWayBackIsMadeAgain(t *testing.T, c cast) {
 		return
 	}
 	c.becomes(t, "it is known whose flow it is", in, uplink, p, p.to(client, at(c.local2, 8080)))
+}
+
+// The backend leaves its Service and comes again, and the way there makes room.
+func aWayBackThatWasBrokenHoldsAgain(t *testing.T, c cast) {
+	if c.protocol != lb.TCP {
+		return
+	}
+	client, vip, backend := at(c.client, 40000), at(c.vip, 80), at(c.local, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+	p := c.establish(t, client, vip, backend)
+	a := p.to(client, backend).answer("A", nil)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, at(c.local2, 8080)))
+	c.isReset(t, "the backend has left", in, uplink, p.with("A"))
+	c.isReset(t, "and is told, too", out, uplink, a)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+	c.drop(t, in, p)
+	c.becomes(t, "the client is led by the way back", in, uplink, p.with("A"), p.with("A").to(client, backend))
+	c.becomes(t, "which leads to it again", out, uplink, a, a.to(vip, client))
 }
 
 func aLostConnectionIsReset(t *testing.T, c cast) {

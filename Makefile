@@ -102,18 +102,16 @@ test-unit: ## Run the tests that need no root
 test-race: ## Run the same under the race detector (needs a C compiler)
 	@CC=$(BPF2GO_CC) CGO_ENABLED=1 $(GO) test -race ./pkg/...
 
-# How long each fuzz target is fed. One process feeds it: the machine of the packet
-# tests is one, and the others would take all cores.
-FUZZ_TIME ?= 1m
+# How long each fuzz target is fed, and how many are fed at once. One process feeds a
+# target: the machine of the packet tests is one.
+FUZZ_TIME    ?= 1m
+FUZZ_AT_ONCE ?= 2
 
 .PHONY: fuzz
 fuzz: ## Feed each fuzz target for FUZZ_TIME; a finding fails, and stays in testdata/fuzz (root)
 	$(call need-root)
-	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sed -E 's|/[^/]*:func | |' | sort | { status=0; \
-		while read -r package target; do \
-			echo "fuzz $$target in $$package for $(FUZZ_TIME)"; \
-			HEADGATE_REQUIRE_PRIVILEGED=1 $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) -fuzzminimizetime 10x -parallel 1 $$package </dev/null || status=1; \
-		done; exit $$status; }
+	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sed -E 's|/[^/]*:func | |' | sort | \
+		FUZZ_TIME=$(FUZZ_TIME) xargs -P $(FUZZ_AT_ONCE) -n 2 tests/tools/fuzz
 
 .PHONY: test-kernels
 test-kernels: ## Run the tests of the datapath on Debian's older kernels, in qemu (root)

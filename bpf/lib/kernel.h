@@ -14,6 +14,7 @@
 
 #define AF_INET 2
 #define AF_INET6 10
+#define CHECKSUM_COMPLETE 2
 #define CHECKSUM_PARTIAL 3
 #define IFF_UP 0x1
 #define IFF_LOOPBACK 0x8

@@ -149,7 +149,7 @@ static __noinline int rewrite_error(struct __sk_buff *skb, struct packet *outer,
 	if (!fix_icmp_csum(skb, outer, inner, diff) ||
 	    bpf_skb_store_bytes(skb, inner->l4_off, &inner->to.src_port,
 				sizeof(struct ports), 0) ||
-	    !write_addrs(skb, inner) || !write_addrs(skb, outer))
+	    !write_addrs(skb, inner, 0) || !write_addrs(skb, outer, 0))
 		return VERDICT_REFUSE;
 	note_rewritten(outer);
 	count(flow_error);

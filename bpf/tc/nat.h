@@ -3,10 +3,11 @@
  * Rewriting: a packet becomes another, of which pkt->to is the tuple. This is one of the two
  * places where the families meet.
  *
- * A plain packet is rewritten by one call of the kernel: from the checksum of the IP
- * header, or the addresses of IPv6, up to the one behind the ports. The checksums of
- * others go through the kernel's helpers, since only they know whether a device is
- * still to finish them.
+ * A plain packet is written where it lies, without a call of the kernel. At each
+ * hook one end of a packet becomes another: where it is for on the way in, whom it
+ * is from on the way out, as tc/conntrack.h shows. Both ports may change. The checksums of
+ * all other packets go through the kernel's helpers, since only they know whether a device
+ * is still to finish them.
  */
 #pragma once
 
@@ -27,128 +28,153 @@ static __always_inline void note_rewritten(struct packet *pkt)
 	pkt->rewritten = true;
 }
 
-/* The transport checksum, which a device may still have to finish. */
-static __always_inline __u16 plain_csum(struct __sk_buff *skb, __u16 csum,
-					const struct packet *pkt)
+/* Writes a word, and adds to a one's complement sum what that changes. */
+static __always_inline void write_word(__be32 *at, __be32 to, __u32 *sum)
 {
-	struct sk_buff *k = bpf_cast_to_kern_ctx(skb);
-
-	if (BPF_CORE_READ_BITFIELD(k, ip_summed) != CHECKSUM_PARTIAL)
-		return l4_csum(csum, &pkt->tuple, &pkt->to);
-	/* Then it is the sum of the addresses, and what follows from them. */
-	return sum_fold(sum_add(csum, addr_diff(&pkt->tuple, &pkt->to)));
+	*sum = sum_replace(*sum, *at, to);
+	*at = to;
 }
 
-/* What of the headers changes, and what is between. */
-struct plain4_change {
-	__u16 pad;
-	__u16 check;
-	__be32 src;
-	__be32 dst;
-	struct ports ports;
-	__u16 l4[8]; /* behind the ports: a TCP header up to its checksum */
-};
-
-struct plain6_change {
-	struct ip_addr src;
-	struct ip_addr dst;
-	struct ports ports;
-	__u16 l4[8];
-};
-
-#define UDP_CSUM_WORD 1 /* of l4 */
-#define TCP_CSUM_WORD 6
-
-/* Copies what is behind the ports, up to the checksum, and corrects that. */
-static __always_inline bool change_l4(struct __sk_buff *skb,
-				      const struct packet *pkt,
-				      const void *ports, const void *data_end,
-				      __u16 *l4)
+/* Writes one address of IPv6. */
+static __always_inline void write_addr6(struct in6_addr *at,
+					const struct ip_addr *to, __u32 *sum)
 {
-	const __u16 *from = ports + sizeof(struct ports);
-	bool udp = pkt->l4_proto == IPPROTO_UDP;
+	for (int i = 0; i < 4; i++)
+		write_word(&at->in6_u.u6_addr32[i], to->word[i], sum);
+}
 
-	if (udp) {
-		if ((void *)(from + UDP_CSUM_WORD + 1) > data_end)
-			return false;
-		l4[0] = from[0];
-		l4[1] = from[1] ? plain_csum(skb, from[1], pkt) : 0;
-		return true;
+/* Writes the end that changes, and returns what that changes a sum by. */
+static __always_inline __u32 write_end4(struct iphdr *ip,
+					const struct packet *pkt)
+{
+	__u32 sum = 0;
+
+	if (pkt->tuple.hook == HOOK_IN)
+		write_word(&ip->daddr, pkt->to.dst.word[3], &sum);
+	else
+		write_word(&ip->saddr, pkt->to.src.word[3], &sum);
+	ip->check = ~sum_fold(sum_add((__u16)~ip->check, sum));
+	return sum;
+}
+
+static __always_inline __u32 write_end6(struct ipv6hdr *ip,
+					const struct packet *pkt)
+{
+	__u32 sum = 0;
+
+	if (pkt->tuple.hook == HOOK_IN)
+		write_addr6(&ip->daddr, &pkt->to.dst, &sum);
+	else
+		write_addr6(&ip->saddr, &pkt->to.src, &sum);
+	return sum;
+}
+
+/*
+ * Writes the ports, and a transport checksum for them and for addresses that differ by
+ * a sum. One that a device is still to finish is the sum of the addresses and of what
+ * follows from them. Returns what all that changes a sum of the packet by.
+ */
+static __always_inline __u32 write_l4(struct ports *ports, __u16 *csum,
+				      const struct packet *pkt, __u32 addrs,
+				      __u32 summed)
+{
+	bool udp = pkt->l4_proto == IPPROTO_UDP;
+	__u32 sum = 0;
+	__u16 was = *csum, is;
+
+	write_word((__be32 *)ports, ports_word(&pkt->to), &sum);
+	if (summed == CHECKSUM_PARTIAL) {
+		is = sum_fold(sum_add(was, addrs));
+	} else if (udp && !was) {
+		return sum; /* it does without (RFC 768) */
+	} else {
+		is = ~sum_fold(sum_add((__u16)~was, sum_add(addrs, sum)));
+		if (udp && !is)
+			is = 0xffff;
 	}
-	if ((void *)(from + TCP_CSUM_WORD + 1) > data_end)
-		return false;
-	__builtin_memcpy(l4, from, TCP_CSUM_WORD * 2);
-	l4[TCP_CSUM_WORD] = plain_csum(skb, from[TCP_CSUM_WORD], pkt);
-	return true;
+	*csum = is;
+	return sum_replace(sum, was, is);
+}
+
+/*
+ * Tells the kernel what a sum of the packet changes by, if the device has made one
+ * (CHECKSUM_COMPLETE), with which checksums are compared later. It begins with the IP
+ * header. That of IPv4 adds up to what it did, since its own checksum makes up for
+ * the address. IPv6 has none there, and the address counts.
+ */
+static __always_inline void note_change(struct __sk_buff *skb, __u32 summed,
+					__u32 sum)
+{
+	if (summed == CHECKSUM_COMPLETE)
+		bpf_csum_update(skb, sum);
+}
+
+/* Where the checksum is in a transport header that begins with these ports. */
+static __always_inline __u16 *csum_at(void *ports, const struct packet *pkt)
+{
+	return ports +
+	       (pkt->l4_proto == IPPROTO_UDP ? UDP_CSUM_OFF : TCP_CSUM_OFF);
 }
 
 static __always_inline bool rewrite_plain4(struct __sk_buff *skb,
 					   const struct packet *pkt,
-					   __u32 l3_off, __u32 l4_len)
+					   __u32 l3_off, __u32 summed)
 {
-	const struct tuple *to = &pkt->to;
 	void *data_end = (void *)(long)skb->data_end;
 	struct plain_ip4 *h = (void *)(long)skb->data + l3_off;
-	struct plain4_change c = {};
+	__u16 *csum = csum_at(&h->ports, pkt);
+	__u32 addrs;
 
-	if ((void *)(h + 1) > data_end ||
-	    !change_l4(skb, pkt, &h->ports, data_end, c.l4))
+	if ((void *)(h + 1) > data_end || (void *)(csum + 1) > data_end)
 		return false;
-	c.check = ~sum_fold(
-		sum_add((__u16)~h->ip.check, addr_diff(&pkt->tuple, &pkt->to)));
-	c.src = to->src.word[3];
-	c.dst = to->dst.word[3];
-	c.ports.src = to->src_port;
-	c.ports.dst = to->dst_port;
-	return !bpf_skb_store_bytes(
-		skb, l3_off + offsetof(struct iphdr, check), &c.check,
-		offsetof(struct plain4_change, l4) - sizeof(c.pad) + l4_len,
-		BPF_F_RECOMPUTE_CSUM);
+	addrs = write_end4(&h->ip, pkt);
+	note_change(skb, summed, write_l4(&h->ports, csum, pkt, addrs, summed));
+	return true;
 }
 
 static __always_inline bool rewrite_plain6(struct __sk_buff *skb,
 					   const struct packet *pkt,
-					   __u32 l3_off, __u32 l4_len)
+					   __u32 l3_off, __u32 summed)
 {
-	const struct tuple *to = &pkt->to;
 	void *data_end = (void *)(long)skb->data_end;
 	struct plain_ip6 *h = (void *)(long)skb->data + l3_off;
-	struct plain6_change c = {};
+	__u16 *csum = csum_at(&h->ports, pkt);
+	__u32 addrs, sum;
 
-	if ((void *)(h + 1) > data_end ||
-	    !change_l4(skb, pkt, &h->ports, data_end, c.l4))
+	if ((void *)(h + 1) > data_end || (void *)(csum + 1) > data_end)
 		return false;
-	c.src = to->src;
-	c.dst = to->dst;
-	c.ports.src = to->src_port;
-	c.ports.dst = to->dst_port;
-	return !bpf_skb_store_bytes(skb,
-				    l3_off + offsetof(struct ipv6hdr, saddr),
-				    &c,
-				    offsetof(struct plain6_change, l4) + l4_len,
-				    BPF_F_RECOMPUTE_CSUM);
+	addrs = write_end6(&h->ip, pkt);
+	sum = write_l4(&h->ports, csum, pkt, addrs, summed);
+	note_change(skb, summed, sum_add(addrs, sum));
+	return true;
 }
 
 /* Makes a plain packet what it becomes; false if that is to be done otherwise. */
 STEP bool rewrite_plain(struct __sk_buff *skb, struct packet *pkt)
 {
-	__u32 l3_off, l4_len;
+	__u32 l3_off, summed;
+	struct sk_buff *k;
 	bool done;
 
 	if (!pkt || !bpf_cast_to_kern_ctx)
 		return false;
+	k = bpf_cast_to_kern_ctx(skb);
+	summed = BPF_CORE_READ_BITFIELD(k, ip_summed);
 	l3_off = pkt->l3_off ? ETH_HLEN : 0;
-	l4_len = pkt->l4_proto == IPPROTO_UDP ? 4 : 14;
-	done = pkt->ip4 ? rewrite_plain4(skb, pkt, l3_off, l4_len) :
-			  rewrite_plain6(skb, pkt, l3_off, l4_len);
+	done = pkt->ip4 ? rewrite_plain4(skb, pkt, l3_off, summed) :
+			  rewrite_plain6(skb, pkt, l3_off, summed);
 	if (done)
 		note_rewritten(pkt);
 	return done;
 }
 
-/* Writes both addresses of the IP header, and its checksum. */
+/*
+ * Writes both addresses of the IP header, and its checksum. Flags are of those of
+ * IPv6: no transport checksum makes up for them in a sum of the packet where there
+ * is none.
+ */
 static __always_inline bool write_addrs(struct __sk_buff *skb,
-					const struct packet *pkt)
+					const struct packet *pkt, __u64 flags)
 {
 	const struct tuple *to = &pkt->to;
 	__u32 l3_off = pkt->l3_off;
@@ -158,7 +184,7 @@ static __always_inline bool write_addrs(struct __sk_buff *skb,
 
 		return !bpf_skb_store_bytes(
 			skb, l3_off + offsetof(struct ipv6hdr, saddr), both,
-			sizeof(both), 0);
+			sizeof(both), flags);
 	}
 	__be32 both[2] = { to->src.word[3], to->dst.word[3] };
 
@@ -218,19 +244,22 @@ static __always_inline bool fix_csum(struct __sk_buff *skb,
 STEP bool rewrite_any(struct __sk_buff *skb, struct packet *pkt)
 {
 	struct ports ports;
+	__u64 flags = 0;
 
 	if (!pkt)
 		return false;
+	if (pkt->fragment || pkt->l4_proto == IPPROTO_SCTP)
+		flags = BPF_F_RECOMPUTE_CSUM;
 	ports.src = pkt->to.src_port;
 	ports.dst = pkt->to.dst_port;
 	if (!pkt->fragment) {
 		if (!fix_csum(skb, pkt))
 			return false;
 		if (bpf_skb_store_bytes(skb, pkt->l4_off, &ports, sizeof(ports),
-					0))
+					flags))
 			return false;
 	}
-	if (!write_addrs(skb, pkt))
+	if (!write_addrs(skb, pkt, flags))
 		return false;
 	note_rewritten(pkt);
 	return true;

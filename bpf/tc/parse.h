@@ -5,8 +5,8 @@
  *
  * Nearly all packets are plain: TCP or UDP in an IP header without options or
  * extensions, no fragments, all headers in memory that a program may read. They are
- * read where they lie, and rewritten by one call of the kernel, since calls are what
- * costs: the functions for all the others take a dozen.
+ * read and written where they lie, since calls are what costs: the functions for all
+ * the others take a dozen.
  */
 #pragma once
 

@@ -55,6 +55,8 @@ type rig struct {
 	programs map[hook]*ebpf.Program
 	tables   map[string]*ebpf.Map // those that programs write
 	counted  map[string]uint64
+	sums     bool // the kernel knows sumUp
+	compared int  // frames
 }
 
 // newRig loads the datapath, with three devices and the addresses of a node.
@@ -84,6 +86,8 @@ func newRigOf(tb testing.TB, change func(*datapath.Config)) *rig {
 	}
 	r.addDevices(tb)
 	r.open(tb)
+	_, err = r.programs[in].Run(&ebpf.RunOptions{Data: make([]byte, 64), Flags: sumUp})
+	r.sums = err == nil
 	r.counted = r.counters(tb)
 	return r
 }
@@ -182,7 +186,16 @@ func (r *rig) run(tb testing.TB, h hook, device string, frame []byte) (verdict u
 // try does so with a frame that the kernel may not take, since it is shorter
 // than its IP header.
 func (r *rig) try(h hook, device string, frame []byte) (result, error) {
-	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: r.context(device)}
+	return r.tryAs(h, device, frame, 0)
+}
+
+// sumUp has the kernel sum up a packet before the program, as a device does that says
+// CHECKSUM_COMPLETE, and compare afterwards. Linux 6.16.
+const sumUp = 1 << 2
+
+// tryAs does so with flags of a test run.
+func (r *rig) tryAs(h hook, device string, frame []byte, flags uint32) (result, error) {
+	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: r.context(device), Flags: flags}
 	verdict, err := r.programs[h].Run(opts)
 	return result{verdict, opts.DataOut}, err
 }

@@ -14,7 +14,8 @@
  * The kernel in between, with its own conntrack, only ever sees C and B.
  *
  * Most packets find their entry and read it: one look-up, and no store. What is
- * to be noted is noted at the ends of a connection and once a second.
+ * to be asked or noted is so at the ends of a connection, once a second, and after
+ * any Service has lost a backend.
  */
 #pragma once
 
@@ -30,14 +31,20 @@
 #include "packet.h"
 
 /*
- * Does the packet begin a connection? Datagrams may always begin one, but what
- * has no ports of its own goes where the first of its datagram went, and what
- * begins an SCTP association is never fragmented.
+ * Does a packet go where another went, whatever has become of the flow? What has no
+ * ports of its own follows the first of its datagram, and what begins an SCTP
+ * association is never fragmented.
  */
+static __always_inline bool only_follows(const struct packet *pkt)
+{
+	return pkt->fragment ||
+	       (pkt->l4_proto == IPPROTO_SCTP && pkt->more_fragments);
+}
+
+/* Does the packet begin a connection? Datagrams may always begin one. */
 static __always_inline bool may_begin(const struct packet *pkt)
 {
-	return !pkt->fragment &&
-	       !(pkt->l4_proto == IPPROTO_SCTP && pkt->more_fragments) &&
+	return !only_follows(pkt) &&
 	       (pkt->l4_proto != IPPROTO_TCP ||
 		(pkt->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN);
 }
@@ -113,8 +120,7 @@ static __always_inline enum verdict still_flows(const struct packet *pkt,
 		return VERDICT_RESET;
 	if (flow->flags & FLOW_REFUSED && begins)
 		return VERDICT_CONTINUE; /* there may be an endpoint by now */
-	if (!(flow->flags & FLOW_TO_BACKEND) || pkt->fragment ||
-	    (pkt->l4_proto != IPPROTO_TCP && !begins))
+	if (!(flow->flags & FLOW_TO_BACKEND) || only_follows(pkt))
 		return VERDICT_PASS;
 	if (begins && pkt->l4_proto == IPPROTO_TCP && is_over(pkt, flow))
 		return VERDICT_CONTINUE;
@@ -142,13 +148,27 @@ static __always_inline void note_tcp(const struct packet *pkt,
 	}
 }
 
-/* Is a packet more than one of many? */
-static __always_inline bool is_notable(const struct packet *pkt,
-				       const struct flow *flow, __u64 now)
+/* When a backend last left a Service, whichever. */
+static __always_inline __u64 last_removal(void)
 {
-	return pkt->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST) ||
-	       (flow->flags & (FLOW_SEEN | FLOW_BRIEF)) != FLOW_SEEN ||
-	       elapsed(now, flow->last_seen_ns) >= NSEC_PER_SEC;
+	__u32 zero = 0;
+	struct about *a = bpf_map_lookup_elem(&about, &zero);
+
+	return a ? a->removed_ns : 0;
+}
+
+/*
+ * Is a packet one of many, with nothing to ask or to note? Then its flow was noted
+ * within a second, and had its backend, which no Service has lost since.
+ */
+static __always_inline bool is_one_of_many(const struct packet *pkt,
+					   const struct flow *flow, __u64 now)
+{
+	return !(pkt->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) &&
+	       (flow->flags & (FLOW_SEEN | FLOW_BRIEF | FLOW_BROKEN |
+			       FLOW_REFUSED)) == FLOW_SEEN &&
+	       elapsed(now, flow->last_seen_ns) < NSEC_PER_SEC &&
+	       flow->last_seen_ns > last_removal();
 }
 
 /*
@@ -168,7 +188,10 @@ static __always_inline bool confirms(const struct packet *pkt,
 	       bpf_ntohl(pkt->tcp_ack) - other->next_seq < HANDSHAKE_WINDOW;
 }
 
-/* Makes the other way of a flow again: the map had no room for it. */
+/*
+ * Makes the other way of a flow again: the map had no room for it, or its backend has left
+ * the Service. So the one to the backend is as good as new: its next packet asks.
+ */
 STEP int restore_way(const struct packet *pkt, const struct flow *flow)
 {
 	struct flow other;
@@ -182,7 +205,7 @@ STEP int restore_way(const struct packet *pkt, const struct flow *flow)
 	if (flow->flags & FLOW_TO_BACKEND)
 		other.flags |= pkt->pod ? FLOW_BACK | FLOW_FROM_POD : FLOW_BACK;
 	if (flow->flags & FLOW_BACK)
-		other.flags |= FLOW_TO_BACKEND;
+		other.flags = (other.flags & ~FLOW_SEEN) | FLOW_TO_BACKEND;
 	other_key(&key, &flow->to, pkt->tuple.hook);
 	bpf_map_update_elem(&conntrack, &key, &other, BPF_NOEXIST);
 	count(flow_restored);
@@ -247,21 +270,20 @@ STEP int follow_flow(struct packet *pkt)
 	key = pkt->tuple; /* Linux 6.1 takes no key from a caller's memory */
 	flow = bpf_map_lookup_elem(&conntrack, &key);
 	if (!flow)
-		return pkt->fragment || (pkt->l4_proto == IPPROTO_SCTP &&
-					 pkt->more_fragments) ?
-			       VERDICT_PASS :
-			       VERDICT_CONTINUE;
+		return only_follows(pkt) ? VERDICT_PASS : VERDICT_CONTINUE;
 	if (is_over_header(pkt))
 		return refuse(DROP_FRAGMENT, 0);
 	now = coarse_now();
-	seen = flow->last_seen_ns;
-	v = still_flows(pkt, flow, now);
-	if (v == VERDICT_CONTINUE)
-		end_way(&key, flow, seen);
-	if (v != VERDICT_PASS)
-		return v;
-	if (is_notable(pkt, flow, now))
-		note_packet(pkt, flow);
+	if (!is_one_of_many(pkt, flow, now)) {
+		seen = flow->last_seen_ns;
+		v = still_flows(pkt, flow, now);
+		if (v == VERDICT_CONTINUE)
+			end_way(&key, flow, seen);
+		if (v != VERDICT_PASS)
+			return v;
+		if (!only_follows(pkt)) /* it has not asked for the backend */
+			note_packet(pkt, flow);
+	}
 	pkt->to = flow->to; /* the entry may come to another flow meanwhile */
 	count(flow_packet);
 	return VERDICT_REWRITE;

@@ -79,8 +79,28 @@ func (s *mapSet) deleteFrontend(key headgateAddrPort) error {
 	if err := s.byName["frontend_ids"].Lookup(key, &id); err != nil {
 		return ignoreMissing(err)
 	}
-	storeTable(&s.frontends.at(id).Known, headgateTable{})
+	if err := s.endFlows(id); err != nil {
+		return err
+	}
 	return ignoreMissing(s.byName["frontend_ids"].Delete(key))
+}
+
+// endFlows ends the flows that began by a frontend: it knows no backend any more.
+func (s *mapSet) endFlows(id uint32) error {
+	storeTable(&s.frontends.at(id).Known, headgateTable{})
+	return s.noteRemoval()
+}
+
+// noteRemoval says that a Service may have lost a backend just now: whatever flow was noted
+// before is asked for its backend with the next packet. This clock is never behind the coarse
+// one by which flows are noted.
+func (s *mapSet) noteRemoval() error {
+	now, err := monotonic()
+	if err != nil {
+		return err
+	}
+	atomic.StoreUint64(&s.about.at(0).RemovedNs, now)
+	return nil
 }
 
 // ignoreMissing makes a deletion that was done before a success.
@@ -120,7 +140,7 @@ func (s *mapSet) changeSlots(o plan.PutSlots) error {
 		slot := o.Table.Offset + c.Index
 		atomic.StoreUint32(&s.slots.at(slot / slotsPerChunk).Backend[slot%slotsPerChunk], c.To)
 	}
-	return nil
+	return s.noteRemoval()
 }
 
 func (s *mapSet) putSlots(offset uint32, backends []uint32) {
@@ -148,17 +168,11 @@ func (s *mapSet) putServiceCIDRs(prefixes []netip.Prefix) {
 }
 
 // putFrontend writes what stands behind an address, then the address if it is
-// new. Of a frontend in use each table changes in one store, after everything else.
+// new.
 func (s *mapSet) putFrontend(o plan.PutFrontend) error {
-	f := encodeFrontend(o.Value)
-	at := s.frontends.at(o.Value.ID)
-	rest := f
-	rest.Views, rest.Known = at.Views, at.Known // as they are
-	*at = rest
-	for i := range slices.Backward(f.Views[:]) { // fallbacks before the views that fall back
-		storeView(&at.Views[i], f.Views[i])
+	if err := s.putBehind(o.Value); err != nil {
+		return err
 	}
-	storeTable(&at.Known, f.Known)
 	key := encodeAddrPort(o.Key)
 	var id uint32
 	err := s.byName["frontend_ids"].Lookup(key, &id)
@@ -173,6 +187,23 @@ func (s *mapSet) putFrontend(o plan.PutFrontend) error {
 	if err := s.byName["frontend_ids"].Put(key, o.Value.ID); err != nil || !had {
 		return err
 	}
-	storeTable(&s.frontends.at(id).Known, headgateTable{}) // its flows end
-	return nil
+	return s.endFlows(id)
+}
+
+// putBehind writes what stands behind an address. Of a frontend in use each table
+// changes in one store, after everything else.
+func (s *mapSet) putBehind(value plan.Frontend) error {
+	f, at := encodeFrontend(value), s.frontends.at(value.ID)
+	was := *at
+	rest := f
+	rest.Views, rest.Known = was.Views, was.Known // as they are
+	*at = rest
+	for i := range slices.Backward(f.Views[:]) { // fallbacks before the views that fall back
+		storeView(&at.Views[i], f.Views[i])
+	}
+	storeTable(&at.Known, f.Known)
+	if was.Known.Size == 0 || (was.Known == f.Known && was.Service == f.Service) {
+		return nil
+	}
+	return s.noteRemoval()
 }

@@ -174,7 +174,8 @@ func (s *mapSet) fill(o *object, from *mapSet, copies map[string]*conversion) er
 	}
 	s.about.at(0).Object = o.hash
 	if from != nil && from.about != nil {
-		s.about.at(0).Writes = from.about.at(0).Writes
+		was := from.about.at(0)
+		s.about.at(0).Writes, s.about.at(0).RemovedNs = was.Writes, was.RemovedNs
 	}
 	return nil
 }

@@ -106,11 +106,14 @@ func (m *model) hasBackend(f *modelFlow) bool {
 	return false
 }
 
-// note takes note of a packet of a flow.
+// note takes note of a packet of a flow. One that only follows another says nothing.
 func (m *model) note(frame []byte, v view, f *modelFlow) {
+	if v.later || v.protocol == lb.SCTP && v.more {
+		return
+	}
 	f.idle, f.seen = false, true
 	var flags byte
-	if v.protocol == lb.TCP && !v.later {
+	if v.protocol == lb.TCP {
 		flags = frame[v.l4+13]
 	}
 	switch {

@@ -93,7 +93,7 @@ func (r *Reconciler) held(name lb.ServiceName) bool {
 }
 
 // recall has Services keep what they had where that may be of a slice which cannot be
-// read, and forget it when all of them can.
+// read, and forget it when everything can.
 func (r *Reconciler) recall() {
 	for _, name := range r.state.Recalled() {
 		if service, _ := r.state.Known(name); !service || !r.lacks(name) {
@@ -109,10 +109,10 @@ func (r *Reconciler) recall() {
 	}
 }
 
-// lacks says whether a Service may have endpoints that nobody has told of.
+// lacks says whether a Service may have endpoints that nobody has told of: a slice of it is
+// bad, or since before this process something is unread that may hold one.
 func (r *Reconciler) lacks(name lb.ServiceName) bool {
-	_, slices := r.state.Known(name)
-	return r.input.HoldEndpoints[name] || r.input.Partial && !slices && (r.adopted[name] || r.state.Recalls(name))
+	return r.input.HoldEndpoints[name] || r.input.Partial && (r.adopted[name] || r.state.Recalls(name))
 }
 
 // wait has Services planned next.

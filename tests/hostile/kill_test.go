@@ -93,16 +93,11 @@ func (d *drill) wait(l *life, span time.Duration) {
 
 // resize gives the next agent another size of a map from time to time, and says of which.
 func (d *drill) resize(i int) string {
-	switch {
-	case i%4 == 3:
-		d.agent.Promises ^= 1<<12 | 1<<13
-		return "promises"
-	case i%5 == 4:
-		d.flows ^= 1<<16 | 1<<17
-		d.agent.Flags[len(d.agent.Flags)-1] = fmt.Sprint(d.flows)
-		return "flows"
+	if i%4 != 3 {
+		return ""
 	}
-	return ""
+	d.agent.Promises ^= 1<<12 | 1<<13
+	return "promises"
 }
 
 // shuffle writes more Services, and two times of three has the third backend come or go.

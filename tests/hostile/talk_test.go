@@ -45,6 +45,7 @@ func kindOf(err error) string {
 		kind  string
 	}{
 		{unix.ECONNREFUSED, "refused"}, {unix.ECONNRESET, "reset"}, {unix.ECONNABORTED, "aborted"}, {errWrong, "wrong answer"},
+		{unix.EDESTADDRREQ, "aborted"}, // a datagram socket that was, and that heard of it before
 		{unix.ETIMEDOUT, "timed out"}, {unix.EAGAIN, "timed out"}, {unix.EINPROGRESS, "timed out"}, {io.EOF, "closed by the server"},
 	} {
 		if errors.Is(err, k.cause) {

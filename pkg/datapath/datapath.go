@@ -198,10 +198,11 @@ func (d *Datapath) lock(dir string) error {
 	return nil
 }
 
-// tidy brings what people read up to date, removes what a process left that died
+// tidy says that the maps are in their place, removes what a process left that died
 // during a replacement, and holds what is in force.
 func (d *Datapath) tidy() error {
 	d.maps.about.describe(d.cfg)
+	d.maps.about.at(0).Settled = 1 // from now on an unknown connection is lost
 	if err := detachAll(d.path("links"), isOurs); err != nil {
 		return err
 	}
@@ -234,7 +235,6 @@ func (d *Datapath) Attach() error {
 	d.publish(d.maps)
 	replaced := len(d.old) > 0
 	d.forgetOld()
-	d.maps.about.at(0).Settled = 1 // from now on an unknown connection is lost
 	if err := d.tidy(); err != nil || !replaced {
 		return err
 	}

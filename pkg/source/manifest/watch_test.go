@@ -46,7 +46,7 @@ func mustRun(tb testing.TB, dir string, alter ...func(*Source)) *running {
 // until takes updates until something holds.
 func (r *running) until(tb testing.TB, what string, holds func() bool) {
 	tb.Helper()
-	late := time.After(time.Minute)
+	late := time.After(10 * time.Second)
 	for !holds() {
 		select {
 		case u := <-r.updates:

@@ -131,6 +131,38 @@ func TestARefusedServiceKeepsWhatNobodyNeeds(t *testing.T) {
 	l.has(t, api, other)
 }
 
+func TestWhatAnEarlierAgentWroteCountsBeforeItIsSet(t *testing.T) {
+	before := &lab{Planner: New(Sizes{})}
+	before.set(t, web, many(t, "10.96.0.1:80/TCP", 1, 3))
+	p, err := Adopt(before.model.Content(), Sizes{Backends: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{Planner: p, model: before.model}
+	l.set(t, api, many(t, "10.96.0.2:80/TCP", 2, 2))
+	l.has(t, api)
+	if short := l.Shortages(); len(short) != 1 || short[0].Service != web {
+		t.Errorf("problems %v, want one of %s", short, web)
+	}
+}
+
+// Two Services are refused at once, each for another map, and one gives up what the other
+// has waited for.
+func TestARefusedServiceInheritsNothing(t *testing.T) {
+	l := &lab{Planner: New(Sizes{Frontends: 3, Backends: 6})}
+	l.set(t, api, many(t, "10.96.0.1:80/TCP", 1, 4))
+	l.set(t, web, many(t, "10.96.0.1:80/TCP", 2, 1), many(t, "10.96.0.2:80/TCP", 3, 1))
+	if c := l.Conflicts(); len(c) != 1 || c[0].Service != web {
+		t.Fatalf("conflicts %v, want one of %s", c, web)
+	}
+	other := lb.ServiceName{Namespace: "default", Name: "other"}
+	l.set(t, other, many(t, "10.96.0.3:80/TCP", 4, 3), many(t, "10.96.0.4:80/TCP", 4, 3))
+	l.has(t, other, web)
+	if fs := l.model.Content().Frontends; len(fs) != 3 {
+		t.Errorf("in force: %v, want two of %s and the one that %s had", fs, other, web)
+	}
+}
+
 func TestWhatWaitsToBeClearedIsWaitedFor(t *testing.T) {
 	l := &lab{Planner: New(Sizes{Backends: 2})}
 	for net := range 2 {

@@ -30,3 +30,24 @@ func TestThoseThatFitAgainComeBackSmallestFirst(t *testing.T) {
 		t.Errorf("rations (-want +got):\n%s", diff)
 	}
 }
+
+// A Service may have its tables reduced first, and be refused later: what it keeps counts
+// once. The smallest keep theirs first.
+func TestWhatRefusedServicesKeep(t *testing.T) {
+	l := &lab{Planner: New(Sizes{Backends: 4})}
+	l.set(t, web, many(t, "10.96.0.1:80/TCP", 1, 1))
+	l.set(t, api, many(t, "10.96.0.2:80/TCP", 2, 2))
+	of := func(name lb.ServiceName, refuse bool) concession {
+		return concession{demand: demand{claim: lb.Claim{Service: name}}, refuse: refuse}
+	}
+	for others, both := range map[uint64]bool{1: true, 2: false} {
+		r := &rationing{
+			total: uses{limitedBackends: others}, rations: map[lb.ServiceName]ration{web: {refused: true}, api: {refused: true}},
+			made: []concession{of(api, true), of(web, false), of(web, true)},
+		}
+		l.keepWhatFits(r)
+		if !r.rations[web].keeps || r.rations[api].keeps != both {
+			t.Errorf("beside %d backends of others: %+v", others, r.rations)
+		}
+	}
+}

@@ -20,8 +20,8 @@ volatile const bool name_sockets = false;
 /* Entries of the promises map less one: a power of two less one. */
 volatile const __u32 promises_mask = 0;
 
-/* Entries of the brief_flows map less one: a power of two less one. */
-volatile const __u32 brief_flows_mask = 0;
+/* Entries of the half_open_flows map less one: a power of two less one. */
+volatile const __u32 half_open_mask = 0;
 
 /* BPF_F_IPV6 where the kernel knows it (6.16), else 0. */
 volatile const __u64 ip6_csum_flag = 0;

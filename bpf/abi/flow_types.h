@@ -29,10 +29,10 @@ enum flow_flag {
 	FLOW_FROM_POD = 1 << 4,	  /* of a pod on this node: keeps its address */
 	FLOW_BACK = 1 << 5,   /* to the client, the other way of one of ours */
 	FLOW_DIRECT = 1 << 6, /* past the Services, by a port of its own */
-	FLOW_BRIEF = 1 << 7,  /* may make room for others, see tc/half_open.h */
-	FLOW_BROKEN = 1 << 8, /* its backend has left the Service */
-	FLOW_COUNTED = 1 << 9, /* in flight, on the way to the backend */
-	FLOW_UNSENT = 1 << 10, /* what went there ended on this node */
+	FLOW_HALF_OPEN = 1 << 7, /* makes room, see tc/half_open.h */
+	FLOW_BROKEN = 1 << 8,	 /* its backend has left the Service */
+	FLOW_COUNTED = 1 << 9,	 /* in flight, on the way to the backend */
+	FLOW_UNSENT = 1 << 10,	 /* what went there ended on this node */
 };
 
 /*
@@ -47,8 +47,8 @@ struct flow {
 	__u32 backend_id;
 	__u32 slot; /* the one that named the backend */
 	enum flow_flag flags;
-	__u32 next_seq; /* of TCP, after the SYN that came by this way */
-	__u32 place;	/* of a brief one, among the brief flows */
+	__u32 next_seq;	 /* of TCP, after the SYN that came by this way */
+	__u32 ring_slot; /* of a half-open flow, in half_open_flows */
 	__u32 pad;
 };
 

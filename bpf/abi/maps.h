@@ -187,23 +187,23 @@ struct {
 } known_ends SEC(".maps");
 
 /*
- * Keys of the flows that make room for new ones of their kind, first come, first
- * served: a ring.
+ * Keys of half-open flows, which make room for new ones of their kind, the oldest
+ * first: a ring.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct tuple);
-} brief_flows SEC(".maps");
+} half_open_flows SEC(".maps");
 
-/* The next place in that ring, modulo its size. */
+/* The next slot of that ring, modulo its size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
-} next_brief_flow SEC(".maps");
+} next_half_open SEC(".maps");
 
 /* Ports of datagrams that come in fragments. */
 struct {

@@ -165,7 +165,7 @@ static __always_inline bool is_one_of_many(const struct packet *pkt,
 					   const struct flow *flow, __u64 now)
 {
 	return !(pkt->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) &&
-	       (flow->flags & (FLOW_SEEN | FLOW_BRIEF | FLOW_BROKEN |
+	       (flow->flags & (FLOW_SEEN | FLOW_HALF_OPEN | FLOW_BROKEN |
 			       FLOW_REFUSED)) == FLOW_SEEN &&
 	       elapsed(now, flow->last_seen_ns) < NSEC_PER_SEC &&
 	       flow->last_seen_ns > last_removal();
@@ -214,7 +214,7 @@ STEP int restore_way(const struct packet *pkt, const struct flow *flow)
 
 /*
  * Notes a packet of a flow: that it lives, how far it has got, whether it is
- * brief. The look-up of the other way keeps that from being the least recently
+ * half-open. The look-up of the other way keeps that from being the least recently
  * used, however little comes by it.
  */
 STEP int note_packet(const struct packet *pkt, struct flow *flow)
@@ -239,17 +239,17 @@ STEP int note_packet(const struct packet *pkt, struct flow *flow)
 	else if (other)
 		note_repeat(pkt, flow, other, silent);
 	if (!other) {
-		if (!(flow->flags & FLOW_BRIEF))
+		if (!(flow->flags & FLOW_HALF_OPEN))
 			restore_way(pkt, flow);
-	} else if (flow->flags & FLOW_BRIEF) {
+	} else if (flow->flags & FLOW_HALF_OPEN) {
 		if (confirms(pkt, flow, other) &&
-		    clear_flow_flags(flow, FLOW_BRIEF))
+		    clear_flow_flags(flow, FLOW_HALF_OPEN))
 			count(flow_established);
 	} else if (pkt->tcp_flags & TCP_FIN && other->flags & FLOW_CLOSING &&
-		   !(other->flags & FLOW_BRIEF)) {
+		   !(other->flags & FLOW_HALF_OPEN)) {
 		key = pkt->tuple;
-		flow->place = take_place(&key);
-		set_flow_flag(flow, FLOW_BRIEF);
+		flow->ring_slot = take_ring_slot(&key);
+		set_flow_flag(flow, FLOW_HALF_OPEN);
 	}
 	return 0;
 }

@@ -151,7 +151,7 @@ static __always_inline bool has_ended(const struct flow *back,
 {
 	__u64 limit = IDLE_ESTABLISHED_S;
 
-	if ((back->flags | way->flags) & (FLOW_CLOSING | FLOW_BRIEF) ||
+	if ((back->flags | way->flags) & (FLOW_CLOSING | FLOW_HALF_OPEN) ||
 	    !(back->flags & FLOW_SEEN))
 		limit = IDLE_ENDED_S;
 	else if (back->to.protocol != IPPROTO_TCP)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * A flow is half-open, or brief, until both sides have shown that they are
- * there: after the handshake of TCP, and with datagrams after question, answer and
- * question. A TCP connection that both sides have closed is brief again.
+ * A flow is half-open until both sides have shown that they are there: after the
+ * handshake of TCP, and with datagrams after question, answer and question. A TCP
+ * connection that both sides have closed is half-open again.
  *
- * Every brief flow has a place in a ring. Whoever takes the place makes the
- * flow that had it go, if that is still brief. So there are never more brief
- * flows than places, however many SYNs come from addresses that nobody has, and
- * those that work keep the rest of the table; and to tell the classes apart
- * costs later packets nothing, as a second table would.
+ * Half-open flows share a ring. Taking a slot of it evicts the flow that had the
+ * slot, if that is still half-open. So there are never more half-open flows than
+ * slots, however many SYNs come from forged addresses, and confirmed flows keep the
+ * rest of the table. To tell the classes apart costs later packets nothing, as a
+ * second table would.
  */
 #pragma once
 
@@ -18,31 +18,31 @@
 #include "../lib/verdict.h"
 #include "flow.h"
 
-/* Of a brief flow that has no place yet. */
-#define NO_PLACE 0xffffffff
+/* Of a half-open flow that has no slot of the ring yet. */
+#define NO_RING_SLOT 0xffffffff
 
-/* Takes the next place for the flow with a key, and returns it. */
-STEP __u32 take_place(const struct tuple *key)
+/* Takes the next slot of the ring for the flow with a key, and returns it. */
+STEP __u32 take_ring_slot(const struct tuple *key)
 {
-	__u32 zero = 0, place = 0, *next;
+	__u32 zero = 0, slot = 0, *next;
 	struct tuple *at, old;
 	struct flow *flow;
 
-	next = bpf_map_lookup_elem(&next_brief_flow, &zero);
+	next = bpf_map_lookup_elem(&next_half_open, &zero);
 	if (!next || !key)
 		return 0;
-	place = __sync_fetch_and_add(next, 1) & brief_flows_mask;
-	at = bpf_map_lookup_elem(&brief_flows, &place);
+	slot = __sync_fetch_and_add(next, 1) & half_open_mask;
+	at = bpf_map_lookup_elem(&half_open_flows, &slot);
 	if (!at)
 		return 0;
 	old = *at;
 	*at = *key;
 	flow = bpf_map_lookup_elem(&conntrack, &old);
-	if (flow && flow->flags & FLOW_BRIEF && flow->place == place) {
+	if (flow && flow->flags & FLOW_HALF_OPEN && flow->ring_slot == slot) {
 		forget_flow(&old, flow);
 		count(flow_expired);
 	}
-	return place;
+	return slot;
 }
 
 /* Idle seconds after which the port of a flow that both sides have closed may be
@@ -53,7 +53,7 @@ STEP __u32 take_place(const struct tuple *key)
 static __always_inline bool may_have_to_go(const struct flow *back,
 					   const struct flow *way, __u64 now)
 {
-	if (!((back->flags | way->flags) & FLOW_BRIEF))
+	if (!((back->flags | way->flags) & FLOW_HALF_OPEN))
 		return false;
 	return !((back->flags | way->flags) & FLOW_CLOSING) ||
 	       elapsed(now, last_seen(back, way)) >

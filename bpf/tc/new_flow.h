@@ -65,14 +65,17 @@ static __always_inline void make_back(struct flow *back, const struct flow *way,
 		back->flags |= FLOW_FROM_POD;
 }
 
-/* Gives a brief flow its place. Only now: who has lost a flow needs none. */
-static __always_inline void give_place(const struct tuple *key)
+/*
+ * Gives a half-open flow a slot of the ring. Only once the flow is added: a packet
+ * that follows the flow of another CPU needs none.
+ */
+static __always_inline void give_ring_slot(const struct tuple *key)
 {
-	__u32 place = take_place(key);
+	__u32 slot = take_ring_slot(key);
 	struct flow *flow = bpf_map_lookup_elem(&conntrack, key);
 
 	if (flow)
-		flow->place = place;
+		flow->ring_slot = slot;
 }
 
 /*
@@ -106,8 +109,8 @@ STEP int begin_flow(struct packet *pkt, struct flow *way)
 	else
 		know_end(&way->to.src, way->to.src_port);
 	if (!(way->flags & FLOW_SEEN)) {
-		way->flags |= FLOW_BRIEF;
-		way->place = NO_PLACE;
+		way->flags |= FLOW_HALF_OPEN;
+		way->ring_slot = NO_RING_SLOT;
 	}
 	flow_opened(way);
 	back = *way; /* Linux 6.1 takes no value from a caller's memory */
@@ -115,8 +118,8 @@ STEP int begin_flow(struct packet *pkt, struct flow *way)
 		give_back(&key, way);
 		return VERDICT_FOLLOW;
 	}
-	if (back.flags & FLOW_BRIEF)
-		give_place(&key);
+	if (back.flags & FLOW_HALF_OPEN)
+		give_ring_slot(&key);
 	count(flow_made);
 	return VERDICT_CONTINUE;
 }

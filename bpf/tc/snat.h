@@ -15,7 +15,7 @@
 #include "packet.h"
 
 #define SNAT_TRIES 32
-#define SNAT_SAMPLE 8 /* tries after which a brief flow has to go */
+#define SNAT_SAMPLE 8 /* tries after which a half-open flow has to go */
 
 /* One of the ports that the node's own sockets do not choose. */
 static __always_inline __be16 snat_port(__u32 number)
@@ -98,7 +98,7 @@ static __always_inline bool renew_back(const struct port_search *s,
 	old->service = s->back->service;
 	old->backend_id = s->back->backend_id;
 	old->slot = s->back->slot;
-	clear_flow_flags(old, FLOW_CLOSING | FLOW_BROKEN | FLOW_BRIEF);
+	clear_flow_flags(old, FLOW_CLOSING | FLOW_BROKEN | FLOW_HALF_OPEN);
 	return true;
 }
 

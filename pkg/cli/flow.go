@@ -38,10 +38,10 @@ type flowCount struct {
 
 // flowTotal is what headgate flow count says.
 type flowTotal struct {
-	Ways      int         `json:"ways"`
-	Room      uint32      `json:"room"`       // for ways
-	BriefRoom uint32      `json:"brief_room"` // for brief flows, of two ways each
-	Counts    []flowCount `json:"counts"`
+	Ways         int         `json:"ways"`
+	Room         uint32      `json:"room"`           // for ways
+	HalfOpenRoom uint32      `json:"half_open_room"` // for half-open flows, of two ways each
+	Counts       []flowCount `json:"counts"`
 }
 
 func newFlow(e *env) *cobra.Command {
@@ -62,8 +62,8 @@ func newFlow(e *env) *cobra.Command {
 flow: at a hook (in: packets that reach a device, out: packets that leave by one) packets
 FROM, TO become NOW FROM, NOW TO. IDLE is how long none has come by. A way is
 
-  brief        not confirmed by both sides yet, or closed by both: first to make room
-  established  confirmed, or the answers of a flow that may still be brief
+  half-open    not confirmed by both sides yet, or closed by both: first to make room
+  established  confirmed, or the answers of a flow that may still be half-open
   closing      a FIN or RST has come by this way
   refused      to nobody: its packets are answered with a refusal
   broken       to a backend that has left the Service: the connection is reset`
@@ -149,7 +149,7 @@ func countFlows(r *datapath.Reader, _ []string) (command.Table, error) {
 		state    datapath.FlowState
 	}
 	counts := map[class]int{}
-	total := flowTotal{Room: r.FlowRoom(), BriefRoom: r.BriefRoom(), Counts: []flowCount{}}
+	total := flowTotal{Room: r.FlowRoom(), HalfOpenRoom: r.HalfOpenRoom(), Counts: []flowCount{}}
 	err := r.Flows(func(f datapath.Flow) error {
 		counts[class{f.Protocol, f.State}]++
 		total.Ways++

@@ -63,12 +63,10 @@ func newConversion(old *ebpf.Map, spec *ebpf.MapSpec) (*conversion, error) {
 func compareLayouts(old *btf.Spec, now btf.Type, oldSize int) ([]move, bool, error) {
 	was := now
 	if s, ok := now.(*btf.Struct); ok {
-		// There may be several, all alike: of a key, and of a member of values.
-		found, err := old.AnyTypesByName(s.Name)
-		if err != nil {
+		var err error
+		if was, err = structNamed(old, s.Name); err != nil {
 			return nil, false, fmt.Errorf("struct %s: %w", s.Name, err)
 		}
-		was = found[0]
 	}
 	if sizeOf(was) != oldSize {
 		return nil, false, fmt.Errorf("type %v has %d bytes, the map has %d", was, sizeOf(was), oldSize)
@@ -79,6 +77,22 @@ func compareLayouts(old *btf.Spec, now btf.Type, oldSize int) ([]move, bool, err
 		same = same && m.from == m.to
 	}
 	return moves, same && covered(moves) == covered(moveType(nil, now, now, 0, 0)), nil
+}
+
+// structNamed finds the struct with a name among the types of an older object, or the
+// one that has it now. There may be several, all alike: of a key, and of a member of
+// values.
+func structNamed(old *btf.Spec, name string) (btf.Type, error) {
+	var (
+		found []btf.Type
+		err   error
+	)
+	for _, name := range append([]string{name}, formerly["struct "+name]...) {
+		if found, err = old.AnyTypesByName(name); err == nil {
+			return found[0], nil
+		}
+	}
+	return nil, err
 }
 
 // covered is how many bytes the moves carry.
@@ -117,10 +131,16 @@ func moveType(moves []move, was, now btf.Type, from, to int) []move {
 	}
 }
 
-// formerly says of which members of an earlier object a member is made that has
-// another name there: of these, one after the other.
+// formerly has the names that maps, structs and members of structs have in an earlier
+// object. A member with several is made of these, one after the other.
 var formerly = map[string][]string{
+	"map half_open_flows": {"brief_flows"},
+	"map next_half_open":  {"next_brief_flow"},
+
+	"flow.ring_slot": {"place"},
 	"frontend.views": {"internal", "external", "wider"},
+
+	"counters.choice_fallback": {"choice_widened"},
 }
 
 // moveMember appends how a member of a struct is filled from a value of the former
@@ -130,11 +150,18 @@ func moveMember(moves []move, old, now *btf.Struct, m btf.Member, from, to int) 
 	if o, ok := member(old, m.Name); ok {
 		return moveType(moves, o.Type, m.Type, from+int(o.Offset.Bytes()), to)
 	}
-	for _, name := range formerly[now.Name+"."+m.Name] {
-		if o, ok := member(old, name); ok {
-			moves = moveType(moves, o.Type, o.Type, from+int(o.Offset.Bytes()), to)
-			to += sizeOf(o.Type)
+	names := formerly[now.Name+"."+m.Name]
+	for _, name := range names {
+		o, ok := member(old, name)
+		if !ok {
+			continue
 		}
+		part := o.Type
+		if len(names) == 1 {
+			part = m.Type
+		}
+		moves = moveType(moves, o.Type, part, from+int(o.Offset.Bytes()), to)
+		to += sizeOf(part)
 	}
 	return moves
 }

@@ -26,8 +26,8 @@ type FlowState string
 
 // The states of a way of a flow.
 const (
-	FlowBrief       FlowState = "brief"       // not confirmed yet, or closed by both: makes room for others
-	FlowEstablished FlowState = "established" // confirmed, or the other way of one that may be brief
+	FlowHalfOpen    FlowState = "half-open"   // not confirmed yet, or closed by both: makes room for others
+	FlowEstablished FlowState = "established" // confirmed, or the other way of one that may be half-open
 	FlowClosing     FlowState = "closing"     // FIN or RST came by this way
 	FlowRefused     FlowState = "refused"     // nobody takes it
 	FlowBroken      FlowState = "broken"      // its backend has left the Service
@@ -39,8 +39,8 @@ func flowState(flags headgateFlowFlag) FlowState {
 		return FlowBroken
 	case flags&headgateFlowFlagFLOW_REFUSED != 0:
 		return FlowRefused
-	case flags&headgateFlowFlagFLOW_BRIEF != 0:
-		return FlowBrief
+	case flags&headgateFlowFlagFLOW_HALF_OPEN != 0:
+		return FlowHalfOpen
 	case flags&headgateFlowFlagFLOW_CLOSING != 0:
 		return FlowClosing
 	}
@@ -62,8 +62,8 @@ func (r *Reader) Flows(do func(Flow) error) error {
 // FlowRoom is how many ways of flows there is room for.
 func (r *Reader) FlowRoom() uint32 { return r.maps.byName["conntrack"].MaxEntries() }
 
-// BriefRoom is how many flows may be brief at a time.
-func (r *Reader) BriefRoom() uint32 { return r.maps.byName["brief_flows"].MaxEntries() }
+// HalfOpenRoom is how many flows may be half-open at a time.
+func (r *Reader) HalfOpenRoom() uint32 { return r.maps.byName["half_open_flows"].MaxEntries() }
 
 func decodeFlow(k headgateTuple, f headgateFlow, now uint64) Flow {
 	out := Flow{

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"path/filepath"
 	"reflect"
 
 	"github.com/cilium/ebpf"
@@ -36,9 +35,9 @@ func memoryOfMachine() uint64 {
 	return uint64(info.Totalram) * uint64(info.Unit)
 }
 
-// briefFlows is how many flows may be brief at a time, of so many entries: a
+// halfOpenFlows is how many flows may be half-open at a time, of so many entries: a
 // power of two. Each has two entries, so that they take a quarter at most.
-func briefFlows(entries uint32) uint32 {
+func halfOpenFlows(entries uint32) uint32 {
 	return 1 << max(0, bits.Len32(entries/8)-1)
 }
 
@@ -103,7 +102,7 @@ func (c *conversion) copyHash(to, from *ebpf.Map, how ebpf.MapUpdateFlags) error
 func (d *Datapath) openUnfinished() *mapSet {
 	s := &mapSet{byName: map[string]*ebpf.Map{}}
 	for _, name := range append([]string{"promises", knownEnds}, flowMaps...) {
-		if m, err := ebpf.LoadPinnedMap(filepath.Join(d.path("next"), name), nil); err == nil {
+		if m, err := loadPinned(d.path("next"), name); err == nil {
 			s.byName[name] = m
 		}
 	}

@@ -194,7 +194,7 @@ type headgateFlow struct {
 	Slot       uint32
 	Flags      headgateFlowFlag
 	NextSeq    uint32
-	Place      uint32
+	RingSlot   uint32
 	Pad        uint32
 }
 
@@ -208,7 +208,7 @@ const (
 	headgateFlowFlagFLOW_FROM_POD   headgateFlowFlag = 16
 	headgateFlowFlagFLOW_BACK       headgateFlowFlag = 32
 	headgateFlowFlagFLOW_DIRECT     headgateFlowFlag = 64
-	headgateFlowFlagFLOW_BRIEF      headgateFlowFlag = 128
+	headgateFlowFlagFLOW_HALF_OPEN  headgateFlowFlag = 128
 	headgateFlowFlagFLOW_BROKEN     headgateFlowFlag = 256
 	headgateFlowFlagFLOW_COUNTED    headgateFlowFlag = 512
 	headgateFlowFlagFLOW_UNSENT     headgateFlowFlag = 1024
@@ -445,7 +445,6 @@ const (
 	headgateMapAddresses         = "addresses"
 	headgateMapAffinities        = "affinities"
 	headgateMapBackends          = "backends"
-	headgateMapBriefFlows        = "brief_flows"
 	headgateMapConntrack         = "conntrack"
 	headgateMapCounters          = "counters"
 	headgateMapDevices           = "devices"
@@ -454,12 +453,13 @@ const (
 	headgateMapFragments         = "fragments"
 	headgateMapFrontendIds       = "frontend_ids"
 	headgateMapFrontends         = "frontends"
+	headgateMapHalfOpenFlows     = "half_open_flows"
 	headgateMapHeld              = "held"
 	headgateMapHeldScratch       = "held_scratch"
 	headgateMapKnownAddresses    = "known_addresses"
 	headgateMapKnownEnds         = "known_ends"
 	headgateMapManyPromises      = "many_promises"
-	headgateMapNextBriefFlow     = "next_brief_flow"
+	headgateMapNextHalfOpen      = "next_half_open"
 	headgateMapPromises          = "promises"
 	headgateMapRandomState       = "random_state"
 	headgateMapResetBudgets      = "reset_budgets"
@@ -493,7 +493,7 @@ const (
 	headgateProgSendmsg6         = "sendmsg6"
 	headgateProgSockOps          = "sock_ops"
 	headgateProgSockRelease      = "sock_release"
-	headgateVarBriefFlowsMask    = "brief_flows_mask"
+	headgateVarHalfOpenMask      = "half_open_mask"
 	headgateVarHashKey           = "hash_key"
 	headgateVarIp6CsumFlag       = "ip6_csum_flag"
 	headgateVarKernelReadable    = "kernel_readable"
@@ -585,7 +585,6 @@ type headgateMapSpecs struct {
 	Addresses        *ebpf.MapSpec `ebpf:"addresses"`
 	Affinities       *ebpf.MapSpec `ebpf:"affinities"`
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
-	BriefFlows       *ebpf.MapSpec `ebpf:"brief_flows"`
 	Conntrack        *ebpf.MapSpec `ebpf:"conntrack"`
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
@@ -594,12 +593,13 @@ type headgateMapSpecs struct {
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	FrontendIds      *ebpf.MapSpec `ebpf:"frontend_ids"`
 	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
+	HalfOpenFlows    *ebpf.MapSpec `ebpf:"half_open_flows"`
 	Held             *ebpf.MapSpec `ebpf:"held"`
 	HeldScratch      *ebpf.MapSpec `ebpf:"held_scratch"`
 	KnownAddresses   *ebpf.MapSpec `ebpf:"known_addresses"`
 	KnownEnds        *ebpf.MapSpec `ebpf:"known_ends"`
 	ManyPromises     *ebpf.MapSpec `ebpf:"many_promises"`
-	NextBriefFlow    *ebpf.MapSpec `ebpf:"next_brief_flow"`
+	NextHalfOpen     *ebpf.MapSpec `ebpf:"next_half_open"`
 	Promises         *ebpf.MapSpec `ebpf:"promises"`
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
 	ResetBudgets     *ebpf.MapSpec `ebpf:"reset_budgets"`
@@ -616,7 +616,7 @@ type headgateMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateVariableSpecs struct {
-	BriefFlowsMask    *ebpf.VariableSpec `ebpf:"brief_flows_mask"`
+	HalfOpenMask      *ebpf.VariableSpec `ebpf:"half_open_mask"`
 	HashKey           *ebpf.VariableSpec `ebpf:"hash_key"`
 	Ip6CsumFlag       *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
 	KernelReadable    *ebpf.VariableSpec `ebpf:"kernel_readable"`
@@ -657,7 +657,6 @@ type headgateMaps struct {
 	Addresses        *ebpf.Map `ebpf:"addresses"`
 	Affinities       *ebpf.Map `ebpf:"affinities"`
 	Backends         *ebpf.Map `ebpf:"backends"`
-	BriefFlows       *ebpf.Map `ebpf:"brief_flows"`
 	Conntrack        *ebpf.Map `ebpf:"conntrack"`
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Devices          *ebpf.Map `ebpf:"devices"`
@@ -666,12 +665,13 @@ type headgateMaps struct {
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	FrontendIds      *ebpf.Map `ebpf:"frontend_ids"`
 	Frontends        *ebpf.Map `ebpf:"frontends"`
+	HalfOpenFlows    *ebpf.Map `ebpf:"half_open_flows"`
 	Held             *ebpf.Map `ebpf:"held"`
 	HeldScratch      *ebpf.Map `ebpf:"held_scratch"`
 	KnownAddresses   *ebpf.Map `ebpf:"known_addresses"`
 	KnownEnds        *ebpf.Map `ebpf:"known_ends"`
 	ManyPromises     *ebpf.Map `ebpf:"many_promises"`
-	NextBriefFlow    *ebpf.Map `ebpf:"next_brief_flow"`
+	NextHalfOpen     *ebpf.Map `ebpf:"next_half_open"`
 	Promises         *ebpf.Map `ebpf:"promises"`
 	RandomState      *ebpf.Map `ebpf:"random_state"`
 	ResetBudgets     *ebpf.Map `ebpf:"reset_budgets"`
@@ -690,7 +690,6 @@ func (m *headgateMaps) Close() error {
 		m.Addresses,
 		m.Affinities,
 		m.Backends,
-		m.BriefFlows,
 		m.Conntrack,
 		m.Counters,
 		m.Devices,
@@ -699,12 +698,13 @@ func (m *headgateMaps) Close() error {
 		m.Fragments,
 		m.FrontendIds,
 		m.Frontends,
+		m.HalfOpenFlows,
 		m.Held,
 		m.HeldScratch,
 		m.KnownAddresses,
 		m.KnownEnds,
 		m.ManyPromises,
-		m.NextBriefFlow,
+		m.NextHalfOpen,
 		m.Promises,
 		m.RandomState,
 		m.ResetBudgets,
@@ -722,7 +722,7 @@ func (m *headgateMaps) Close() error {
 //
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateVariables struct {
-	BriefFlowsMask    *ebpf.Variable `ebpf:"brief_flows_mask"`
+	HalfOpenMask      *ebpf.Variable `ebpf:"half_open_mask"`
 	HashKey           *ebpf.Variable `ebpf:"hash_key"`
 	Ip6CsumFlag       *ebpf.Variable `ebpf:"ip6_csum_flag"`
 	KernelReadable    *ebpf.Variable `ebpf:"kernel_readable"`

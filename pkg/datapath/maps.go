@@ -40,7 +40,7 @@ func openMaps(dir string, specs map[string]*ebpf.MapSpec) (*mapSet, error) {
 		if isInternal(name) {
 			continue
 		}
-		m, err := ebpf.LoadPinnedMap(filepath.Join(dir, name), nil)
+		m, err := loadPinned(dir, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -57,6 +57,18 @@ func openMaps(dir string, specs map[string]*ebpf.MapSpec) (*mapSet, error) {
 		return s, nil
 	}
 	return s, s.mapMemory(true)
+}
+
+// loadPinned opens the map that is pinned in a directory by its name, or by the one
+// that it had in an earlier object.
+func loadPinned(dir, name string) (*ebpf.Map, error) {
+	m, err := ebpf.LoadPinnedMap(filepath.Join(dir, name), nil)
+	for _, former := range formerly["map "+name] {
+		if errors.Is(err, fs.ErrNotExist) {
+			m, err = ebpf.LoadPinnedMap(filepath.Join(dir, former), nil)
+		}
+	}
+	return m, err
 }
 
 // laidOutAs says whether every map is there and has keys and values just as an object

@@ -54,12 +54,12 @@ func newObject(cfg Config) (*object, error) {
 // fixedSizes returns the entries of maps that do not grow, by name.
 func (c Config) fixedSizes() map[string]uint32 {
 	return map[string]uint32{
-		"promises":      c.Promises,
-		storedSockets:   storedChunks(c.Promises),
-		"affinities":    c.Affinities,
-		"source_ranges": plan.SourceRangesRoom,
-		"conntrack":     c.Flows,
-		"brief_flows":   briefFlows(c.Flows),
+		"promises":        c.Promises,
+		storedSockets:     storedChunks(c.Promises),
+		"affinities":      c.Affinities,
+		"source_ranges":   plan.SourceRangesRoom,
+		"conntrack":       c.Flows,
+		"half_open_flows": halfOpenFlows(c.Flows),
 	}
 }
 

@@ -22,6 +22,32 @@ type replacement struct{ file, now, then string }
 // withoutSuspicion is the layout of a version that did not say who avoids a backend.
 var withoutSuspicion = replacement{"abi/frontend_types.h", "#include \"types.h\"", "#include \"types.h\"\n#define suspicion former_suspicion"}
 
+// formerNames are those that maps, structs and members had in the version before.
+var formerNames = map[string]string{
+	"half_open_flows": "brief_flows",
+	"next_half_open":  "next_brief_flow",
+	"ring_slot":       "place",
+}
+
+func nameNow(former string) string {
+	for now, name := range formerNames {
+		if name == former {
+			return now
+		}
+	}
+	return former
+}
+
+// renamed gives everything in the headers its former name.
+func renamed() replacement {
+	const once = "#pragma once\n"
+	r := replacement{"abi/types.h", once, once}
+	for now, former := range formerNames {
+		r.then += fmt.Sprintf("#define %s %s\n", now, former)
+	}
+	return r
+}
+
 // otherLayout is what another version of the headers has otherwise: members in
 // another order, and one that there is no more.
 var otherLayout = []replacement{
@@ -69,14 +95,15 @@ var otherLayout = []replacement{
 	{"abi/types.h", "	char name[SERVICE_NAME_LEN]; ", "	__u64 of_old; char name[SERVICE_NAME_LEN]; "},
 }
 
-// buildVariant compiles bpf/ with another layout, and with more that is otherwise.
+// buildVariant compiles bpf/ with another layout and former names, and with more that is
+// otherwise.
 func buildVariant(t *testing.T, more ...replacement) *ebpf.CollectionSpec {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("../../bpf")); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range slices.Concat(otherLayout, more) {
+	for _, r := range slices.Concat(otherLayout, []replacement{renamed()}, more) {
 		file := filepath.Join(dir, r.file)
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -112,7 +139,7 @@ func downgrade(t *testing.T, root string, variant *ebpf.CollectionSpec) {
 		if name[0] == '.' {
 			continue
 		}
-		pinned[name] = mustPinned(t, filepath.Join(root, "maps", name))
+		pinned[name] = mustPinned(t, filepath.Join(root, "maps", nameNow(name)))
 		spec.MaxEntries = pinned[name].MaxEntries()
 	}
 	setConstants(t, variant, pinned["promises"].MaxEntries())
@@ -123,13 +150,12 @@ func downgrade(t *testing.T, root string, variant *ebpf.CollectionSpec) {
 	defer c.Close()
 	for name, m := range pinned {
 		if m.Type() != ebpf.SkStorage && name != "promises" {
-			recode(t, m, now.Maps[name], c.Maps[name], variant.Maps[name])
+			recode(t, m, now.Maps[nameNow(name)], c.Maps[name], variant.Maps[name])
 		}
-		pin := filepath.Join(root, "maps", name)
-		if err := os.Remove(pin); err != nil {
+		if err := os.Remove(filepath.Join(root, "maps", nameNow(name))); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Maps[name].Pin(pin); err != nil {
+		if err := c.Maps[name].Pin(filepath.Join(root, "maps", name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -237,7 +263,7 @@ func encode(t btf.Type, v any, out []byte) {
 	switch t := btf.UnderlyingType(t).(type) {
 	case *btf.Struct:
 		for _, m := range t.Members {
-			if member, ok := v.(map[string]any)[m.Name]; ok {
+			if member, ok := v.(map[string]any)[nameNow(m.Name)]; ok {
 				encode(m.Type, member, out[m.Offset.Bytes():])
 			}
 		}

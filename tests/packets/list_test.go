@@ -50,12 +50,12 @@ func flowsAreListed(t *testing.T, c cast) {
 	}))
 	want := map[netip.AddrPort]datapath.FlowState{
 		at(c.client, 1): datapath.FlowEstablished, at(c.client, 2): datapath.FlowClosing,
-		at(c.client, 3): datapath.FlowBrief, at(c.client, 4): datapath.FlowBroken,
+		at(c.client, 3): datapath.FlowHalfOpen, at(c.client, 4): datapath.FlowBroken,
 	}
 	if diff := cmp.Diff(want, states, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
 		t.Errorf("states (-want +got):\n%s", diff)
 	}
-	if i.FlowRoom() != c.cfg.Flows || i.BriefRoom() != c.cfg.Flows/8 {
-		t.Errorf("there is room for %d, and %d brief ones", i.FlowRoom(), i.BriefRoom())
+	if i.FlowRoom() != c.cfg.Flows || i.HalfOpenRoom() != c.cfg.Flows/8 {
+		t.Errorf("there is room for %d, and for %d half-open ones", i.FlowRoom(), i.HalfOpenRoom())
 	}
 }

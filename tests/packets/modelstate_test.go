@@ -23,7 +23,7 @@ type modelFlow struct {
 	idle      bool   // so long that datagrams begin anew
 	seen      bool   // a packet came after it was made
 	closing   bool   // a packet said that it is the last
-	brief     bool   // not confirmed yet, or closed
+	halfOpen  bool   // not confirmed yet, or closed
 	broken    bool   // the backend has left the Service
 	nextSeq   uint32 // after the SYN
 }
@@ -125,20 +125,20 @@ func (m *model) note(frame []byte, v view, f *modelFlow) {
 	}
 	other := m.flows[f.otherWay(v.key)]
 	switch {
-	case other == nil && !f.brief:
+	case other == nil && !f.halfOpen:
 		m.missing = append(m.missing, missingWay{f.otherWay(v.key), &modelFlow{
 			src: v.dst, dst: v.src, toBackend: f.back, back: f.toBackend, direct: f.direct,
 			frontend: f.frontend, service: f.service, backend: f.backend, seen: true,
 		}})
 	case other == nil:
-	case f.brief:
+	case f.halfOpen:
 		if other.seen && !f.closing && !other.closing && (v.protocol != lb.TCP || flags&(flagSYN|flagACK) == flagACK &&
 			binary.BigEndian.Uint32(frame[v.l4+8:])-other.nextSeq < 1<<20) {
-			f.brief = false
+			f.halfOpen = false
 			m.counts["flow_established"]++
 		}
-	case flags&flagFIN != 0 && other.closing && !other.brief:
-		f.brief = true
+	case flags&flagFIN != 0 && other.closing && !other.halfOpen:
+		f.halfOpen = true
 	}
 }
 
@@ -155,7 +155,7 @@ func (m *model) hasEnded(back key) bool {
 	if way == nil {
 		return true
 	}
-	return f.idle && way.idle && (back.protocol != lb.TCP || f.closing || way.closing || f.brief || way.brief || !f.seen)
+	return f.idle && way.idle && (back.protocol != lb.TCP || f.closing || way.closing || f.halfOpen || way.halfOpen || !f.seen)
 }
 
 // isFree says whether a way back is nobody's, or that of this packet already.
@@ -180,7 +180,7 @@ func (m *model) begin(v view, src, dst netip.AddrPort, first uint16, f *modelFlo
 	}
 	old := m.flows[back(src.Port())]
 	if old != nil && old.src == v.dst && old.dst == v.src {
-		old.closing, old.broken, old.brief = false, false, false
+		old.closing, old.broken, old.halfOpen = false, false, false
 		old.frontend, old.service, old.backend = f.frontend, f.service, f.backend
 	} else {
 		if old != nil {
@@ -191,7 +191,7 @@ func (m *model) begin(v view, src, dst netip.AddrPort, first uint16, f *modelFlo
 			frontend: f.frontend, service: f.service, backend: f.backend,
 		}
 	}
-	f.src, f.dst, f.brief = src, dst, !f.seen
+	f.src, f.dst, f.halfOpen = src, dst, !f.seen
 	m.flows[v.key] = f
 	m.counts["flow_made"]++
 	m.ends[quarterOf(v.dst)] = true

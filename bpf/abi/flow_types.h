@@ -27,17 +27,18 @@ enum flow_flag {
 	FLOW_REFUSED = 1 << 2,	  /* to a port that answers with a refusal */
 	FLOW_SEEN = 1 << 3,	  /* a packet came after it was made */
 	FLOW_FROM_POD = 1 << 4,	  /* of a pod on this node: keeps its address */
-	FLOW_BACK = 1 << 5,   /* to the client, the other way of one of ours */
-	FLOW_DIRECT = 1 << 6, /* past the Services, by a port of its own */
-	FLOW_HALF_OPEN = 1 << 7, /* makes room, see tc/half_open.h */
-	FLOW_BROKEN = 1 << 8,	 /* its backend has left the Service */
-	FLOW_COUNTED = 1 << 9,	 /* in flight, on the way to the backend */
-	FLOW_UNSENT = 1 << 10,	 /* what went there ended on this node */
+	FLOW_REPLY = 1 << 5,	  /* to the client of a flow to a backend */
+	FLOW_BYPASS = 1 << 6,	  /* to a backend past the Services */
+	FLOW_HALF_OPEN = 1 << 7,  /* makes room, see tc/half_open.h */
+	FLOW_BROKEN = 1 << 8,	  /* its backend has left the Service */
+	FLOW_COUNTED = 1 << 9,	  /* in flight, in the original direction */
+	FLOW_UNSENT = 1 << 10,	  /* what went there ended on this node */
 };
 
 /*
- * What a packet with a tuple becomes, in the conntrack map. Both ways know of
- * which frontend and backend they are: one can be made again from the other.
+ * What a packet with a tuple becomes, in the conntrack map: one direction of a flow,
+ * the original or the reply. Both have the frontend and the backend, so that either
+ * can be made again from the other.
  */
 struct flow {
 	struct tuple to;
@@ -47,7 +48,7 @@ struct flow {
 	__u32 backend_id;
 	__u32 slot; /* the one that named the backend */
 	enum flow_flag flags;
-	__u32 next_seq;	 /* of TCP, after the SYN that came by this way */
+	__u32 next_seq;	 /* of TCP, after the SYN of this direction */
 	__u32 ring_slot; /* of a half-open flow, in half_open_flows */
 	__u32 pad;
 };

@@ -181,7 +181,7 @@ struct counters {
 	__u64 flow_redirected;	 /* packets sent on without the stack */
 	__u64 flow_established;	 /* flows that both sides have confirmed */
 	__u64 flow_expired;	 /* half-open flows that made room for others */
-	__u64 flow_restored;	 /* ways made again from what was left */
+	__u64 flow_restored;	 /* directions made again from the other one */
 	__u64 flow_broken;	 /* TCP flows whose backend left the Service */
 	__u64 flow_reset;	 /* packets answered with a TCP reset */
 	__u64 reset_limited;	 /* resets that were too many */

@@ -65,7 +65,7 @@ static __always_inline enum verdict packet_frontend(const struct packet *pkt,
 static __always_inline enum verdict to_backend(const struct packet *pkt,
 					       const struct frontend *f,
 					       struct view view,
-					       struct flow *way)
+					       struct flow *flow)
 {
 	struct client client = {
 		.addr = &pkt->tuple.src,
@@ -74,11 +74,11 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
 		.on_node = pkt->pod,
 	};
 	struct choice choice = {};
-	bool had_back = false;
+	bool had_reply = false;
 	enum verdict v;
 
 	if (!may_begin(pkt)) {
-		if (!find_lost(pkt, f, view, &client, &choice, &had_back))
+		if (!find_lost(pkt, f, view, &client, &choice, &had_reply))
 			return refuse_lost(f->service);
 	} else {
 		v = select_from(f, view,
@@ -90,18 +90,18 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
 	}
 	if (!choice.backend)
 		return VERDICT_REFUSE;
-	way->to = pkt->tuple;
-	way->to.dst = choice.backend->to.addr;
-	way->to.dst_port = choice.backend->to.port;
-	/* Both ways of a pod to itself would be the same. */
-	if (pkt->pod && same_addr(&way->to.src, &way->to.dst) &&
-	    way->to.src_port == way->to.dst_port)
-		way->to.src_port = snat_port(bpf_get_prandom_u32());
-	way->frontend = f->id;
-	way->service = f->service;
-	way->backend_id = choice.id;
-	way->slot = choice.slot;
-	way->flags = FLOW_TO_BACKEND | (had_back ? FLOW_SEEN : 0);
+	flow->to = pkt->tuple;
+	flow->to.dst = choice.backend->to.addr;
+	flow->to.dst_port = choice.backend->to.port;
+	/* Both directions of a pod to itself would be the same. */
+	if (pkt->pod && same_addr(&flow->to.src, &flow->to.dst) &&
+	    flow->to.src_port == flow->to.dst_port)
+		flow->to.src_port = snat_port(bpf_get_prandom_u32());
+	flow->frontend = f->id;
+	flow->service = f->service;
+	flow->backend_id = choice.id;
+	flow->slot = choice.slot;
+	flow->flags = FLOW_TO_BACKEND | (had_reply ? FLOW_SEEN : 0);
 	return VERDICT_BEGIN;
 }
 
@@ -111,112 +111,112 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
  * not too often.
  */
 static __always_inline enum verdict to_nobody(const struct packet *pkt,
-					      struct flow *way)
+					      struct flow *flow)
 {
 	if (pkt->l4_proto == IPPROTO_TCP)
 		return VERDICT_RESET;
-	way->to = pkt->tuple;
-	if (!device_addr(pkt, &pkt->tuple.dst, &way->to.dst))
+	flow->to = pkt->tuple;
+	if (!device_addr(pkt, &pkt->tuple.dst, &flow->to.dst))
 		return VERDICT_REFUSE;
-	way->to.dst_port = 0;
-	way->flags = FLOW_REFUSED;
+	flow->to.dst_port = 0;
+	flow->flags = FLOW_REFUSED;
 	return VERDICT_BEGIN;
 }
 
 /*
- * What is for no Service is left alone, unless a flow has what would be its way
- * back: the same client speaks to the backend by a frontend, too, from the same
- * port. Then it gets a flow of its own, and a port if the other one goes on. Not
- * inlined: the stack of its caller has no room to spare.
+ * What is for no Service is left alone, unless its replies would match the reply
+ * direction of a flow: the same client speaks to the backend by a frontend, too, from
+ * the same port. Then it gets a flow of its own, and another port if the other flow
+ * goes on. Not inlined: the stack of its caller has no room to spare.
  */
-static __noinline enum verdict past_services(const struct packet *pkt,
-					     struct flow *way)
+static __noinline enum verdict bypass_services(const struct packet *pkt,
+					       struct flow *flow)
 {
 	struct tuple key = reversed(&pkt->tuple);
-	struct flow *back;
+	struct flow *reply;
 
 	if (!may_begin(pkt))
 		return VERDICT_PASS;
 	key.hook = HOOK_OUT;
-	back = bpf_map_lookup_elem(&conntrack, &key);
-	if (!back || !(back->flags & FLOW_BACK))
+	reply = bpf_map_lookup_elem(&conntrack, &key);
+	if (!reply || !(reply->flags & FLOW_REPLY))
 		return VERDICT_PASS;
-	way->to = pkt->tuple;
-	way->service = back->service;
-	way->flags = FLOW_DIRECT;
+	flow->to = pkt->tuple;
+	flow->service = reply->service;
+	flow->flags = FLOW_BYPASS;
 	return VERDICT_BEGIN;
 }
 
 /*
- * What becomes of a packet that may be for a frontend. *way is empty; if the packet
+ * What becomes of a packet that may be for a frontend. *flow is empty; if the packet
  * begins a flow (VERDICT_BEGIN) it says which.
  */
-STEP int balance(struct packet *pkt, struct flow *way)
+STEP int balance(struct packet *pkt, struct flow *flow)
 {
 	struct frontend *f;
 	struct view view;
 	enum drop_reason why;
 	enum verdict v;
 
-	if (!pkt || !way || is_discarded(pkt))
+	if (!pkt || !flow || is_discarded(pkt))
 		return VERDICT_PASS;
 	v = packet_frontend(pkt, &f, &why);
 	if (v == VERDICT_REFUSE) {
 		refuse(why, 0);
-		return to_nobody(pkt, way);
+		return to_nobody(pkt, flow);
 	}
 	if (v != VERDICT_CONTINUE)
-		return past_services(pkt, way);
+		return bypass_services(pkt, flow);
 	if (!is_allowed(f, &pkt->tuple.src))
 		return refuse(DROP_SOURCE_RANGE, f->service);
 	view = read_view(&f->views[client_view(pkt)]);
 	if (view.size) {
-		v = to_backend(pkt, f, view, way);
+		v = to_backend(pkt, f, view, flow);
 		if (v == VERDICT_BEGIN && ends_here(pkt))
-			way->flags |= FLOW_UNSENT;
+			flow->flags |= FLOW_UNSENT;
 		return v;
 	}
 	if (f->flags & FRONTEND_NO_LOCAL << client_view(pkt))
 		return refuse(DROP_NO_LOCAL_ENDPOINT, f->service);
 	refuse(DROP_NO_ENDPOINT, f->service);
-	return to_nobody(pkt, way);
+	return to_nobody(pkt, flow);
 }
 
 /*
  * A packet on its way out to a backend on another node gets the address of the
- * device, so that the answer comes back here. It is one of ours if the way back
- * of the client is known. The port is none that a socket of the node may have to
- * the same backend.
+ * device, so that the reply comes back here. It is of a flow if there is a reply
+ * direction to its client. The port is one that no socket of the node has to the same
+ * backend.
  *
  * The same is done to a packet on its way into the pod that sent it: a pod
- * does not answer to itself by way of the node. Nothing else that goes into a
+ * does not answer to itself through the node. Nothing else that goes into a
  * pod is changed.
  */
-STEP int from_device(struct packet *pkt, struct flow *way)
+STEP int from_device(struct packet *pkt, struct flow *flow)
 {
-	struct flow *flow;
-	struct tuple back;
+	struct flow *reply;
+	struct tuple key;
 
-	if (!pkt || !way)
+	if (!pkt || !flow)
 		return VERDICT_PASS;
 	if (pkt->pod && !same_addr(&pkt->tuple.src, &pkt->tuple.dst))
 		return VERDICT_PASS;
-	back = reversed(&pkt->tuple);
-	flow = bpf_map_lookup_elem(&conntrack, &back);
-	if (!flow || flow->flags & FLOW_DIRECT ||
-	    (!pkt->pod && flow->flags & FLOW_FROM_POD))
+	key = reversed(&pkt->tuple);
+	reply = bpf_map_lookup_elem(&conntrack, &key);
+	if (!reply || reply->flags & FLOW_BYPASS ||
+	    (!pkt->pod && reply->flags & FLOW_FROM_POD))
 		return VERDICT_PASS;
-	way->to = pkt->tuple;
-	if (!device_addr(pkt, &pkt->tuple.src, &way->to.src)) {
-		set_flow_flag(flow, FLOW_UNSENT);
-		return refuse(DROP_NO_ADDRESS, flow->service);
+	flow->to = pkt->tuple;
+	if (!device_addr(pkt, &pkt->tuple.src, &flow->to.src)) {
+		set_flow_flag(reply, FLOW_UNSENT);
+		return refuse(DROP_NO_ADDRESS, reply->service);
 	}
-	clear_flow_flags(flow, FLOW_UNSENT);
-	way->to.src_port = snat_port(bpf_ntohs(pkt->tuple.src_port));
-	way->frontend = flow->frontend;
-	way->service = flow->service;
-	way->backend_id = flow->backend_id;
-	way->slot = flow->slot;
+	clear_flow_flags(reply, FLOW_UNSENT);
+	flow->to.src_port = snat_port(bpf_ntohs(pkt->tuple.src_port));
+	flow->frontend = reply->frontend;
+	flow->service = reply->service;
+	flow->backend_id = reply->backend_id;
+	flow->slot = reply->slot;
 	return VERDICT_BEGIN;
 }
 
@@ -226,24 +226,24 @@ STEP int from_device(struct packet *pkt, struct flow *way)
  */
 static __always_inline enum verdict begin(struct packet *pkt)
 {
-	struct flow *way = empty_flow();
+	struct flow *flow = empty_flow();
 	enum verdict v;
 
-	if (!way)
+	if (!flow)
 		return VERDICT_PASS;
-	v = pkt->tuple.hook == HOOK_IN ? balance(pkt, way) :
-					 from_device(pkt, way);
+	v = pkt->tuple.hook == HOOK_IN ? balance(pkt, flow) :
+					 from_device(pkt, flow);
 	if (v != VERDICT_BEGIN)
 		return v;
-	v = begin_flow(pkt, way);
+	v = begin_flow(pkt, flow);
 	if (v == VERDICT_CONTINUE) {
-		pkt->to = way->to;
+		pkt->to = flow->to;
 		return VERDICT_REWRITE;
 	}
 	if (v != VERDICT_FOLLOW)
 		return v;
 	v = follow_flow(pkt);
-	return v == VERDICT_CONTINUE ? refuse(DROP_NO_FLOW, way->service) : v;
+	return v == VERDICT_CONTINUE ? refuse(DROP_NO_FLOW, flow->service) : v;
 }
 
 /*

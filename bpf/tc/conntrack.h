@@ -2,7 +2,7 @@
 /*
  * Flows of packets that do not come from a socket of this node. An entry says
  * what a packet with a tuple becomes at a hook: a plain exchange of tuples, the
- * same for both ways and both families. For client C, frontend F, backend B:
+ * same for both directions and both families. For client C, frontend F, backend B:
  *
  *	in   C → F  becomes  C → B     out  B → C  becomes  F → C
  *
@@ -68,7 +68,7 @@ static __always_inline bool has_backend(struct flow *flow)
 }
 
 /*
- * A flow that is broken is so both ways: both sides are told. Not inlined: the
+ * A flow is broken in both directions: both sides get a reset. Not inlined: the
  * stack of its caller has no room to spare.
  */
 static __noinline enum verdict break_flow(const struct packet *pkt,
@@ -136,7 +136,7 @@ static __always_inline enum verdict still_flows(const struct packet *pkt,
 /* Who acknowledges so many bytes after a SYN has seen it: one guess in 4096. */
 #define HANDSHAKE_WINDOW (1 << 20)
 
-/* What TCP says about a connection, of which a packet came by a way. */
+/* Notes what the TCP flags of a packet say of its direction. */
 static __always_inline void note_tcp(const struct packet *pkt,
 				     struct flow *flow)
 {
@@ -172,8 +172,8 @@ static __always_inline bool is_one_of_many(const struct packet *pkt,
 }
 
 /*
- * Does a packet prove that its sender has seen what came by the other way? A
- * reset or a FIN proves nothing that would be worth it.
+ * Does a packet prove that its sender has received packets of the other direction?
+ * A reset or a FIN proves nothing that would be worth it.
  */
 static __always_inline bool confirms(const struct packet *pkt,
 				     const struct flow *flow,
@@ -189,10 +189,10 @@ static __always_inline bool confirms(const struct packet *pkt,
 }
 
 /*
- * Makes the other way of a flow again: the map had no room for it, or its backend has left
- * the Service. So the one to the backend is as good as new: its next packet asks.
+ * Makes the other direction of a flow again: the map had no room for it, or its backend
+ * has left the Service. So the one to the backend is as good as new: its next packet asks.
  */
-STEP int restore_way(const struct packet *pkt, const struct flow *flow)
+STEP int restore_other(const struct packet *pkt, const struct flow *flow)
 {
 	struct flow other;
 	struct tuple key;
@@ -201,10 +201,11 @@ STEP int restore_way(const struct packet *pkt, const struct flow *flow)
 		return 0;
 	other = *flow;
 	other_key(&other.to, &pkt->tuple, pkt->tuple.hook);
-	other.flags &= FLOW_DIRECT | FLOW_SEEN;
+	other.flags &= FLOW_BYPASS | FLOW_SEEN;
 	if (flow->flags & FLOW_TO_BACKEND)
-		other.flags |= pkt->pod ? FLOW_BACK | FLOW_FROM_POD : FLOW_BACK;
-	if (flow->flags & FLOW_BACK)
+		other.flags |= pkt->pod ? FLOW_REPLY | FLOW_FROM_POD :
+					  FLOW_REPLY;
+	if (flow->flags & FLOW_REPLY)
 		other.flags = (other.flags & ~FLOW_SEEN) | FLOW_TO_BACKEND;
 	other_key(&key, &flow->to, pkt->tuple.hook);
 	bpf_map_update_elem(&conntrack, &key, &other, BPF_NOEXIST);
@@ -214,8 +215,8 @@ STEP int restore_way(const struct packet *pkt, const struct flow *flow)
 
 /*
  * Notes a packet of a flow: that it lives, how far it has got, whether it is
- * half-open. The look-up of the other way keeps that from being the least recently
- * used, however little comes by it.
+ * half-open. The look-up of the other direction keeps that from being the least
+ * recently used, however few packets it has.
  */
 STEP int note_packet(const struct packet *pkt, struct flow *flow)
 {
@@ -230,17 +231,17 @@ STEP int note_packet(const struct packet *pkt, struct flow *flow)
 	now = bpf_ktime_get_coarse_ns();
 	silent = elapsed(now, flow->last_seen_ns);
 	flow->last_seen_ns = now;
-	first = set_flow_flag(flow, FLOW_SEEN) && flow->flags & FLOW_BACK;
+	first = set_flow_flag(flow, FLOW_SEEN) && flow->flags & FLOW_REPLY;
 	other_key(&key, &flow->to, pkt->tuple.hook);
 	other = bpf_map_lookup_elem(&conntrack, &key);
 	note_load(pkt, flow, other);
 	if (first)
-		note_first_answer(pkt, flow);
+		note_first_reply(pkt, flow);
 	else if (other)
 		note_repeat(pkt, flow, other, silent);
 	if (!other) {
 		if (!(flow->flags & FLOW_HALF_OPEN))
-			restore_way(pkt, flow);
+			restore_other(pkt, flow);
 	} else if (flow->flags & FLOW_HALF_OPEN) {
 		if (confirms(pkt, flow, other) &&
 		    clear_flow_flags(flow, FLOW_HALF_OPEN))
@@ -278,7 +279,7 @@ STEP int follow_flow(struct packet *pkt)
 		seen = flow->last_seen_ns;
 		v = still_flows(pkt, flow, now);
 		if (v == VERDICT_CONTINUE)
-			end_way(&key, flow, seen);
+			end_direction(&key, flow, seen);
 		if (v != VERDICT_PASS)
 			return v;
 		if (!only_follows(pkt)) /* it has not asked for the backend */

@@ -9,20 +9,20 @@
 #include "flow.h"
 #include "packet.h"
 
-/* Has the backend, whose way back this is, said nothing yet? */
-static __always_inline bool is_first_answer(const struct flow *flow)
+/* Has the backend sent nothing yet? The flow is the reply direction. */
+static __always_inline bool is_first_reply(const struct flow *flow)
 {
-	return (flow->flags & (FLOW_BACK | FLOW_SEEN)) == FLOW_BACK;
+	return (flow->flags & (FLOW_REPLY | FLOW_SEEN)) == FLOW_REPLY;
 }
 
-/* The client of a flow, whose way back this is. */
+/* The client of a flow, given its reply direction. */
 static __always_inline __u32 flow_client(const struct flow *flow)
 {
 	return client_id(&flow->to.dst, flow->flags & FLOW_FROM_POD);
 }
 
-static __always_inline void note_first_answer(const struct packet *pkt,
-					      const struct flow *flow)
+static __always_inline void note_first_reply(const struct packet *pkt,
+					     const struct flow *flow)
 {
 	struct backend *b = flow_backend(flow);
 
@@ -38,8 +38,8 @@ static __always_inline void note_first_answer(const struct packet *pkt,
 #define REPEAT_NS (NSEC_PER_SEC / 2)
 
 /*
- * A SYN that comes again after a while was not answered, if nothing came by the
- * other way, and if this node has let it pass.
+ * A SYN that comes again after a while was not answered, if the other direction has
+ * no packet, and if this node has let it pass.
  */
 static __always_inline void note_repeat(const struct packet *pkt,
 					const struct flow *flow,
@@ -49,7 +49,7 @@ static __always_inline void note_repeat(const struct packet *pkt,
 	struct backend *b;
 
 	if ((pkt->tcp_flags & (TCP_SYN | TCP_ACK)) != TCP_SYN ||
-	    !(flow->flags & FLOW_TO_BACKEND) || !is_first_answer(other) ||
+	    !(flow->flags & FLOW_TO_BACKEND) || !is_first_reply(other) ||
 	    other->flags & FLOW_UNSENT || silent_ns < REPEAT_NS)
 		return;
 	b = flow_backend(flow);
@@ -62,7 +62,7 @@ static __always_inline void note_unreachable(const struct flow *flow)
 {
 	struct backend *b;
 
-	if (!is_first_answer(flow))
+	if (!is_first_reply(flow))
 		return;
 	b = flow_backend(flow);
 	if (b)
@@ -75,8 +75,8 @@ static __always_inline void note_unreachable(const struct flow *flow)
  */
 static __noinline int note_unsent(const struct packet *pkt)
 {
-	struct tuple back = reversed(&pkt->tuple);
-	struct flow *flow = bpf_map_lookup_elem(&conntrack, &back);
+	struct tuple reply = reversed(&pkt->tuple);
+	struct flow *flow = bpf_map_lookup_elem(&conntrack, &reply);
 
 	if (flow)
 		set_flow_flag(flow, FLOW_UNSENT);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Flows: their two ways, their flags, and when they end.
+ * Flows: their two directions, their flags, and when they end.
  *
- * Packets of one flow, and of both its ways, come to several CPUs at once: each change
+ * Packets of one flow, of both directions, come to several CPUs at once: each change
  * of a flag is atomic, and says whether it was this CPU that made it, so that what
  * follows from it happens once. What is so already costs a load.
  *
@@ -40,7 +40,7 @@ static __always_inline enum hook other_hook(__u8 hook)
 	return hook == HOOK_IN ? HOOK_OUT : HOOK_IN;
 }
 
-/* Writes the key of the other way of a flow that is seen at a hook. */
+/* Writes the key of the other direction of a flow that is seen at a hook. */
 static __always_inline void other_key(struct tuple *key, const struct tuple *to,
 				      __u8 hook)
 {
@@ -61,19 +61,19 @@ static __always_inline struct backend *flow_backend(const struct flow *flow)
 }
 
 /* A flow to a backend begins, or begins again. */
-static __always_inline void flow_opened(struct flow *way)
+static __always_inline void flow_opened(struct flow *flow)
 {
-	__u32 id = way->backend_id;
+	__u32 id = flow->backend_id;
 	struct backend *b;
 
-	if ((way->flags & (FLOW_TO_BACKEND | FLOW_COUNTED)) != FLOW_TO_BACKEND)
+	if ((flow->flags & (FLOW_TO_BACKEND | FLOW_COUNTED)) != FLOW_TO_BACKEND)
 		return;
 	b = bpf_map_lookup_elem(&backends, &id);
-	if (b && id && set_flow_flag(way, FLOW_COUNTED))
+	if (b && id && set_flow_flag(flow, FLOW_COUNTED))
 		backend_opened(b);
 }
 
-/* A flow ends, whichever of its ways is given: only one of them is counted. */
+/* A flow ends, whichever direction is given: only the original one is counted. */
 static __always_inline void flow_closed(struct flow *flow)
 {
 	struct backend *b;
@@ -88,7 +88,7 @@ static __always_inline void flow_closed(struct flow *flow)
 		one_less(b);
 }
 
-/* What a packet of TCP says of that; the other way of its flow may be NULL. */
+/* What a packet of TCP says of that; the other direction may be NULL. */
 static __always_inline void note_load(const struct packet *pkt,
 				      struct flow *flow, struct flow *other)
 {
@@ -101,7 +101,7 @@ static __always_inline void note_load(const struct packet *pkt,
 	}
 }
 
-/* Forgets both ways of a flow. */
+/* Deletes both directions of a flow. */
 static __always_inline void forget_flow(struct tuple *key, struct flow *flow)
 {
 	struct tuple other;
@@ -114,13 +114,13 @@ static __always_inline void forget_flow(struct tuple *key, struct flow *flow)
 }
 
 /*
- * Forgets the way of a flow that holds no more, as last seen at a time: its packet
- * begins another. Two CPUs may find that out at once; the later one must not take
+ * Deletes a direction of a flow that is valid no more, as last seen at a time: its
+ * packet begins another. Two CPUs may find that out at once; the later one must not take
  * the new flow, which has the same key, for the old one. In between the old one is
  * marked by time 0, and a packet that is so fast as to meet it comes too soon.
  */
-static __always_inline void end_way(struct tuple *key, struct flow *flow,
-				    __u64 seen_ns)
+static __always_inline void end_direction(struct tuple *key, struct flow *flow,
+					  __u64 seen_ns)
 {
 	if (!seen_ns || __sync_val_compare_and_swap(&flow->last_seen_ns,
 						    seen_ns, 0) != seen_ns)
@@ -133,28 +133,29 @@ static __always_inline void end_way(struct tuple *key, struct flow *flow,
 #define IDLE_ENDED_S 60		/* closed, or never confirmed */
 #define IDLE_ESTABLISHED_S 7440 /* RFC 5382: two hours and four minutes */
 
-/* When a packet of a flow, of which both ways are given, was last noted. */
-static __always_inline __u64 last_seen(const struct flow *back,
-				       const struct flow *way)
+/* When a packet of a flow was last noted, in either direction. */
+static __always_inline __u64 last_seen(const struct flow *reply,
+				       const struct flow *original)
 {
-	if (elapsed(way->last_seen_ns, back->last_seen_ns))
-		return way->last_seen_ns;
-	return back->last_seen_ns;
+	if (elapsed(original->last_seen_ns, reply->last_seen_ns))
+		return original->last_seen_ns;
+	return reply->last_seen_ns;
 }
 
 /*
  * Has a flow ended? A connection that is open may be silent for long; datagrams,
  * what is closed and what nobody confirmed may not.
  */
-static __always_inline bool has_ended(const struct flow *back,
-				      const struct flow *way, __u64 now)
+static __always_inline bool has_ended(const struct flow *reply,
+				      const struct flow *original, __u64 now)
 {
 	__u64 limit = IDLE_ESTABLISHED_S;
 
-	if ((back->flags | way->flags) & (FLOW_CLOSING | FLOW_HALF_OPEN) ||
-	    !(back->flags & FLOW_SEEN))
+	if ((reply->flags | original->flags) &
+		    (FLOW_CLOSING | FLOW_HALF_OPEN) ||
+	    !(reply->flags & FLOW_SEEN))
 		limit = IDLE_ENDED_S;
-	else if (back->to.protocol != IPPROTO_TCP)
+	else if (reply->to.protocol != IPPROTO_TCP)
 		limit = udp_flow_timeout_s;
-	return elapsed(now, last_seen(back, way)) > limit * NSEC_PER_SEC;
+	return elapsed(now, last_seen(reply, original)) > limit * NSEC_PER_SEC;
 }

@@ -9,7 +9,7 @@
  * for long makes room for others.
  *
  * Only what is for an address of the node or of a Service is held: routers must
- * not wait, since the first one may have taken another way.
+ * not wait, since the first one may have taken another route.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * A flow is half-open until both sides have shown that they are there: after the
- * handshake of TCP, and with datagrams after question, answer and question. A TCP
+ * handshake of TCP, and with datagrams after a query, a reply and a query. A TCP
  * connection that both sides have closed is half-open again.
  *
  * Half-open flows share a ring. Taking a slot of it evicts the flow that had the
@@ -50,12 +50,12 @@ STEP __u32 take_ring_slot(const struct tuple *key)
 #define IDLE_CLOSED_S 1
 
 /* May a flow have to go where ports are scarce? It may not the moment it closes. */
-static __always_inline bool may_have_to_go(const struct flow *back,
-					   const struct flow *way, __u64 now)
+static __always_inline bool
+may_have_to_go(const struct flow *reply, const struct flow *original, __u64 now)
 {
-	if (!((back->flags | way->flags) & FLOW_HALF_OPEN))
+	if (!((reply->flags | original->flags) & FLOW_HALF_OPEN))
 		return false;
-	return !((back->flags | way->flags) & FLOW_CLOSING) ||
-	       elapsed(now, last_seen(back, way)) >
+	return !((reply->flags | original->flags) & FLOW_CLOSING) ||
+	       elapsed(now, last_seen(reply, original)) >
 		       IDLE_CLOSED_S * NSEC_PER_SEC;
 }

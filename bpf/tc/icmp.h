@@ -4,9 +4,8 @@
  * hook: turned round, the inner packet is one of a flow; what the flow becomes,
  * turned round again, is the inner packet that the sender knows.
  *
- * On its way out an error comes from whom that packet was for, whoever on the
- * way sent it: an address from inside would be dropped by the reverse-path
- * filters of others.
+ * On its way out an error gets the destination of that packet as its source, whichever
+ * router sent it: the reverse-path filters of others would drop an address from inside.
  */
 #pragma once
 

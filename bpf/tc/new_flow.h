@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Flows begin, at any hook: both ways are added. */
+/* Flows begin, at any hook: both directions are added. */
 #pragma once
 
 #include "../abi/maps.h"
@@ -24,45 +24,46 @@ static __always_inline struct flow *empty_flow(void)
 }
 
 /*
- * Does a packet begin a flow? One in a TCP connection goes on with a way back that
- * is there, or without one if the backend was remembered for another reason.
+ * Does a packet begin a flow? One within a TCP connection goes on with the reply
+ * direction that is there, or without one if the backend was found otherwise.
  */
 static __always_inline bool begins(const struct packet *pkt,
-				   const struct flow *way)
+				   const struct flow *flow)
 {
 	return may_begin(pkt) ||
-	       (way->flags & (FLOW_TO_BACKEND | FLOW_SEEN)) == FLOW_TO_BACKEND;
+	       (flow->flags & (FLOW_TO_BACKEND | FLOW_SEEN)) == FLOW_TO_BACKEND;
 }
 
 /*
  * Gives back what was taken for a flow that another CPU has begun meanwhile: what is
- * in flight, and the way back, unless both chose the same. Not inlined, for the
- * stack of the caller.
+ * in flight, and the reply direction, unless both chose the same. Not inlined, for
+ * the stack of the caller.
  */
-static __noinline int give_back(const struct tuple *at, struct flow *way)
+static __noinline int give_back(const struct tuple *at, struct flow *flow)
 {
 	struct tuple key = *at;
 	struct flow *begun = bpf_map_lookup_elem(&conntrack, &key);
 
-	flow_closed(way);
-	if (begun && same_tuple(&begun->to, &way->to))
+	flow_closed(flow);
+	if (begun && same_tuple(&begun->to, &flow->to))
 		return 0;
-	other_key(&key, &way->to, at->hook);
+	other_key(&key, &flow->to, at->hook);
 	bpf_map_delete_elem(&conntrack, &key);
 	return 0;
 }
 
-/* What leads back from a flow that a packet begins. */
-static __always_inline void make_back(struct flow *back, const struct flow *way,
-				      const struct packet *pkt)
+/* The reply direction of a flow that a packet begins. */
+static __always_inline void make_reply(struct flow *reply,
+				       const struct flow *flow,
+				       const struct packet *pkt)
 {
-	*back = *way;
-	other_key(&back->to, &pkt->tuple, pkt->tuple.hook);
-	back->flags &= FLOW_DIRECT | FLOW_SEEN | FLOW_UNSENT;
-	if (way->flags & FLOW_TO_BACKEND)
-		back->flags |= FLOW_BACK;
+	*reply = *flow;
+	other_key(&reply->to, &pkt->tuple, pkt->tuple.hook);
+	reply->flags &= FLOW_BYPASS | FLOW_SEEN | FLOW_UNSENT;
+	if (flow->flags & FLOW_TO_BACKEND)
+		reply->flags |= FLOW_REPLY;
 	if (pkt->pod)
-		back->flags |= FLOW_FROM_POD;
+		reply->flags |= FLOW_FROM_POD;
 }
 
 /*
@@ -79,46 +80,46 @@ static __always_inline void give_ring_slot(const struct tuple *key)
 }
 
 /*
- * Adds both ways of a new flow. way->to is what its first packet becomes, which
+ * Adds both directions of a new flow. flow->to is what its first packet becomes, which
  * the caller is to rewrite; its source port may change. A flow of a pod keeps its
- * source, since the way back is by the device of the pod wherever the backend is.
- * Of two CPUs that begin the same flow the one that adds the way there first wins,
+ * source, since replies leave by the device of the pod wherever the backend is. Of two
+ * CPUs that begin the same flow the one that adds the original direction first wins,
  * and the packet of the other follows (VERDICT_FOLLOW).
  */
-STEP int begin_flow(struct packet *pkt, struct flow *way)
+STEP int begin_flow(struct packet *pkt, struct flow *flow)
 {
-	struct flow back;
+	struct flow entry;
 	struct tuple key;
 	enum hook hook;
 
-	if (!pkt || !way)
+	if (!pkt || !flow)
 		return VERDICT_PASS;
 	key = pkt->tuple;
 	hook = other_hook(key.hook);
-	way->last_seen_ns = bpf_ktime_get_coarse_ns();
-	make_back(&back, way, pkt);
-	if (!add_way_back(&way->to, hook, &back, begins(pkt, way))) {
+	flow->last_seen_ns = bpf_ktime_get_coarse_ns();
+	make_reply(&entry, flow, pkt);
+	if (!add_reply(&flow->to, hook, &entry, begins(pkt, flow))) {
 		note_unsent(pkt);
-		return begins(pkt, way) ?
-			       refuse(DROP_SNAT_EXHAUSTED, way->service) :
-			       refuse_lost(way->service);
+		return begins(pkt, flow) ?
+			       refuse(DROP_SNAT_EXHAUSTED, flow->service) :
+			       refuse_lost(flow->service);
 	}
 	know_end(&key.dst, key.dst_port);
 	if (key.hook == HOOK_IN)
-		know_end(&way->to.dst, way->to.dst_port);
+		know_end(&flow->to.dst, flow->to.dst_port);
 	else
-		know_end(&way->to.src, way->to.src_port);
-	if (!(way->flags & FLOW_SEEN)) {
-		way->flags |= FLOW_HALF_OPEN;
-		way->ring_slot = NO_RING_SLOT;
+		know_end(&flow->to.src, flow->to.src_port);
+	if (!(flow->flags & FLOW_SEEN)) {
+		flow->flags |= FLOW_HALF_OPEN;
+		flow->ring_slot = NO_RING_SLOT;
 	}
-	flow_opened(way);
-	back = *way; /* Linux 6.1 takes no value from a caller's memory */
-	if (bpf_map_update_elem(&conntrack, &key, &back, BPF_NOEXIST)) {
-		give_back(&key, way);
+	flow_opened(flow);
+	entry = *flow; /* Linux 6.1 takes no value from a caller's memory */
+	if (bpf_map_update_elem(&conntrack, &key, &entry, BPF_NOEXIST)) {
+		give_back(&key, flow);
 		return VERDICT_FOLLOW;
 	}
-	if (back.flags & FLOW_HALF_OPEN)
+	if (entry.flags & FLOW_HALF_OPEN)
 		give_ring_slot(&key);
 	count(flow_made);
 	return VERDICT_CONTINUE;

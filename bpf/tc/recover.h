@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Packets within a TCP connection whose way there is not known: it made room for
- * others, or this node never had it. To choose a backend anew would break what
- * may still be mended. One that is sure is found by the way back, which may
- * still be there, or by session affinity; without, the client gets a reset.
+ * Packets within a TCP connection whose original direction is not known: it made room
+ * for others, or this node never had it. To choose a backend anew would break what
+ * may still be mended. The backend is found by the reply direction, which may still be
+ * there, by session affinity, or by the hash of the flow; otherwise the client gets a
+ * reset.
  */
 #pragma once
 
@@ -16,12 +17,12 @@
 #include "../lib/verdict.h"
 #include "packet.h"
 
-/* Backends of which the ways back are looked up. */
+/* Backends of which the reply directions are looked up. */
 #define LOST_TRIES 32
 
-/* The search for the backend that has a way back to the client. */
+/* The search for the backend of which there is a reply direction to the client. */
 struct lost_search {
-	struct tuple key; /* of the way back; source is each backend in turn */
+	struct tuple key; /* of the reply; source is each backend in turn */
 	struct tuple to;  /* what it must become */
 	__u32 offset;	  /* of the table */
 	struct choice choice;
@@ -31,25 +32,25 @@ struct lost_search {
 static long try_backend(__u32 i, void *data)
 {
 	struct lost_search *s = data;
-	struct flow *back;
+	struct flow *reply;
 
 	s->choice.slot = s->offset + i;
 	if (!find_backend(&s->choice))
 		return 0;
 	s->key.src = s->choice.backend->to.addr;
 	s->key.src_port = s->choice.backend->to.port;
-	back = bpf_map_lookup_elem(&conntrack, &s->key);
-	s->found = back && same_tuple(&back->to, &s->to);
+	reply = bpf_map_lookup_elem(&conntrack, &s->key);
+	s->found = reply && same_tuple(&reply->to, &s->to);
 	return s->found;
 }
 
 /*
- * Finds the backend to which there is a way back. Not inlined, so that the search
- * takes no stack from those who choose anew.
+ * Finds the backend of which there is a reply direction. Not inlined, so that the
+ * search takes no stack from callers that choose anew.
  */
-static __noinline bool find_by_back(const struct packet *pkt,
-				    const struct frontend *f,
-				    struct choice *choice)
+static __noinline bool find_by_reply(const struct packet *pkt,
+				     const struct frontend *f,
+				     struct choice *choice)
 {
 	struct lost_search s = {
 		.key = pkt->tuple,
@@ -96,13 +97,13 @@ static __always_inline bool find_by_hash(const struct frontend *f,
 /* Finds the backend that a client without a flow had; false if that is lost. */
 static __always_inline bool
 find_lost(const struct packet *pkt, const struct frontend *f, struct view view,
-	  const struct client *client, struct choice *choice, bool *had_back)
+	  const struct client *client, struct choice *choice, bool *had_reply)
 {
 	struct affinity_key key = { .service = f->service };
 	__u64 had;
 
-	*had_back = find_by_back(pkt, f, choice);
-	if (*had_back)
+	*had_reply = find_by_reply(pkt, f, choice);
+	if (*had_reply)
 		return true;
 	if (f->affinity_timeout_s) {
 		key.client = pkt->tuple.src;

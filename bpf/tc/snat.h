@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Source ports: a way back must be of one flow only. Where another flow has it,
- * the new one gets another port, always in the same order for the same client:
- * so a way back is found again when the way there has been lost.
+ * Source ports: a reply tuple must be of one flow only. Where another flow has it,
+ * the new one gets another port, always in the same order for the same client: so
+ * the reply direction is found again when the original one is lost.
  */
 #pragma once
 
@@ -36,26 +36,26 @@ static __always_inline __u32 spread(__u32 n)
 	return n ^ n >> 16;
 }
 
-/* Where the search of ports begins for a client, which is whom back leads to. */
-static __always_inline __u32 first_number(const struct tuple *back)
+/* First port to try; the client is the destination of the reply tuple. */
+static __always_inline __u32 first_number(const struct tuple *reply)
 {
-	__u32 n = spread(ports_word(back));
+	__u32 n = spread(ports_word(reply));
 
 	for (int i = 0; i < 4; i++) {
-		n = spread(n ^ back->dst.word[i]);
-		n = n * 0x9e3779b1 ^ back->src.word[i];
+		n = spread(n ^ reply->dst.word[i]);
+		n = n * 0x9e3779b1 ^ reply->src.word[i];
 	}
 	return spread(n);
 }
 
-/* The search for a source port by which a way back is free. */
+/* The search for a source port with which the reply tuple is free. */
 struct port_search {
 	struct tuple *to;
-	const struct flow *back;
+	const struct flow *reply;
 	__u64 oldest_ns; /* when a flow was last seen that may have to go */
 	__u32 number;
 	__be16 oldest_port; /* its port, 0 for none */
-	__u8 hook;	    /* enum hook, of the way back */
+	__u8 hook;	    /* enum hook, of the reply direction */
 	bool found;
 };
 
@@ -66,66 +66,66 @@ static __always_inline void set_port(struct port_search *s, __u32 i)
 			snat_port(s->number + i * (s->number >> 16 | 1));
 }
 
-static __always_inline void back_key(const struct port_search *s,
-				     struct tuple *key)
+static __always_inline void reply_key(const struct port_search *s,
+				      struct tuple *key)
 {
 	other_key(key, s->to, other_hook(s->hook));
 }
 
-/* Adds the way back in the place of a flow that is given, with both its ways. */
-static __always_inline bool replace_back(const struct port_search *s,
-					 const struct flow *old)
+/* Adds the reply direction in place of a flow that loses both directions. */
+static __always_inline bool replace_reply(const struct port_search *s,
+					  const struct flow *old)
 {
 	struct tuple key;
 
 	other_key(&key, &old->to, s->hook);
 	flow_closed(bpf_map_lookup_elem(&conntrack, &key));
 	bpf_map_delete_elem(&conntrack, &key);
-	back_key(s, &key);
-	return !bpf_map_update_elem(&conntrack, &key, s->back, BPF_ANY);
+	reply_key(s, &key);
+	return !bpf_map_update_elem(&conntrack, &key, s->reply, BPF_ANY);
 }
 
 /*
- * Is the way back that is there, if any, the one to be added? Then it is of the new
- * way there from now on, and holds again.
+ * Is the reply direction that is there, if any, the one to be added? Then it is of the
+ * new flow from now on, and valid again.
  */
-static __always_inline bool renew_back(const struct port_search *s,
-				       struct flow *old)
+static __always_inline bool renew_reply(const struct port_search *s,
+					struct flow *old)
 {
-	if (!old || !same_tuple(&old->to, &s->back->to))
+	if (!old || !same_tuple(&old->to, &s->reply->to))
 		return false;
-	old->frontend = s->back->frontend;
-	old->service = s->back->service;
-	old->backend_id = s->back->backend_id;
-	old->slot = s->back->slot;
+	old->frontend = s->reply->frontend;
+	old->service = s->reply->service;
+	old->backend_id = s->reply->backend_id;
+	old->slot = s->reply->slot;
 	clear_flow_flags(old, FLOW_CLOSING | FLOW_BROKEN | FLOW_HALF_OPEN);
 	return true;
 }
 
 /*
- * Adds a way back, unless its key belongs to another flow that goes on. One
- * that has ended loses both its ways.
+ * Adds the reply direction, unless its key belongs to another flow that goes on. One
+ * that has ended loses both directions.
  */
-static __always_inline bool add_back(struct port_search *s)
+static __always_inline bool insert_reply(struct port_search *s)
 {
-	__u64 now = s->back->last_seen_ns, last;
-	struct flow *old, *way;
+	__u64 now = s->reply->last_seen_ns, last;
+	struct flow *old, *original;
 	struct tuple key;
 
-	back_key(s, &key);
-	if (!bpf_map_update_elem(&conntrack, &key, s->back, BPF_NOEXIST))
+	reply_key(s, &key);
+	if (!bpf_map_update_elem(&conntrack, &key, s->reply, BPF_NOEXIST))
 		return true;
 	old = bpf_map_lookup_elem(&conntrack, &key);
 	if (!old)
 		return false;
-	if (renew_back(s, old))
+	if (renew_reply(s, old))
 		return true;
 	other_key(&key, &old->to, s->hook);
-	way = bpf_map_lookup_elem(&conntrack, &key);
-	if (!way || has_ended(old, way, now))
-		return replace_back(s, old);
-	last = last_seen(old, way);
-	if (may_have_to_go(old, way, now) &&
+	original = bpf_map_lookup_elem(&conntrack, &key);
+	if (!original || has_ended(old, original, now))
+		return replace_reply(s, old);
+	last = last_seen(old, original);
+	if (may_have_to_go(old, original, now) &&
 	    (!s->oldest_port || elapsed(s->oldest_ns, last))) {
 		s->oldest_ns = last;
 		s->oldest_port = s->to->src_port;
@@ -141,11 +141,11 @@ static long try_port(__u32 i, void *data)
 	if (i >= SNAT_SAMPLE && s->oldest_port)
 		return 1;
 	set_port(s, i);
-	s->found = add_back(s);
+	s->found = insert_reply(s);
 	return s->found;
 }
 
-/* The same for a way back that must be there. */
+/* The same for a reply direction that must be there. */
 static long find_port(__u32 i, void *data)
 {
 	struct port_search *s = data;
@@ -153,9 +153,9 @@ static long find_port(__u32 i, void *data)
 	struct tuple key;
 
 	set_port(s, i);
-	back_key(s, &key);
+	reply_key(s, &key);
 	old = bpf_map_lookup_elem(&conntrack, &key);
-	s->found = renew_back(s, old);
+	s->found = renew_reply(s, old);
 	return s->found;
 }
 
@@ -166,24 +166,24 @@ static __always_inline bool take_oldest(struct port_search *s)
 	struct tuple key;
 
 	s->to->src_port = s->oldest_port;
-	back_key(s, &key);
+	reply_key(s, &key);
 	old = bpf_map_lookup_elem(&conntrack, &key);
-	return old ? replace_back(s, old) : false;
+	return old ? replace_reply(s, old) : false;
 }
 
 /*
- * Adds the way back of a flow whose way there becomes *to, which may get another
- * source port; false if there is none. Without begins there is one already, or
- * the connection is lost.
+ * Adds the reply direction of a flow whose packets become *to, which may get another
+ * source port; false if there is none. Without begins there is one already, or the
+ * connection is lost.
  */
-static __always_inline bool add_way_back(struct tuple *to, enum hook back_hook,
-					 const struct flow *back, bool begins)
+static __always_inline bool add_reply(struct tuple *to, enum hook reply_hook,
+				      const struct flow *reply, bool begins)
 {
 	struct port_search s = {
 		.to = to,
-		.back = back,
-		.number = first_number(&back->to),
-		.hook = back_hook,
+		.reply = reply,
+		.number = first_number(&reply->to),
+		.hook = reply_hook,
 	};
 
 	if (!begins) {

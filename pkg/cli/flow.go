@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/pkg/plan"
 )
 
-// flow is one way of a flow as it is shown.
+// flow is one direction of a flow as it is shown.
 type flow struct {
 	Hook     string `json:"hook"`
 	Protocol string `json:"protocol"`
@@ -29,18 +29,18 @@ type flow struct {
 	Service  string `json:"service,omitempty"`
 }
 
-// flowCount is how many ways of flows are in a state.
+// flowCount is how many entries of conntrack are in a state.
 type flowCount struct {
 	Protocol string `json:"protocol"`
 	State    string `json:"state"`
-	Ways     int    `json:"ways"`
+	Entries  int    `json:"entries"`
 }
 
 // flowTotal is what headgate flow count says.
 type flowTotal struct {
-	Ways         int         `json:"ways"`
-	Room         uint32      `json:"room"`           // for ways
-	HalfOpenRoom uint32      `json:"half_open_room"` // for half-open flows, of two ways each
+	Entries      int         `json:"entries"`        // two or four for each flow
+	Room         uint32      `json:"room"`           // in entries
+	HalfOpenRoom uint32      `json:"half_open_room"` // in half-open flows, of two entries each
 	Counts       []flowCount `json:"counts"`
 }
 
@@ -58,14 +58,15 @@ func newFlow(e *env) *cobra.Command {
 		RunE:  e.inspect(countFlows),
 	}
 	cmd := noun("flow", "Flows of packets that do not come from a socket of this node", list, count)
-	cmd.Long = `Flows of packets that do not come from a socket of this node. Each line is one way of a
-flow: at a hook (in: packets that reach a device, out: packets that leave by one) packets
-FROM, TO become NOW FROM, NOW TO. IDLE is how long none has come by. A way is
+	cmd.Long = `Flows of packets that do not come from a socket of this node. Each line is one direction
+of a flow: at a hook (in: packets that reach a device, out: packets that leave by one)
+packets FROM, TO become NOW FROM, NOW TO. IDLE is how long ago the last one came. The
+states of a direction are
 
   half-open    not confirmed by both sides yet, or closed by both: first to make room
-  established  confirmed, or the answers of a flow that may still be half-open
-  closing      a FIN or RST has come by this way
-  refused      to nobody: its packets are answered with a refusal
+  established  confirmed, or the replies of a flow that may still be half-open
+  closing      a FIN or RST has come in this direction
+  refused      without a backend: its packets are answered with a refusal
   broken       to a backend that has left the Service: the connection is reset`
 	list.Long = cmd.Long
 	return cmd
@@ -152,20 +153,20 @@ func countFlows(r *datapath.Reader, _ []string) (command.Table, error) {
 	total := flowTotal{Room: r.FlowRoom(), HalfOpenRoom: r.HalfOpenRoom(), Counts: []flowCount{}}
 	err := r.Flows(func(f datapath.Flow) error {
 		counts[class{f.Protocol, f.State}]++
-		total.Ways++
+		total.Entries++
 		return nil
 	})
 	if err != nil {
 		return command.Table{}, err
 	}
-	t := command.Table{Header: []string{"PROTOCOL", "STATE", "WAYS", "ROOM"}}
+	t := command.Table{Header: []string{"PROTOCOL", "STATE", "ENTRIES", "ROOM"}}
 	for _, k := range slices.SortedFunc(maps.Keys(counts), func(a, b class) int {
 		return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.state, b.state))
 	}) {
 		total.Counts = append(total.Counts, flowCount{k.protocol.String(), string(k.state), counts[k]})
 		t.Rows = append(t.Rows, []string{k.protocol.String(), string(k.state), fmt.Sprint(counts[k])})
 	}
-	t.Rows = append(t.Rows, []string{"all", "", fmt.Sprint(total.Ways), fmt.Sprint(total.Room)})
+	t.Rows = append(t.Rows, []string{"all", "", fmt.Sprint(total.Entries), fmt.Sprint(total.Room)})
 	t.Value = total
 	return t, nil
 }

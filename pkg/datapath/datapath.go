@@ -41,9 +41,8 @@ type Config struct {
 	// Affinities is how many clients of Services with session affinity are
 	// remembered; the least recently used make room.
 	Affinities uint32
-	// Flows is how many ways of flows of packets are kept, two for a client
-	// of a backend on this node and four otherwise; the least recently used
-	// make room. 0 is one for each 64 KiB of the machine's memory: the nearest
+	// Flows is how many entries conntrack has, two for a flow to a backend on this
+	// node and four for another; the least recently used make room. 0 is one for each 64 KiB of the machine's memory: the nearest
 	// power of two, at least 65,536 and at most 4,194,304.
 	Flows uint32
 	// Diag has sockets destroyed through INET_DIAG, as it is where the kernel has

@@ -10,7 +10,8 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// Flow is one way of a flow: what packets with a tuple become at a hook.
+// Flow is an entry of conntrack, one direction of a flow: what packets with a tuple
+// become at a hook.
 type Flow struct {
 	Hook             string // "in" or "out"
 	Protocol         lb.Protocol
@@ -24,11 +25,11 @@ type Flow struct {
 // FlowState is the class of a flow.
 type FlowState string
 
-// The states of a way of a flow.
+// The states of a direction of a flow.
 const (
 	FlowHalfOpen    FlowState = "half-open"   // not confirmed yet, or closed by both: makes room for others
-	FlowEstablished FlowState = "established" // confirmed, or the other way of one that may be half-open
-	FlowClosing     FlowState = "closing"     // FIN or RST came by this way
+	FlowEstablished FlowState = "established" // confirmed, or the reply direction of one that may be half-open
+	FlowClosing     FlowState = "closing"     // FIN or RST came in this direction
 	FlowRefused     FlowState = "refused"     // nobody takes it
 	FlowBroken      FlowState = "broken"      // its backend has left the Service
 )
@@ -47,7 +48,7 @@ func flowState(flags headgateFlowFlag) FlowState {
 	return FlowEstablished
 }
 
-// Flows calls do with every way of every flow, in no order, until it returns an error.
+// Flows calls do with both directions of every flow, in no order, until it returns an error.
 // Flows that come or go meanwhile may be missed.
 func (r *Reader) Flows(do func(Flow) error) error {
 	now, err := monotonic()
@@ -59,7 +60,7 @@ func (r *Reader) Flows(do func(Flow) error) error {
 	})
 }
 
-// FlowRoom is how many ways of flows there is room for.
+// FlowRoom is how many entries conntrack has room for.
 func (r *Reader) FlowRoom() uint32 { return r.maps.byName["conntrack"].MaxEntries() }
 
 // HalfOpenRoom is how many flows may be half-open at a time.

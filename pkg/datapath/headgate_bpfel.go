@@ -206,8 +206,8 @@ const (
 	headgateFlowFlagFLOW_REFUSED    headgateFlowFlag = 4
 	headgateFlowFlagFLOW_SEEN       headgateFlowFlag = 8
 	headgateFlowFlagFLOW_FROM_POD   headgateFlowFlag = 16
-	headgateFlowFlagFLOW_BACK       headgateFlowFlag = 32
-	headgateFlowFlagFLOW_DIRECT     headgateFlowFlag = 64
+	headgateFlowFlagFLOW_REPLY      headgateFlowFlag = 32
+	headgateFlowFlagFLOW_BYPASS     headgateFlowFlag = 64
 	headgateFlowFlagFLOW_HALF_OPEN  headgateFlowFlag = 128
 	headgateFlowFlagFLOW_BROKEN     headgateFlowFlag = 256
 	headgateFlowFlagFLOW_COUNTED    headgateFlowFlag = 512

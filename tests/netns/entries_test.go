@@ -39,7 +39,7 @@ func TestEntriesOfMapsAreCountedOrLeftOut(t *testing.T) {
 	a := testenv.NewAgent(t, map[string]string{"web.yaml": serviceYAML("web", "10.96.0.1")})
 	a.Flags = []string{"--metrics-bind-address", address}
 	a.Start()
-	// Ten ways are five connections; the other numbers are more than one batch, and none.
+	// Ten entries are five connections; the other numbers are more than one batch, and none.
 	filled := map[string]int{"conntrack": 10, "affinities": 5000, "source_ranges": 3, "fragments": 0}
 	for name, n := range filled {
 		mustFill(t, a.Root, name, n)

@@ -56,7 +56,7 @@ func TestAFloodOfSYNsBreaksNothing(t *testing.T) {
 	}
 	for _, node := range n.nodes {
 		if got := node.counter(t, "flow_restored"); got > 0 {
-			t.Errorf("on %s %d ways of connections that work were lost", node.name, got)
+			t.Errorf("on %s %d entries of connections that work were lost", node.name, got)
 		}
 	}
 }

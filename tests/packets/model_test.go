@@ -25,7 +25,7 @@ type model struct {
 	ends       map[end]bool        // of flows that there were
 	affinities map[affinityKey]uint32
 	counts     map[string]uint64
-	missing    []missingWay
+	missing    []missingDirection
 }
 
 type fragmentKey struct {
@@ -186,7 +186,7 @@ func (m *model) balance(frame []byte, v view, dev plan.Device, got result) error
 		m.counts["drop "+reason]++
 		return m.refusal(frame, v, dev, got)
 	case f == nil:
-		return m.pastServices(frame, v, got)
+		return m.bypassServices(frame, v, got)
 	case f.Views[lb.External].Table.Size == 0 && f.Views[lb.External].NoLocal:
 		m.counts["drop no_local_endpoint"]++
 		return got.wantDrop("no local endpoint")

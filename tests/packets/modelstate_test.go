@@ -14,8 +14,8 @@ import (
 type modelFlow struct {
 	src, dst  netip.AddrPort
 	toBackend bool // from the client
-	back      bool // the other way of such a one
-	direct    bool // past the Services
+	reply     bool // to the client of such a flow
+	bypass    bool // past the Services
 	refused   bool // sent to where nobody listens
 	frontend  uint32
 	service   uint32
@@ -28,9 +28,9 @@ type modelFlow struct {
 	nextSeq   uint32 // after the SYN
 }
 
-// missingWay is a way of a flow that the datapath may make again, once a second
-// at most: whether it did is not for the model to say.
-type missingWay struct {
+// missingDirection is a direction of a flow that the datapath may make again, once a
+// second at most: whether it did is not for the model to say.
+type missingDirection struct {
 	key  key
 	flow *modelFlow
 }
@@ -58,7 +58,7 @@ func mayBegin(frame []byte, v view) bool {
 }
 
 // find returns the flow of a packet, and whether that still holds for it. What does not
-// is forgotten, though what led back stays.
+// is deleted, though its reply direction stays.
 func (m *model) find(frame []byte, v view) (*modelFlow, doing) {
 	f, does := m.holds(frame, v)
 	if does == beginsAnew {
@@ -84,7 +84,7 @@ func (m *model) holds(frame []byte, v view) (*modelFlow, doing) {
 		return nil, beginsAnew
 	}
 	f.broken = true
-	if other := m.flows[f.otherWay(v.key)]; other != nil {
+	if other := m.flows[f.otherKey(v.key)]; other != nil {
 		other.broken = true
 	}
 	m.counts["flow_broken"]++
@@ -93,7 +93,7 @@ func (m *model) holds(frame []byte, v view) (*modelFlow, doing) {
 
 // isOver says whether both sides have closed a connection.
 func (m *model) isOver(k key, f *modelFlow) bool {
-	other := m.flows[f.otherWay(k)]
+	other := m.flows[f.otherKey(k)]
 	return f.closing && other != nil && other.closing
 }
 
@@ -123,11 +123,11 @@ func (m *model) note(frame []byte, v view, f *modelFlow) {
 		f.closing = false
 		f.nextSeq = binary.BigEndian.Uint32(frame[v.l4+4:]) + 1
 	}
-	other := m.flows[f.otherWay(v.key)]
+	other := m.flows[f.otherKey(v.key)]
 	switch {
 	case other == nil && !f.halfOpen:
-		m.missing = append(m.missing, missingWay{f.otherWay(v.key), &modelFlow{
-			src: v.dst, dst: v.src, toBackend: f.back, back: f.toBackend, direct: f.direct,
+		m.missing = append(m.missing, missingDirection{f.otherKey(v.key), &modelFlow{
+			src: v.dst, dst: v.src, toBackend: f.reply, reply: f.toBackend, bypass: f.bypass,
 			frontend: f.frontend, service: f.service, backend: f.backend, seen: true,
 		}})
 	case other == nil:
@@ -144,50 +144,50 @@ func (m *model) note(frame []byte, v view, f *modelFlow) {
 
 var otherHook = map[hook]hook{in: out, out: in}
 
-// otherWay is the key of the other way of a flow.
-func (f *modelFlow) otherWay(k key) key { return key{otherHook[k.hook], f.dst, f.src, k.protocol} }
+// otherKey is the key of the other direction of a flow.
+func (f *modelFlow) otherKey(k key) key { return key{otherHook[k.hook], f.dst, f.src, k.protocol} }
 
-// hasEnded says whether a flow, of which the way back is given, makes room for
-// another that wants its port.
-func (m *model) hasEnded(back key) bool {
-	f := m.flows[back]
-	way := m.flows[f.otherWay(back)]
-	if way == nil {
+// hasEnded says whether a flow, given its reply direction, makes room for another that
+// wants its port.
+func (m *model) hasEnded(reply key) bool {
+	f := m.flows[reply]
+	original := m.flows[f.otherKey(reply)]
+	if original == nil {
 		return true
 	}
-	return f.idle && way.idle && (back.protocol != lb.TCP || f.closing || way.closing || f.halfOpen || way.halfOpen || !f.seen)
+	return f.idle && original.idle && (reply.protocol != lb.TCP || f.closing || original.closing || f.halfOpen || original.halfOpen || !f.seen)
 }
 
-// isFree says whether a way back is nobody's, or that of this packet already.
-func (m *model) isFree(back, way key) bool {
-	f := m.flows[back]
-	return f == nil || f.src == way.dst && f.dst == way.src || m.hasEnded(back)
+// isFree says whether a reply tuple is unused, or already that of this packet.
+func (m *model) isFree(reply, original key) bool {
+	f := m.flows[reply]
+	return f == nil || f.src == original.dst && f.dst == original.src || m.hasEnded(reply)
 }
 
-// begin takes note of a flow, both ways. It must have the first port that was
+// begin takes note of both directions of a flow. It must have the first port that was
 // to be tried, unless another flow has it.
 func (m *model) begin(v view, src, dst netip.AddrPort, first uint16, f *modelFlow) error {
-	back := func(port uint16) key { return key{otherHook[v.hook], dst, at(src.Addr(), port), v.protocol} }
+	reply := func(port uint16) key { return key{otherHook[v.hook], dst, at(src.Addr(), port), v.protocol} }
 	switch {
-	case m.isFree(back(first), v.key):
+	case m.isFree(reply(first), v.key):
 		if src.Port() != first {
 			return fmt.Errorf("it leaves from port %d though %d is free", src.Port(), first)
 		}
 	case src.Port() < snatLow || src.Port() > snatHigh:
 		return fmt.Errorf("it leaves from port %d", src.Port())
-	case !m.isFree(back(src.Port()), v.key):
+	case !m.isFree(reply(src.Port()), v.key):
 		return fmt.Errorf("it leaves from port %d, which another flow has", src.Port())
 	}
-	old := m.flows[back(src.Port())]
+	old := m.flows[reply(src.Port())]
 	if old != nil && old.src == v.dst && old.dst == v.src {
 		old.closing, old.broken, old.halfOpen = false, false, false
 		old.frontend, old.service, old.backend = f.frontend, f.service, f.backend
 	} else {
 		if old != nil {
-			delete(m.flows, old.otherWay(back(src.Port())))
+			delete(m.flows, old.otherKey(reply(src.Port())))
 		}
-		m.flows[back(src.Port())] = &modelFlow{
-			src: v.dst, dst: v.src, back: f.toBackend, direct: f.direct, seen: f.seen,
+		m.flows[reply(src.Port())] = &modelFlow{
+			src: v.dst, dst: v.src, reply: f.toBackend, bypass: f.bypass, seen: f.seen,
 			frontend: f.frontend, service: f.service, backend: f.backend,
 		}
 	}
@@ -199,10 +199,10 @@ func (m *model) begin(v view, src, dst netip.AddrPort, first uint16, f *modelFlo
 	return nil
 }
 
-// pastServices judges a packet that is for no Service.
-func (m *model) pastServices(frame []byte, v view, got result) error {
-	back := m.flows[v.reversed(out)]
-	if !mayBegin(frame, v) || back == nil || !back.back {
+// bypassServices judges a packet that is for no Service.
+func (m *model) bypassServices(frame []byte, v view, got result) error {
+	reply := m.flows[v.reversed(out)]
+	if !mayBegin(frame, v) || reply == nil || !reply.reply {
 		return got.want(frame)
 	}
 	src, dst, err := got.ends(frame, v)
@@ -212,17 +212,17 @@ func (m *model) pastServices(frame []byte, v view, got result) error {
 	if src.Addr() != v.src.Addr() || dst != v.dst {
 		return fmt.Errorf("past the Services it goes as %s → %s", src, dst)
 	}
-	return m.begin(v, src, dst, v.src.Port(), &modelFlow{direct: true, service: back.service})
+	return m.begin(v, src, dst, v.src.Port(), &modelFlow{bypass: true, service: reply.service})
 }
 
 // lost judges a packet within a connection of which nothing is known but,
-// maybe, the way back.
+// maybe, the reply direction.
 func (m *model) lost(frame []byte, v view, f *plan.Frontend, got result) error {
 	known := m.table(f.Known)
 	for _, id := range known[:min(len(known), 32)] {
 		b := m.told.Backends[id]
-		back := m.flows[key{out, at(b.Addr, b.Port), v.src, v.protocol}]
-		if back == nil || back.src != v.dst || back.dst != v.src {
+		reply := m.flows[key{out, at(b.Addr, b.Port), v.src, v.protocol}]
+		if reply == nil || reply.src != v.dst || reply.dst != v.src {
 			continue
 		}
 		if err := got.want(v.rewritten(frame, v.src, at(b.Addr, b.Port))); err != nil {
@@ -248,7 +248,7 @@ func (m *model) lost(frame []byte, v view, f *plan.Frontend, got result) error {
 // fromDevice judges a packet on its way out that has no flow yet.
 func (m *model) fromDevice(frame []byte, v view, dev plan.Device, got result) error {
 	of := m.flows[v.reversed(out)]
-	if of == nil || of.direct {
+	if of == nil || of.bypass {
 		return got.want(frame)
 	}
 	from, first := own(dev, v), snatLow+v.src.Port()%(snatHigh-snatLow+1)
@@ -264,12 +264,12 @@ func (m *model) fromDevice(frame []byte, v view, dev plan.Device, got result) er
 		return fmt.Errorf("it leaves as %s → %s, want %s → %s", src, dst, from, v.dst)
 	}
 	if !mayBegin(frame, v) {
-		first = src.Port() // the way back must be there, see begin
+		first = src.Port() // the reply direction must be there, see begin
 	}
 	return m.begin(v, src, dst, first, &modelFlow{frontend: of.frontend, service: of.service, backend: of.backend})
 }
 
-// leftBefore says whether there is a way back to a client by an address.
+// leftBefore says whether a reply direction leads to a client by an address.
 func (m *model) leftBefore(v view, from netip.Addr) bool {
 	for k, f := range m.flows {
 		if k.hook == in && k.src == v.dst && k.dst.Addr() == from && k.protocol == v.protocol && f.src == v.dst && f.dst == v.src {

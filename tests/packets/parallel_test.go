@@ -144,7 +144,7 @@ func (p *parallel) changesUntil(t *testing.T, sent <-chan error) {
 	}
 }
 
-// check checks what is left: each flow has both its ways, the counters add up, and as much is
+// check checks what is left: each flow has both its directions, the counters add up, and as much is
 // in flight as there are flows.
 func (p *parallel) check(t *testing.T) {
 	t.Helper()
@@ -156,12 +156,12 @@ func (p *parallel) check(t *testing.T) {
 		began++
 		for _, k := range []key{{in, f.client, f.vip, p.protocol}, {out, f.backend, f.client, p.protocol}} {
 			if !p.has(k) {
-				t.Errorf("there is no way %s %s → %s", k.hook, k.src, k.dst)
+				t.Errorf("there is no entry %s %s → %s", k.hook, k.src, k.dst)
 			}
 		}
 	}
 	if n := p.rig.flows(t); n != 2*began {
-		t.Errorf("%d ways for %d flows", n, began)
+		t.Errorf("%d entries for %d flows", n, began)
 	}
 	p.wantInFlight(t, "flows have begun", uint32(began))
 	if made := p.counters(t)["flow_made"] - p.counted["flow_made"]; made != uint64(began) {

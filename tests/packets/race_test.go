@@ -116,7 +116,7 @@ func (c contest) backends(port uint16) (all []netip.AddrPort) {
 }
 
 // begin has all flows begin at once on two CPUs, to backends from a port on: each has one
-// backend and one port, both its ways, and counts once.
+// backend and one port, both its directions, and counts once.
 func (c contest) begin(t *testing.T, port uint16) {
 	t.Helper()
 	backends := c.backends(port)
@@ -157,19 +157,19 @@ func (c contest) begin(t *testing.T, port uint16) {
 	c.wantInFlight(t, "all have begun", contestFlows)
 	want := 2 * int(hooks) * contestFlows
 	if before > 0 {
-		want -= contestFlows // the way in is another one now, what led back stays
+		want -= contestFlows // the original direction is another one now, the reply direction stays
 	}
 	if n := c.flows(t) - before; n != want {
-		t.Errorf("%d ways were added, want %d", n, want)
+		t.Errorf("%d directions were added, want %d", n, want)
 	}
 }
 
-// hasBoth says that there are both ways of a flow.
+// hasBoth says that there are both directions of a flow.
 func (c cast) hasBoth(t *testing.T, h hook, p, q packet) {
 	t.Helper()
 	for _, k := range []key{{h, p.src, p.dst, p.protocol}, {otherHook[h], q.dst, q.src, p.protocol}} {
 		if !c.has(k) {
-			t.Errorf("there is no way %s %s → %s", k.hook, k.src, k.dst)
+			t.Errorf("there is no entry %s %s → %s", k.hook, k.src, k.dst)
 		}
 	}
 }

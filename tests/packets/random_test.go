@@ -154,9 +154,9 @@ func (w *world) both(h hook, device string, frame []byte) error {
 	if err := w.model.judge(h, w.devices[device], frame, got); err != nil {
 		return fmt.Errorf("%s on %s: %w\ngiven %s", h, device, err, dump(frame))
 	}
-	for _, way := range w.model.missing {
-		if w.has(way.key) {
-			w.model.flows[way.key] = way.flow
+	for _, m := range w.model.missing {
+		if w.has(m.key) {
+			w.model.flows[m.key] = m.flow
 			w.model.counts["flow_restored"]++
 		}
 	}
@@ -167,7 +167,7 @@ func (w *world) both(h hook, device string, frame []byte) error {
 		v.hook = h
 		w.known = append(w.known, v.key)
 		if f := w.model.flows[v.key]; f != nil {
-			w.known = append(w.known, f.otherWay(v.key), key{out, f.src, f.dst, v.protocol})
+			w.known = append(w.known, f.otherKey(v.key), key{out, f.src, f.dst, v.protocol})
 		}
 	}
 	return nil

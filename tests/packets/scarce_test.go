@@ -144,7 +144,7 @@ func halfOpenConnectionsGiveUpTheirPorts(t *testing.T, c cast) {
 	for _, f := range open.open {
 		c.becomes(t, "what works keeps its port", out, tunnel, f.sent.to(f.sent.src, backend).with("A"), f.left.with("A"))
 		a := f.left.answer("A", nil)
-		c.becomes(t, "both ways", in, tunnel, a, a.to(backend, f.sent.src))
+		c.becomes(t, "both directions", in, tunnel, a, a.to(backend, f.sent.src))
 	}
 	if !open.begin(t) {
 		t.Error("there is no port for one more")

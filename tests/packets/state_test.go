@@ -14,9 +14,9 @@ import (
 var stateStories = []story{
 	{"A client speaks to a backend by a frontend and past it", aClientSpeaksToABackendByAFrontendAndPastIt},
 	{"A connection past the Services takes the place of one that ended", aDirectConnectionTakesThePlaceOfOneThatEnded},
-	{"A lost way there is found by the way back", aLostWayThereIsFoundByTheWayBack},
-	{"A lost way back is made again", aLostWayBackIsMadeAgain},
-	{"A way back that was broken holds again with the way there", aWayBackThatWasBrokenHoldsAgain},
+	{"A lost original direction is found by the reply", aLostOriginalDirectionIsFoundByTheReply},
+	{"A lost reply direction is made again", aLostReplyDirectionIsMadeAgain},
+	{"A reply direction that was broken is valid again with the original one", aBrokenReplyDirectionIsValidAgain},
 	{"A lost connection is reset", aLostConnectionIsReset},
 	{"A lost connection of a remote backend keeps its port", aLostConnectionOfARemoteBackendKeepsItsPort},
 	{"A client port outlives backends whose IDs come again", aClientPortOutlivesBackendsWhoseIDsComeAgain},
@@ -92,10 +92,10 @@ func aDirectConnectionTakesThePlaceOfOneThatEnded(t *testing.T, c cast) {
 	past := c.packet(client, backend, 3)
 	c.untouched(t, "a connection past the frontend", in, uplink, past)
 	c.untouched(t, "goes on", in, uplink, past.with("A"))
-	c.untouched(t, "both ways", out, uplink, past.answer("SA", nil))
+	c.untouched(t, "both directions", out, uplink, past.answer("SA", nil))
 }
 
-func aLostWayThereIsFoundByTheWayBack(t *testing.T, c cast) {
+func aLostOriginalDirectionIsFoundByTheReply(t *testing.T, c cast) {
 	client, vip := at(c.client, 40000), at(c.vip, 80)
 	var all []netip.AddrPort
 	for i := range uint16(20) {
@@ -113,7 +113,7 @@ func aLostWayThereIsFoundByTheWayBack(t *testing.T, c cast) {
 	c.becomes(t, "within the connection it is the same backend", in, uplink, first.with("A"), chosen.with("A"))
 }
 
-func aLostWayBackIsMadeAgain(t *testing.T, c cast) {
+func aLostReplyDirectionIsMadeAgain(t *testing.T, c cast) {
 	client, vip, backend := at(c.client, 40000), at(c.vip, 80), at(c.local, 8080)
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
 	p := c.establish(t, client, vip, backend)
@@ -137,8 +137,8 @@ func aLostWayBackIsMadeAgain(t *testing.T, c cast) {
 	c.becomes(t, "it is known whose flow it is", in, uplink, p, p.to(client, at(c.local2, 8080)))
 }
 
-// The backend leaves its Service and comes again, and the way there makes room.
-func aWayBackThatWasBrokenHoldsAgain(t *testing.T, c cast) {
+// The backend leaves its Service and comes again, and the original direction makes room.
+func aBrokenReplyDirectionIsValidAgain(t *testing.T, c cast) {
 	if c.protocol != lb.TCP {
 		return
 	}
@@ -151,7 +151,7 @@ func aWayBackThatWasBrokenHoldsAgain(t *testing.T, c cast) {
 	c.isReset(t, "and is told, too", out, uplink, a)
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
 	c.drop(t, in, p)
-	c.becomes(t, "the client is led by the way back", in, uplink, p.with("A"), p.with("A").to(client, backend))
+	c.becomes(t, "the client is led by the reply direction", in, uplink, p.with("A"), p.with("A").to(client, backend))
 	c.becomes(t, "which leads to it again", out, uplink, a, a.to(vip, client))
 }
 
@@ -192,7 +192,7 @@ func aLostConnectionOfARemoteBackendKeepsItsPort(t *testing.T, c cast) {
 	}
 	c.drop(t, out, went[1])
 	c.drop(t, in, left[1].answer("", nil))
-	c.isReset(t, "without a way back it is lost", out, tunnel, went[1].with("A"))
+	c.isReset(t, "without a reply direction it is lost", out, tunnel, went[1].with("A"))
 }
 
 func aLostConnectionGoesWhereItsClientWent(t *testing.T, c cast) {
@@ -242,7 +242,7 @@ func aFloodLeavesAlone(t *testing.T, c cast) {
 	for _, p := range open {
 		c.becomes(t, "what worked goes on", in, uplink, p.with("A"), p.with("A").to(p.src, local))
 		a := p.to(p.src, local).answer("A", nil)
-		c.becomes(t, "both ways", out, uplink, a, a.to(vip, p.src))
+		c.becomes(t, "both directions", out, uplink, a, a.to(vip, p.src))
 	}
 	for port := range uint16(1000) {
 		c.establish(t, at(c.router, 40000+port), vip, local)

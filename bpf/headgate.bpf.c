@@ -69,7 +69,7 @@ int recvmsg4(struct bpf_sock_addr *ctx)
 {
 	struct addr_port from = sock_addr4(ctx);
 
-	if (!has_promises(ctx, bpf_get_socket_cookie(ctx)))
+	if (!has_entries(ctx, bpf_get_socket_cookie(ctx)))
 		return SOCK_PROCEED;
 	if (show_frontend(ctx, &from) == VERDICT_CONTINUE) {
 		count(recvmsg);
@@ -83,7 +83,7 @@ int recvmsg6(struct bpf_sock_addr *ctx)
 {
 	struct addr_port from = sock_addr6(ctx);
 
-	if (!has_promises(ctx, bpf_get_socket_cookie(ctx)))
+	if (!has_entries(ctx, bpf_get_socket_cookie(ctx)))
 		return SOCK_PROCEED;
 	if (show_frontend(ctx, &from) == VERDICT_CONTINUE) {
 		count(recvmsg);

@@ -17,8 +17,8 @@ volatile const __u64 node_netns_cookie = 0;
 /* Are sockets of lost backends named to the agent, which then destroys them? */
 volatile const bool name_sockets = false;
 
-/* Entries of the promises map less one: a power of two less one. */
-volatile const __u32 promises_mask = 0;
+/* Slots of the socket_nat map less one: a power of two less one. */
+volatile const __u32 socket_nat_mask = 0;
 
 /* Entries of the half_open_flows map less one: a power of two less one. */
 volatile const __u32 half_open_mask = 0;

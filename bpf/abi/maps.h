@@ -100,38 +100,38 @@ struct {
 } affinities SEC(".maps");
 
 /*
- * The first promise of each socket, at its cookie modulo the size. Cookies
- * count up, so that neighbours seldom collide; whoever finds the slot taken
- * keeps its promise in stored_promises.
+ * The first socket NAT entry of each socket, at its cookie modulo the size. Cookies
+ * count up, so that neighbours seldom collide; the entry of a socket that finds its
+ * slot taken is in stored_entries.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct promise_slot);
-} promises SEC(".maps");
+	__type(value, struct socket_slot);
+} socket_nat SEC(".maps");
 
 /* Lives and dies with the socket, so it needs no size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct stored_promises);
-} stored_promises SEC(".maps");
+	__type(value, struct stored_entries);
+} stored_entries SEC(".maps");
 
 /* The same, for the few sockets that ask many frontends. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct many_promises);
-} many_promises SEC(".maps");
+	__type(value, struct many_entries);
+} many_entries SEC(".maps");
 
 /*
- * How many sockets keep something there, by slot of the promises map: nearly
- * always none, and then nobody asks the socket. The agent writes a large number
- * where it does not know.
+ * How many sockets have entries there, by slot of the socket_nat map: nearly always
+ * none, and then programs do not look. The agent writes a large number where it does
+ * not know.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -17,8 +17,8 @@
 #include <bpf/bpf_helpers.h>
 
 #define SERVICE_NAME_LEN 200
-#define STORED_PROMISES 4
-#define MANY_PROMISES 128
+#define STORED_ENTRIES 4
+#define MANY_ENTRIES 128
 #define COUNTS_PER_CHUNK 16
 #define KNOWN_WORDS 8
 #define KNOWN_CHUNKS 2048
@@ -34,7 +34,7 @@ struct addr_port {
 	struct ip_addr addr;
 	__be16 port;
 	__u8 protocol; /* IPPROTO_TCP, … */
-	__u8 pad;      /* 0, but for the backend of a promise: promise_flag */
+	__u8 pad; /* 0, but for the backend of a socket_entry: entry_flag */
 };
 
 enum address_kind {
@@ -117,8 +117,8 @@ struct service {
 	__u64 drops[DROP_REASONS];   /* enum drop_reason */
 };
 
-/* What a socket was told: the frontend it asked for, the backend it got. */
-struct promise {
+/* A socket NAT entry: the frontend that a socket asked for, the backend it got. */
+struct socket_entry {
 	struct addr_port frontend;
 	struct addr_port backend;
 	__u32 backend_id;
@@ -126,53 +126,53 @@ struct promise {
 	__u64 netns; /* cookie of the network namespace of the socket */
 };
 
-/* Where the backend of a promise has padding. */
-enum promise_flag {
+/* Where the backend of an entry has padding. */
+enum entry_flag {
 	/*
 	 * The socket has since asked the backend by another frontend or by its own
 	 * address: answers are not shown as those of this frontend.
 	 */
-	PROMISE_SILENT = 1 << 0,
-	PROMISE_CONNECTED = 1 << 1, /* ends when the socket has no peer */
+	ENTRY_SILENT = 1 << 0,
+	ENTRY_CONNECTED = 1 << 1, /* ends when the socket has no peer */
 };
 
-/* A promise in the promises map belongs to the socket with this cookie. */
-struct promise_slot {
+/* An entry in the socket_nat map belongs to the socket with this cookie. */
+struct socket_slot {
 	/* 0: free. With the top bit the socket is gone, and the agent frees the slot. */
 	__u64 owner;
-	struct promise promise;
+	struct socket_entry entry;
 };
 
-/* The promises of a socket beyond the first, or when its slot was taken. */
-struct stored_promises {
+/* The entries of a socket beyond the first, or when its slot was taken. */
+struct stored_entries {
 	__u32 next; /* where to look for room first; the bits below */
-	struct promise promise[STORED_PROMISES];
+	struct socket_entry entry[STORED_ENTRIES];
 };
 
 /* Top bits of next. */
 #define STORED_COUNTED 0x80000000 /* the socket stands in stored_sockets */
-#define STORED_MANY 0x40000000	  /* the socket has many_promises, too */
+#define STORED_MANY 0x40000000	  /* the socket has many_entries, too */
 
-/* The promises of a datagram socket beyond those in stored_promises. */
-struct many_promises {
+/* The entries of a datagram socket beyond those in stored_entries. */
+struct many_entries {
 	__u32 next; /* where to look for room first */
-	struct promise promise[MANY_PROMISES];
+	struct socket_entry entry[MANY_ENTRIES];
 };
 
-/* So many sockets of each slot keep promises with themselves. */
+/* How many sockets of each slot have entries in their storage. */
 struct stored_sockets {
 	__u32 sockets[COUNTS_PER_CHUNK];
 };
 
 /* What the datapath counts, on each CPU, for the whole node. */
 struct counters {
-	__u64 connect;		 /* connect() translated */
-	__u64 sendmsg;		 /* unconnected datagram translated */
-	__u64 recvmsg;		 /* source of a datagram translated back */
-	__u64 getpeername;	 /* peer shown as the frontend */
-	__u64 promise_stored;	 /* kept in socket storage */
-	__u64 promise_replaced;	 /* of a socket with too many one made room */
-	__u64 promise_lost;	 /* no memory to keep it */
+	__u64 connect;		     /* connect() translated */
+	__u64 sendmsg;		     /* unconnected datagram translated */
+	__u64 recvmsg;		     /* source of a datagram translated back */
+	__u64 getpeername;	     /* peer shown as the frontend */
+	__u64 socket_entry_stored;   /* kept in socket storage */
+	__u64 socket_entry_replaced; /* of a socket with too many one made room */
+	__u64 socket_entry_lost;     /* no memory to keep it */
 	__u64 affinity;		 /* chosen because the client had it before */
 	__u64 socket_destroyed;	 /* its backend had left the Service */
 	__u64 flow_made;	 /* packets that began a flow */
@@ -232,6 +232,6 @@ struct probe_result {
 
 _Static_assert(sizeof(struct addr_port) == 20, "key of frontend_ids");
 _Static_assert(sizeof(struct affinity_key) == 20, "key of affinities");
-_Static_assert(sizeof(struct promise_slot) == 64, "one cache line");
+_Static_assert(sizeof(struct socket_slot) == 64, "one cache line");
 _Static_assert(sizeof(struct stored_sockets) == 64, "one cache line");
 _Static_assert(sizeof(struct named_socket) == 56, "no hidden padding");

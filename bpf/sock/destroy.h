@@ -46,14 +46,14 @@ static __always_inline struct addr_port peer_of(const struct sock_common *sk,
 	return peer;
 }
 
-/* Does the Service of a frontend still have the backend of a promise? */
+/* Does the Service of a frontend still have the backend of an entry? */
 static __always_inline bool knows_backend(const struct frontend *f,
-					  const struct promise *p)
+					  const struct socket_entry *e)
 {
-	struct choice c = { .slot = p->slot };
+	struct choice c = { .slot = e->slot };
 
-	return f && still_names(f->known, p->backend_id, &c.slot) &&
-	       find_backend(&c) && same_addr_port(&c.backend->to, &p->backend);
+	return f && still_names(f->known, e->backend_id, &c.slot) &&
+	       find_backend(&c) && same_addr_port(&c.backend->to, &e->backend);
 }
 
 /*
@@ -61,27 +61,27 @@ static __always_inline bool knows_backend(const struct frontend *f,
  * for an address of the frontend or, of a NodePort, for one of the node: whether
  * that still is one does not matter to a connection that stands.
  */
-static __always_inline bool is_broken(const struct promise *p)
+static __always_inline bool is_broken(const struct socket_entry *e)
 {
-	struct addr_port node_port = p->frontend;
+	struct addr_port node_port = e->frontend;
 
-	if (knows_backend(frontend_at(&p->frontend), p))
+	if (knows_backend(frontend_at(&e->frontend), e))
 		return false;
-	node_port.addr = unspecified(&p->frontend.addr);
-	return !knows_backend(frontend_at(&node_port), p);
+	node_port.addr = unspecified(&e->frontend.addr);
+	return !knows_backend(frontend_at(&node_port), e);
 }
 
-/* The promise of a socket that its peer keeps, or NULL. */
-static __always_inline struct promise *
-promise_of_peer(struct sock_common *sk, const struct addr_port *peer)
+/* The entry of a socket that leads to its peer, or NULL. */
+static __always_inline struct socket_entry *
+entry_of_peer(struct sock_common *sk, const struct addr_port *peer)
 {
-	struct promise *p = slot_promise(bpf_get_socket_cookie(sk));
-	struct stored_promises *stored;
+	struct socket_entry *e = slot_entry(bpf_get_socket_cookie(sk));
+	struct stored_entries *stored;
 
-	if (p && promises_backend(p, peer))
-		return p;
-	stored = bpf_sk_storage_get(&stored_promises, sk, NULL, 0);
-	return stored ? stored_about_backend(sk, stored, peer, 0) : NULL;
+	if (e && entry_leads_to(e, peer))
+		return e;
+	stored = bpf_sk_storage_get(&stored_entries, sk, NULL, 0);
+	return stored ? stored_to_backend(sk, stored, peer, 0) : NULL;
 }
 
 /* A function of its own, so that the type stands in the BTF. */
@@ -121,14 +121,14 @@ static __always_inline void destroy_if_broken(struct bpf_iter_meta *meta,
 					      __u8 protocol)
 {
 	struct addr_port peer;
-	struct promise *p;
+	struct socket_entry *e;
 	long err;
 
 	if (!has_peer(sk))
 		return;
 	peer = peer_of(sk, protocol);
-	p = promise_of_peer(sk, &peer);
-	if (!p || !is_broken(p))
+	e = entry_of_peer(sk, &peer);
+	if (!e || !is_broken(e))
 		return;
 	if (name_sockets)
 		err = name_socket(meta->seq, sk, protocol);
@@ -140,24 +140,23 @@ static __always_inline void destroy_if_broken(struct bpf_iter_meta *meta,
 		count(socket_destroyed);
 }
 
-/* Writes the promises that a socket keeps with itself, one after the other. */
+/* Writes the entries in the storage of a socket, one after the other. */
 static __always_inline void list_stored_of(struct bpf_iter_meta *meta,
-					   const struct stored_promises *stored)
+					   const struct stored_entries *stored)
 {
 	if (stored)
-		bpf_seq_write(meta->seq, stored->promise,
-			      sizeof(stored->promise));
+		bpf_seq_write(meta->seq, stored->entry, sizeof(stored->entry));
 }
 
 static __always_inline void list_many_of(struct bpf_iter_meta *meta,
-					 const struct many_promises *m)
+					 const struct many_entries *m)
 {
 	if (m)
-		bpf_seq_write(meta->seq, m->promise, sizeof(m->promise));
+		bpf_seq_write(meta->seq, m->entry, sizeof(m->entry));
 }
 
 /*
- * Writes the cookie of a socket that has a slot of the promises map. What stands for
+ * Writes the cookie of a socket that has a slot of the socket_nat map. What stands for
  * a connection before and after its socket has none.
  */
 static __always_inline void list_owner(struct bpf_iter_meta *meta,
@@ -169,6 +168,6 @@ static __always_inline void list_owner(struct bpf_iter_meta *meta,
 	if (state == BPF_TCP_TIME_WAIT || state == BPF_TCP_NEW_SYN_RECV)
 		return;
 	cookie = bpf_get_socket_cookie(sk);
-	if (slot_promise(cookie))
+	if (slot_entry(cookie))
 		bpf_seq_write(meta->seq, &cookie, sizeof(cookie));
 }

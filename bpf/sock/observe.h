@@ -21,22 +21,22 @@
 /* A connection that was sent to a backend. */
 struct watched {
 	struct bpf_sock *sk; /* may be NULL */
-	struct promise *promise;
+	struct socket_entry *entry;
 	struct backend *backend;
 };
 
-/* The promise of a TCP socket, which has one at most, or NULL. */
-static __always_inline struct promise *tcp_promise(struct bpf_sock_ops *ctx,
-						   struct bpf_sock *sk)
+/* The entry of a TCP socket, which has one at most, or NULL. */
+static __always_inline struct socket_entry *tcp_entry(struct bpf_sock_ops *ctx,
+						      struct bpf_sock *sk)
 {
 	__u64 cookie = bpf_get_socket_cookie(ctx);
-	struct promise *p = slot_promise(cookie);
-	struct stored_promises *stored;
+	struct socket_entry *e = slot_entry(cookie);
+	struct stored_entries *stored;
 
-	if (p || !sk || !may_store(cookie))
-		return p;
-	stored = bpf_sk_storage_get(&stored_promises, sk, NULL, 0);
-	return stored ? &stored->promise[0] : NULL;
+	if (e || !sk || !may_store(cookie))
+		return e;
+	stored = bpf_sk_storage_get(&stored_entries, sk, NULL, 0);
+	return stored ? &stored->entry[0] : NULL;
 }
 
 /* Fills in what a socket is about; false if it is none of ours. */
@@ -46,13 +46,13 @@ static __always_inline bool find_watched(struct bpf_sock_ops *ctx,
 	__u32 id;
 
 	w->sk = ctx->sk;
-	w->promise = tcp_promise(ctx, w->sk);
-	if (!w->promise || !w->promise->backend_id)
+	w->entry = tcp_entry(ctx, w->sk);
+	if (!w->entry || !w->entry->backend_id)
 		return false;
-	id = w->promise->backend_id;
+	id = w->entry->backend_id;
 	w->backend = bpf_map_lookup_elem(&backends, &id);
 	return w->backend &&
-	       same_addr_port(&w->backend->to, &w->promise->backend);
+	       same_addr_port(&w->backend->to, &w->entry->backend);
 }
 
 static __always_inline void watch_more(struct bpf_sock_ops *ctx, int flags)
@@ -70,8 +70,8 @@ static __always_inline void connection_begins(struct bpf_sock_ops *ctx,
 /* The client, as choices know it. */
 static __always_inline __u32 watched_client(const struct watched *w)
 {
-	struct ip_addr addr = local_client(w->promise->netns,
-					   is_ip4(&w->promise->frontend.addr));
+	struct ip_addr addr =
+		local_client(w->entry->netns, is_ip4(&w->entry->frontend.addr));
 
 	return client_id(&addr, true);
 }
@@ -133,7 +133,7 @@ static __always_inline void connection_stands(struct bpf_sock_ops *ctx,
 {
 	note_taken(w);
 	if (w->backend->is_timed && w->sk && client_speaks(w->sk))
-		note_answer(w->backend, measurer(w->promise->netns),
+		note_answer(w->backend, measurer(w->entry->netns),
 			    ctx->srtt_us >> SRTT_UNIT_SHIFT, ANSWER_AT_LEAST);
 }
 
@@ -153,7 +153,7 @@ static __always_inline void connection_failed(struct bpf_sock_ops *ctx,
 {
 	if (is_network_error(w->sk))
 		note_refusal(w);
-	break_promise(w->promise);
+	retire_entry(w->entry);
 }
 
 /*
@@ -166,14 +166,14 @@ static __always_inline void connection_closed(struct bpf_sock_ops *ctx)
 	struct bpf_sock *sk = ctx->sk;
 	struct sock *full = sk ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
 	__u64 cookie = bpf_get_socket_cookie(ctx);
-	struct stored_promises *stored;
+	struct stored_entries *stored;
 
 	if (!full || !BPF_CORE_READ_BITFIELD(full, sk_kern_sock))
 		return;
-	forget_promise(cookie);
+	delete_entry(cookie);
 	stored = stored_of(sk, cookie);
 	if (stored)
-		break_all(sk, stored, cookie);
+		retire_all(sk, stored, cookie);
 }
 
 static __always_inline void watch(struct bpf_sock_ops *ctx)

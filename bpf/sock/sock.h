@@ -122,21 +122,21 @@ static __always_inline enum verdict socket_frontend(struct bpf_sock_addr *ctx,
 static __always_inline enum verdict
 socket_backend(struct bpf_sock_addr *ctx, const struct addr_port *to,
 	       const struct frontend *frontend, bool steady,
-	       struct offer *offer)
+	       struct new_entry *new)
 {
 	struct ip_addr addr;
 	struct client client = { &addr, &to->addr, .on_node = true };
 
-	offer->frontend = to;
-	offer->cookie = bpf_get_socket_cookie(ctx);
-	offer->netns = bpf_get_netns_cookie(ctx);
-	offer->flags = 0;
-	addr = local_client(offer->netns, is_ip4(&to->addr));
-	client.port = offer->cookie;
+	new->frontend = to;
+	new->cookie = bpf_get_socket_cookie(ctx);
+	new->netns = bpf_get_netns_cookie(ctx);
+	new->flags = 0;
+	addr = local_client(new->netns, is_ip4(&to->addr));
+	client.port = new->cookie;
 	client.steady = steady;
 	if (steady)
 		client.port ^= (__u64)frontend->id << 32;
-	return select_internal(frontend, &client, &offer->choice);
+	return select_internal(frontend, &client, &new->choice);
 }
 
 /* connect(): to becomes the address of a backend. */
@@ -144,35 +144,35 @@ static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
 						    struct addr_port *to)
 {
 	struct frontend *frontend;
-	struct offer offer;
+	struct new_entry new;
 	enum verdict v;
 
 	resolve_unspecified(ctx, to);
 	v = socket_frontend(ctx, to, to->protocol == IPPROTO_TCP, &frontend);
 	if (v == VERDICT_PASS)
-		forget_promises(ctx);
+		delete_entries(ctx);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	v = socket_backend(ctx, to, frontend, false, &offer);
+	v = socket_backend(ctx, to, frontend, false, &new);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	offer.flags = PROMISE_CONNECTED;
-	keep_promise(ctx, &offer);
+	new.flags = ENTRY_CONNECTED;
+	add_entry(ctx, &new);
 	count(connect);
-	*to = offer.choice.backend->to;
+	*to = new.choice.backend->to;
 	return VERDICT_CONTINUE;
 }
 
-/* Does the Service still have the backend that the socket was promised? */
-static __always_inline bool still_holds(struct promise *p, struct table t)
+/* Does the Service still have the backend of an entry? */
+static __always_inline bool still_holds(struct socket_entry *e, struct table t)
 {
-	struct choice c = { .slot = p->slot };
+	struct choice c = { .slot = e->slot };
 
-	if (!still_names(t, p->backend_id, &c.slot) || !find_backend(&c))
+	if (!still_names(t, e->backend_id, &c.slot) || !find_backend(&c))
 		return false;
-	if (!same_addr_port(&c.backend->to, &p->backend))
+	if (!same_addr_port(&c.backend->to, &e->backend))
 		return false; /* the ID has come to another backend */
-	p->slot = c.slot;
+	e->slot = c.slot;
 	return true;
 }
 
@@ -192,7 +192,7 @@ static __noinline int choose_apart(struct bpf_sock_addr *ctx,
 	struct choice other = *c;
 
 	if (f->affinity_timeout_s || is_hashed(v) ||
-	    !promise_about_backend(ctx, &c->backend->to, 0))
+	    !entry_to_backend(ctx, &c->backend->to, 0))
 		return 0;
 	for (int i = 0; i < APART_TRIES; i++) {
 		if (++other.slot - t.offset >= t.size)
@@ -200,7 +200,7 @@ static __noinline int choose_apart(struct bpf_sock_addr *ctx,
 		if (!find_backend(&other) ||
 		    (f->flags & FRONTEND_PASSIVE_HEALTH &&
 		     other.backend->suspicion) ||
-		    promise_about_backend(ctx, &other.backend->to, 0))
+		    entry_to_backend(ctx, &other.backend->to, 0))
 			continue;
 		*c = other;
 		break;
@@ -217,38 +217,38 @@ static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 {
 	__u64 cookie = bpf_get_socket_cookie(ctx);
 	struct frontend *frontend;
-	struct promise *p;
-	struct offer offer;
+	struct socket_entry *e;
+	struct new_entry new;
 	enum verdict v;
 	bool has;
 
 	resolve_unspecified(ctx, to);
-	has = has_promises(ctx, cookie);
+	has = has_entries(ctx, cookie);
 	v = socket_frontend(ctx, to, true, &frontend);
 	if (v == VERDICT_PASS && has)
 		ask_directly(ctx, to);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	p = has ? promise_about_frontend(ctx, cookie, to) : NULL;
-	if (p && still_holds(p, table_of(read_view(
+	e = has ? entry_for_frontend(ctx, cookie, to) : NULL;
+	if (e && still_holds(e, table_of(read_view(
 					&frontend->views[VIEW_INTERNAL])))) {
-		speak(ctx, p);
+		speak(ctx, e);
 		count(sendmsg);
-		*to = p->backend;
+		*to = e->backend;
 		return VERDICT_CONTINUE;
 	}
-	if (p)
-		break_promise(p);
-	/* Of many promises one may make room: then it is chosen again. */
+	if (e)
+		retire_entry(e);
+	/* Of many entries one may make room: then its backend is chosen again. */
 	v = socket_backend(ctx, to, frontend, needs_many(ctx->sk, cookie),
-			   &offer);
+			   &new);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	choose_apart(ctx, frontend, &offer.choice);
-	silence(ctx, &offer.choice.backend->to);
-	keep_another_promise(ctx, &offer);
+	choose_apart(ctx, frontend, &new.choice);
+	silence(ctx, &new.choice.backend->to);
+	add_another_entry(ctx, &new);
 	count(sendmsg);
-	*to = offer.choice.backend->to;
+	*to = new.choice.backend->to;
 	return VERDICT_CONTINUE;
 }
 
@@ -256,14 +256,14 @@ static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 static __always_inline enum verdict show_frontend(struct bpf_sock_addr *ctx,
 						  struct addr_port *from)
 {
-	struct promise *p;
+	struct socket_entry *e;
 
 	if (!is_balanced(from))
 		return VERDICT_PASS;
-	p = promise_about_backend(ctx, from, PROMISE_SILENT);
-	if (!p)
+	e = entry_to_backend(ctx, from, ENTRY_SILENT);
+	if (!e)
 		return VERDICT_PASS;
-	*from = p->frontend;
+	*from = e->frontend;
 	return VERDICT_CONTINUE;
 }
 

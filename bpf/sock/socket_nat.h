@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What a socket was promised: it asked for a frontend and talks to a backend.
- * Needed to show the frontend as its peer, and to stay with the backend.
+ * Socket NAT entries: a socket asked for a frontend and talks to a backend. They are
+ * needed to show the frontend as its peer, and to stay with the backend.
  *
- * Every hook that comes here runs under the lock of its socket, so a promise
- * has one writer; only the claim of a slot is a race, between sockets.
+ * Every hook that comes here runs under the lock of its socket, so an entry has one
+ * writer; only the claim of a slot is a race, between sockets.
  */
 #pragma once
 
@@ -13,86 +13,84 @@
 #include "../lb/response_time.h"
 #include "socket_storage.h"
 
-static __always_inline struct promise_slot *promise_slot_of(__u64 cookie)
+static __always_inline struct socket_slot *socket_slot_of(__u64 cookie)
 {
-	__u32 i = (__u32)cookie & promises_mask;
+	__u32 i = (__u32)cookie & socket_nat_mask;
 
-	return bpf_map_lookup_elem(&promises, &i);
+	return bpf_map_lookup_elem(&socket_nat, &i);
 }
 
 /* The slot of the socket, if it is its own. */
-static __always_inline struct promise *slot_promise(__u64 cookie)
+static __always_inline struct socket_entry *slot_entry(__u64 cookie)
 {
-	struct promise_slot *slot = promise_slot_of(cookie);
+	struct socket_slot *slot = socket_slot_of(cookie);
 
-	return slot && slot->owner == cookie ? &slot->promise : NULL;
+	return slot && slot->owner == cookie ? &slot->entry : NULL;
 }
 
-/* Of what a socket keeps with itself, the promise about a frontend, or NULL. */
-static __always_inline struct promise *
-stored_about_frontend(void *sk, struct stored_promises *stored,
-		      const struct addr_port *frontend)
+/* Of the entries in the storage of a socket the one for a frontend, or NULL. */
+static __always_inline struct socket_entry *
+stored_for_frontend(void *sk, struct stored_entries *stored,
+		    const struct addr_port *frontend)
 {
-	__u32 i = place_of_frontend(stored->promise, STORED_PROMISES, frontend);
-	struct many_promises *m;
+	__u32 i = index_of_frontend(stored->entry, STORED_ENTRIES, frontend);
+	struct many_entries *m;
 
-	if (i < STORED_PROMISES)
-		return promise_at(stored->promise, STORED_PROMISES, i);
+	if (i < STORED_ENTRIES)
+		return entry_at(stored->entry, STORED_ENTRIES, i);
 	m = many_of(sk, stored);
 	if (!m)
 		return NULL;
-	i = many_of_frontend(m, frontend);
-	return promise_at(m->promise, MANY_PROMISES, i);
+	i = many_for_frontend(m, frontend);
+	return entry_at(m->entry, MANY_ENTRIES, i);
 }
 
-/* Of what a socket keeps with itself, the promise that a backend keeps, or NULL. */
-static __always_inline struct promise *
-stored_about_backend(void *sk, struct stored_promises *stored,
-		     const struct addr_port *backend, enum promise_flag without)
+/* Of the entries in the storage of a socket one that leads to a backend, or NULL. */
+static __always_inline struct socket_entry *
+stored_to_backend(void *sk, struct stored_entries *stored,
+		  const struct addr_port *backend, enum entry_flag without)
 {
-	__u32 i = place_of_backend(stored->promise, STORED_PROMISES, backend,
+	__u32 i = index_of_backend(stored->entry, STORED_ENTRIES, backend,
 				   without);
-	struct many_promises *m;
+	struct many_entries *m;
 
-	if (i < STORED_PROMISES)
-		return promise_at(stored->promise, STORED_PROMISES, i);
+	if (i < STORED_ENTRIES)
+		return entry_at(stored->entry, STORED_ENTRIES, i);
 	m = many_of(sk, stored);
 	if (!m)
 		return NULL;
-	i = many_of_backend(m, backend, without);
-	return promise_at(m->promise, MANY_PROMISES, i);
+	i = many_to_backend(m, backend, without);
+	return entry_at(m->entry, MANY_ENTRIES, i);
 }
 
-/* The promise of a socket about a frontend, or NULL: there is one at most. */
-static __always_inline struct promise *
-promise_about_frontend(struct bpf_sock_addr *ctx, __u64 cookie,
-		       const struct addr_port *frontend)
+/* The entry of a socket for a frontend, or NULL: there is one at most. */
+static __always_inline struct socket_entry *
+entry_for_frontend(struct bpf_sock_addr *ctx, __u64 cookie,
+		   const struct addr_port *frontend)
 {
-	struct promise *p = slot_promise(cookie);
-	struct stored_promises *stored;
+	struct socket_entry *e = slot_entry(cookie);
+	struct stored_entries *stored;
 
-	if (p && promises_frontend(p, frontend))
-		return p;
+	if (e && entry_is_for(e, frontend))
+		return e;
 	stored = stored_of(ctx->sk, cookie);
-	return stored ? stored_about_frontend(ctx->sk, stored, frontend) : NULL;
+	return stored ? stored_for_frontend(ctx->sk, stored, frontend) : NULL;
 }
 
-/* The promise of a socket that a backend keeps and that lacks a flag, or NULL. */
-static __always_inline struct promise *
-promise_about_backend(struct bpf_sock_addr *ctx,
-		      const struct addr_port *backend,
-		      enum promise_flag without)
+/* An entry of a socket that leads to a backend and lacks a flag, or NULL. */
+static __always_inline struct socket_entry *
+entry_to_backend(struct bpf_sock_addr *ctx, const struct addr_port *backend,
+		 enum entry_flag without)
 {
 	__u64 cookie = bpf_get_socket_cookie(ctx);
-	struct promise *p = slot_promise(cookie);
-	struct stored_promises *stored;
+	struct socket_entry *e = slot_entry(cookie);
+	struct stored_entries *stored;
 
-	if (p && promises_backend(p, backend) && !has_flag(p, without))
-		return p;
+	if (e && entry_leads_to(e, backend) && !has_flag(e, without))
+		return e;
 	stored = stored_of(ctx->sk, cookie);
-	return stored ?
-		       stored_about_backend(ctx->sk, stored, backend, without) :
-		       NULL;
+	return stored ? stored_to_backend(ctx->sk, stored, backend, without) :
+			NULL;
 }
 
 /*
@@ -102,10 +100,10 @@ promise_about_backend(struct bpf_sock_addr *ctx,
 static __always_inline void silence(struct bpf_sock_addr *ctx,
 				    const struct addr_port *backend)
 {
-	struct promise *p = promise_about_backend(ctx, backend, PROMISE_SILENT);
+	struct socket_entry *e = entry_to_backend(ctx, backend, ENTRY_SILENT);
 
-	if (p)
-		set_flag(p, PROMISE_SILENT);
+	if (e)
+		set_flag(e, ENTRY_SILENT);
 }
 
 /*
@@ -115,109 +113,109 @@ static __always_inline void silence(struct bpf_sock_addr *ctx,
 static __always_inline void ask_directly(struct bpf_sock_addr *ctx,
 					 const struct addr_port *to)
 {
-	struct promise *p = promise_about_backend(ctx, to, PROMISE_SILENT);
+	struct socket_entry *e = entry_to_backend(ctx, to, ENTRY_SILENT);
 
-	if (p && !has_flag(p, PROMISE_CONNECTED))
-		set_flag(p, PROMISE_SILENT);
+	if (e && !has_flag(e, ENTRY_CONNECTED))
+		set_flag(e, ENTRY_SILENT);
 }
 
-/* The socket asks by a promise that it has: answers are of its frontend. */
-static __always_inline void speak(struct bpf_sock_addr *ctx, struct promise *p)
+/* The socket sends by an entry that it has: replies are of its frontend. */
+static __always_inline void speak(struct bpf_sock_addr *ctx,
+				  struct socket_entry *e)
 {
-	if (!has_flag(p, PROMISE_SILENT))
+	if (!has_flag(e, ENTRY_SILENT))
 		return;
-	silence(ctx, &p->backend);
-	clear_flag(p, PROMISE_SILENT);
+	silence(ctx, &e->backend);
+	clear_flag(e, ENTRY_SILENT);
 }
 
 /*
- * Claims the slot of a socket, and ends the promise that it holds of the same
+ * Claims the slot of a socket, and closes the entry that it holds of the same
  * socket; false if another socket has it.
  */
-static __always_inline bool claim_slot(struct promise_slot *slot, __u64 cookie)
+static __always_inline bool claim_slot(struct socket_slot *slot, __u64 cookie)
 {
 	if (slot->owner == cookie) {
-		end_promise(&slot->promise);
+		close_entry(&slot->entry);
 		return true;
 	}
 	return !slot->owner &&
 	       __sync_val_compare_and_swap(&slot->owner, 0, cookie) == 0;
 }
 
-/* Keeps the only promise of a socket, in place of what it had. */
-static __always_inline void keep_promise(struct bpf_sock_addr *ctx,
-					 const struct offer *o)
+/* Adds the only entry of a socket, in place of those that it had. */
+static __always_inline void add_entry(struct bpf_sock_addr *ctx,
+				      const struct new_entry *n)
 {
-	struct promise_slot *slot = promise_slot_of(o->cookie);
+	struct socket_slot *slot = socket_slot_of(n->cookie);
 
-	forget_stored(ctx->sk, o->cookie);
-	if (slot && claim_slot(slot, o->cookie))
-		write_promise(&slot->promise, o);
+	delete_stored(ctx->sk, n->cookie);
+	if (slot && claim_slot(slot, n->cookie))
+		write_entry(&slot->entry, n);
 	else
-		store_promise(ctx, o);
+		store_entry(ctx, n);
 }
 
 /*
- * Keeps one more promise of a socket: the earlier ones stay, since answers to
- * what it sent before may still come.
+ * Adds one more entry of a socket: the earlier ones stay, since replies to what it
+ * sent before may still come.
  */
-static __always_inline void keep_another_promise(struct bpf_sock_addr *ctx,
-						 const struct offer *o)
+static __always_inline void add_another_entry(struct bpf_sock_addr *ctx,
+					      const struct new_entry *n)
 {
-	struct promise_slot *slot = promise_slot_of(o->cookie);
+	struct socket_slot *slot = socket_slot_of(n->cookie);
 
-	if (slot && slot->owner != o->cookie && claim_slot(slot, o->cookie))
-		write_promise(&slot->promise, o);
+	if (slot && slot->owner != n->cookie && claim_slot(slot, n->cookie))
+		write_entry(&slot->entry, n);
 	else
-		store_promise(ctx, o);
+		store_entry(ctx, n);
 }
 
-/* The promise in the slot of a socket ends. Returns its backend, or NULL. */
-static __always_inline struct backend *forget_promise(__u64 cookie)
+/* Deletes the entry in the slot of a socket. Returns its backend, or NULL. */
+static __always_inline struct backend *delete_entry(__u64 cookie)
 {
-	struct promise_slot *slot = promise_slot_of(cookie);
+	struct socket_slot *slot = socket_slot_of(cookie);
 	struct backend *b;
 
 	if (!slot || slot->owner != cookie)
 		return NULL;
-	b = end_promise(&slot->promise);
+	b = close_entry(&slot->entry);
 	slot->owner = 0;
 	return b;
 }
 
 /*
- * May a socket have promises? Most that send to no Service have none, and nothing more
+ * May a socket have entries? Most that send to no Service have none, and nothing more
  * is asked of them. connect() with AF_UNSPEC has no hook: this is the next that a
- * datagram socket does, and it shows that it has no peer any more. What it was
- * promised with that is over.
+ * datagram socket does, and it shows that the socket has no peer any more. The entry
+ * for that peer ends.
  */
-static __always_inline bool has_promises(struct bpf_sock_addr *ctx,
-					 __u64 cookie)
+static __always_inline bool has_entries(struct bpf_sock_addr *ctx, __u64 cookie)
 {
-	struct promise *p = slot_promise(cookie);
-	struct stored_promises *stored;
+	struct socket_entry *e = slot_entry(cookie);
+	struct stored_entries *stored;
 
 	if (!ctx->sk || ctx->sk->state == BPF_TCP_ESTABLISHED)
 		return true;
-	if (p && has_flag(p, PROMISE_CONNECTED))
-		forget_promise(cookie);
-	if (p)
+	if (e && has_flag(e, ENTRY_CONNECTED))
+		delete_entry(cookie);
+	if (e)
 		return true;
 	stored = stored_of(ctx->sk, cookie);
 	if (!stored)
 		return false;
-	if (has_flag(&stored->promise[0], PROMISE_CONNECTED)) {
-		break_promise(&stored->promise[0]);
-		stored->promise[0].backend.pad = PROMISE_SILENT;
+	if (has_flag(&stored->entry[0], ENTRY_CONNECTED)) {
+		retire_entry(&stored->entry[0]);
+		stored->entry[0].backend.pad = ENTRY_SILENT;
 	}
 	return true;
 }
 
-/* The socket is gone, and what it was promised with it. */
+/* The socket is gone, and its entries with it. */
 static __always_inline void forget_socket(struct bpf_sock *sk)
 {
 	__u64 cookie = bpf_get_socket_cookie(sk);
-	struct backend *b = forget_promise(cookie);
+	struct backend *b = delete_entry(cookie);
 
 	if (b)
 		note_closing(b, sk);
@@ -225,13 +223,13 @@ static __always_inline void forget_socket(struct bpf_sock *sk)
 }
 
 /*
- * The socket connects elsewhere. Were it to a backend that it had been promised
- * before, it would still be shown the frontend.
+ * The socket connects elsewhere. If that were the backend of an entry, the hooks would
+ * still show the frontend.
  */
-static __always_inline void forget_promises(struct bpf_sock_addr *ctx)
+static __always_inline void delete_entries(struct bpf_sock_addr *ctx)
 {
 	__u64 cookie = bpf_get_socket_cookie(ctx);
 
-	forget_promise(cookie);
-	forget_stored(ctx->sk, cookie);
+	delete_entry(cookie);
+	delete_stored(ctx->sk, cookie);
 }

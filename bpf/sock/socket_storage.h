@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What makes a promise, and keeping it with the socket itself: slower than in its
- * slot of the promises map, but never full. A promise counts as a connection in
- * flight of its backend until it is broken or forgotten.
+ * What makes a socket NAT entry, and keeping it in the storage of its socket: slower
+ * than in its slot of the socket_nat map, but never full. An entry counts as a
+ * connection in flight of its backend until it is retired or deleted.
  */
 #pragma once
 
@@ -14,147 +14,149 @@
 #include "../lib/addr.h"
 #include "../lib/verdict.h"
 
-/* What is to be promised. */
-struct offer {
+/* What a new entry is made of. */
+struct new_entry {
 	const struct addr_port *frontend;
 	struct choice choice;
 	__u64 cookie; /* of the socket */
 	__u64 netns;  /* of the socket */
-	enum promise_flag flags;
+	enum entry_flag flags;
 };
 
-static __always_inline bool has_flag(const struct promise *p,
-				     enum promise_flag flag)
+static __always_inline bool has_flag(const struct socket_entry *e,
+				     enum entry_flag flag)
 {
-	return p->backend.pad & flag;
+	return e->backend.pad & flag;
 }
 
-static __always_inline void set_flag(struct promise *p, enum promise_flag flag)
+static __always_inline void set_flag(struct socket_entry *e,
+				     enum entry_flag flag)
 {
-	p->backend.pad |= flag;
+	e->backend.pad |= flag;
 }
 
-static __always_inline void clear_flag(struct promise *p,
-				       enum promise_flag flag)
+static __always_inline void clear_flag(struct socket_entry *e,
+				       enum entry_flag flag)
 {
-	p->backend.pad &= ~flag;
+	e->backend.pad &= ~flag;
 }
 
-/* A broken promise is about no frontend, but still about its backend. */
-static __always_inline bool promises_frontend(const struct promise *p,
-					      const struct addr_port *frontend)
+/* A retired entry is for no frontend, but still leads to its backend. */
+static __always_inline bool entry_is_for(const struct socket_entry *e,
+					 const struct addr_port *frontend)
 {
-	return p->backend_id && same_addr_port(&p->frontend, frontend);
+	return e->backend_id && same_addr_port(&e->frontend, frontend);
 }
 
-static __always_inline bool promises_backend(const struct promise *p,
-					     const struct addr_port *backend)
+static __always_inline bool entry_leads_to(const struct socket_entry *e,
+					   const struct addr_port *backend)
 {
-	return same_addr_port(&p->backend, backend);
+	return same_addr_port(&e->backend, backend);
 }
 
-/* Of n promises the one about a frontend; n: none. */
-static __always_inline __u32 place_of_frontend(const struct promise *p, __u32 n,
+/* Of n entries the one for a frontend; n: none. */
+static __always_inline __u32 index_of_frontend(const struct socket_entry *e,
+					       __u32 n,
 					       const struct addr_port *frontend)
 {
 	for (__u32 i = 0; i < n; i++)
-		if (promises_frontend(&p[i], frontend))
+		if (entry_is_for(&e[i], frontend))
 			return i;
 	return n;
 }
 
-/* Of n promises the one that a backend keeps and that lacks a flag; n: none. */
-static __always_inline __u32 place_of_backend(const struct promise *p, __u32 n,
+/* Of n entries one that leads to a backend and lacks a flag; n: none. */
+static __always_inline __u32 index_of_backend(const struct socket_entry *e,
+					      __u32 n,
 					      const struct addr_port *backend,
-					      enum promise_flag without)
+					      enum entry_flag without)
 {
 	for (__u32 i = 0; i < n; i++)
-		if (promises_backend(&p[i], backend) &&
-		    !has_flag(&p[i], without))
+		if (entry_leads_to(&e[i], backend) && !has_flag(&e[i], without))
 			return i;
 	return n;
 }
 
 /*
- * Of n promises, a power of two, the first from a place on that is broken or was
- * never made; n: none. So those whose late answers may still come stay longest.
+ * Of n entries, a power of two, the first from an index on that is retired or was
+ * never made; n: none. So those whose late replies may still come stay longest.
  */
-static __always_inline __u32 free_place(const struct promise *p, __u32 n,
+static __always_inline __u32 free_index(const struct socket_entry *e, __u32 n,
 					__u32 from)
 {
 	for (__u32 i = 0; i < n; i++)
-		if (!p[(from + i) & (n - 1)].backend_id)
+		if (!e[(from + i) & (n - 1)].backend_id)
 			return (from + i) & (n - 1);
 	return n;
 }
 
-/* Of n promises, a power of two, the one at a place, or NULL. */
-static __always_inline struct promise *promise_at(struct promise *p, __u32 n,
-						  __u32 place)
+/* Of n entries, a power of two, the one at an index, or NULL. */
+static __always_inline struct socket_entry *entry_at(struct socket_entry *e,
+						     __u32 n, __u32 index)
 {
-	if (place >= n)
+	if (index >= n)
 		return NULL;
 	/* The verifier forgets the comparison where the compiler moves it. */
-	asm volatile("" : "+r"(place));
-	return &p[place & (n - 1)];
+	asm volatile("" : "+r"(index));
+	return &e[index & (n - 1)];
 }
 
 /* The same of sockets that ask many frontends. */
-STEP __u32 many_of_frontend(const struct many_promises *m,
-			    const struct addr_port *frontend)
+STEP __u32 many_for_frontend(const struct many_entries *m,
+			     const struct addr_port *frontend)
 {
 	if (!m || !frontend)
-		return MANY_PROMISES;
-	return place_of_frontend(m->promise, MANY_PROMISES, frontend);
+		return MANY_ENTRIES;
+	return index_of_frontend(m->entry, MANY_ENTRIES, frontend);
 }
 
-STEP __u32 many_of_backend(const struct many_promises *m,
+STEP __u32 many_to_backend(const struct many_entries *m,
 			   const struct addr_port *backend,
-			   enum promise_flag without)
+			   enum entry_flag without)
 {
 	if (!m || !backend)
-		return MANY_PROMISES;
-	return place_of_backend(m->promise, MANY_PROMISES, backend, without);
+		return MANY_ENTRIES;
+	return index_of_backend(m->entry, MANY_ENTRIES, backend, without);
 }
 
-STEP __u32 many_free(const struct many_promises *m)
+STEP __u32 many_free(const struct many_entries *m)
 {
 	if (!m)
-		return MANY_PROMISES;
-	return free_place(m->promise, MANY_PROMISES, m->next);
+		return MANY_ENTRIES;
+	return free_index(m->entry, MANY_ENTRIES, m->next);
 }
 
 /*
- * Writes a promise where it is kept. Not by way of the stack: reading at once
+ * Writes an entry where it is kept, and not first on the stack: reading at once
  * what was written in other pieces makes the CPU wait.
  */
-static __always_inline void write_promise(struct promise *p,
-					  const struct offer *o)
+static __always_inline void write_entry(struct socket_entry *e,
+					const struct new_entry *n)
 {
-	p->frontend = *o->frontend;
-	p->backend = o->choice.backend->to;
-	p->backend.pad = o->flags;
-	p->backend_id = o->choice.id;
-	p->slot = o->choice.slot;
-	p->netns = o->netns;
-	backend_opened(o->choice.backend);
+	e->frontend = *n->frontend;
+	e->backend = n->choice.backend->to;
+	e->backend.pad = n->flags;
+	e->backend_id = n->choice.id;
+	e->slot = n->choice.slot;
+	e->netns = n->netns;
+	backend_opened(n->choice.backend);
 }
 
 /*
- * What a promise was about is in flight no more. A broken one was not. Returns its
- * backend, if that is still there.
+ * What an entry was for is in flight no more. That of a retired one was not. Returns
+ * its backend, if that is still there.
  */
-static __always_inline struct backend *end_promise(const struct promise *p)
+static __always_inline struct backend *close_entry(const struct socket_entry *e)
 {
-	if (!p->backend_id)
+	if (!e->backend_id)
 		return NULL;
-	return backend_closed(p->backend_id, &p->backend);
+	return backend_closed(e->backend_id, &e->backend);
 }
 
-/* How many sockets of the slot of a socket keep promises with themselves. */
+/* How many sockets of the slot of a socket have entries in their storage. */
 static __always_inline __u32 *sockets_stored(__u64 cookie)
 {
-	__u32 slot = (__u32)cookie & promises_mask;
+	__u32 slot = (__u32)cookie & socket_nat_mask;
 	__u32 chunk_index = slot / COUNTS_PER_CHUNK;
 	struct stored_sockets *chunk =
 		bpf_map_lookup_elem(&stored_sockets, &chunk_index);
@@ -162,7 +164,7 @@ static __always_inline __u32 *sockets_stored(__u64 cookie)
 	return chunk ? &chunk->sockets[slot % COUNTS_PER_CHUNK] : NULL;
 }
 
-/* May a socket keep promises with itself? To ask it costs more. */
+/* May a socket have entries in its storage? To look there costs more. */
 static __always_inline bool may_store(__u64 cookie)
 {
 	__u32 *sockets = sockets_stored(cookie);
@@ -170,7 +172,7 @@ static __always_inline bool may_store(__u64 cookie)
 	return !sockets || *sockets;
 }
 
-static __always_inline void count_stored(struct stored_promises *stored,
+static __always_inline void count_stored(struct stored_entries *stored,
 					 __u64 cookie)
 {
 	__u32 *sockets = sockets_stored(cookie);
@@ -182,7 +184,7 @@ static __always_inline void count_stored(struct stored_promises *stored,
 }
 
 /* Only once: while programs are replaced, two see the end of a socket. */
-static __always_inline void uncount_stored(struct stored_promises *stored,
+static __always_inline void uncount_stored(struct stored_entries *stored,
 					   __u64 cookie)
 {
 	__u32 *sockets = sockets_stored(cookie);
@@ -193,138 +195,138 @@ static __always_inline void uncount_stored(struct stored_promises *stored,
 	__sync_fetch_and_add(sockets, -1);
 }
 
-/* What a socket keeps with itself, or NULL. */
-static __always_inline struct stored_promises *stored_of(void *sk, __u64 cookie)
+/* The entries in the storage of a socket, or NULL. */
+static __always_inline struct stored_entries *stored_of(void *sk, __u64 cookie)
 {
 	if (!may_store(cookie))
 		return NULL;
-	return bpf_sk_storage_get(&stored_promises, sk, NULL, 0);
+	return bpf_sk_storage_get(&stored_entries, sk, NULL, 0);
 }
 
-/* The list beyond that, or NULL. */
-static __always_inline struct many_promises *
-many_of(void *sk, const struct stored_promises *stored)
+/* The longer list there, or NULL. */
+static __always_inline struct many_entries *
+many_of(void *sk, const struct stored_entries *stored)
 {
 	if (!(stored->next & STORED_MANY))
 		return NULL;
-	return bpf_sk_storage_get(&many_promises, sk, NULL, 0);
+	return bpf_sk_storage_get(&many_entries, sk, NULL, 0);
 }
 
-/* Does the next promise of a socket go to the list beyond? */
+/* Does the next entry of a socket go to the longer list? */
 static __always_inline bool needs_many(struct bpf_sock *sk, __u64 cookie)
 {
-	struct stored_promises *stored = stored_of(sk, cookie);
+	struct stored_entries *stored = stored_of(sk, cookie);
 
-	return stored && free_place(stored->promise, STORED_PROMISES, 0) >=
-				 STORED_PROMISES;
+	return stored &&
+	       free_index(stored->entry, STORED_ENTRIES, 0) >= STORED_ENTRIES;
 }
 
-/* Where there is room for a promise in the list beyond, or NULL. */
-static __always_inline struct promise *
-room_of_many(struct bpf_sock *sk, struct stored_promises *stored)
+/* Where the longer list has room for an entry, or NULL. */
+static __always_inline struct socket_entry *
+room_of_many(struct bpf_sock *sk, struct stored_entries *stored)
 {
-	struct many_promises *m = bpf_sk_storage_get(
-		&many_promises, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	struct promise *p;
+	struct many_entries *m = bpf_sk_storage_get(
+		&many_entries, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	struct socket_entry *e;
 	__u32 i;
 
 	if (!m)
 		return NULL;
 	stored->next |= STORED_MANY;
 	i = many_free(m);
-	if (i >= MANY_PROMISES)
-		i = m->next % MANY_PROMISES;
+	if (i >= MANY_ENTRIES)
+		i = m->next % MANY_ENTRIES;
 	m->next = i + 1;
-	p = promise_at(m->promise, MANY_PROMISES, i);
-	if (p && p->backend_id) {
-		end_promise(p);
-		count(promise_replaced);
+	e = entry_at(m->entry, MANY_ENTRIES, i);
+	if (e && e->backend_id) {
+		close_entry(e);
+		count(socket_entry_replaced);
 	}
-	return p;
+	return e;
 }
 
-/* Where there is room for a promise with the socket itself, or NULL. */
-static __always_inline struct promise *
-room_of_stored(struct bpf_sock *sk, struct stored_promises *stored)
+/* Where the storage of a socket has room for an entry, or NULL. */
+static __always_inline struct socket_entry *
+room_of_stored(struct bpf_sock *sk, struct stored_entries *stored)
 {
 	const __u32 flags = STORED_COUNTED | STORED_MANY;
-	__u32 i = free_place(stored->promise, STORED_PROMISES, stored->next);
+	__u32 i = free_index(stored->entry, STORED_ENTRIES, stored->next);
 
-	if (i >= STORED_PROMISES)
+	if (i >= STORED_ENTRIES)
 		return room_of_many(sk, stored);
 	stored->next = (stored->next & flags) | (i + 1);
-	return promise_at(stored->promise, STORED_PROMISES, i);
+	return entry_at(stored->entry, STORED_ENTRIES, i);
 }
 
-/* Keeps a promise with the socket itself: slower, but seldom full. */
-static __always_inline void store_promise(struct bpf_sock_addr *ctx,
-					  const struct offer *o)
+/* Adds an entry to the storage of its socket: slower, but seldom full. */
+static __always_inline void store_entry(struct bpf_sock_addr *ctx,
+					const struct new_entry *n)
 {
-	struct stored_promises *stored = bpf_sk_storage_get(
-		&stored_promises, ctx->sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	struct promise *p;
+	struct stored_entries *stored = bpf_sk_storage_get(
+		&stored_entries, ctx->sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	struct socket_entry *e;
 
 	if (stored)
-		count_stored(stored, o->cookie);
-	p = stored ? room_of_stored(ctx->sk, stored) : NULL;
-	if (!p) {
-		count(promise_lost);
+		count_stored(stored, n->cookie);
+	e = stored ? room_of_stored(ctx->sk, stored) : NULL;
+	if (!e) {
+		count(socket_entry_lost);
 		return;
 	}
-	count(promise_stored);
-	write_promise(p, o);
+	count(socket_entry_stored);
+	write_entry(e, n);
 }
 
-/* The Service has lost the backend. Late answers of it may still come. */
-static __always_inline struct backend *break_promise(struct promise *p)
+/* The backend of an entry has left the Service. Its late replies may still come. */
+static __always_inline struct backend *retire_entry(struct socket_entry *e)
 {
-	struct backend *b = end_promise(p);
+	struct backend *b = close_entry(e);
 
-	p->backend_id = 0;
+	e->backend_id = 0;
 	return b;
 }
 
-STEP int break_many(struct many_promises *m)
+STEP int retire_many(struct many_entries *m)
 {
-	for (int i = 0; m && i < MANY_PROMISES; i++)
-		break_promise(&m->promise[i]);
+	for (int i = 0; m && i < MANY_ENTRIES; i++)
+		retire_entry(&m->entry[i]);
 	return 0;
 }
 
 static __always_inline void
-break_all(struct bpf_sock *sk, struct stored_promises *stored, __u64 cookie)
+retire_all(struct bpf_sock *sk, struct stored_entries *stored, __u64 cookie)
 {
-	struct many_promises *m = many_of(sk, stored);
+	struct many_entries *m = many_of(sk, stored);
 
-	for (int i = 0; i < STORED_PROMISES; i++)
-		break_promise(&stored->promise[i]);
+	for (int i = 0; i < STORED_ENTRIES; i++)
+		retire_entry(&stored->entry[i]);
 	if (m)
-		break_many(m);
+		retire_many(m);
 	uncount_stored(stored, cookie);
 }
 
-/* The socket is gone, and what is kept with it will go by itself. */
+/* The socket is gone; the kernel frees its storage. */
 static __always_inline void end_stored(struct bpf_sock *sk, __u64 cookie)
 {
-	struct stored_promises *stored = stored_of(sk, cookie);
+	struct stored_entries *stored = stored_of(sk, cookie);
 	struct backend *b;
 
 	if (!stored)
 		return;
-	b = break_promise(&stored->promise[0]);
+	b = retire_entry(&stored->entry[0]);
 	if (b) /* a TCP socket has no other */
 		note_closing(b, sk);
-	break_all(sk, stored, cookie);
+	retire_all(sk, stored, cookie);
 }
 
-/* Drops what was kept with the socket itself; for most there is nothing. */
-static __always_inline void forget_stored(struct bpf_sock *sk, __u64 cookie)
+/* Deletes the entries in the storage of a socket; most have none. */
+static __always_inline void delete_stored(struct bpf_sock *sk, __u64 cookie)
 {
-	struct stored_promises *stored = stored_of(sk, cookie);
+	struct stored_entries *stored = stored_of(sk, cookie);
 
 	if (!stored)
 		return;
-	break_all(sk, stored, cookie);
-	bpf_sk_storage_delete(&many_promises, sk);
-	bpf_sk_storage_delete(&stored_promises, sk);
+	retire_all(sk, stored, cookie);
+	bpf_sk_storage_delete(&many_entries, sk);
+	bpf_sk_storage_delete(&stored_entries, sk);
 }

@@ -25,10 +25,10 @@ func TestAFlagTakesWhatIsWithinItsBoundsAndSaysThemOtherwise(t *testing.T) {
 		{"--flows=0", ""},
 		{"--flows=1024", ""},
 		{"--flows=1023", `--flows takes a whole number from 1024 to 4294967295, or 0 for one per 64 KiB of memory, not "1023"`},
-		{"--promises=1", ""},
-		{"--promises=2147483648", ""},
-		{"--promises=0", `--promises takes a power of two such as 65536, not "0"`},
-		{"--promises=1000", `--promises takes a power of two such as 65536, not "1000"`},
+		{"--socket-entries=1", ""},
+		{"--socket-entries=2147483648", ""},
+		{"--socket-entries=0", `--socket-entries takes a power of two such as 65536, not "0"`},
+		{"--socket-entries=1000", `--socket-entries takes a power of two such as 65536, not "1000"`},
 		{"--pod-devices=all", ""},
 		{"--pod-devices=some", `--pod-devices takes one of none, marked, all, not "some"`},
 		{"--pod-devices=", `--pod-devices takes one of none, marked, all, not ""`},
@@ -54,7 +54,7 @@ func TestLongValuesAreCut(t *testing.T) {
 	agent := []string{"agent", "--manifests", "m"}
 	for _, args := range [][]string{
 		{long}, {"frontend", long}, {"--" + long}, {"---" + long}, {"-x" + long}, {"status", long}, {"agent", long}, {"agent", "--config", file},
-		append(agent, "--promises", long), append(agent, "--algorithm", long), append(agent, "--redirect="+long), append(agent, "--log-level", long),
+		append(agent, "--socket-entries", long), append(agent, "--algorithm", long), append(agent, "--redirect="+long), append(agent, "--log-level", long),
 		append(agent, "--log-format", long), append(agent, "--external-ips", long), append(agent, "--service-cidrs", long), append(agent, "--kube-api-qps", long),
 		append(agent, "--nodeport-addresses", long), append(agent, "--node-name", "a/"+long), append(agent, "--hostname-override", "a/"+long),
 		append(agent, "--devices", long),

@@ -24,7 +24,7 @@ type machineConstants struct {
 
 // derivedConstants follow from the settings, or from constants of this package.
 type derivedConstants struct {
-	PromisesMask    uint32 `bpf:"promises_mask"`
+	SocketNatMask   uint32 `bpf:"socket_nat_mask"`
 	HalfOpenMask    uint32 `bpf:"half_open_mask"`
 	SNATPortLow     uint16 `bpf:"snat_port_low"`
 	SNATPortMask    uint16 `bpf:"snat_port_mask"`
@@ -51,7 +51,7 @@ func (c Config) constants() (map[string]any, error) {
 	return tagged(c,
 		machineConstants{NodeNetnsCookie: cookie, IP6CsumFlag: ip6CsumFlag(), KernelReadable: !lockedDown(), TickUs: tick()},
 		derivedConstants{
-			PromisesMask: c.Promises - 1, HalfOpenMask: halfOpenFlows(c.Flows) - 1,
+			SocketNatMask: c.SocketEntries - 1, HalfOpenMask: halfOpenFlows(c.Flows) - 1,
 			SNATPortLow: SNATPortLow, SNATPortMask: c.SNATPorts - 1,
 			UDPFlowTimeoutS: uint32(udpFlowTimeout / time.Second),
 		}), nil

@@ -136,11 +136,22 @@ func moveType(moves []move, was, now btf.Type, from, to int) []move {
 var formerly = map[string][]string{
 	"map half_open_flows": {"brief_flows"},
 	"map next_half_open":  {"next_brief_flow"},
+	"map socket_nat":      {"promises"},
+	"map stored_entries":  {"stored_promises"},
+
+	"struct socket_slot":    {"promise_slot"},
+	"struct stored_entries": {"stored_promises"},
 
 	"flow.ring_slot": {"place"},
 	"frontend.views": {"internal", "external", "wider"},
 
-	"counters.choice_fallback": {"choice_widened"},
+	"socket_slot.entry":    {"promise"},
+	"stored_entries.entry": {"promise"},
+
+	"counters.choice_fallback":       {"choice_widened"},
+	"counters.socket_entry_stored":   {"promise_stored"},
+	"counters.socket_entry_replaced": {"promise_replaced"},
+	"counters.socket_entry_lost":     {"promise_lost"},
 }
 
 // moveMember appends how a member of a struct is filled from a value of the former

@@ -1,11 +1,49 @@
 package datapath
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
 	"github.com/google/go-cmp/cmp"
 )
+
+func structOf(name string, members ...btf.Member) *btf.Struct {
+	s := &btf.Struct{Name: name, Members: members}
+	for i := range s.Members {
+		s.Members[i].Offset = btf.Bits(8 * s.Size)
+		s.Size += uint32(sizeOf(s.Members[i].Type))
+	}
+	return s
+}
+
+// A struct is found by its former name, and so are its members, also where these are
+// structs of which the members have other places.
+func TestStructsThatHadOtherNamesComeAlong(t *testing.T) {
+	word := &btf.Int{Name: "__u64", Size: 8}
+	a, b := btf.Member{Name: "a", Type: word}, btf.Member{Name: "b", Type: word}
+	was := structOf("stored_promises", btf.Member{Name: "promise", Type: &btf.Array{Type: structOf("promise", a, b), Index: word, Nelems: 2}})
+	now := structOf("stored_entries", btf.Member{Name: "entry", Type: &btf.Array{Type: structOf("socket_entry", b, a), Index: word, Nelems: 2}})
+	builder, err := btf.NewBuilder([]btf.Type{was}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := builder.Marshal(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	types, err := btf.LoadSpecFromReader(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	moves, same, err := compareLayouts(types, now, int(was.Size))
+	if err != nil || same {
+		t.Fatalf("the layouts are the same: %v, %v", same, err)
+	}
+	if got := string(apply(moves, []byte("aaaaaaaabbbbbbbbAAAAAAAABBBBBBBB"), int(now.Size))); got != "bbbbbbbbaaaaaaaaBBBBBBBBAAAAAAAA" {
+		t.Errorf("the list is %s", got)
+	}
+}
 
 // A frontend of an object in which its views are members of their own comes along
 // into the one where they are an array.

@@ -35,9 +35,9 @@ type Config struct {
 	Object []byte `json:"-"`
 	// Sizes is the room that new maps have at least; they grow on demand.
 	Sizes plan.Sizes
-	// Promises is how many sockets keep their promise in the fast map: a
-	// power of two. The others keep it in socket storage.
-	Promises uint32
+	// SocketEntries is how many slots for socket NAT entries the map socket_nat has:
+	// a power of two. Other sockets have theirs in socket storage.
+	SocketEntries uint32
 	// Affinities is how many clients of Services with session affinity are
 	// remembered; the least recently used make room.
 	Affinities uint32
@@ -74,10 +74,10 @@ type Config struct {
 // DefaultSizes is the room that maps start with.
 var DefaultSizes = plan.Sizes{Frontends: 1024, Slots: 16384, Backends: 4096, Services: 1024, Addresses: 1024}
 
-// Sizes of the maps that do not grow: 4 MiB of promises, 8 MiB of affinities.
+// Sizes of the maps that do not grow: 4 MiB of socket NAT entries, 8 MiB of affinities.
 const (
-	DefaultPromises   = 1 << 16
-	DefaultAffinities = 1 << 16
+	DefaultSocketEntries = 1 << 16
+	DefaultAffinities    = 1 << 16
 )
 
 // Datapath is the kernel's side of Headgate. Apart from Grace and Reader it is not safe
@@ -109,8 +109,8 @@ type Datapath struct {
 // It returns ErrBusy if another agent has the node, and otherwise an error that
 // says what the machine lacks.
 func Open(cfg Config) (*Datapath, error) {
-	if cfg.Promises == 0 || cfg.Promises&(cfg.Promises-1) != 0 {
-		return nil, fmt.Errorf("%d promises: not a power of two", cfg.Promises)
+	if cfg.SocketEntries == 0 || cfg.SocketEntries&(cfg.SocketEntries-1) != 0 {
+		return nil, fmt.Errorf("%d socket NAT entries: not a power of two", cfg.SocketEntries)
 	}
 	if cfg.Flows == 0 {
 		cfg.Flows = flowsFor(memoryOfMachine())
@@ -165,10 +165,10 @@ func (d *Datapath) load(sizes plan.Sizes, from *mapSet) error {
 	return nil
 }
 
-func (d *Datapath) takeAllPromises() error {
+func (d *Datapath) takeAllEntries() error {
 	for _, from := range d.old {
-		if err := d.takePromises(from); err != nil {
-			return fmt.Errorf("take along promises: %w", err)
+		if err := d.takeEntries(from); err != nil {
+			return fmt.Errorf("take along socket NAT entries: %w", err)
 		}
 	}
 	return nil
@@ -241,15 +241,15 @@ func (d *Datapath) Attach() error {
 	return err
 }
 
-// attachPrograms takes the promises of sockets along from program to program.
-// All the while those that show promises, and forget the ones of closed
-// sockets, are in force for the old maps as well: no socket sees a backend, and
-// no promise comes along of a socket that is gone.
+// attachPrograms takes the socket NAT entries along from map to map. All the while
+// programs that read entries, and delete those of closed sockets, are in force for the
+// old maps as well: no socket sees a backend, and no entry of a closed socket comes
+// along.
 func (d *Datapath) attachPrograms() error {
 	if err := d.programs.attachKeepers(d.path("links"), d.cfg.Cgroup); err != nil {
 		return err
 	}
-	if err := d.takeAllPromises(); err != nil {
+	if err := d.takeAllEntries(); err != nil {
 		return err
 	}
 	if err := d.takeFlows(ebpf.UpdateAny); err != nil {
@@ -266,13 +266,13 @@ func (d *Datapath) attachPrograms() error {
 			return err
 		}
 	}
-	if err := waitGrace(); err != nil { // until no old program makes promises or flows
+	if err := waitGrace(); err != nil { // until no old program makes entries or flows
 		return err
 	}
 	if err := d.takeFlows(ebpf.UpdateNoExist); err != nil {
 		return err
 	}
-	return d.takeAllPromises()
+	return d.takeAllEntries()
 }
 
 // Reserve makes room for at least the given sizes. Where a map is too small,

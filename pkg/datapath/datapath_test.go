@@ -21,7 +21,7 @@ func config(tb testing.TB) datapath.Config {
 	tb.Helper()
 	return datapath.Config{
 		Root: testenv.BPFRoot(tb), Cgroup: testenv.Cgroup(tb), Node: "node-a", Version: "test",
-		Sizes: plan.Sizes{Frontends: 4, Slots: 32, Backends: 8, Services: 4, Addresses: 4}, Promises: 1024,
+		Sizes: plan.Sizes{Frontends: 4, Slots: 32, Backends: 8, Services: 4, Addresses: 4}, SocketEntries: 1024,
 	}
 }
 
@@ -192,7 +192,7 @@ func TestAnUnusableMachineIsSaidInOneLine(t *testing.T) {
 		"a root outside any BPF file system": {func(c *datapath.Config) { c.Root = t.TempDir() }, "mount -t bpf"},
 		"a cgroup that is none":              {func(c *datapath.Config) { c.Cgroup = t.TempDir() }, "--cgroup"},
 		"a cgroup that is missing":           {func(c *datapath.Config) { c.Cgroup += "/missing" }, "no such file"},
-		"promises that are no power of two":  {func(c *datapath.Config) { c.Promises = 1000 }, "power of two"},
+		"entries that are no power of two":   {func(c *datapath.Config) { c.SocketEntries = 1000 }, "power of two"},
 	} {
 		cfg := config(t)
 		c.spoil(&cfg)

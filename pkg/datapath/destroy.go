@@ -24,13 +24,12 @@ const (
 	notTold    = "not told of lost backends: the kernel cannot destroy sockets (requires >= 6.5, or CONFIG_INET_DIAG_DESTROY)"
 )
 
-// DestroySockets tells the sockets that were promised one of the lost backends:
-// what they wait for fails with ECONNABORTED, and a datagram socket is no longer
-// connected. It looks at every network
-// namespace in which there may be one. It returns ErrNoDestroy where the kernel
-// cannot.
+// DestroySockets destroys the sockets with an entry for one of the lost backends: what
+// they wait for fails with ECONNABORTED, and a datagram socket is no longer connected.
+// It looks at every network namespace in which there may be one. It returns
+// ErrNoDestroy where the kernel cannot.
 func (d *Datapath) DestroySockets(losses []plan.Loss) error {
-	namespaces, all, err := d.promised(losses)
+	namespaces, all, err := d.namespacesOf(losses)
 	if err != nil || len(namespaces) == 0 && !all {
 		return err
 	}
@@ -79,33 +78,33 @@ func destroysFromBPF() bool {
 	return kernel.TypeByName("bpf_sock_destroy", &destroy) == nil
 }
 
-// promised returns the cookies of the network namespaces with sockets that were
-// promised a lost backend, or that they may be in any.
-func (d *Datapath) promised(losses []plan.Loss) (namespaces map[uint64]bool, all bool, err error) {
+// namespacesOf returns the cookies of the network namespaces with sockets that have an
+// entry for a lost backend, or that any may have some.
+func (d *Datapath) namespacesOf(losses []plan.Loss) (namespaces map[uint64]bool, all bool, err error) {
 	lost := map[headgateAddrPort]bool{}
 	for _, l := range losses {
 		lost[encodeAddrPort(l.Backend)] = true
 	}
-	slots, err := newMapping[headgatePromiseSlot](d.maps.byName["promises"], false)
+	slots, err := newMapping[headgateSocketSlot](d.maps.byName["socket_nat"], false)
 	if err != nil {
 		return nil, false, err
 	}
 	defer slots.Close()
 	namespaces = map[uint64]bool{}
 	for i := range slots.len {
-		if s := slots.at(i); s.Owner != 0 && lost[s.Promise.backend()] {
-			namespaces[s.Promise.Netns] = true
+		if s := slots.at(i); s.Owner != 0 && lost[s.Entry.backend()] {
+			namespaces[s.Entry.Netns] = true
 		}
 	}
-	stored, err := d.storedPromises()
+	stored, err := d.storedEntries()
 	return namespaces, stored > 0, err
 }
 
-// storedPromises is how many promises were ever kept in socket storage, which
+// storedEntries is how many entries were ever kept in socket storage, which
 // cannot be looked through from here.
-func (d *Datapath) storedPromises() (uint64, error) {
+func (d *Datapath) storedEntries() (uint64, error) {
 	sum, err := d.maps.counters()
-	return sum.PromiseStored, err
+	return sum.SocketEntryStored, err
 }
 
 // destroyers are the programs that destroy sockets, or name them.

@@ -103,7 +103,7 @@ func servicePort(id uint32, at, backend lb.AddrPort, takesNew, known bool) []pla
 func TestSocketsOfALostBackendAreToldAndOthersLeftAlone(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		promises uint32
+		entries  uint32
 		protocol lb.Protocol
 		vip      string
 		backend  string
@@ -112,11 +112,11 @@ func TestSocketsOfALostBackendAreToldAndOthersLeftAlone(t *testing.T) {
 		{"TCP, IPv6", 1024, lb.TCP, "fd00:96::1", "fd00::1"},
 		{"UDP, IPv4", 1024, lb.UDP, "10.96.0.1", "10.0.0.1"},
 		{"UDP, IPv6", 1024, lb.UDP, "fd00:96::1", "fd00::1"},
-		{"TCP, promise in socket storage", 1, lb.TCP, "10.96.0.1", "10.0.0.1"},
+		{"TCP, entry in socket storage", 1, lb.TCP, "10.96.0.1", "10.0.0.1"},
 	} {
 		told := func(t *testing.T, diag bool, how string) {
 			cfg := config(t)
-			cfg.Promises, cfg.Diag = c.promises, diag
+			cfg.SocketEntries, cfg.Diag = c.entries, diag
 			cfg.Told = func(got string) {
 				if !strings.HasPrefix(got, how) {
 					t.Errorf("told that sockets are %q, want %q", got, how)

@@ -107,7 +107,7 @@ var counted = map[string]func(*ebpf.Map) (uint32, error){
 	"exempt_namespaces": countEntries[uint64, uint32],
 	"fragments":         countEntries[headgateFragmentKey, headgateDatagram],
 	"held":              countEntries[headgateHeldKey, headgateHeldFrame],
-	"promises":          countPromises,
+	"socket_nat":        countSocketEntries,
 	"slot_changes":      countEntries[uint32, headgateSlotChange],
 	"source_ranges":     countEntries[headgateSourceRange, uint32],
 }
@@ -132,8 +132,8 @@ func countEntries[K, V any](m *ebpf.Map) (n uint32, err error) {
 	return n, err
 }
 
-func countPromises(m *ebpf.Map) (n uint32, err error) {
-	slots, err := newMapping[headgatePromiseSlot](m, false)
+func countSocketEntries(m *ebpf.Map) (n uint32, err error) {
+	slots, err := newMapping[headgateSocketSlot](m, false)
 	if err != nil {
 		return 0, err
 	}

@@ -109,35 +109,35 @@ type headgateBackend struct {
 }
 
 type headgateCounters struct {
-	_                structs.HostLayout
-	Connect          uint64
-	Sendmsg          uint64
-	Recvmsg          uint64
-	Getpeername      uint64
-	PromiseStored    uint64
-	PromiseReplaced  uint64
-	PromiseLost      uint64
-	Affinity         uint64
-	SocketDestroyed  uint64
-	FlowMade         uint64
-	FlowPacket       uint64
-	FlowError        uint64
-	FlowRedirected   uint64
-	FlowEstablished  uint64
-	FlowExpired      uint64
-	FlowRestored     uint64
-	FlowBroken       uint64
-	FlowReset        uint64
-	ResetLimited     uint64
-	BackendFailed    uint64
-	BackendSuspected uint64
-	BackendRecovered uint64
-	BackendTrial     uint64
-	ChoiceAvoided    uint64
-	ChoiceFallback   uint64
-	FragmentHeld     uint64
-	FragmentReleased uint64
-	Drops            [11]uint64
+	_                   structs.HostLayout
+	Connect             uint64
+	Sendmsg             uint64
+	Recvmsg             uint64
+	Getpeername         uint64
+	SocketEntryStored   uint64
+	SocketEntryReplaced uint64
+	SocketEntryLost     uint64
+	Affinity            uint64
+	SocketDestroyed     uint64
+	FlowMade            uint64
+	FlowPacket          uint64
+	FlowError           uint64
+	FlowRedirected      uint64
+	FlowEstablished     uint64
+	FlowExpired         uint64
+	FlowRestored        uint64
+	FlowBroken          uint64
+	FlowReset           uint64
+	ResetLimited        uint64
+	BackendFailed       uint64
+	BackendSuspected    uint64
+	BackendRecovered    uint64
+	BackendTrial        uint64
+	ChoiceAvoided       uint64
+	ChoiceFallback      uint64
+	FragmentHeld        uint64
+	FragmentReleased    uint64
+	Drops               [11]uint64
 }
 
 type headgateDatagram struct {
@@ -288,11 +288,11 @@ const (
 	headgateKnownHashKNOWN_FACTOR_3 headgateKnownHash = 2654435761
 )
 
-type headgateManyPromises struct {
-	_       structs.HostLayout
-	Next    uint32
-	_       [4]byte
-	Promise [128]headgatePromise
+type headgateManyEntries struct {
+	_     structs.HostLayout
+	Next  uint32
+	_     [4]byte
+	Entry [128]headgateSocketEntry
 }
 
 type headgateNamedSocket struct {
@@ -316,21 +316,6 @@ type headgateProbeResult struct {
 	NoTrialNs uint64
 	Failed    uint32
 	Pad       uint32
-}
-
-type headgatePromise struct {
-	_         structs.HostLayout
-	Frontend  headgateAddrPort
-	Backend   headgateAddrPort
-	BackendId uint32
-	Slot      uint32
-	Netns     uint64
-}
-
-type headgatePromiseSlot struct {
-	_       structs.HostLayout
-	Owner   uint64
-	Promise headgatePromise
 }
 
 type headgateResetBudget struct {
@@ -368,6 +353,21 @@ type headgateSlotChunk struct {
 	Backend [16]uint32
 }
 
+type headgateSocketEntry struct {
+	_         structs.HostLayout
+	Frontend  headgateAddrPort
+	Backend   headgateAddrPort
+	BackendId uint32
+	Slot      uint32
+	Netns     uint64
+}
+
+type headgateSocketSlot struct {
+	_     structs.HostLayout
+	Owner uint64
+	Entry headgateSocketEntry
+}
+
 type headgateSourceRange struct {
 	_         structs.HostLayout
 	Prefixlen uint32
@@ -375,11 +375,11 @@ type headgateSourceRange struct {
 	Addr      headgateIpAddr
 }
 
-type headgateStoredPromises struct {
-	_       structs.HostLayout
-	Next    uint32
-	_       [4]byte
-	Promise [4]headgatePromise
+type headgateStoredEntries struct {
+	_     structs.HostLayout
+	Next  uint32
+	_     [4]byte
+	Entry [4]headgateSocketEntry
 }
 
 type headgateStoredSockets struct {
@@ -458,17 +458,17 @@ const (
 	headgateMapHeldScratch       = "held_scratch"
 	headgateMapKnownAddresses    = "known_addresses"
 	headgateMapKnownEnds         = "known_ends"
-	headgateMapManyPromises      = "many_promises"
+	headgateMapManyEntries       = "many_entries"
 	headgateMapNextHalfOpen      = "next_half_open"
-	headgateMapPromises          = "promises"
 	headgateMapRandomState       = "random_state"
 	headgateMapResetBudgets      = "reset_budgets"
 	headgateMapServiceCidrs      = "service_cidrs"
 	headgateMapServices          = "services"
 	headgateMapSlotChanges       = "slot_changes"
 	headgateMapSlots             = "slots"
+	headgateMapSocketNat         = "socket_nat"
 	headgateMapSourceRanges      = "source_ranges"
-	headgateMapStoredPromises    = "stored_promises"
+	headgateMapStoredEntries     = "stored_entries"
 	headgateMapStoredSockets     = "stored_sockets"
 	headgateProgConnect4         = "connect4"
 	headgateProgConnect6         = "connect6"
@@ -501,10 +501,10 @@ const (
 	headgateVarNameSockets       = "name_sockets"
 	headgateVarNodeNetnsCookie   = "node_netns_cookie"
 	headgateVarPodDevices        = "pod_devices"
-	headgateVarPromisesMask      = "promises_mask"
 	headgateVarRedirectFlows     = "redirect_flows"
 	headgateVarSnatPortLow       = "snat_port_low"
 	headgateVarSnatPortMask      = "snat_port_mask"
+	headgateVarSocketNatMask     = "socket_nat_mask"
 	headgateVarSuspectAfter      = "suspect_after"
 	headgateVarTickUs            = "tick_us"
 	headgateVarUdpFlowTimeoutS   = "udp_flow_timeout_s"
@@ -598,17 +598,17 @@ type headgateMapSpecs struct {
 	HeldScratch      *ebpf.MapSpec `ebpf:"held_scratch"`
 	KnownAddresses   *ebpf.MapSpec `ebpf:"known_addresses"`
 	KnownEnds        *ebpf.MapSpec `ebpf:"known_ends"`
-	ManyPromises     *ebpf.MapSpec `ebpf:"many_promises"`
+	ManyEntries      *ebpf.MapSpec `ebpf:"many_entries"`
 	NextHalfOpen     *ebpf.MapSpec `ebpf:"next_half_open"`
-	Promises         *ebpf.MapSpec `ebpf:"promises"`
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
 	ResetBudgets     *ebpf.MapSpec `ebpf:"reset_budgets"`
 	ServiceCidrs     *ebpf.MapSpec `ebpf:"service_cidrs"`
 	Services         *ebpf.MapSpec `ebpf:"services"`
 	SlotChanges      *ebpf.MapSpec `ebpf:"slot_changes"`
 	Slots            *ebpf.MapSpec `ebpf:"slots"`
+	SocketNat        *ebpf.MapSpec `ebpf:"socket_nat"`
 	SourceRanges     *ebpf.MapSpec `ebpf:"source_ranges"`
-	StoredPromises   *ebpf.MapSpec `ebpf:"stored_promises"`
+	StoredEntries    *ebpf.MapSpec `ebpf:"stored_entries"`
 	StoredSockets    *ebpf.MapSpec `ebpf:"stored_sockets"`
 }
 
@@ -624,10 +624,10 @@ type headgateVariableSpecs struct {
 	NameSockets       *ebpf.VariableSpec `ebpf:"name_sockets"`
 	NodeNetnsCookie   *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
 	PodDevices        *ebpf.VariableSpec `ebpf:"pod_devices"`
-	PromisesMask      *ebpf.VariableSpec `ebpf:"promises_mask"`
 	RedirectFlows     *ebpf.VariableSpec `ebpf:"redirect_flows"`
 	SnatPortLow       *ebpf.VariableSpec `ebpf:"snat_port_low"`
 	SnatPortMask      *ebpf.VariableSpec `ebpf:"snat_port_mask"`
+	SocketNatMask     *ebpf.VariableSpec `ebpf:"socket_nat_mask"`
 	SuspectAfter      *ebpf.VariableSpec `ebpf:"suspect_after"`
 	TickUs            *ebpf.VariableSpec `ebpf:"tick_us"`
 	UdpFlowTimeoutS   *ebpf.VariableSpec `ebpf:"udp_flow_timeout_s"`
@@ -670,17 +670,17 @@ type headgateMaps struct {
 	HeldScratch      *ebpf.Map `ebpf:"held_scratch"`
 	KnownAddresses   *ebpf.Map `ebpf:"known_addresses"`
 	KnownEnds        *ebpf.Map `ebpf:"known_ends"`
-	ManyPromises     *ebpf.Map `ebpf:"many_promises"`
+	ManyEntries      *ebpf.Map `ebpf:"many_entries"`
 	NextHalfOpen     *ebpf.Map `ebpf:"next_half_open"`
-	Promises         *ebpf.Map `ebpf:"promises"`
 	RandomState      *ebpf.Map `ebpf:"random_state"`
 	ResetBudgets     *ebpf.Map `ebpf:"reset_budgets"`
 	ServiceCidrs     *ebpf.Map `ebpf:"service_cidrs"`
 	Services         *ebpf.Map `ebpf:"services"`
 	SlotChanges      *ebpf.Map `ebpf:"slot_changes"`
 	Slots            *ebpf.Map `ebpf:"slots"`
+	SocketNat        *ebpf.Map `ebpf:"socket_nat"`
 	SourceRanges     *ebpf.Map `ebpf:"source_ranges"`
-	StoredPromises   *ebpf.Map `ebpf:"stored_promises"`
+	StoredEntries    *ebpf.Map `ebpf:"stored_entries"`
 	StoredSockets    *ebpf.Map `ebpf:"stored_sockets"`
 }
 
@@ -703,17 +703,17 @@ func (m *headgateMaps) Close() error {
 		m.HeldScratch,
 		m.KnownAddresses,
 		m.KnownEnds,
-		m.ManyPromises,
+		m.ManyEntries,
 		m.NextHalfOpen,
-		m.Promises,
 		m.RandomState,
 		m.ResetBudgets,
 		m.ServiceCidrs,
 		m.Services,
 		m.SlotChanges,
 		m.Slots,
+		m.SocketNat,
 		m.SourceRanges,
-		m.StoredPromises,
+		m.StoredEntries,
 		m.StoredSockets,
 	)
 }
@@ -730,10 +730,10 @@ type headgateVariables struct {
 	NameSockets       *ebpf.Variable `ebpf:"name_sockets"`
 	NodeNetnsCookie   *ebpf.Variable `ebpf:"node_netns_cookie"`
 	PodDevices        *ebpf.Variable `ebpf:"pod_devices"`
-	PromisesMask      *ebpf.Variable `ebpf:"promises_mask"`
 	RedirectFlows     *ebpf.Variable `ebpf:"redirect_flows"`
 	SnatPortLow       *ebpf.Variable `ebpf:"snat_port_low"`
 	SnatPortMask      *ebpf.Variable `ebpf:"snat_port_mask"`
+	SocketNatMask     *ebpf.Variable `ebpf:"socket_nat_mask"`
 	SuspectAfter      *ebpf.Variable `ebpf:"suspect_after"`
 	TickUs            *ebpf.Variable `ebpf:"tick_us"`
 	UdpFlowTimeoutS   *ebpf.Variable `ebpf:"udp_flow_timeout_s"`

@@ -23,13 +23,13 @@ var hints = map[string]uint64{
 	knownEnds:      ^uint64(0),
 }
 
-// countsPerChunk is how many slots of promises come in one element of
+// countsPerChunk is how many slots of entries come in one element of
 // stored_sockets.
 const countsPerChunk = uint32(len(headgateStoredSockets{}.Sockets))
 
-// storedChunks returns how many elements that map has, for so many promises.
-func storedChunks(promises uint32) uint32 {
-	return max(1, promises/countsPerChunk)
+// storedChunks returns how many elements that map has, for so many entries.
+func storedChunks(entries uint32) uint32 {
+	return max(1, entries/countsPerChunk)
 }
 
 // doubt says of all that a map tells that it is not known.

@@ -37,8 +37,7 @@ func checkMachine(cfg Config) error {
 // checkCapabilities returns an error unless this process may do all that is to
 // be done. With CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON programs can be loaded
 // and attached. But then the next agent cannot read how pinned maps are laid out,
-// and forgets what sockets were promised, and no namespace of a pod can be
-// entered. For these the kernel asks CAP_SYS_ADMIN, which contains the others
+// and loses their socket NAT entries, and no namespace of a pod can be entered. For these the kernel asks CAP_SYS_ADMIN, which contains the others
 // (capabilities(7)).
 func checkCapabilities() error {
 	can, err := capable(unix.CAP_SYS_ADMIN)

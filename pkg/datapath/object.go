@@ -54,8 +54,8 @@ func newObject(cfg Config) (*object, error) {
 // fixedSizes returns the entries of maps that do not grow, by name.
 func (c Config) fixedSizes() map[string]uint32 {
 	return map[string]uint32{
-		"promises":        c.Promises,
-		storedSockets:     storedChunks(c.Promises),
+		"socket_nat":      c.SocketEntries,
+		storedSockets:     storedChunks(c.SocketEntries),
 		"affinities":      c.Affinities,
 		"source_ranges":   plan.SourceRangesRoom,
 		"conntrack":       c.Flows,
@@ -155,7 +155,7 @@ func (o *object) inherit(from *mapSet) (shared map[string]*ebpf.Map, copies map[
 			// Nothing to take along, such as socket storage laid out otherwise.
 		case c.identical && old.MaxEntries() == spec.MaxEntries:
 			shared[name] = old
-		case name != "promises" && hints[name] == 0: // these go by their sockets, see takePromises
+		case name != "socket_nat" && hints[name] == 0: // these go by their sockets, see takeEntries
 			copies[name] = c
 		}
 	}

@@ -45,11 +45,11 @@ func (p programSet) Close() {
 	}
 }
 
-// keepers is how many of the hooks, from the first, only look after promises
-// that were made.
+// keepers is how many of the hooks, from the first, only read and delete socket NAT
+// entries.
 const keepers = 5
 
-// attachKeepers puts the programs in force that look after promises, and pins
+// attachKeepers puts the programs in force that only read and delete entries, and pins
 // their links below dir. Those that were there stay in force beside them, until
 // removeStrays.
 func (p programSet) attachKeepers(dir, cgroup string) error {

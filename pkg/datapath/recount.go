@@ -24,11 +24,11 @@ import (
 // recounts is how often everything is counted for one correction.
 const recounts = 3
 
-// storedListers are the programs that list promises in socket storage, and the map
+// storedListers are the programs that list entries in socket storage, and the map
 // that each goes through.
-var storedListers = map[string]string{"list_stored": "stored_promises", "list_many": "many_promises"}
+var storedListers = map[string]string{"list_stored": "stored_entries", "list_many": "many_entries"}
 
-// Recount corrects the connections in flight of all backends by what promises and
+// Recount corrects the connections in flight of all backends by what socket NAT entries and
 // flows there are, and returns how many corrections that took. It frees the slots of
 // sockets that are gone, too, which takes several calls.
 func (d *Datapath) Recount() (corrected int, err error) {
@@ -105,17 +105,17 @@ func nearest(low, high int32) int32 {
 	}
 }
 
-// census counts the promises and flows of every backend.
+// census counts the entries and flows of every backend.
 func (d *Datapath) census(l iterators) ([]int32, error) {
 	out := make([]int32, d.maps.backends.len)
-	slots, err := newMapping[headgatePromiseSlot](d.maps.byName["promises"], false)
+	slots, err := newMapping[headgateSocketSlot](d.maps.byName["socket_nat"], false)
 	if err != nil {
 		return nil, err
 	}
 	defer slots.Close()
 	for i := range slots.len {
 		if s := slots.at(i); s.Owner != 0 {
-			d.countPromise(out, &s.Promise)
+			d.countSocketEntry(out, &s.Entry)
 		}
 	}
 	for _, it := range l {
@@ -126,20 +126,20 @@ func (d *Datapath) census(l iterators) ([]int32, error) {
 	return out, d.countFlows(out)
 }
 
-func (d *Datapath) countPromise(out []int32, p *headgatePromise) {
-	if d.isPromised(p) {
+func (d *Datapath) countSocketEntry(out []int32, p *headgateSocketEntry) {
+	if d.hasBackend(p) {
 		out[p.BackendId]++
 	}
 }
 
-// isPromised says whether a promise is in force, and its backend still there.
-func (d *Datapath) isPromised(p *headgatePromise) bool {
+// hasBackend says whether an entry is neither retired nor of a backend that is gone.
+func (d *Datapath) hasBackend(p *headgateSocketEntry) bool {
 	id := p.BackendId
 	return id != 0 && id < d.maps.backends.len && d.maps.backends.at(id).To == p.backend()
 }
 
-// backend returns the backend of a promise without the flags in its padding.
-func (p *headgatePromise) backend() headgateAddrPort {
+// backend returns the backend of an entry without the flags in its padding.
+func (p *headgateSocketEntry) backend() headgateAddrPort {
 	b := p.Backend
 	b.Pad = 0
 	return b
@@ -147,27 +147,27 @@ func (p *headgatePromise) backend() headgateAddrPort {
 
 // newStoredListers returns none where nothing was ever stored.
 func (d *Datapath) newStoredListers() (iterators, error) {
-	if n, err := d.storedPromises(); err != nil || n == 0 {
+	if n, err := d.storedEntries(); err != nil || n == 0 {
 		return nil, err
 	}
 	return d.newIterators(storedListers, nil)
 }
 
-// countStored counts the promises that one program lists.
+// countStored counts the entries that one program lists.
 func (d *Datapath) countStored(out []int32, lister *link.Iter) error {
 	it, err := lister.Open()
 	if err != nil {
 		return fmt.Errorf("open an iterator of socket storage: %w", err)
 	}
 	defer it.Close()
-	var p headgatePromise
+	var p headgateSocketEntry
 	buffer := unsafe.Slice((*byte)(unsafe.Pointer(&p)), unsafe.Sizeof(p))
-	for r := bufio.NewReaderSize(it, 1<<16); ; d.countPromise(out, &p) {
+	for r := bufio.NewReaderSize(it, 1<<16); ; d.countSocketEntry(out, &p) {
 		switch _, err := io.ReadFull(r, buffer); {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return fmt.Errorf("list the promises in socket storage: %w", err)
+			return fmt.Errorf("list the socket NAT entries in socket storage: %w", err)
 		}
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// A socket that is closed frees its slot of the promises map, unless no program was in
+// A socket that is closed frees its slot of the socket_nat map, unless no program was in
 // force at that moment: then the slot is stale, and its connection stays in flight.
 // Stale slots are freed here, beside the loop, once it is certain that their sockets
 // are gone: one search after the other went through the network namespace of the
-// socket and did not find it, and its promise stayed as it was.
+// socket and did not find it, and its entry stayed as it was.
 
 const (
 	// staleAfter is how many searches in a row do not find the socket of a slot
@@ -36,7 +36,7 @@ var ownerListers = map[string]string{"list_tcp_owners": "", "list_udp_owners": "
 // stale is the search for stale slots. The zero value has not begun.
 type stale struct {
 	listers iterators
-	of      *ebpf.Map          // the promises map that listers look into
+	of      *ebpf.Map          // the socket_nat map that listers look into
 	found   chan search        // what the search under way finds; nil: none is
 	visited map[uint64]bool    // namespaces that the searches of this turn went through
 	missed  map[uint32]missing // by slot
@@ -44,14 +44,14 @@ type stale struct {
 
 // missing is a slot whose socket the last searches did not find.
 type missing struct {
-	slot  headgatePromiseSlot
+	slot  headgateSocketSlot
 	times int
 }
 
 // search is what one search finds.
 type search struct {
 	went    map[uint64]bool // namespaces that it went through, by cookie
-	missing map[uint32]headgatePromiseSlot
+	missing map[uint32]headgateSocketSlot
 	all     bool // it went through every namespace that was left
 	err     error
 }
@@ -95,8 +95,8 @@ func (d *Datapath) searchStale() error {
 }
 
 func (d *Datapath) loadOwnerListers() error {
-	promises := d.maps.byName["promises"]
-	if d.stale.of == promises {
+	slots := d.maps.byName["socket_nat"]
+	if d.stale.of == slots {
 		return nil
 	}
 	listers, err := d.newIterators(ownerListers, nil)
@@ -104,35 +104,35 @@ func (d *Datapath) loadOwnerListers() error {
 		return err
 	}
 	d.stale.listers.Close()
-	d.stale.listers, d.stale.of = listers, promises
+	d.stale.listers, d.stale.of = listers, slots
 	return nil
 }
 
 // ownedSlots returns the slots in use by network namespace.
-func (d *Datapath) ownedSlots() (map[uint64]map[uint32]headgatePromiseSlot, error) {
-	slots, err := newMapping[headgatePromiseSlot](d.maps.byName["promises"], false)
+func (d *Datapath) ownedSlots() (map[uint64]map[uint32]headgateSocketSlot, error) {
+	slots, err := newMapping[headgateSocketSlot](d.maps.byName["socket_nat"], false)
 	if err != nil {
 		return nil, err
 	}
 	defer slots.Close()
-	out := map[uint64]map[uint32]headgatePromiseSlot{}
+	out := map[uint64]map[uint32]headgateSocketSlot{}
 	for i := range slots.len {
 		s := *slots.at(i)
 		if s.Owner == 0 {
 			continue
 		}
-		if out[s.Promise.Netns] == nil {
-			out[s.Promise.Netns] = map[uint32]headgatePromiseSlot{}
+		if out[s.Entry.Netns] == nil {
+			out[s.Entry.Netns] = map[uint32]headgateSocketSlot{}
 		}
-		out[s.Promise.Netns][i] = s
+		out[s.Entry.Netns][i] = s
 	}
 	return out, nil
 }
 
 // search looks for the sockets of slots that were in use before it. A namespace that
 // cannot be entered, or whose sockets cannot be listed, is none that it went through.
-func (i iterators) search(owned map[uint64]map[uint32]headgatePromiseSlot, visited map[uint64]bool) search {
-	s := search{went: map[uint64]bool{}, missing: map[uint32]headgatePromiseSlot{}, all: true}
+func (i iterators) search(owned map[uint64]map[uint32]headgateSocketSlot, visited map[uint64]bool) search {
+	s := search{went: map[uint64]bool{}, missing: map[uint32]headgateSocketSlot{}, all: true}
 	// Programs that saw a slot before it was given up are through with it after this.
 	if s.err = waitGrace(); s.err != nil {
 		return s
@@ -152,7 +152,7 @@ func (i iterators) search(owned map[uint64]map[uint32]headgatePromiseSlot, visit
 }
 
 // visit goes through the sockets of the thread's network namespace.
-func (s *search) visit(cookie uint64, owned map[uint32]headgatePromiseSlot, listers iterators) error {
+func (s *search) visit(cookie uint64, owned map[uint32]headgateSocketSlot, listers iterators) error {
 	live := map[uint64]bool{}
 	err := runIterators(listers, func(r io.Reader) error { return readCookies(r, live) })
 	if err != nil {
@@ -170,10 +170,10 @@ func (s *search) visit(cookie uint64, owned map[uint32]headgatePromiseSlot, list
 func readCookies(r io.Reader, into map[uint64]bool) error {
 	data, err := io.ReadAll(r)
 	if err != nil {
-		return fmt.Errorf("list the sockets with promises: %w", err)
+		return fmt.Errorf("list the sockets with socket NAT entries: %w", err)
 	}
 	if len(data)%8 != 0 {
-		return fmt.Errorf("list the sockets with promises: %d bytes, not a multiple of 8", len(data))
+		return fmt.Errorf("list the sockets with socket NAT entries: %d bytes, not a multiple of 8", len(data))
 	}
 	for ; len(data) > 0; data = data[8:] {
 		into[binary.NativeEndian.Uint64(data)] = true
@@ -184,7 +184,7 @@ func readCookies(r io.Reader, into map[uint64]bool) error {
 // settleStale gives up slots that were not found often enough, and frees those that
 // were given up before the last search.
 func (d *Datapath) settleStale(s search) error {
-	slots, err := newMapping[headgatePromiseSlot](d.maps.byName["promises"], true)
+	slots, err := newMapping[headgateSocketSlot](d.maps.byName["socket_nat"], true)
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (d *Datapath) settleStale(s search) error {
 func (s *stale) turn(found search) {
 	missed := map[uint32]missing{}
 	for at, m := range s.missed {
-		if !found.went[m.slot.Promise.Netns] {
+		if !found.went[m.slot.Entry.Netns] {
 			missed[at] = m
 		}
 	}
@@ -229,12 +229,12 @@ func (s *stale) turn(found search) {
 	}
 }
 
-// freeSlot frees a slot that was given up, and what it promised is in flight no more.
-func (d *Datapath) freeSlot(at, slot *headgatePromiseSlot) {
+// freeSlot frees a slot that was given up, and its connection is in flight no more.
+func (d *Datapath) freeSlot(at, slot *headgateSocketSlot) {
 	if !atomic.CompareAndSwapUint64(&at.Owner, slot.Owner, 0) {
 		return
 	}
-	if d.isPromised(&slot.Promise) {
-		addInFlight(&d.maps.backends.at(slot.Promise.BackendId).InFlight, -1)
+	if d.hasBackend(&slot.Entry) {
+		addInFlight(&d.maps.backends.at(slot.Entry.BackendId).InFlight, -1)
 	}
 }

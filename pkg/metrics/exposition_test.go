@@ -62,7 +62,7 @@ var snapshot = Snapshot{
 		{Name: "slots", Entries: new(uint32(3)), MaxEntries: 64, Bytes: 4096},
 		{Name: "uncounted", MaxEntries: 64, Bytes: 4096},
 	},
-	Events: map[string]uint64{"connect": 100, "promise_lost": 0},
+	Events: map[string]uint64{"connect": 100, "socket_entry_lost": 0},
 	Drops:  map[string]uint64{"no_endpoint": 7, "no_service_port": 2},
 	ServiceDrops: []ServiceDrops{
 		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Reason: "no_endpoint", Count: 3},

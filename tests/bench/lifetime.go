@@ -59,7 +59,7 @@ func (b *bench) lifetimeOf(f flavour, bare, empty *group) error {
 		return err
 	}
 	t := table{
-		Title: "A socket from socket() to close(), " + f.name, Note: "ns. Close runs the program that forgets the promise.",
+		Title: "A socket from socket() to close(), " + f.name, Note: "ns. Close runs the program that deletes the socket NAT entry.",
 		Header: []string{"case", "no program", "empty", "Headgate", "p99 none", "p99", "added", "quartiles", "over empty"},
 	}
 	for _, l := range lines {

@@ -92,7 +92,7 @@ func load(ts *testscript.TestScript, _ bool, args []string) {
 
 func loadManifests(dir, cgroup, root string) error {
 	dp, err := datapath.Open(datapath.Config{
-		Root: root, Cgroup: cgroup, Node: "node-a", Version: "v1.2.3", Sizes: datapath.DefaultSizes, Promises: 1024,
+		Root: root, Cgroup: cgroup, Node: "node-a", Version: "v1.2.3", Sizes: datapath.DefaultSizes, SocketEntries: 1024,
 	})
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		{"a number below zero", asBase + "\nconfig: {max-slots: -1}", "max-slots"},
 		{"a number past its bounds", asBase + "\nconfig: {suspect-after: 256}", "suspect-after"},
 		{"an algorithm that is none", asBase + "\nconfig: {algorithm: best}", "algorithm"},
-		{"a number that is none", asBase + "\nconfig: {promises: many}", "promises"},
+		{"a number that is none", asBase + "\nconfig: {socket-entries: many}", "socket-entries"},
 		{"a log level that is none", asBase + "\nlog: {level: verbose}", "level"},
 		{"an address without a port", asBase + "\nhealthzBindAddress: 0.0.0.0", "healthzBindAddress"},
 		{"a short digest", asBase + "\nimage: {digest: sha256:abc}", "digest"},
@@ -67,7 +67,7 @@ apiServers: ["https://192.0.2.1:6443", "https://[2001:db8::1]:6443"]
 healthzBindAddress: "[::]:10256"
 metricsBindAddress: ""
 log: {level: debug}
-config: {promises: 2097152, nodeport-loopback: false, nodeport-addresses: "192.0.2.0/24,2001:db8::/64"}
+config: {socket-entries: 2097152, nodeport-loopback: false, nodeport-addresses: "192.0.2.0/24,2001:db8::/64"}
 `)).Data["headgate.yaml"]
 	want := `api-servers: "https://192.0.2.1:6443,https://[2001:db8::1]:6443"
 healthz-bind-address: "[::]:10256"
@@ -76,7 +76,7 @@ log-level: debug
 log-format: json
 nodeport-addresses: "192.0.2.0/24,2001:db8::/64"
 nodeport-loopback: false
-promises: 2097152
+socket-entries: 2097152
 `
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("headgate.yaml (-want +got):\n%s", diff)

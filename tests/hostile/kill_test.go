@@ -96,8 +96,8 @@ func (d *drill) resize(i int) string {
 	if i%4 != 3 {
 		return ""
 	}
-	d.agent.Promises ^= 1<<12 | 1<<13
-	return "promises"
+	d.agent.SocketEntries ^= 1<<12 | 1<<13
+	return "socket entries"
 }
 
 // shuffle writes more Services, and two times of three has the third backend come or go.

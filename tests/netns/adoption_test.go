@@ -66,7 +66,7 @@ func TestKillingTheAgentDuringAReplacementBreaksNoConnection(t *testing.T) {
 	finished := 0
 	for i := range 40 {
 		a.Kill()
-		a.Promises ^= 1<<12 | 1<<13
+		a.SocketEntries ^= 1<<12 | 1<<13
 		a.Launch()
 		select {
 		case <-a.Ready:
@@ -82,8 +82,8 @@ func TestKillingTheAgentDuringAReplacementBreaksNoConnection(t *testing.T) {
 	open.close()
 	n := &node{tb: t, cfg: datapath.Config{Root: a.Root}}
 	wantTidy(t, n)
-	if got := n.promises(); got != 0 {
-		t.Errorf("all sockets are closed, and %d promises in use", got)
+	if got := n.socketEntries(); got != 0 {
+		t.Errorf("all sockets are closed, and %d entries in use", got)
 	}
 	t.Logf("%d of 40 agents came to the end", finished)
 }

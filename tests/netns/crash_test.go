@@ -203,7 +203,7 @@ const everyCrash = "HEADGATE_EVERY_CRASH"
 // all of them: what one agent has put right is replaced by the next, which dies.
 func TestAReplacementThatDiedIsTakenUpByTheNextProcess(t *testing.T) {
 	// So many that no two sockets of the test have the same slot in either:
-	// one of the two would lose its promise where the maps become one.
+	// one of the two would lose its entry where the maps become one.
 	sizes := [2]uint32{1 << 16, 1 << 17}
 	s := mustStageOf(t, sizes[0])
 	s.n.dp.Close()
@@ -213,7 +213,7 @@ func TestAReplacementThatDiedIsTakenUpByTheNextProcess(t *testing.T) {
 				continue
 			}
 			t.Run(c.name+", then "+restart, func(t *testing.T) {
-				before := s.n.cfg.Promises
+				before := s.n.cfg.SocketEntries
 				after := sizes[0] + sizes[1] - before
 				next := [2]uint32{after, before}[j]
 				s.n = mustTakeUp(t, c, s, after, next)
@@ -225,8 +225,8 @@ func TestAReplacementThatDiedIsTakenUpByTheNextProcess(t *testing.T) {
 	}
 }
 
-// mustTakeUp replaces what is in force by an object with so many promises, has the
-// process that does so die, and the next one come with its own number of promises.
+// mustTakeUp replaces what is in force by an object with so many entries, has the
+// process that does so die, and the next one come with its own number of entries.
 func mustTakeUp(t *testing.T, c crash, s *stage, after, next uint32) *node {
 	t.Helper()
 	sockets, cfg := &held{tb: t}, s.n.cfg
@@ -234,10 +234,10 @@ func mustTakeUp(t *testing.T, c crash, s *stage, after, next uint32) *node {
 	content, old := n.content().String(), n.generation()
 	sockets.hold(webOf, dnsOf, 2)
 	n.dp.Close()
-	cfg.Promises = after
+	cfg.SocketEntries = after
 	n = mustNodeOf(t, cfg)
 	now := n.generation()
-	if c.replaced > keepers { // what makes promises had been replaced in part
+	if c.replaced > keepers { // what makes entries had been replaced in part
 		sockets.hold(webOf, dnsOf, 2)
 	}
 	n.dp.Close()
@@ -247,7 +247,7 @@ func mustTakeUp(t *testing.T, c crash, s *stage, after, next uint32) *node {
 	sockets.hold(webOf, dnsOf, 2)
 	l.await(20)
 
-	cfg.Promises = next
+	cfg.SocketEntries = next
 	n = mustNodeOf(t, cfg)
 	sockets.wantPeers("after the restart")
 	sockets.hold(webOf, dnsOf, 2)
@@ -258,8 +258,8 @@ func mustTakeUp(t *testing.T, c crash, s *stage, after, next uint32) *node {
 	}
 	wantTidy(t, n)
 	sockets.close()
-	if got := n.promises(); got != 0 {
-		t.Errorf("all sockets are closed, and %d promises in use", got)
+	if got := n.socketEntries(); got != 0 {
+		t.Errorf("all sockets are closed, and %d entries in use", got)
 	}
 	wantUsable(t, n)
 	n.dp.Close()

@@ -95,7 +95,7 @@ func (n *node) restart(upgrade bool) *node {
 	n.tb.Helper()
 	n.dp.Close()
 	if upgrade {
-		n.cfg.Promises ^= 1<<12 | 1<<13
+		n.cfg.SocketEntries ^= 1<<12 | 1<<13
 	}
 	return mustNodeOf(n.tb, n.cfg)
 }

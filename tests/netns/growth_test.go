@@ -41,8 +41,8 @@ func TestMapsGrowUnderTraffic(t *testing.T) {
 				t.Errorf("%d connects are counted: the counters are lost", s.Counters["connect"])
 			}
 			open.close()
-			if got := n.promises(); got != 0 {
-				t.Errorf("all sockets are closed, and %d promises in use", got)
+			if got := n.socketEntries(); got != 0 {
+				t.Errorf("all sockets are closed, and %d entries in use", got)
 			}
 		})
 	}

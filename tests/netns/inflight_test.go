@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// Promises that find no room in the fast map are counted as the others are.
-func TestEveryPromiseIsInFlightUntilItsSocketIsClosed(t *testing.T) {
+// SocketEntries that find no room in the fast map are counted as the others are.
+func TestEverySocketEntryIsInFlightUntilItsSocketIsClosed(t *testing.T) {
 	n := mustNode(t)
 	backends := silent(5)
 	n.set("spread", spreadOver(lb.Random, backends))

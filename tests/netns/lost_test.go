@@ -128,9 +128,9 @@ func (n *node) setLost(all []*backend, gone ...string) {
 }
 
 // A client may ask for a Service by its own address or, of a NodePort, by one of
-// the node: what it was promised is the same.
+// the node: the backend is the same.
 func TestOnlySocketsOfTheLostBackendAreTold(t *testing.T) {
-	for name, size := range map[string]uint32{"promises in the map": 1 << 12, "promises in socket storage": 1} {
+	for name, size := range map[string]uint32{"entries in the map": 1 << 12, "entries in socket storage": 1} {
 		for _, pod := range []bool{false, true} {
 			where := ", from the node"
 			if pod {
@@ -138,7 +138,7 @@ func TestOnlySocketsOfTheLostBackendAreTold(t *testing.T) {
 			}
 			t.Run(name+where, func(t *testing.T) {
 				cfg := config(t)
-				cfg.Promises = size
+				cfg.SocketEntries = size
 				n := mustNodeOf(t, cfg)
 				n.setAddresses(nodeAddresses)
 				if pod {

@@ -49,7 +49,7 @@ func staysWithEach(t *testing.T, n *node, k kind, vips []string) {
 	t.Helper()
 	s := mustSocket(t, k, unix.SOCK_DGRAM)
 	first := map[string]string{}
-	before := n.status().Counters["promise_replaced"]
+	before := n.status().Counters["socket_entry_replaced"]
 	for round := range 5 {
 		for _, vip := range vips {
 			who := s.ask(at(vip)) // the answer comes from there
@@ -59,9 +59,9 @@ func staysWithEach(t *testing.T, n *node, k kind, vips []string) {
 			first[vip] = who
 		}
 	}
-	replaced := n.status().Counters["promise_replaced"] - before
+	replaced := n.status().Counters["socket_entry_replaced"] - before
 	if some := replaced > 0; some != (len(vips) == 150) {
-		t.Errorf("%d Services: %d promises are counted that made room", len(vips), replaced)
+		t.Errorf("%d Services: %d entries are counted that made room", len(vips), replaced)
 	}
 	if got := n.allInFlight(); got != min(len(vips), 1+4+128) {
 		t.Errorf("%d Services: %d are in flight", len(vips), got)
@@ -74,7 +74,7 @@ func staysWithEach(t *testing.T, n *node, k kind, vips []string) {
 
 // What a socket keeps in its list is found by a recount, and outlives the agent and
 // an upgrade.
-func TestPromisesOfASocketWithManyServicesOutliveUpgrades(t *testing.T) {
+func TestEntriesOfASocketWithManyServicesOutliveUpgrades(t *testing.T) {
 	forEachKind(t, func(t *testing.T, k kind) {
 		n := mustNodeOf(t, roomy(config(t)))
 		vips := manyDNS(t, n, k, 40)
@@ -86,17 +86,17 @@ func TestPromisesOfASocketWithManyServicesOutliveUpgrades(t *testing.T) {
 		if corrected, err := n.dp.Recount(); corrected != 0 || err != nil {
 			t.Errorf("a recount of what is right corrects %d backends: %v", corrected, err)
 		}
-		for _, promises := range []uint32{1 << 12, 1 << 13} { // adopted, replaced
+		for _, entries := range []uint32{1 << 12, 1 << 13} { // adopted, replaced
 			n.dp.Close()
-			n.cfg.Promises = promises
+			n.cfg.SocketEntries = entries
 			n = mustNodeOf(t, n.cfg)
 			for _, vip := range vips {
 				if who := s.ask(at(vip)); who != first[vip] {
-					t.Errorf("with room for %d promises %s is answered by %q, was by %q", promises, vip, who, first[vip])
+					t.Errorf("with room for %d entries %s is answered by %q, was by %q", entries, vip, who, first[vip])
 				}
 			}
 			if got := n.allInFlight(); got != len(vips) {
-				t.Errorf("with room for %d promises %d are in flight, want %d", promises, got, len(vips))
+				t.Errorf("with room for %d entries %d are in flight, want %d", entries, got, len(vips))
 			}
 		}
 		s.mustConnect(at(vips[0]))
@@ -106,7 +106,7 @@ func TestPromisesOfASocketWithManyServicesOutliveUpgrades(t *testing.T) {
 	})
 }
 
-// A list is for sockets that need it: broken promises make room first.
+// A list is for sockets that need it: retired entries make room first.
 func TestASocketWithOneServiceNeedsNoList(t *testing.T) {
 	forEachPlace(t, func(t *testing.T, k kind, n *node) {
 		b := []*backend{udpBackend(t, k, 1), udpBackend(t, k, 2)}
@@ -119,21 +119,21 @@ func TestASocketWithOneServiceNeedsNoList(t *testing.T) {
 			}
 		}
 		if n.hasList(s) {
-			t.Error("the socket has a list of many promises")
+			t.Error("the socket has a list of many entries")
 		}
 		for _, other := range manyDNS(t, n, k, 6) {
 			s.ask(at(other))
 		}
 		if !n.hasList(s) {
-			t.Error("with seven Services the socket has no list of many promises: the test tests nothing")
+			t.Error("with seven Services the socket has no list of many entries: the test tests nothing")
 		}
 	})
 }
 
-// hasList says whether a socket has a list of many promises.
+// hasList says whether a socket has a list of many entries.
 func (n *node) hasList(s *socket) bool {
 	n.tb.Helper()
-	m := mustPinned(n.tb, n.path("maps", "many_promises"))
+	m := mustPinned(n.tb, n.path("maps", "many_entries"))
 	err := m.Lookup(uint32(s.fd), make([]byte, m.ValueSize()))
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		n.tb.Fatal(err)

@@ -10,15 +10,15 @@ import (
 // A Multipath TCP socket connects by a socket that the kernel makes below it, which
 // is never released by a process.
 func TestAMultipathTCPConnectionThatIsClosedLeavesNothing(t *testing.T) {
-	for name, size := range map[string]uint32{"promises in the map": 1 << 12, "promises in socket storage": 1} {
+	for name, size := range map[string]uint32{"entries in the map": 1 << 12, "entries in socket storage": 1} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(t)
-			cfg.Promises = size
+			cfg.SocketEntries = size
 			n := mustNodeOf(t, cfg)
 			if size == 1 {
 				n.takeOnlySlot()
 			}
-			taken, open := n.promises(), n.allInFlight()
+			taken, open := n.socketEntries(), n.allInFlight()
 			for _, k := range []kind{inet, inet6} {
 				vip := k.pick("10.96.0.1:80", "[fd00:96::1]:80")
 				n.set("web", frontend(vip+"/TCP", mustServe(t, k.pick("10.244.0.1:8080/TCP", "[fd00:244::1]:8080/TCP"))))
@@ -36,11 +36,11 @@ func TestAMultipathTCPConnectionThatIsClosedLeavesNothing(t *testing.T) {
 					s.close()
 				}
 				eventually(t, "nothing is in flight", func() bool { return n.allInFlight() == open })
-				if got := n.promises(); got != taken {
+				if got := n.socketEntries(); got != taken {
 					t.Errorf("%s: all connections are closed, and %d slots in use", k.name, got-taken)
 				}
 				if got := n.storedSockets(); got != 0 {
-					t.Errorf("%s: all connections are closed, and %d sockets are counted that keep promises", k.name, got)
+					t.Errorf("%s: all connections are closed, and %d sockets are counted that have entries in their storage", k.name, got)
 				}
 			}
 		})

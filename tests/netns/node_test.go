@@ -26,7 +26,7 @@ func config(tb testing.TB) datapath.Config {
 	tb.Helper()
 	return datapath.Config{
 		Root: testenv.BPFRoot(tb), Cgroup: testenv.Cgroup(tb), Node: "node-a", Version: "test",
-		Sizes: plan.Sizes{Frontends: 4, Slots: 16, Backends: 4, Services: 4, Addresses: 4}, Promises: 1 << 12,
+		Sizes: plan.Sizes{Frontends: 4, Slots: 16, Backends: 4, Services: 4, Addresses: 4}, SocketEntries: 1 << 12,
 	}
 }
 
@@ -153,12 +153,12 @@ func (n *node) drops(name string) map[string]uint64 {
 	return out
 }
 
-// promises returns how many slots of the promises map are in use.
-func (n *node) promises() (used uint32) {
+// socketEntries returns how many slots of the socket_nat map are in use.
+func (n *node) socketEntries() (used uint32) {
 	n.tb.Helper()
 	n.inspect(func(i *datapath.Reader) error {
 		counts, err := i.CountEntries()
-		used = counts["promises"]
+		used = counts["socket_nat"]
 		return err
 	})
 	return used

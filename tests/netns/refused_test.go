@@ -135,7 +135,7 @@ func TestAUDPConnectToAnUnservedPortTellsTheSourceAddress(t *testing.T) {
 			netip.AddrPortFrom(netip.MustParseAddr(vip), 80), netip.AddrPortFrom(netip.MustParseAddr(vip), 33434), netip.AddrPortFrom(netip.MustParseAddr(none), 80),
 		} {
 			s := mustSocket(t, k, unix.SOCK_DGRAM)
-			s.mustConnect(netip.AddrPortFrom(netip.MustParseAddr(vip), 53)) // it had a promise
+			s.mustConnect(netip.AddrPortFrom(netip.MustParseAddr(vip), 53)) // it had an entry
 			s.mustConnect(to)
 			s.wantPeer(to, "connected")
 			if got := s.local().Addr().Unmap(); got != pod {

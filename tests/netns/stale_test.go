@@ -48,10 +48,10 @@ func (s *socket) cookie() uint64 {
 	return cookie
 }
 
-// slot returns what the promises map holds where a socket looks.
+// slot returns what the socket_nat map holds where a socket looks.
 func (n *node) slot(cookie uint64) []byte {
 	n.tb.Helper()
-	m := mustPinned(n.tb, filepath.Join(n.cfg.Root, "maps", "promises"))
+	m := mustPinned(n.tb, filepath.Join(n.cfg.Root, "maps", "socket_nat"))
 	value := make([]byte, m.ValueSize())
 	if err := m.Lookup(uint32(cookie)&(m.MaxEntries()-1), value); err != nil {
 		n.tb.Fatal(err)
@@ -66,7 +66,7 @@ func (n *node) owns(cookie uint64) bool {
 // closeUnseen closes sockets and has it look as if no program had been in force.
 func (n *node) closeUnseen(sockets []*socket) {
 	n.tb.Helper()
-	m := mustPinned(n.tb, filepath.Join(n.cfg.Root, "maps", "promises"))
+	m := mustPinned(n.tb, filepath.Join(n.cfg.Root, "maps", "socket_nat"))
 	for _, s := range sockets {
 		cookie := s.cookie()
 		if !n.owns(cookie) {
@@ -89,7 +89,7 @@ func (n *node) recountUntil(slots int) {
 		if corrected, err := n.dp.Recount(); corrected != 0 || err != nil {
 			n.tb.Fatalf("a recount of what is right corrects %d backends: %v", corrected, err)
 		}
-		return n.promises() == uint32(slots)
+		return n.socketEntries() == uint32(slots)
 	})
 	if got := n.allInFlight(); got != slots {
 		n.tb.Errorf("%d are in flight, want %d", got, slots)

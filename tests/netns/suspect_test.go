@@ -80,7 +80,7 @@ func TestABackendThatPassesItsProbeIsWellForAllWhoAsk(t *testing.T) {
 		{"found out by its probe", false, func(*testenv.Agent) {}},
 		{"found out by connections", true, func(*testenv.Agent) {}},
 		{"agent restarted meanwhile", true, func(a *testenv.Agent) { a.Kill(); a.Start() }},
-		{"agent upgraded meanwhile", true, func(a *testenv.Agent) { a.Kill(); a.Promises *= 2; a.Start() }},
+		{"agent upgraded meanwhile", true, func(a *testenv.Agent) { a.Kill(); a.SocketEntries *= 2; a.Start() }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			address, state := fmt.Sprintf("127.0.0.1:%d", 20260+i), t.TempDir()

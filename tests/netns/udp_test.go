@@ -46,13 +46,13 @@ func TestAConnectedUDPSocketShowsTheServiceAsItsPeer(t *testing.T) {
 	})
 }
 
-// A socket whose promise is in the promises map, and one that found its place
+// A socket whose entry is in the socket_nat map, and one that found its place
 // there taken.
 func forEachPlace(t *testing.T, f func(*testing.T, kind, *node)) {
-	for name, size := range map[string]uint32{"with its promise in the map": 1 << 12, "with its promise in socket storage": 1} {
+	for name, size := range map[string]uint32{"with its entry in the map": 1 << 12, "with its entry in socket storage": 1} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(t)
-			cfg.Promises = size
+			cfg.SocketEntries = size
 			n := mustNodeOf(t, cfg)
 			if size == 1 {
 				n.takeOnlySlot()
@@ -62,14 +62,14 @@ func forEachPlace(t *testing.T, f func(*testing.T, kind, *node)) {
 	}
 }
 
-// takeOnlySlot makes a socket that has the only slot of the promises map.
+// takeOnlySlot makes a socket that has the only slot of the socket_nat map.
 func (n *node) takeOnlySlot() {
 	n.tb.Helper()
 	n.set("first", frontend("10.96.9.9:53/UDP", &backend{at: mustAddrPort("127.0.0.1:5353/UDP")}))
 	s := mustSocket(n.tb, inet, unix.SOCK_DGRAM)
 	s.mustConnect(at("10.96.9.9:53"))
-	if got := n.promises(); got != 1 {
-		n.tb.Fatalf("%d promises in the map, want 1", got)
+	if got := n.socketEntries(); got != 1 {
+		n.tb.Fatalf("%d entries in the map, want 1", got)
 	}
 }
 
@@ -208,8 +208,8 @@ func TestAMovedUDPSocketStaysWithItsNewBackend(t *testing.T) {
 				t.Fatalf("datagram %d comes to %q, the one before to %q", i, who, home)
 			}
 		}
-		if got := n.status().Counters["promise_replaced"]; got != 0 {
-			t.Errorf("%d promises made room, want 0", got)
+		if got := n.status().Counters["socket_entry_replaced"]; got != 0 {
+			t.Errorf("%d entries made room, want 0", got)
 		}
 	})
 }
@@ -217,7 +217,7 @@ func TestAMovedUDPSocketStaysWithItsNewBackend(t *testing.T) {
 func TestAUDPSocketTalksToSeveralServicesAtOnce(t *testing.T) {
 	forEachPlace(t, func(t *testing.T, k kind, n *node) {
 		services := 5
-		if n.cfg.Promises == 1 {
+		if n.cfg.SocketEntries == 1 {
 			services = 4 // what socket storage holds
 		}
 		want := map[string]string{}
@@ -241,13 +241,13 @@ func TestAUDPSocketTalksToSeveralServicesAtOnce(t *testing.T) {
 				}
 			}
 		}
-		if got := n.status().Counters["promise_replaced"]; got != 0 {
-			t.Errorf("%d promises made room, want 0", got)
+		if got := n.status().Counters["socket_entry_replaced"]; got != 0 {
+			t.Errorf("%d entries made room, want 0", got)
 		}
 	})
 }
 
-func TestABackendIDThatIsUsedAgainIsNoPromiseKept(t *testing.T) {
+func TestABackendIDThatIsUsedAgainKeepsNoEntry(t *testing.T) {
 	forEachPlace(t, func(t *testing.T, k kind, n *node) {
 		vip, old, reborn := udpVIP(k, 1), udpBackend(t, k, 1), udpBackend(t, k, 2)
 		n.set("dns", frontend(vip, old))

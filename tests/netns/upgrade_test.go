@@ -43,7 +43,7 @@ func (n *node) linkInfo(name string) *link.Info {
 	return info
 }
 
-// held are sockets that were promised a Service before something happened.
+// held are sockets that got a backend of a Service before something happened.
 type held struct {
 	tb      testing.TB
 	sockets []*socket
@@ -95,11 +95,11 @@ func mustStage(t *testing.T) *stage {
 	return mustStageOf(t, 1<<12)
 }
 
-// mustStageOf is a stage whose promises map has a size.
-func mustStageOf(t *testing.T, promises uint32) *stage {
+// mustStageOf is a stage whose socket_nat map has a size.
+func mustStageOf(t *testing.T, entries uint32) *stage {
 	t.Helper()
 	cfg := config(t)
-	cfg.Promises = promises
+	cfg.SocketEntries = entries
 	n := mustNodeOf(t, cfg)
 	web := []*backend{mustServe(t, "10.244.0.1:8080/TCP"), mustServe(t, "10.244.0.2:8080/TCP")}
 	n.set("web", frontend(webOf(inet)+"/TCP", web...), frontend(webOf(inet6)+"/TCP", mustServe(t, "[fd00:244::1]:8080/TCP")))
@@ -120,8 +120,21 @@ func (s *stage) reopen() *node {
 }
 
 func TestAnObjectWithAnotherLayoutIsUpgradedInPlace(t *testing.T) {
-	variant := buildVariant(t)
-	s := mustStage(t)
+	for _, c := range []struct {
+		name  string
+		slots uint32
+		other []replacement
+	}{
+		{"other names and another layout", 1 << 12, otherLayout},
+		{"other names, and entries in socket storage", 1, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) { testUpgrade(t, mustStageOf(t, c.slots), buildVariant(t, c.other...)) })
+	}
+}
+
+// testUpgrade replaces a variant while sockets connect and talk.
+func testUpgrade(t *testing.T, s *stage, variant *ebpf.CollectionSpec) {
+	t.Helper()
 	content := s.n.content().String()
 	s.n.dp.Close()
 	downgrade(t, s.n.cfg.Root, variant)
@@ -161,8 +174,8 @@ func TestAnObjectWithAnotherLayoutIsUpgradedInPlace(t *testing.T) {
 		t.Errorf("connect4 has link %d, was %d: there was a gap", got, before4)
 	}
 	sockets.close()
-	if got := n.promises(); got != 0 {
-		t.Errorf("all sockets are closed, and %d promises in use", got)
+	if got := n.socketEntries(); got != 0 {
+		t.Errorf("all sockets are closed, and %d entries in use", got)
 	}
 	wantUsable(t, n)
 }
@@ -172,14 +185,14 @@ func TestAnObjectWithAnotherLayoutIsUpgradedInPlace(t *testing.T) {
 func TestABackendIsASuspectAfterAnUpgradeAsBefore(t *testing.T) {
 	for _, c := range []struct {
 		name        string
-		more        []replacement
+		other       []replacement
 		least, most int // refused connections
 	}{
-		{"from another layout", nil, 0, 0},
-		{"from one that does not say who avoids a backend", []replacement{withoutSuspicion}, 1, 20},
+		{"from another layout", otherLayout, 0, 0},
+		{"from one that does not say who avoids a backend", append(otherLayout, withoutSuspicion), 1, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			variant := buildVariant(t, c.more...)
+			variant := buildVariant(t, c.other...)
 			n := healthNode(t)
 			dead, good := nobody(t, "10.244.0.1:8080/TCP"), mustServe(t, "10.244.0.2:8080/TCP")
 			n.set("web", frontend(webOf(inet)+"/TCP", dead, good))
@@ -210,14 +223,14 @@ func wantUsable(t *testing.T, n *node) {
 	n.sweep()
 }
 
-// The promises map has another size, and everything else stays.
+// The socket_nat map has another size, and everything else stays.
 func TestAChangedConstantIsAnUpgradeInPlace(t *testing.T) {
 	s := mustStage(t)
 	sockets, brief := &held{tb: t}, &held{tb: t}
 	sockets.hold(webOf, dnsOf, 5)
 	brief.hold(webOf, dnsOf, 5)
 	l := mustLoad(t, inet, at(webOf(inet)), s.web...)
-	s.n.cfg.Promises *= 4
+	s.n.cfg.SocketEntries *= 4
 	n := s.reopen()
 	brief.close()
 	sockets.hold(webOf, dnsOf, 5)
@@ -226,21 +239,21 @@ func TestAChangedConstantIsAnUpgradeInPlace(t *testing.T) {
 	}
 	l.await(50)
 	l.wantNoFailure()
-	sockets.wantPeers("with more promises")
+	sockets.wantPeers("with more entries")
 	sockets.close()
-	if got := n.promises(); got != 0 {
-		t.Errorf("all sockets are closed, and %d promises in use", got)
+	if got := n.socketEntries(); got != 0 {
+		t.Errorf("all sockets are closed, and %d entries in use", got)
 	}
 }
 
 // Programs of two versions are in force for a moment, and one may have to show
-// what the other has promised.
+// the frontend of an entry that the other has made.
 func TestNobodySeesABackendDuringAnUpgrade(t *testing.T) {
 	s := mustStage(t)
 	for range 10 {
 		l := mustHammer(t, inet, at(webOf(inet)), s.web...)
 		l.await(100)
-		s.n.cfg.Promises ^= 1<<12 | 1<<13
+		s.n.cfg.SocketEntries ^= 1<<12 | 1<<13
 		s.n = s.reopen()
 		if err := s.n.dp.Attach(); err != nil {
 			t.Fatal(err)

@@ -24,9 +24,16 @@ var withoutSuspicion = replacement{"abi/frontend_types.h", "#include \"types.h\"
 
 // formerNames are those that maps, structs and members had in the version before.
 var formerNames = map[string]string{
-	"half_open_flows": "brief_flows",
-	"next_half_open":  "next_brief_flow",
-	"ring_slot":       "place",
+	"half_open_flows":       "brief_flows",
+	"next_half_open":        "next_brief_flow",
+	"ring_slot":             "place",
+	"socket_nat":            "promises",
+	"stored_entries":        "stored_promises",
+	"entry":                 "promise",
+	"socket_slot":           "promise_slot",
+	"socket_entry_stored":   "promise_stored",
+	"socket_entry_replaced": "promise_replaced",
+	"socket_entry_lost":     "promise_lost",
 }
 
 func nameNow(former string) string {
@@ -95,15 +102,14 @@ var otherLayout = []replacement{
 	{"abi/types.h", "	char name[SERVICE_NAME_LEN]; ", "	__u64 of_old; char name[SERVICE_NAME_LEN]; "},
 }
 
-// buildVariant compiles bpf/ with another layout and former names, and with more that is
-// otherwise.
-func buildVariant(t *testing.T, more ...replacement) *ebpf.CollectionSpec {
+// buildVariant compiles bpf/ with former names, and with what else is otherwise.
+func buildVariant(t *testing.T, other ...replacement) *ebpf.CollectionSpec {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("../../bpf")); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range slices.Concat(otherLayout, []replacement{renamed()}, more) {
+	for _, r := range append(other, renamed()) {
 		file := filepath.Join(dir, r.file)
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -142,14 +148,14 @@ func downgrade(t *testing.T, root string, variant *ebpf.CollectionSpec) {
 		pinned[name] = mustPinned(t, filepath.Join(root, "maps", nameNow(name)))
 		spec.MaxEntries = pinned[name].MaxEntries()
 	}
-	setConstants(t, variant, pinned["promises"].MaxEntries())
+	setConstants(t, variant, pinned[formerNames["socket_nat"]].MaxEntries())
 	c, err := ebpf.NewCollection(variant)
 	if err != nil {
 		t.Fatalf("load the variant: %v", err)
 	}
 	defer c.Close()
 	for name, m := range pinned {
-		if m.Type() != ebpf.SkStorage && name != "promises" {
+		if m.Type() != ebpf.SkStorage && nameNow(name) != "socket_nat" && name != "about" { // that of another object
 			recode(t, m, now.Maps[nameNow(name)], c.Maps[name], variant.Maps[name])
 		}
 		if err := os.Remove(filepath.Join(root, "maps", nameNow(name))); err != nil {
@@ -167,14 +173,14 @@ func downgrade(t *testing.T, root string, variant *ebpf.CollectionSpec) {
 	}
 }
 
-func setConstants(tb testing.TB, spec *ebpf.CollectionSpec, promises uint32) {
+func setConstants(tb testing.TB, spec *ebpf.CollectionSpec, entries uint32) {
 	tb.Helper()
 	s := mustSocket(tb, inet, unix.SOCK_DGRAM)
 	cookie, err := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	for name, value := range map[string]any{"node_netns_cookie": cookie, "promises_mask": promises - 1} {
+	for name, value := range map[string]any{"node_netns_cookie": cookie, "socket_nat_mask": entries - 1} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			tb.Fatal(err)
 		}

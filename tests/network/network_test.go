@@ -245,7 +245,7 @@ func (n *network) write(name, text string) {
 func (n *node) startAgent(manifests string) {
 	n.tb.Helper()
 	n.agent = exec.Command("/proc/self/exe", "--bpf-root", n.root, "agent", "--manifests", manifests, "--node-name", n.name,
-		"--cgroup", n.cgroup.Path, "--devices", "eth*,vx0,tun*", "--promises", "1024", "--log-level", "warn")
+		"--cgroup", n.cgroup.Path, "--devices", "eth*,vx0,tun*", "--socket-entries", "1024", "--log-level", "warn")
 	n.agent.Args = append(n.agent.Args, n.options...)
 	n.agent.Env = append(os.Environ(), asHeadgate+"=1")
 	n.agent.Stdout, n.agent.Stderr = os.Stderr, os.Stderr

@@ -287,7 +287,7 @@ func TestFlowsOutliveAgentsWithEveryOption(t *testing.T) {
 	}{
 		{"a restart", syscall.SIGTERM, nil},
 		{"kill -9", syscall.SIGKILL, nil},
-		{"an upgrade to more promises", syscall.SIGTERM, []string{"--promises", "4096"}},
+		{"an upgrade to more entries", syscall.SIGTERM, []string{"--socket-entries", "4096"}},
 		{"an upgrade to another size of conntrack", syscall.SIGKILL, []string{"--flows", "131072"}},
 	} {
 		s.replaceAgent(t, replace.signal, replace.options)

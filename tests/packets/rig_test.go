@@ -73,7 +73,7 @@ func newRigOf(tb testing.TB, change func(*datapath.Config)) *rig {
 		known:   map[netip.Addr]bool{},
 		devices: map[string]plan.Device{}, programs: map[hook]*ebpf.Program{}, tables: map[string]*ebpf.Map{},
 	}
-	r.cfg = datapath.Config{Root: r.root, Cgroup: testenv.Cgroup(tb), Node: "node", Version: "test", Sizes: datapath.DefaultSizes, Promises: 64, Flows: 1 << 15}
+	r.cfg = datapath.Config{Root: r.root, Cgroup: testenv.Cgroup(tb), Node: "node", Version: "test", Sizes: datapath.DefaultSizes, SocketEntries: 64, Flows: 1 << 15}
 	change(&r.cfg)
 	dp, err := datapath.Open(r.cfg)
 	if err != nil {

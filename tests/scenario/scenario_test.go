@@ -34,7 +34,7 @@ func TestScenariosOnMapsInMemory(t *testing.T) {
 func TestScenariosOnTheKernelsMaps(t *testing.T) {
 	testenv.Need(t)
 	runScripts(t, false, func(tb testing.TB) opener {
-		cfg := datapath.Config{Root: testenv.BPFRoot(tb), Cgroup: testenv.Cgroup(tb), Node: nodeName, Version: "test", Promises: 1024}
+		cfg := datapath.Config{Root: testenv.BPFRoot(tb), Cgroup: testenv.Cgroup(tb), Node: nodeName, Version: "test", SocketEntries: 1024}
 		return func(sizes plan.Sizes) (reconciler.Datapath, error) {
 			cfg.Sizes = sizes
 			return datapath.Open(cfg)

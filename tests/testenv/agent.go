@@ -49,13 +49,13 @@ type Agent struct {
 	Dir    string // of manifests
 	Root   string // of pins
 	Cgroup string
-	// Promises is a load-time constant: with another value the next start is an
+	// SocketEntries is a load-time constant: with another value the next start is an
 	// upgrade in place.
-	Promises int
-	Flags    []string              // beside those that every agent needs
-	Run      func(*exec.Cmd) error // starts the process, perhaps in another network namespace
-	Ready    <-chan struct{}       // closed when everything the agent read is in force
-	Log      *LockedBuffer         // of all agents, one after the other
+	SocketEntries int
+	Flags         []string              // beside those that every agent needs
+	Run           func(*exec.Cmd) error // starts the process, perhaps in another network namespace
+	Ready         <-chan struct{}       // closed when everything the agent read is in force
+	Log           *LockedBuffer         // of all agents, one after the other
 
 	tb  testing.TB
 	cmd *exec.Cmd
@@ -65,7 +65,7 @@ type Agent struct {
 // it.
 func NewAgent(tb testing.TB, manifests map[string]string) *Agent {
 	tb.Helper()
-	a := &Agent{tb: tb, Dir: tb.TempDir(), Root: BPFRoot(tb), Cgroup: Cgroup(tb), Log: &LockedBuffer{}, Promises: 1 << 12, Run: (*exec.Cmd).Start}
+	a := &Agent{tb: tb, Dir: tb.TempDir(), Root: BPFRoot(tb), Cgroup: Cgroup(tb), Log: &LockedBuffer{}, SocketEntries: 1 << 12, Run: (*exec.Cmd).Start}
 	var err error
 	if a.Binary, err = agentBinary(); err != nil {
 		tb.Fatal(err)
@@ -117,7 +117,7 @@ func (a *Agent) Start() {
 func (a *Agent) Launch() {
 	a.tb.Helper()
 	a.cmd = exec.Command(a.Binary, append([]string{"agent", "--manifests", a.Dir, "--node-name", "node-a", "--cgroup", a.Cgroup,
-		"--bpf-root", a.Root, "--promises", fmt.Sprint(a.Promises), "--log-format", "json"}, a.Flags...)...)
+		"--bpf-root", a.Root, "--socket-entries", fmt.Sprint(a.SocketEntries), "--log-format", "json"}, a.Flags...)...)
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := a.cmd.StderrPipe()
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestNoPromiseIsLostToOtherSockets(t *testing.T) {
+func TestNoEntryIsLostToOtherSockets(t *testing.T) {
 	const slots, opened = 16, 200
 	forEachKind(t, func(t *testing.T, k kind) {
 		cfg := config(t)
-		cfg.Promises = slots
+		cfg.SocketEntries = slots
 		n := mustNodeOf(t, cfg)
 		tcpVIP, vip := k.pick("10.96.0.1:80", "[fd00:96::1]:80"), udpVIP(k, 1)
 		web, dns := mustServe(t, k.pick("10.244.0.1:8080/TCP", "[fd00:244::1]:8080/TCP")), udpBackend(t, k, 1)
@@ -32,36 +32,36 @@ func TestNoPromiseIsLostToOtherSockets(t *testing.T) {
 			s.ask(at(vip))
 		}
 		counters := n.status().Counters
-		if got := counters["promise_stored"]; got < 2*opened-slots {
-			t.Errorf("%d promises are kept in socket storage, want %d at least", got, 2*opened-slots)
+		if got := counters["socket_entry_stored"]; got < 2*opened-slots {
+			t.Errorf("%d entries are kept in socket storage, want %d at least", got, 2*opened-slots)
 		}
-		if lost := counters["promise_lost"] + counters["promise_replaced"]; lost != 0 {
-			t.Errorf("%d promises are lost or replaced", lost)
+		if lost := counters["socket_entry_lost"] + counters["socket_entry_replaced"]; lost != 0 {
+			t.Errorf("%d entries are lost or replaced", lost)
 		}
-		if got := n.promises(); got != slots {
+		if got := n.socketEntries(); got != slots {
 			t.Errorf("%d slots are in use, want all %d", got, slots)
 		}
 		if got, want := n.storedSockets(), uint32(2*opened-slots); got < want {
-			t.Errorf("%d sockets are counted that keep promises with themselves, want %d at least", got, want)
+			t.Errorf("%d sockets are counted that have entries in their storage, want %d at least", got, want)
 		}
 		for i := range connected {
 			connected[i].close()
 			unconnected[i].close()
 		}
-		if got := n.promises(); got != 0 {
+		if got := n.socketEntries(); got != 0 {
 			t.Errorf("all sockets are closed, and %d slots in use", got)
 		}
 		if got := n.storedSockets(); got != 0 {
-			t.Errorf("all sockets are closed, and %d are counted that keep promises with themselves", got)
+			t.Errorf("all sockets are closed, and %d are counted that have entries in their storage", got)
 		}
 		dialTCP(t, k, at(tcpVIP)) // takes a slot again
-		if got := n.promises(); got != 1 {
+		if got := n.socketEntries(); got != 1 {
 			t.Errorf("one socket is open, and %d slots in use", got)
 		}
 	})
 }
 
-// storedSockets returns how many sockets are counted that keep promises with
+// storedSockets returns how many sockets are counted that have entries in
 // themselves.
 func (n *node) storedSockets() (sum uint32) {
 	n.tb.Helper()
@@ -83,11 +83,11 @@ func (n *node) storedSockets() (sum uint32) {
 }
 
 // Which slot a socket has depends on the size of the map, and so does where it is
-// counted that it keeps promises with itself.
-func TestPromisesKeptWithSocketsOutliveAnotherSizeOfTheMap(t *testing.T) {
+// counted that it has entries in its storage.
+func TestEntriesInSocketStorageOutliveAnotherSizeOfTheMap(t *testing.T) {
 	forEachKind(t, func(t *testing.T, k kind) {
 		cfg := config(t)
-		cfg.Promises = 1
+		cfg.SocketEntries = 1
 		n := mustNodeOf(t, cfg)
 		vip := k.pick("10.96.0.1:80", "[fd00:96::1]:80")
 		n.set("web", frontend(vip+"/TCP", mustServe(t, k.pick("10.244.0.1:8080/TCP", "[fd00:244::1]:8080/TCP"))))
@@ -98,7 +98,7 @@ func TestPromisesKeptWithSocketsOutliveAnotherSizeOfTheMap(t *testing.T) {
 			sockets.add(s, vip)
 		}
 		n.dp.Close()
-		n.cfg.Promises = 1 << 12
+		n.cfg.SocketEntries = 1 << 12
 		mustNodeOf(t, n.cfg)
 		sockets.wantPeers("with a larger map")
 		sockets.close()

@@ -281,7 +281,7 @@ int note_probe(struct probe_result *result)
  * Never called. The types of its arguments are among those of the object, from which
  * the agent takes constants of enums that nothing else has as its type.
  */
-int shared_enums(enum view_size view_size, enum known_hash known_hash,
+int shared_enums(enum view_size view_size, enum filter_hash filter_hash,
 		 enum hook hook)
 {
 	return 0;

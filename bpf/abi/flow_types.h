@@ -73,7 +73,7 @@ struct ports {
 struct datagram {
 	struct ports ports;
 	__u8 protocol;
-	__u8 known; /* the first one came; else the two above mean nothing */
+	__u8 seen; /* the first one; else the two above mean nothing */
 	__u8 pad[2];
 	__u32 held; /* how many came before it */
 };

@@ -92,7 +92,7 @@ enum frontend_flag {
  */
 struct frontend {
 	struct view views[VIEWS] __attribute__((aligned(8)));
-	struct table known __attribute__((
+	struct table members __attribute__((
 		aligned(8))); /* backends the Service still has */
 	enum frontend_flag flags;
 	__u32 affinity_timeout_s; /* idle seconds; 0: no session affinity */

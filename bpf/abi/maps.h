@@ -73,14 +73,14 @@ struct {
 	__type(value, struct address);
 } addresses SEC(".maps");
 
-/* Which addresses may be those of addresses or frontend_ids, see lib/filter.h. */
+/* Which addresses may be in addresses or frontend_ids, see lib/filter.h. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, KNOWN_CHUNKS);
+	__uint(max_entries, FILTER_CHUNKS);
 	__type(key, __u32);
-	__type(value, struct known_bits);
-} known_addresses SEC(".maps");
+	__type(value, struct filter_chunk);
+} address_filter SEC(".maps");
 
 /* Prefixes whose addresses are refused unless a Service has them. */
 struct {
@@ -181,10 +181,10 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, KNOWN_CHUNKS);
+	__uint(max_entries, FILTER_CHUNKS);
 	__type(key, __u32);
-	__type(value, struct known_bits);
-} known_ends SEC(".maps");
+	__type(value, struct filter_chunk);
+} flow_filter SEC(".maps");
 
 /*
  * Keys of half-open flows, which make room for new ones of their kind, the oldest

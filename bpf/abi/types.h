@@ -20,8 +20,8 @@
 #define STORED_ENTRIES 4
 #define MANY_ENTRIES 128
 #define COUNTS_PER_CHUNK 16
-#define KNOWN_WORDS 8
-#define KNOWN_CHUNKS 2048
+#define FILTER_WORDS 8
+#define FILTER_CHUNKS 2048
 #define SERVICE_CIDRS 8
 
 /* An IPv4 address is ::ffff:a.b.c.d. */
@@ -48,18 +48,18 @@ struct address {
 	enum address_kind kind; /* a set of bits */
 };
 
-/* What the bits of a filter go by. */
-enum known_hash {
-	KNOWN_BITS = 20, /* of the hash; the maps have that many */
-	KNOWN_FACTOR_0 = 0x27d4eb2f,
-	KNOWN_FACTOR_1 = 0xc2b2ae35,
-	KNOWN_FACTOR_2 = 0x85ebca6b,
-	KNOWN_FACTOR_3 = 0x9e3779b1,
+/* The hash of a filter, see lib/filter.h. */
+enum filter_hash {
+	FILTER_BITS = 20, /* of the hash; the maps have that many */
+	FILTER_FACTOR_0 = 0x27d4eb2f,
+	FILTER_FACTOR_1 = 0xc2b2ae35,
+	FILTER_FACTOR_2 = 0x85ebca6b,
+	FILTER_FACTOR_3 = 0x9e3779b1,
 };
 
-/* Bits of a filter, see lib/filter.h; a cache line of them. */
-struct known_bits {
-	__u64 word[KNOWN_WORDS];
+/* A cache line of the bits of a filter, see lib/filter.h. */
+struct filter_chunk {
+	__u64 word[FILTER_WORDS];
 };
 
 /* Addresses that belong to Services, whether or not one has them now. */
@@ -75,8 +75,8 @@ struct service_cidrs {
 
 /*
  * Session affinity is for a client and a Service port, whichever of its
- * addresses the client uses. A client on this node is known by the cookie of
- * its network namespace, since it has no address yet when it connects.
+ * addresses the client uses. A client on this node is identified by the cookie
+ * of its network namespace, since it has no address yet when it connects.
  */
 struct affinity_key {
 	struct ip_addr client;

@@ -63,7 +63,7 @@ static __always_inline enum verdict find_frontend(void *ctx,
 
 	*frontend = NULL;
 	*why = DROP_NO_SERVICE;
-	if (is_known_address(&to->addr)) {
+	if (address_filter_has(&to->addr)) {
 		*frontend = frontend_at(to);
 		if (*frontend)
 			return VERDICT_CONTINUE;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What is known at all? Most packets and connections have nothing to do with
- * Services, and each look-up that says so is a call of the kernel. These bits are
- * read where they lie: one that is not set says that a look-up would find nothing,
- * one that is set says nothing. They are set before there is something to find, and
- * never cleared: addresses are few beside the bits.
+ * Filters with one hash (Bloom, 1970). Most packets and connections have nothing to do
+ * with Services, and each look-up that says so is a call of the kernel. These bits are
+ * read in place: one that is clear says that a look-up would find nothing, one that is
+ * set says nothing. They are set before there is something to find, and never cleared:
+ * addresses are few beside the bits.
  */
 #pragma once
 
 #include "../abi/maps.h"
 
-#define CHUNK_BITS (8 * sizeof(struct known_bits))
+#define CHUNK_BITS (8 * sizeof(struct filter_chunk))
 
-/* The agent computes the same for known_addresses. */
-static __always_inline __u32 known_hash(const struct ip_addr *a)
+/* The agent computes the same for address_filter. */
+static __always_inline __u32 filter_hash(const struct ip_addr *a)
 {
-	return a->word[3] * KNOWN_FACTOR_3 + a->word[2] * KNOWN_FACTOR_2 +
-	       a->word[1] * KNOWN_FACTOR_1 + a->word[0] * KNOWN_FACTOR_0;
+	return a->word[3] * FILTER_FACTOR_3 + a->word[2] * FILTER_FACTOR_2 +
+	       a->word[1] * FILTER_FACTOR_1 + a->word[0] * FILTER_FACTOR_0;
 }
 
 /*
@@ -26,48 +26,50 @@ static __always_inline __u32 known_hash(const struct ip_addr *a)
  */
 static __always_inline __u32 end_hash(const struct ip_addr *a, __be16 port)
 {
-	return known_hash(a) + (bpf_ntohs(port) >> 14) * KNOWN_FACTOR_3;
+	return filter_hash(a) + (bpf_ntohs(port) >> 14) * FILTER_FACTOR_3;
 }
 
 /* The word that has the bit of a hash, or NULL. */
-static __always_inline __u64 *known_word(void *map, __u32 hash)
+static __always_inline __u64 *filter_word(void *map, __u32 hash)
 {
-	__u32 bit = hash >> (32 - KNOWN_BITS), chunk_index = bit / CHUNK_BITS;
-	struct known_bits *chunk = bpf_map_lookup_elem(map, &chunk_index);
+	__u32 bit = hash >> (32 - FILTER_BITS), chunk_index = bit / CHUNK_BITS;
+	struct filter_chunk *chunk = bpf_map_lookup_elem(map, &chunk_index);
 
-	return chunk ? &chunk->word[bit / 64 % KNOWN_WORDS] : NULL;
+	return chunk ? &chunk->word[bit / 64 % FILTER_WORDS] : NULL;
 }
 
-static __always_inline __u64 known_mask(__u32 hash)
+static __always_inline __u64 filter_mask(__u32 hash)
 {
-	return 1ULL << (hash >> (32 - KNOWN_BITS)) % 64;
+	return 1ULL << (hash >> (32 - FILTER_BITS)) % 64;
 }
 
-static __always_inline bool is_known(void *map, __u32 hash)
+static __always_inline bool filter_has(void *map, __u32 hash)
 {
-	__u64 *word = known_word(map, hash);
+	__u64 *word = filter_word(map, hash);
 
-	return !word || *word & known_mask(hash);
+	return !word || *word & filter_mask(hash);
 }
 
 /* May an address be one of a frontend, or mean something else? */
-static __always_inline bool is_known_address(const struct ip_addr *a)
+static __always_inline bool address_filter_has(const struct ip_addr *a)
 {
-	return is_known(&known_addresses, known_hash(a));
+	return filter_has(&address_filter, filter_hash(a));
 }
 
-/* May there be a flow with an end? Of one that leaves it is either. */
-static __always_inline bool is_known_end(const struct ip_addr *a, __be16 port)
+/* May there be a flow with this end? */
+static __always_inline bool flow_filter_has(const struct ip_addr *a,
+					    __be16 port)
 {
-	return is_known(&known_ends, end_hash(a, port));
+	return filter_has(&flow_filter, end_hash(a, port));
 }
 
-/* Notes an end of which there will be a flow. Mostly there was one before. */
-static __always_inline void know_end(const struct ip_addr *a, __be16 port)
+/* Adds an end of which there will be a flow. Mostly there was one before. */
+static __always_inline void flow_filter_add(const struct ip_addr *a,
+					    __be16 port)
 {
 	__u32 hash = end_hash(a, port);
-	__u64 *word = known_word(&known_ends, hash);
+	__u64 *word = filter_word(&flow_filter, hash);
 
-	if (word && !(*word & known_mask(hash)))
-		__sync_fetch_and_or(word, known_mask(hash));
+	if (word && !(*word & filter_mask(hash)))
+		__sync_fetch_and_or(word, filter_mask(hash));
 }

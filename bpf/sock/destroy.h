@@ -47,12 +47,12 @@ static __always_inline struct addr_port peer_of(const struct sock_common *sk,
 }
 
 /* Does the Service of a frontend still have the backend of an entry? */
-static __always_inline bool knows_backend(const struct frontend *f,
-					  const struct socket_entry *e)
+static __always_inline bool service_has(const struct frontend *f,
+					const struct socket_entry *e)
 {
 	struct choice c = { .slot = e->slot };
 
-	return f && still_names(f->known, e->backend_id, &c.slot) &&
+	return f && still_names(f->members, e->backend_id, &c.slot) &&
 	       find_backend(&c) && same_addr_port(&c.backend->to, &e->backend);
 }
 
@@ -65,10 +65,10 @@ static __always_inline bool is_broken(const struct socket_entry *e)
 {
 	struct addr_port node_port = e->frontend;
 
-	if (knows_backend(frontend_at(&e->frontend), e))
+	if (service_has(frontend_at(&e->frontend), e))
 		return false;
 	node_port.addr = unspecified(&e->frontend.addr);
-	return !knows_backend(frontend_at(&node_port), e);
+	return !service_has(frontend_at(&node_port), e);
 }
 
 /* The entry of a socket that leads to its peer, or NULL. */

@@ -11,26 +11,29 @@
 #include "../lib/filter.h"
 #include "packet.h"
 
-/* May there be a flow with an end of a packet whose ports are known? */
-static __always_inline bool has_known_end(const struct packet *pkt)
+/*
+ * May there be a flow with an end of a packet? Its destination counts and, where it
+ * leaves, its source, too.
+ */
+static __always_inline bool may_have_flow_end(const struct packet *pkt)
 {
 	const struct tuple *t = &pkt->tuple;
 
-	return is_known_end(&t->dst, t->dst_port) ||
-	       (t->hook == HOOK_OUT && is_known_end(&t->src, t->src_port));
+	return flow_filter_has(&t->dst, t->dst_port) ||
+	       (t->hook == HOOK_OUT && flow_filter_has(&t->src, t->src_port));
 }
 
 /* May a packet be of a flow, or its answer? Of most it is clear that they are not. */
 static __always_inline bool may_have_flow(const struct packet *pkt)
 {
-	return !pkt->plain || has_known_end(pkt);
+	return !pkt->plain || may_have_flow_end(pkt);
 }
 
 /* May a packet without a flow begin one? */
 static __always_inline bool may_be_balanced(const struct packet *pkt)
 {
 	return pkt->tuple.hook == HOOK_IN &&
-	       (is_known_address(&pkt->tuple.dst) ||
+	       (address_filter_has(&pkt->tuple.dst) ||
 		in_service_cidr(&pkt->tuple.dst));
 }
 
@@ -72,7 +75,7 @@ static __always_inline bool is_own_address(const struct ip_addr *a)
 	struct ip_addr key = *a;
 	struct address *address;
 
-	if (!is_known_address(a))
+	if (!address_filter_has(a))
 		return false;
 	address = bpf_map_lookup_elem(&addresses, &key);
 	return address && address->kind & ADDRESS_NODE;

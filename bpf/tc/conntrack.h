@@ -60,7 +60,7 @@ static __always_inline bool has_backend(struct flow *flow)
 	struct backend *b;
 
 	if (!f || f->service != flow->service ||
-	    !still_names(f->known, id, &flow->slot))
+	    !still_names(f->members, id, &flow->slot))
 		return false;
 	b = bpf_map_lookup_elem(&backends, &id);
 	return b && b->to.port == flow->to.dst_port &&

@@ -75,7 +75,7 @@ STEP int hold(struct __sk_buff *skb, struct packet *pkt,
 	    bpf_map_update_elem(&held, &key, frame, BPF_ANY))
 		return refuse(DROP_FRAGMENT, 0);
 	d = bpf_map_lookup_elem(&fragments, &key.fragment);
-	if (d && d->known) {
+	if (d && d->seen) {
 		bpf_map_delete_elem(&held, &key);
 		take_ports(pkt, d);
 		return VERDICT_CONTINUE;
@@ -144,7 +144,7 @@ static __always_inline int later_ports(struct __sk_buff *skb,
 {
 	struct datagram *d = bpf_map_lookup_elem(&fragments, key);
 
-	if (d && d->known)
+	if (d && d->seen)
 		take_ports(pkt, d);
 	else if (!has_ports(pkt->l4_proto) || !may_be_ours(pkt))
 		return VERDICT_PASS;
@@ -165,11 +165,11 @@ static __always_inline int first_ports(struct __sk_buff *skb,
 	struct datagram d = {
 		.ports = { pkt->tuple.src_port, pkt->tuple.dst_port },
 		.protocol = pkt->l4_proto,
-		.known = 1,
+		.seen = 1,
 	};
-	__u32 n = old && !old->known ? old->held : 0;
+	__u32 n = old && !old->seen ? old->held : 0;
 
-	if (!old && !has_known_end(pkt) && !may_be_balanced(pkt))
+	if (!old && !may_have_flow_end(pkt) && !may_be_balanced(pkt))
 		return VERDICT_CONTINUE;
 	bpf_map_update_elem(&fragments, key, &d, BPF_ANY);
 	if (!n)

@@ -104,11 +104,11 @@ STEP int begin_flow(struct packet *pkt, struct flow *flow)
 			       refuse(DROP_SNAT_EXHAUSTED, flow->service) :
 			       refuse_lost(flow->service);
 	}
-	know_end(&key.dst, key.dst_port);
+	flow_filter_add(&key.dst, key.dst_port);
 	if (key.hook == HOOK_IN)
-		know_end(&flow->to.dst, flow->to.dst_port);
+		flow_filter_add(&flow->to.dst, flow->to.dst_port);
 	else
-		know_end(&flow->to.src, flow->to.src_port);
+		flow_filter_add(&flow->to.src, flow->to.src_port);
 	if (!(flow->flags & FLOW_SEEN)) {
 		flow->flags |= FLOW_HALF_OPEN;
 		flow->ring_slot = NO_RING_SLOT;

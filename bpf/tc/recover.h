@@ -55,9 +55,9 @@ static __noinline bool find_by_reply(const struct packet *pkt,
 	struct lost_search s = {
 		.key = pkt->tuple,
 		.to = reversed(&pkt->tuple),
-		.offset = f->known.offset,
+		.offset = f->members.offset,
 	};
-	__u32 tries = f->known.size;
+	__u32 tries = f->members.size;
 
 	s.key.hook = HOOK_OUT;
 	s.key.dst = pkt->tuple.src;
@@ -87,7 +87,7 @@ static __always_inline bool find_by_hash(const struct frontend *f,
 	if (change && change->to == slot_at(slot) &&
 	    elapsed(bpf_ktime_get_coarse_ns(), change->at_ns) <
 		    SLOT_CHANGE_S * NSEC_PER_SEC &&
-	    still_names(f->known, change->from, &choice->slot) &&
+	    still_names(f->members, change->from, &choice->slot) &&
 	    find_backend(choice))
 		return true;
 	choice->slot = slot;
@@ -107,7 +107,7 @@ find_lost(const struct packet *pkt, const struct frontend *f, struct view view,
 		return true;
 	if (f->affinity_timeout_s) {
 		key.client = pkt->tuple.src;
-		if (recall_backend(f, &key, f->known, choice, &had))
+		if (recall_backend(f, &key, f->members, choice, &had))
 			return true;
 	}
 	return is_hashed(view) && find_by_hash(f, view, client, choice);

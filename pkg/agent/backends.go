@@ -31,12 +31,12 @@ func backendMetrics(k kernel, all bool) ([]metrics.Backend, int, error) {
 	type pair struct{ service, backend uint32 }
 	told := map[pair]bool{} // a Service port has several frontends
 	err := k.Frontends(func(_ lb.AddrPort, f plan.Frontend) error {
-		known, err := k.Slots(f.Known)
+		members, err := k.Slots(f.Members)
 		if err != nil {
 			return err
 		}
 		compares := all || f.Algorithm().Compares()
-		for _, id := range known {
+		for _, id := range members {
 			b := k.Backend(id)
 			if b.At.Port == 0 || !compares && b.Failures == 0 && b.Suspect == 0 || told[pair{f.Service, id}] {
 				continue // it has gone meanwhile, or there is nothing to tell

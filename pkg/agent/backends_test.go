@@ -56,7 +56,7 @@ func (m *fakeMaps) serve(name string, a lb.Algorithm, ids ...uint32) {
 	m.held.Services[service] = plan.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: name}, Port: "http", Protocol: lb.TCP}
 	for _, kind := range []byte{1, 2} {
 		at := lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 96, kind, byte(service)}), Port: 80, Protocol: lb.TCP}
-		m.held.Frontends[at] = plan.Frontend{Service: service, Known: known, Views: [lb.NumViews]plan.View{lb.Internal: {Table: known, Algorithm: a}}}
+		m.held.Frontends[at] = plan.Frontend{Service: service, Members: known, Views: [lb.NumViews]plan.View{lb.Internal: {Table: known, Algorithm: a}}}
 	}
 }
 

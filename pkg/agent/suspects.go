@@ -85,11 +85,11 @@ func suspectProblems(k kernel, suspects []uint32) ([]lb.Problem, error) {
 		if f.PassiveHealth != lb.SwitchOn {
 			return nil
 		}
-		known, err := k.Slots(f.Known)
+		members, err := k.Slots(f.Members)
 		if err != nil {
 			return err
 		}
-		for _, id := range known {
+		for _, id := range members {
 			if _, suspect := slices.BinarySearch(suspects, id); !suspect {
 				continue
 			}

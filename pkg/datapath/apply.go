@@ -87,7 +87,7 @@ func (s *mapSet) deleteFrontend(key headgateAddrPort) error {
 
 // endFlows ends the flows that began by a frontend: it knows no backend any more.
 func (s *mapSet) endFlows(id uint32) error {
-	storeTable(&s.frontends.at(id).Known, headgateTable{})
+	storeTable(&s.frontends.at(id).Members, headgateTable{})
 	return s.noteRemoval()
 }
 
@@ -196,13 +196,13 @@ func (s *mapSet) putBehind(value plan.Frontend) error {
 	f, at := encodeFrontend(value), s.frontends.at(value.ID)
 	was := *at
 	rest := f
-	rest.Views, rest.Known = was.Views, was.Known // as they are
+	rest.Views, rest.Members = was.Views, was.Members // as they are
 	*at = rest
 	for i := range slices.Backward(f.Views[:]) { // fallbacks before the views that fall back
 		storeView(&at.Views[i], f.Views[i])
 	}
-	storeTable(&at.Known, f.Known)
-	if was.Known.Size == 0 || (was.Known == f.Known && was.Service == f.Service) {
+	storeTable(&at.Members, f.Members)
+	if was.Members.Size == 0 || (was.Members == f.Members && was.Service == f.Service) {
 		return nil
 	}
 	return s.noteRemoval()

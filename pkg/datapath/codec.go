@@ -195,7 +195,7 @@ func decodeViewFlags(i int, flags headgateFrontendFlag, v *plan.View) {
 
 func encodeFrontend(f plan.Frontend) headgateFrontend {
 	out := headgateFrontend{
-		Known: encodeTable(f.Known), Flags: kindFlags[f.Kind], Service: f.Service, Id: f.ID,
+		Members: encodeTable(f.Members), Flags: kindFlags[f.Kind], Service: f.Service, Id: f.ID,
 		AffinityTimeoutS: f.AffinityTimeout, SlowStartS: f.SlowStart, Spill: f.Spill,
 	}
 	for i, v := range f.Views {
@@ -217,7 +217,7 @@ func decodeFrontend(id uint32, f headgateFrontend) plan.Frontend {
 	out := plan.Frontend{
 		ID:       id,
 		Service:  f.Service,
-		Known:    decodeTable(f.Known),
+		Members:  decodeTable(f.Members),
 		Filtered: f.Flags&headgateFrontendFlagFRONTEND_SOURCE_RANGES != 0,
 		Steering: lb.Steering{
 			AffinityTimeout: f.AffinityTimeoutS,

@@ -18,10 +18,10 @@ func smallMaps(tb testing.TB) *mapSet {
 	}
 	s := &mapSet{byName: map[string]*ebpf.Map{}}
 	tb.Cleanup(func() { s.Close() })
-	for _, name := range []string{"about", "frontends", "frontend_ids", "slots", "backends", "services", "service_cidrs", "source_ranges", "addresses", knownAddresses} {
+	for _, name := range []string{"about", "frontends", "frontend_ids", "slots", "backends", "services", "service_cidrs", "source_ranges", "addresses", addressFilter} {
 		one := spec.Maps[name].Copy()
 		one.Pinning = ebpf.PinNone
-		if name != "about" && name != "service_cidrs" && name != knownAddresses {
+		if name != "about" && name != "service_cidrs" && name != addressFilter {
 			one.MaxEntries = 8
 		}
 		if s.byName[name], err = ebpf.NewMap(one); err != nil {
@@ -91,7 +91,7 @@ func TestTablesThatCannotAllBeThereAreNotRead(t *testing.T) {
 		if err := s.byName["frontend_ids"].Put(key, id); err != nil {
 			t.Fatal(err)
 		}
-		f := plan.Frontend{ID: id, Known: plan.Table{Offset: id, Size: s.slots.len*slotsPerChunk - id}}
+		f := plan.Frontend{ID: id, Members: plan.Table{Offset: id, Size: s.slots.len*slotsPerChunk - id}}
 		*s.frontends.at(id) = encodeFrontend(f)
 	}
 	if c, err := s.content(); err == nil {

@@ -136,14 +136,19 @@ func moveType(moves []move, was, now btf.Type, from, to int) []move {
 var formerly = map[string][]string{
 	"map half_open_flows": {"brief_flows"},
 	"map next_half_open":  {"next_brief_flow"},
+	"map address_filter":  {"known_addresses"},
+	"map flow_filter":     {"known_ends"},
 	"map socket_nat":      {"promises"},
 	"map stored_entries":  {"stored_promises"},
 
+	"struct filter_chunk":   {"known_bits"},
 	"struct socket_slot":    {"promise_slot"},
 	"struct stored_entries": {"stored_promises"},
 
-	"flow.ring_slot": {"place"},
-	"frontend.views": {"internal", "external", "wider"},
+	"flow.ring_slot":   {"place"},
+	"datagram.seen":    {"known"},
+	"frontend.members": {"known"},
+	"frontend.views":   {"internal", "external", "wider"},
 
 	"socket_slot.entry":    {"promise"},
 	"stored_entries.entry": {"promise"},

@@ -90,7 +90,7 @@ func servicePort(id uint32, at, backend lb.AddrPort, takesNew, known bool) []pla
 		f.Views[lb.Internal] = plan.View{Table: table}
 	}
 	if known {
-		f.Known = table
+		f.Members = table
 	}
 	return []plan.Op{
 		plan.PutBackend{ID: id, Backend: backend},

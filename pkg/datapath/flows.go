@@ -101,7 +101,7 @@ func (c *conversion) copyHash(to, from *ebpf.Map, how ebpf.MapUpdateFlags) error
 // returns nil if there is none.
 func (d *Datapath) openUnfinished() *mapSet {
 	s := &mapSet{byName: map[string]*ebpf.Map{}}
-	for _, name := range append([]string{"socket_nat", knownEnds}, flowMaps...) {
+	for _, name := range append([]string{"socket_nat", flowFilter}, flowMaps...) {
 		if m, err := loadPinned(d.path("next"), name); err == nil {
 			s.byName[name] = m
 		}

@@ -148,7 +148,7 @@ type headgateDatagram struct {
 		Dst uint16
 	}
 	Protocol uint8
-	Known    uint8
+	Seen     uint8
 	Pad      [2]uint8
 	Held     uint32
 }
@@ -182,6 +182,21 @@ const (
 	headgateDropReasonDROP_NO_ADDRESS        headgateDropReason = 9
 	headgateDropReasonDROP_NO_FLOW           headgateDropReason = 10
 	headgateDropReasonDROP_REASONS           headgateDropReason = 11
+)
+
+type headgateFilterChunk struct {
+	_    structs.HostLayout
+	Word [8]uint64
+}
+
+type headgateFilterHash uint32
+
+const (
+	headgateFilterHashFILTER_BITS     headgateFilterHash = 20
+	headgateFilterHashFILTER_FACTOR_0 headgateFilterHash = 668265263
+	headgateFilterHashFILTER_FACTOR_1 headgateFilterHash = 3266489909
+	headgateFilterHashFILTER_FACTOR_2 headgateFilterHash = 2246822507
+	headgateFilterHashFILTER_FACTOR_3 headgateFilterHash = 2654435761
 )
 
 type headgateFlow struct {
@@ -227,7 +242,7 @@ type headgateFragmentKey struct {
 type headgateFrontend struct {
 	_                structs.HostLayout
 	Views            [4]headgateView
-	Known            headgateTable
+	Members          headgateTable
 	Flags            headgateFrontendFlag
 	AffinityTimeoutS uint32
 	Service          uint32
@@ -272,21 +287,6 @@ type headgateIpAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
 }
-
-type headgateKnownBits struct {
-	_    structs.HostLayout
-	Word [8]uint64
-}
-
-type headgateKnownHash uint32
-
-const (
-	headgateKnownHashKNOWN_BITS     headgateKnownHash = 20
-	headgateKnownHashKNOWN_FACTOR_0 headgateKnownHash = 668265263
-	headgateKnownHashKNOWN_FACTOR_1 headgateKnownHash = 3266489909
-	headgateKnownHashKNOWN_FACTOR_2 headgateKnownHash = 2246822507
-	headgateKnownHashKNOWN_FACTOR_3 headgateKnownHash = 2654435761
-)
 
 type headgateManyEntries struct {
 	_     structs.HostLayout
@@ -442,6 +442,7 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	headgateMapAbout             = "about"
+	headgateMapAddressFilter     = "address_filter"
 	headgateMapAddresses         = "addresses"
 	headgateMapAffinities        = "affinities"
 	headgateMapBackends          = "backends"
@@ -449,6 +450,7 @@ const (
 	headgateMapCounters          = "counters"
 	headgateMapDevices           = "devices"
 	headgateMapExemptNamespaces  = "exempt_namespaces"
+	headgateMapFlowFilter        = "flow_filter"
 	headgateMapFlowScratch       = "flow_scratch"
 	headgateMapFragments         = "fragments"
 	headgateMapFrontendIds       = "frontend_ids"
@@ -456,8 +458,6 @@ const (
 	headgateMapHalfOpenFlows     = "half_open_flows"
 	headgateMapHeld              = "held"
 	headgateMapHeldScratch       = "held_scratch"
-	headgateMapKnownAddresses    = "known_addresses"
-	headgateMapKnownEnds         = "known_ends"
 	headgateMapManyEntries       = "many_entries"
 	headgateMapNextHalfOpen      = "next_half_open"
 	headgateMapRandomState       = "random_state"
@@ -582,6 +582,7 @@ type headgateProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateMapSpecs struct {
 	About            *ebpf.MapSpec `ebpf:"about"`
+	AddressFilter    *ebpf.MapSpec `ebpf:"address_filter"`
 	Addresses        *ebpf.MapSpec `ebpf:"addresses"`
 	Affinities       *ebpf.MapSpec `ebpf:"affinities"`
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
@@ -589,6 +590,7 @@ type headgateMapSpecs struct {
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
+	FlowFilter       *ebpf.MapSpec `ebpf:"flow_filter"`
 	FlowScratch      *ebpf.MapSpec `ebpf:"flow_scratch"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	FrontendIds      *ebpf.MapSpec `ebpf:"frontend_ids"`
@@ -596,8 +598,6 @@ type headgateMapSpecs struct {
 	HalfOpenFlows    *ebpf.MapSpec `ebpf:"half_open_flows"`
 	Held             *ebpf.MapSpec `ebpf:"held"`
 	HeldScratch      *ebpf.MapSpec `ebpf:"held_scratch"`
-	KnownAddresses   *ebpf.MapSpec `ebpf:"known_addresses"`
-	KnownEnds        *ebpf.MapSpec `ebpf:"known_ends"`
 	ManyEntries      *ebpf.MapSpec `ebpf:"many_entries"`
 	NextHalfOpen     *ebpf.MapSpec `ebpf:"next_half_open"`
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
@@ -654,6 +654,7 @@ func (o *headgateObjects) Close() error {
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateMaps struct {
 	About            *ebpf.Map `ebpf:"about"`
+	AddressFilter    *ebpf.Map `ebpf:"address_filter"`
 	Addresses        *ebpf.Map `ebpf:"addresses"`
 	Affinities       *ebpf.Map `ebpf:"affinities"`
 	Backends         *ebpf.Map `ebpf:"backends"`
@@ -661,6 +662,7 @@ type headgateMaps struct {
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Devices          *ebpf.Map `ebpf:"devices"`
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
+	FlowFilter       *ebpf.Map `ebpf:"flow_filter"`
 	FlowScratch      *ebpf.Map `ebpf:"flow_scratch"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	FrontendIds      *ebpf.Map `ebpf:"frontend_ids"`
@@ -668,8 +670,6 @@ type headgateMaps struct {
 	HalfOpenFlows    *ebpf.Map `ebpf:"half_open_flows"`
 	Held             *ebpf.Map `ebpf:"held"`
 	HeldScratch      *ebpf.Map `ebpf:"held_scratch"`
-	KnownAddresses   *ebpf.Map `ebpf:"known_addresses"`
-	KnownEnds        *ebpf.Map `ebpf:"known_ends"`
 	ManyEntries      *ebpf.Map `ebpf:"many_entries"`
 	NextHalfOpen     *ebpf.Map `ebpf:"next_half_open"`
 	RandomState      *ebpf.Map `ebpf:"random_state"`
@@ -687,6 +687,7 @@ type headgateMaps struct {
 func (m *headgateMaps) Close() error {
 	return _HeadgateClose(
 		m.About,
+		m.AddressFilter,
 		m.Addresses,
 		m.Affinities,
 		m.Backends,
@@ -694,6 +695,7 @@ func (m *headgateMaps) Close() error {
 		m.Counters,
 		m.Devices,
 		m.ExemptNamespaces,
+		m.FlowFilter,
 		m.FlowScratch,
 		m.Fragments,
 		m.FrontendIds,
@@ -701,8 +703,6 @@ func (m *headgateMaps) Close() error {
 		m.HalfOpenFlows,
 		m.Held,
 		m.HeldScratch,
-		m.KnownAddresses,
-		m.KnownEnds,
 		m.ManyEntries,
 		m.NextHalfOpen,
 		m.RandomState,

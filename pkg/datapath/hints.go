@@ -9,18 +9,18 @@ import (
 
 // Maps that save programs a look-up that would find nothing.
 const (
-	storedSockets  = "stored_sockets"
-	knownAddresses = "known_addresses"
-	knownEnds      = "known_ends"
+	storedSockets = "stored_sockets"
+	addressFilter = "address_filter"
+	flowFilter    = "flow_filter"
 )
 
 // hints are these maps, with the number that each of their words has where nobody
 // knows what is true: programs look then. Made for other programs, or in
 // another size, they say nothing; so they are shared or doubted, but never copied.
 var hints = map[string]uint64{
-	storedSockets:  1<<30 | 1<<62, // of two counts; they are never counted down to zero
-	knownAddresses: ^uint64(0),
-	knownEnds:      ^uint64(0),
+	storedSockets: 1<<30 | 1<<62, // of two counts; they are never counted down to zero
+	addressFilter: ^uint64(0),
+	flowFilter:    ^uint64(0),
 }
 
 // countsPerChunk is how many slots of entries come in one element of
@@ -53,28 +53,28 @@ func (d *Datapath) doubtEnds(from *mapSet) error {
 	if from == nil || from.byName["conntrack"] == nil {
 		return nil
 	}
-	if noted := from.byName[knownEnds]; noted != nil && sameMap(noted, d.maps.byName[knownEnds]) {
+	if noted := from.byName[flowFilter]; noted != nil && sameMap(noted, d.maps.byName[flowFilter]) {
 		return nil
 	}
-	return d.maps.doubt(knownEnds, hints[knownEnds])
+	return d.maps.doubt(flowFilter, hints[flowFilter])
 }
 
 // know notes that an address may mean something. Programs look for it from then on,
 // so this comes before what there is to be found.
 func (s *mapSet) know(a headgateIpAddr) {
-	if s.known == nil {
+	if s.filter == nil {
 		return
 	}
-	bit := knownHash(a) >> (32 - headgateKnownHashKNOWN_BITS)
-	const words = uint32(len(headgateKnownBits{}.Word))
-	atomic.OrUint64(&s.known.at(bit / 64 / words).Word[bit/64%words], 1<<(bit%64))
+	bit := filterHash(a) >> (32 - headgateFilterHashFILTER_BITS)
+	const words = uint32(len(headgateFilterChunk{}.Word))
+	atomic.OrUint64(&s.filter.at(bit / 64 / words).Word[bit/64%words], 1<<(bit%64))
 }
 
-// knownHash is known_hash of bpf/lib/filter.h.
-func knownHash(a headgateIpAddr) uint32 {
+// filterHash is filter_hash of bpf/lib/filter.h.
+func filterHash(a headgateIpAddr) uint32 {
 	sum := uint32(0)
-	for i, factor := range [len(a.Word)]headgateKnownHash{
-		headgateKnownHashKNOWN_FACTOR_0, headgateKnownHashKNOWN_FACTOR_1, headgateKnownHashKNOWN_FACTOR_2, headgateKnownHashKNOWN_FACTOR_3,
+	for i, factor := range [len(a.Word)]headgateFilterHash{
+		headgateFilterHashFILTER_FACTOR_0, headgateFilterHashFILTER_FACTOR_1, headgateFilterHashFILTER_FACTOR_2, headgateFilterHashFILTER_FACTOR_3,
 	} {
 		sum += a.Word[i] * uint32(factor)
 	}

@@ -26,7 +26,7 @@ type mapSet struct {
 	backends  *mapping[headgateBackend]
 	services  *mapping[headgateService]
 	cidrs     *mapping[headgateServiceCidrs]
-	known     *mapping[headgateKnownBits]
+	filter    *mapping[headgateFilterChunk]
 }
 
 // slotsPerChunk is how many slots come in one array element.
@@ -108,8 +108,8 @@ func (s *mapSet) mapMemory(writable bool) (err error) {
 	if s.cidrs, err = newMapping[headgateServiceCidrs](s.byName["service_cidrs"], writable); err != nil {
 		return err
 	}
-	if m := s.byName[knownAddresses]; m != nil { // objects older than it have none
-		s.known, err = newMapping[headgateKnownBits](m, writable)
+	if m := s.byName[addressFilter]; m != nil { // objects older than it have none
+		s.filter, err = newMapping[headgateFilterChunk](m, writable)
 	}
 	return err
 }
@@ -136,7 +136,7 @@ func (s *mapSet) Close() {
 	s.backends.Close()
 	s.services.Close()
 	s.cidrs.Close()
-	s.known.Close()
+	s.filter.Close()
 	for _, m := range s.byName {
 		m.Close()
 	}

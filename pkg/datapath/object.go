@@ -190,4 +190,4 @@ func sizeOf(t btf.Type) int {
 }
 
 // The stores of tables rely on their alignment.
-var _ = [1]struct{}{}[unsafe.Offsetof(headgateFrontend{}.Views)%8+unsafe.Offsetof(headgateFrontend{}.Known)%8]
+var _ = [1]struct{}{}[unsafe.Offsetof(headgateFrontend{}.Views)%8+unsafe.Offsetof(headgateFrontend{}.Members)%8]

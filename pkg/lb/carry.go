@@ -39,12 +39,12 @@ func partsOf(svc *Service, from []*Slice, node Node, carryFrom int) []part {
 			selectable := takesConnections(candidates)
 			p := part{port: port, clusterIP: ip, selection: selectEndpoints(selectable, svc, port, node)}
 			p.selection.weightless = !p.selection.hasAny && anyUsable(candidates)
-			p.selection.known = keptBackends(candidates, port.Protocol)
-			if slices.Equal(p.selection.known, p.selection.cluster) {
-				p.selection.known = p.selection.cluster // equal content, one slice
+			p.selection.members = keptBackends(candidates, port.Protocol)
+			if slices.Equal(p.selection.members, p.selection.cluster) {
+				p.selection.members = p.selection.cluster // equal content, one slice
 			}
 			if p.carries = n == len(candidates) && n >= carryFrom && len(svc.Weights) == 0 && svc.Zones == ZoneHints && allPlain(candidates); p.carries {
-				p.census, p.every = count(candidates, node), p.selection.known
+				p.census, p.every = count(candidates, node), p.selection.members
 				if len(p.every) != n {
 					p.every = pick(candidates, n, func(*Endpoint) bool { return true })
 				}
@@ -112,13 +112,13 @@ func (p *part) follow(svc *Service, node Node, from, to []*Slice) bool {
 	usesCluster, usesLocal := svc.uses(p.port)
 	s.cluster, done[1] = edit(old.cluster, func(e *Endpoint) bool { return usesCluster && cluster.wants(e, node) })
 	s.local, done[2] = edit(old.local, func(e *Endpoint) bool { return usesLocal && local.wants(e, node) })
-	s.known, done[3] = edit(old.known, func(e *Endpoint) bool { return keeps(e, p.port.Protocol) })
+	s.members, done[3] = edit(old.members, func(e *Endpoint) bool { return keeps(e, p.port.Protocol) })
 	for _, d := range done {
 		ok = ok && d
 	}
-	share(&s.known, p.every)
+	share(&s.members, p.every)
 	share(&s.local, s.cluster)
-	share(&s.known, s.cluster)
+	share(&s.members, s.cluster)
 	p.census = census
 	return ok
 }

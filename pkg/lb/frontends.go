@@ -50,10 +50,10 @@ func appendFrontends(to []Frontend, svc *Service, port ServicePort, clusterIP ne
 		at := AddrPort{Addr: addr, Port: number, Protocol: port.Protocol}
 		f := Frontend{
 			AddrPort: at, Kind: kind, Age: svc.Age, Port: port.Name,
-			Views: [NumViews]View{Internal: internal, External: external},
-			Known: s.known, Policy: svc.Policy,
+			Views:   [NumViews]View{Internal: internal, External: external},
+			Members: s.members, Policy: svc.Policy,
 		}
-		f.TableSize = tableSize(svc, len(s.known))
+		f.TableSize = tableSize(svc, len(s.members))
 		if internal.FallsBack || external.FallsBack {
 			f.Views[FallbackZone], f.Views[FallbackAll] = s.fallbackZone, s.fallbackAll
 			f.Spill = s.spill

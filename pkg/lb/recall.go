@@ -19,7 +19,7 @@ type recalled struct {
 func (st *State) Recall(name ServiceName, had []Frontend) []ServiceName {
 	all := &Slice{SliceName: SliceName{Namespace: name.Namespace}, Service: name.Name}
 	for _, f := range had {
-		for _, b := range f.Known {
+		for _, b := range f.Members {
 			all.Endpoints = append(all.Endpoints, Endpoint{Addr: b.Addr})
 		}
 	}
@@ -124,7 +124,7 @@ func (m *memory) recall(had []Frontend) {
 		}
 	}
 	for _, f := range had {
-		for _, b := range f.Known {
+		for _, b := range f.Members {
 			weightless := why == WhyWeightless
 			m.endpoint(f, b, Endpoint{Ready: weightless || elsewhere && why == WhyUnknown, Serving: true, Drained: weightless})
 		}

@@ -59,11 +59,11 @@ func TestWhatStoodInASliceIsNotRecalled(t *testing.T) {
 	svc := &Service{ServiceName: webName, ClusterIPs: addrs("172.16.0.1"), Ports: []ServicePort{{"http", TCP, 80, 0}}}
 	both := []*Slice{mustSlice(t, "1", "10.0.0.1 ready; 10.0.0.2 ready"), mustSlice(t, "2", "10.0.0.3 ready")}
 	st := started(svc, both[:1], here, Frontends(svc, both, here))
-	mustDiff(t, "10.0.0.1 10.0.0.2 10.0.0.3", hosts(st.Frontends(webName)[0].Known))
+	mustDiff(t, "10.0.0.1 10.0.0.2 10.0.0.3", hosts(st.Frontends(webName)[0].Members))
 	st.Apply(Update{Slices: map[SliceName]*Slice{web("1"): mustSlice(t, "1", "10.0.0.2 ready; 10.0.0.4 ready")}})
-	mustDiff(t, "10.0.0.2 10.0.0.3 10.0.0.4", hosts(st.Frontends(webName)[0].Known))
+	mustDiff(t, "10.0.0.2 10.0.0.3 10.0.0.4", hosts(st.Frontends(webName)[0].Members))
 	st.Forget(webName)
-	mustDiff(t, "10.0.0.2 10.0.0.4", hosts(st.Frontends(webName)[0].Known))
+	mustDiff(t, "10.0.0.2 10.0.0.4", hosts(st.Frontends(webName)[0].Members))
 }
 
 // Load balancers and other tenants see what is recalled as what it was.
@@ -92,7 +92,7 @@ func TestWhatIsRecalledChangesNoFrontend(t *testing.T) {
 					*why = WhyAll
 				}
 			}
-			lines = append(lines, fmt.Sprintf("%v: known %v, spill %d, views %+v", f.AddrPort, f.Known, f.Spill, f.Views))
+			lines = append(lines, fmt.Sprintf("%v: members %v, spill %d, views %+v", f.AddrPort, f.Members, f.Spill, f.Views))
 		}
 		return lines
 	}

@@ -51,9 +51,9 @@ func NewState() *State {
 }
 
 // Apply takes the objects and the node of an update, and returns the sorted
-// names of the Services whose Frontends or Known may have changed by it, also
+// names of the Services whose Frontends or Seen may have changed by it, also
 // those that ask for an external IP which is now, or no longer, another's. An
-// object that equals the one known, and the removal of an unknown one, change
+// object that equals the one seen last, and the removal of an unseen one, change
 // nothing. A slice that moves from one Service to another changes both. A
 // slice that names no Service belongs to none.
 //
@@ -196,9 +196,9 @@ func (st *State) File(name ServiceName) string {
 	return ""
 }
 
-// Known says whether a Service itself is known, and whether at least one of its
-// slices is. Either comes without the other while a source is still reading.
-func (st *State) Known(name ServiceName) (service, slices bool) {
+// Seen says whether a Service itself was seen, and whether at least one of its slices
+// was. Either comes without the other while a source is still reading.
+func (st *State) Seen(name ServiceName) (service, slices bool) {
 	_, service = st.services[name]
 	return service, len(st.byService[name]) > 0
 }

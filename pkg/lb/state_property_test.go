@@ -88,7 +88,7 @@ func followAnyHistory(t *testing.T, carryFrom int) {
 		for _, n := range serviceNames[:3] {
 			name := ServiceName{"default", n}
 			want := w.ask(name)
-			service, slice := st.Known(name)
+			service, slice := st.Seen(name)
 			got := known{service, slice, st.Frontends(name)}
 			if !sameKnown(want, got) {
 				t.Fatalf("step %d: %s is %v, want %v", step, name, got, want)

@@ -133,7 +133,7 @@ func TestKnown(t *testing.T) {
 	st := NewState()
 	check := func(step string, wantService, wantSlices bool) {
 		t.Helper()
-		if service, slices := st.Known(webName); service != wantService || slices != wantSlices {
+		if service, slices := st.Seen(webName); service != wantService || slices != wantSlices {
 			t.Errorf("%s: known %t, %t, want %t, %t", step, service, slices, wantService, wantSlices)
 		}
 	}

@@ -28,7 +28,7 @@ func tableSize(svc *Service, backends int) uint32 {
 func (st *State) bounded(svc *Service, parts []part) []Frontend {
 	delete(st.oversized, svc.ServiceName)
 	for _, p := range parts {
-		if n := len(p.selection.known); tableSize(svc, n) != svc.TableSize {
+		if n := len(p.selection.members); tableSize(svc, n) != svc.TableSize {
 			st.oversized[svc.ServiceName] = Problem{
 				Object: "Service " + svc.String(), Field: "metadata.annotations[headgate.dev/table-size]",
 				Value:  fmt.Sprint(svc.TableSize),

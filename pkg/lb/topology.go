@@ -18,8 +18,8 @@ type selection struct {
 	hasAny bool
 	// weightless is set where some endpoint would be usable, but for its weight of 0.
 	weightless bool
-	// known is every backend that established flows may keep.
-	known []AddrPort
+	// members are all backends that established flows may keep.
+	members []AddrPort
 	// clusterWeights and localWeights are those of the lists above.
 	clusterWeights, localWeights []uint32
 	clusterWhy                   Why

@@ -211,10 +211,10 @@ type Frontend struct {
 	Age   Age    // of the Service
 	Port  string // name of the Service port
 	Views [NumViews]View
-	// Known is every backend that the Service still has, whether or not it
-	// takes new connections: those of sockets are left alone. Sorted, without
+	// Members are all backends that the Service still has, whether or not they
+	// take new connections: those of sockets are left alone. Sorted, without
 	// duplicates.
-	Known []AddrPort
+	Members []AddrPort
 	// SourceRanges are the clients that may use the frontend, sorted; nil is
 	// everybody.
 	SourceRanges []netip.Prefix

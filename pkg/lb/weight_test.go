@@ -27,8 +27,8 @@ func TestWeightsComeFromTheServiceThenFromSlices(t *testing.T) {
 	if !slices.Equal(f.Views[Internal].Weights, []uint32{9, 3, 1}) || len(f.Views[Internal].Backends) != 3 {
 		t.Errorf("weights %v of %v, want 9, 3 and 1 of three backends", f.Views[Internal].Weights, f.Views[Internal].Backends)
 	}
-	if len(f.Known) != 4 {
-		t.Errorf("%v are known, want the one of weight 0 too", f.Known)
+	if len(f.Members) != 4 {
+		t.Errorf("%v are members, want the one of weight 0 too", f.Members)
 	}
 }
 
@@ -39,8 +39,8 @@ func TestEqualWeightsAreNone(t *testing.T) {
 }
 
 func TestAServiceWhoseEndpointsAllDrainTakesNobody(t *testing.T) {
-	if f := weighted(nil, Endpoint{Drained: true}, Endpoint{Drained: true})[0]; len(f.Views[Internal].Backends) != 0 || len(f.Known) != 2 {
-		t.Errorf("backends %v, known %v, want none of two", f.Views[Internal].Backends, f.Known)
+	if f := weighted(nil, Endpoint{Drained: true}, Endpoint{Drained: true})[0]; len(f.Views[Internal].Backends) != 0 || len(f.Members) != 2 {
+		t.Errorf("backends %v, members %v, want none of two", f.Views[Internal].Backends, f.Members)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestWeightsOfZeroAreToldFromNoEndpoint(t *testing.T) {
 		for _, v := range f.Views[:FallbackZone] {
 			mustDiff(t, WhyWeightless, v.Why)
 		}
-		mustDiff(t, 3, len(f.Known))
+		mustDiff(t, 3, len(f.Members))
 	}
 	unready := mustSlice(t, "1", "10.0.0.3 unready")
 	unready.Endpoints[0].Drained = true

@@ -84,7 +84,7 @@ func (c *change) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, old *e
 		ID:      id,
 		Service: p.pool.useService(e.service, puts),
 		Kind:    f.Kind,
-		Known:   e.known().view(lb.Random).Table,
+		Members: e.members().view(lb.Random).Table,
 
 		Filtered: len(f.SourceRanges) > 0,
 		Steering: f.Or(p.defaults).Steering,
@@ -207,8 +207,8 @@ func (c *change) place(t taken) {
 	if old == nil || old.adopted || old.claim != t.entry.claim {
 		c.beside = append(c.beside, p.beside(t.key)...)
 	}
-	if old != nil && old.known() != t.entry.known() {
-		p.lose(t.key, old.known(), t.entry.known())
+	if old != nil && old.members() != t.entry.members() {
+		p.lose(t.key, old.members(), t.entry.members())
 	}
 	p.countFrontend(t.key.Addr, t.entry.value.Kind, 1)
 	if old != nil {
@@ -276,7 +276,7 @@ func (c *change) remove(key lb.AddrPort) {
 	delete(p.frontends, key)
 	delete(p.draining, key)
 	c.beside = append(c.beside, p.beside(key)...)
-	p.lose(key, e.known(), nil)
+	p.lose(key, e.members(), nil)
 	c.release(key, e)
 	p.writeAddress(key.Addr, &c.ops)
 	c.ops = append(c.ops, DeleteFrontend{Key: key})

@@ -47,22 +47,22 @@ type Frontend struct {
 	Service uint32 // ID of the Service port, key of the services map
 	Kind    lb.FrontendKind
 	Views   [lb.NumViews]View // NoLocal, FallsBack and Why are those of clients' views only
-	Known   Table             // every backend that the Service still has, see lb.Frontend
+	Members Table             // every backend that the Service still has, see lb.Frontend
 	// Filtered says that only clients in the source ranges of the Service
 	// port may use it.
 	Filtered    bool
 	lb.Steering // that leaves nothing open
 }
 
-// The tables of a frontend are those of its views, in order, and the known one.
+// The tables of a frontend are those of its views, in order, and that of its members.
 const (
-	knownTable = lb.NumViews + iota
+	membersTable = lb.NumViews + iota
 	numTables
 )
 
 // Tables returns every table that the frontend names, empty ones too.
 func (f Frontend) Tables() [numTables]Table {
-	tables := [numTables]Table{knownTable: f.Known}
+	tables := [numTables]Table{membersTable: f.Members}
 	for i, v := range f.Views {
 		tables[i] = v.Table
 	}

@@ -119,7 +119,7 @@ func (s tableSpec) usual() tableSpec {
 }
 
 // countBackends counts the backends of lists, once each where a longer list has all of
-// a shorter one: as the known table has those of views.
+// a shorter one: as the members have those of views.
 func countBackends(lists [][]lb.AddrPort) (n uint64) {
 	slices.SortStableFunc(lists, func(a, b []lb.AddrPort) int { return len(b) - len(a) })
 	for i, list := range lists {

@@ -42,22 +42,22 @@ func (p *Planner) NextDrained() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// drain has a frontend know the backends, too, that left it less than its drain
-// time ago. One that was in force before this process is taken to leave now: the
+// drain keeps those backends among the members of a frontend that left it less than its
+// drain time ago. One that was in force before this process is taken to leave now: the
 // maps do not say since when it drains.
 func (c *change) drain(f *lb.Frontend, e *entry) {
-	if f.DrainTime <= 0 || e.known() == nil {
+	if f.DrainTime <= 0 || e.members() == nil {
 		return
 	}
-	if slices.Equal(e.known().backends, f.Known) {
+	if slices.Equal(e.members().backends, f.Members) {
 		return // the usual case
 	}
 	d := &drain{owner: c.name, left: map[lb.AddrPort]time.Time{}}
 	stays := map[lb.AddrPort]bool{}
-	for _, b := range f.Known {
+	for _, b := range f.Members {
 		stays[b] = true
 	}
-	for _, b := range e.known().backends {
+	for _, b := range e.members().backends {
 		if stays[b] {
 			continue
 		}
@@ -75,8 +75,8 @@ func (c *change) drain(f *lb.Frontend, e *entry) {
 		return
 	}
 	c.drains[f.AddrPort] = d
-	f.Known = slices.AppendSeq(slices.Clone(f.Known), maps.Keys(d.left)) // the caller's stays as it is
-	slices.SortFunc(f.Known, lb.AddrPort.Compare)
+	f.Members = slices.AppendSeq(slices.Clone(f.Members), maps.Keys(d.left)) // the caller's stays as it is
+	slices.SortFunc(f.Members, lb.AddrPort.Compare)
 }
 
 // leftAt returns when a backend left a frontend: now, unless it was known to

@@ -19,9 +19,9 @@ func drains(f lb.Frontend, d time.Duration) lb.Frontend {
 	return f
 }
 
-// known returns the backends that a frontend knows in the maps, the last octets
+// members returns the backends that a frontend has in the maps, the last octets
 // of their addresses, and what was lost since this was last asked.
-func (l *lab) known(tb testing.TB, at string) (known, lost string) {
+func (l *lab) members(tb testing.TB, at string) (members, lost string) {
 	tb.Helper()
 	octets := func(backends []lb.AddrPort) string {
 		var out []string
@@ -33,7 +33,7 @@ func (l *lab) known(tb testing.TB, at string) (known, lost string) {
 	}
 	c := l.model.Content()
 	var have, losses []lb.AddrPort
-	for _, id := range c.Tables[c.Frontends[mustAddrPort(tb, at)].Known] {
+	for _, id := range c.Tables[c.Frontends[mustAddrPort(tb, at)].Members] {
 		have = append(have, c.Backends[id])
 	}
 	for _, loss := range l.TakeLosses() {
@@ -42,11 +42,11 @@ func (l *lab) known(tb testing.TB, at string) (known, lost string) {
 	return octets(have), octets(losses)
 }
 
-func (l *lab) wantKnown(tb testing.TB, when, at, known, lost string) {
+func (l *lab) wantMembers(tb testing.TB, when, at, members, lost string) {
 	tb.Helper()
-	k, lo := l.known(tb, at)
-	if diff := cmp.Diff([]string{known, lost}, []string{k, lo}); diff != "" {
-		tb.Errorf("%s: known and lost (-want +got):\n%s", when, diff)
+	k, lo := l.members(tb, at)
+	if diff := cmp.Diff([]string{members, lost}, []string{k, lo}); diff != "" {
+		tb.Errorf("%s: members and lost (-want +got):\n%s", when, diff)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestABackendIsLostWhenItIsDrained(t *testing.T) {
 	set(time.Minute, b1, b2, b3)
 	next(0)
 	set(time.Minute, b2, b3)
-	l.wantKnown(t, "the first has left", vip, "1 2 3", "")
+	l.wantMembers(t, "the first has left", vip, "1 2 3", "")
 	if got := l.model.Content().Tables[l.model.Content().Frontends[mustAddrPort(t, vip)].Views[lb.Internal].Table]; len(got) != 2 {
 		t.Errorf("new connections go to %d backends, want 2", len(got))
 	}
@@ -78,10 +78,10 @@ func TestABackendIsLostWhenItIsDrained(t *testing.T) {
 
 	due(20 * time.Second)
 	set(time.Minute, b3)
-	l.wantKnown(t, "the second has left", vip, "1 2 3", "")
+	l.wantMembers(t, "the second has left", vip, "1 2 3", "")
 	set(time.Minute, b3, b2)
 	set(time.Minute, b3)
-	l.wantKnown(t, "it came and went", vip, "1 2 3", "")
+	l.wantMembers(t, "it came and went", vip, "1 2 3", "")
 	next(time.Minute)
 
 	if got := due(59 * time.Second); len(got) > 0 {
@@ -95,24 +95,24 @@ func TestABackendIsLostWhenItIsDrained(t *testing.T) {
 	}
 	next(0)
 	set(time.Minute, b3)
-	l.wantKnown(t, "the first is drained", vip, "2 3", "1")
+	l.wantMembers(t, "the first is drained", vip, "2 3", "1")
 	next(80 * time.Second)
 
 	set(10*time.Minute, b3)
 	next(620 * time.Second)
 	set(30*time.Second, b3) // less than it has had
-	l.wantKnown(t, "the time is shorter now", vip, "3", "2")
+	l.wantMembers(t, "the time is shorter now", vip, "3", "2")
 	next(0)
 
 	set(time.Minute, b3, b1)
 	set(time.Minute, b3)
 	set(0, b3)
-	l.wantKnown(t, "none may drain", vip, "3", "1")
+	l.wantMembers(t, "none may drain", vip, "3", "1")
 
 	set(time.Minute)
-	l.wantKnown(t, "the last has left", vip, "3", "")
+	l.wantMembers(t, "the last has left", vip, "3", "")
 	l.set(t, web)
-	l.wantKnown(t, "the Service is gone", vip, "", "3")
+	l.wantMembers(t, "the Service is gone", vip, "", "3")
 	next(0)
 }
 
@@ -122,7 +122,7 @@ func TestAFrontendThatPassesOnDrainsNothing(t *testing.T) {
 	l.set(t, api, clusterIP(t, vip, b3))
 	l.set(t, web, drains(clusterIP(t, vip, b2), time.Minute))
 	l.set(t, web)
-	l.wantKnown(t, "the other has it", vip, "3", "1 2")
+	l.wantMembers(t, "the other has it", vip, "3", "1 2")
 	if _, ok := l.NextDrained(); ok {
 		t.Error("something drains")
 	}
@@ -146,13 +146,13 @@ func TestWhatDrainsIsAdopted(t *testing.T) {
 	if len(next.ops) > 0 {
 		t.Errorf("an agent that starts writes:\n%s", text(next.ops))
 	}
-	next.wantKnown(t, "adopted", vip, "1 2", "")
+	next.wantMembers(t, "adopted", vip, "1 2", "")
 	if at, ok := next.NextDrained(); !ok || !at.Equal(time.Unix(5060, 0)) {
 		t.Errorf("drained at %v (%v), want a minute after the start", at, ok)
 	}
 	next = adopt()
 	next.set(t, web, clusterIP(t, vip, b2))
-	next.wantKnown(t, "no drain time any more", vip, "2", "1")
+	next.wantMembers(t, "no drain time any more", vip, "2", "1")
 }
 
 func TestAChangeThatIsRefusedDrainsNothing(t *testing.T) {
@@ -164,7 +164,7 @@ func TestAChangeThatIsRefusedDrainsNothing(t *testing.T) {
 	if _, ok := l.NextDrained(); ok {
 		t.Error("something drains")
 	}
-	l.wantKnown(t, "refused", vip, "1 2", "")
+	l.wantMembers(t, "refused", vip, "1 2", "")
 }
 
 // Whatever happens, a frontend knows its backends and those that left it less
@@ -208,7 +208,7 @@ func TestDrainsFollowTheirModel(t *testing.T) {
 			all = append(all, o)
 		}
 		slices.Sort(all)
-		l.wantKnown(t, fmt.Sprint("at ", now), vip, strings.Join(all, " "), strings.Join(lost, " "))
+		l.wantMembers(t, fmt.Sprint("at ", now), vip, strings.Join(all, " "), strings.Join(lost, " "))
 		if t.Failed() {
 			return
 		}

@@ -17,8 +17,8 @@ func (p *Planner) Frontends(name lb.ServiceName) []lb.Frontend {
 			f.Views[i] = lb.View{NoLocal: v.NoLocal, Why: v.Why, FallsBack: v.FallsBack}
 			f.Views[i].Backends, f.Views[i].Weights = e.tables[i].shares()
 		}
-		known, _ := e.known().shares()
-		f.Known = slices.DeleteFunc(known, func(b lb.AddrPort) bool {
+		members, _ := e.members().shares()
+		f.Members = slices.DeleteFunc(members, func(b lb.AddrPort) bool {
 			d := p.draining[key]
 			return d != nil && !d.left[b].IsZero()
 		})

@@ -63,7 +63,7 @@ func TestWhatDrainsIsNotInForce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if known := p.Frontends(name)[0].Known; len(known) != 1 || known[0].Addr != netip.MustParseAddr("10.0.0.2") {
-		t.Errorf("known are %v, want 10.0.0.2 alone", known)
+	if members := p.Frontends(name)[0].Members; len(members) != 1 || members[0].Addr != netip.MustParseAddr("10.0.0.2") {
+		t.Errorf("members are %v, want 10.0.0.2 alone", members)
 	}
 }

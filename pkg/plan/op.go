@@ -112,12 +112,12 @@ type SlotChange struct {
 	From, To uint32 // backend IDs
 }
 
-// String returns the value as it stands in dumps. What is as usual (every known
-// backend takes connections, no session affinity) is left out.
+// String returns the value as it stands in dumps. What is as usual (every member
+// takes connections, no session affinity) is left out.
 func (f Frontend) String() string {
 	s := fmt.Sprintf("id %d kind %s service %d internal %s external %s", f.ID, f.Kind, f.Service, f.Views[lb.Internal], f.Views[lb.External])
-	if f.Known != f.Views[lb.Internal].Table {
-		s += " known " + f.Known.String()
+	if f.Members != f.Views[lb.Internal].Table {
+		s += " members " + f.Members.String()
 	}
 	if f.Filtered {
 		s += " filtered"

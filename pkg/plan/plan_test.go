@@ -37,7 +37,7 @@ func view(tb testing.TB, backends ...string) lb.View {
 // clusterIP is a frontend whose clients, here and elsewhere, reach the same.
 func clusterIP(tb testing.TB, at string, backends ...string) lb.Frontend {
 	v := view(tb, backends...)
-	return lb.Frontend{AddrPort: mustAddrPort(tb, at), Views: [lb.NumViews]lb.View{lb.Internal: v, lb.External: v}, Known: v.Backends}
+	return lb.Frontend{AddrPort: mustAddrPort(tb, at), Views: [lb.NumViews]lb.View{lb.Internal: v, lb.External: v}, Members: v.Backends}
 }
 
 var web, api = lb.ServiceName{Namespace: "default", Name: "web"}, lb.ServiceName{Namespace: "default", Name: "api"}
@@ -304,7 +304,7 @@ func (w *world) change() (lb.ServiceName, []lb.Frontend) {
 	}
 	for range w.IntN(4) {
 		algorithm, size := lb.Algorithm(w.IntN(14)), []uint32{7, 13}[w.IntN(2)]
-		f := lb.Frontend{Policy: lb.Policy{Algorithm: algorithm, TableSize: size}, Kind: lb.FrontendKind(w.IntN(4)), Views: [lb.NumViews]lb.View{lb.Internal: w.view(), lb.External: w.view()}, Known: w.view().Backends}
+		f := lb.Frontend{Policy: lb.Policy{Algorithm: algorithm, TableSize: size}, Kind: lb.FrontendKind(w.IntN(4)), Views: [lb.NumViews]lb.View{lb.Internal: w.view(), lb.External: w.view()}, Members: w.view().Backends}
 		f.AffinityTimeout = uint32(w.IntN(2))
 		f.AddrPort = lb.AddrPort{Addr: w.addr(), Port: uint16(80 + w.IntN(4)), Protocol: lb.TCP}
 		if f.Kind == lb.NodePort {
@@ -478,14 +478,14 @@ func TestABackendIsLostWhenNoFrontendOfItsServiceKnowsIt(t *testing.T) {
 	at, a, b := "10.96.0.1:80/TCP", "10.0.0.1:80/TCP", "10.0.0.2:80/TCP"
 	l.set(t, web, clusterIP(t, at, a, b))
 	draining := clusterIP(t, at, a)
-	draining.Known = view(t, a, b).Backends
+	draining.Members = view(t, a, b).Backends
 	l.set(t, web, draining)
 	if lost := l.TakeLosses(); len(lost) > 0 {
 		t.Errorf("lost while draining: %v", lost)
 	}
 	wantOps(t, l.ops, `
 put table 2+1 backends 1
-put frontend 10.96.0.1:80/TCP id 1 kind ClusterIP service 1 internal 2+1 external 2+1 known 0+2
+put frontend 10.96.0.1:80/TCP id 1 kind ClusterIP service 1 internal 2+1 external 2+1 members 0+2
 `)
 	l.set(t, web, clusterIP(t, at, a))
 	want := []Loss{{mustAddrPort(t, at), mustAddrPort(t, b)}}

@@ -51,8 +51,8 @@ type entry struct {
 	ranges  []netip.Prefix       // of the clients that may use it, nil for everybody
 }
 
-// known returns the table of all backends that the Service still has.
-func (e *entry) known() *tableRef { return e.tables[knownTable] }
+// members returns the table of all backends that the Service still has.
+func (e *entry) members() *tableRef { return e.tables[membersTable] }
 
 // Loss is a backend that a frontend no longer knows: whoever talks to it by
 // that frontend waits in vain.

@@ -38,7 +38,7 @@ func TestATableThatAnotherViewWantsAsItIsIsNotChangedInPlace(t *testing.T) {
 func TestABackendWithoutSlotIsNotPut(t *testing.T) {
 	l := &lab{Planner: New(Sizes{})}
 	f := balanced(t, lb.Maglev, numbered(0, 5))
-	f.TableSize, f.Known = 3, nil
+	f.TableSize, f.Members = 3, nil
 	l.set(t, web, f)
 	if got := len(l.model.Backends); got != 3 {
 		t.Errorf("%d backends are put, want those that have the 3 slots", got)

@@ -20,7 +20,7 @@ type tableSpec struct {
 // specsOf returns what the tables of a frontend are for, in the order of
 // Frontend.Tables. Algorithms that fill their tables alike share them.
 func (p *Planner) specsOf(f lb.Frontend) [numTables]tableSpec {
-	specs := [numTables]tableSpec{knownTable: {backends: f.Known, algorithm: lb.Random}}
+	specs := [numTables]tableSpec{membersTable: {backends: f.Members, algorithm: lb.Random}}
 	algorithm, size := f.Or(p.defaults).Algorithm, uint32(0)
 	if algorithm.Hashed() {
 		size = f.TableSize

@@ -24,7 +24,7 @@ func numbered(from, to int) (out []lb.AddrPort) {
 // balanced is a frontend by an algorithm.
 func balanced(tb testing.TB, a lb.Algorithm, backends []lb.AddrPort, weights ...uint32) lb.Frontend {
 	v := lb.View{Backends: backends, Weights: weights}
-	return lb.Frontend{AddrPort: mustAddrPort(tb, "10.96.0.1:80/TCP"), Policy: lb.Policy{Algorithm: a}, Views: [lb.NumViews]lb.View{lb.Internal: v, lb.External: v}, Known: backends}
+	return lb.Frontend{AddrPort: mustAddrPort(tb, "10.96.0.1:80/TCP"), Policy: lb.Policy{Algorithm: a}, Views: [lb.NumViews]lb.View{lb.Internal: v, lb.External: v}, Members: backends}
 }
 
 func TestWhatTheTableOfAnAlgorithmHolds(t *testing.T) {
@@ -97,7 +97,7 @@ func TestOnlySlotsThatDifferAreWritten(t *testing.T) {
 			case PutSlots:
 				written += len(op.Slots)
 			case PutTable:
-				if op.Table.Size > 10 { // not the known backends
+				if op.Table.Size > 10 { // not the members
 					t.Errorf("%s: %d slots are written anew", a, op.Table.Size)
 				}
 			}
@@ -183,7 +183,7 @@ func TestNodesThatKnowTheSameHaveTheSameTable(t *testing.T) {
 	}
 }
 
-// With the list of known backends, which stands beside it.
+// With the list of members, which stands beside it.
 func TestTablesForHashesAreSmall(t *testing.T) {
 	for _, c := range []struct{ backends, kib int }{{1, 2}, {10, 2}, {11, 32}, {100, 32}} {
 		l := &lab{Planner: New(Sizes{})}

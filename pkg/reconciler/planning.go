@@ -88,7 +88,7 @@ func (r *Reconciler) plan(name lb.ServiceName, wanted map[lb.ServiceName][]lb.Fr
 // held says whether what is in force of a Service stays as it is, since nothing good is
 // known of the Service itself.
 func (r *Reconciler) held(name lb.ServiceName) bool {
-	service, _ := r.state.Known(name)
+	service, _ := r.state.Seen(name)
 	return !service && r.planner.Has(name) && (r.input.Hold[name] || r.input.Partial && r.adopted[name])
 }
 
@@ -96,13 +96,13 @@ func (r *Reconciler) held(name lb.ServiceName) bool {
 // read, and forget it when everything can.
 func (r *Reconciler) recall() {
 	for _, name := range r.state.Recalled() {
-		if service, _ := r.state.Known(name); !service || !r.lacks(name) {
+		if service, _ := r.state.Seen(name); !service || !r.lacks(name) {
 			r.wait(r.state.Forget(name))
 			r.waiting[name] = true
 		}
 	}
 	for name := range r.waiting {
-		service, slices := r.state.Known(name)
+		service, slices := r.state.Seen(name)
 		if service && !r.state.Recalls(name) && r.lacks(name) && r.planner.Has(name) && (r.adopted[name] || !slices) {
 			r.wait(r.state.Recall(name, r.planner.Frontends(name)))
 		}

@@ -66,7 +66,7 @@ func (b *bench) tables() error {
 	t := table{
 		Title: "Tables by algorithm and number of backends",
 		Note: "Filling a table, and planning a change by one backend: medians of rounds. The bytes are those of all slots of a Service, with the list of " +
-			"known backends. Moved: slots that change when one backend goes, divided by those that named it.",
+			"member backends. Moved: slots that change when one backend goes, divided by those that named it.",
 		Header: []string{"algorithm", "backends", "bytes", "new, µs", "changed, µs", "slots written", "moved ÷ ideal"},
 	}
 	for _, a := range []lb.Algorithm{lb.Random, lb.Maglev, lb.Stable} {
@@ -87,10 +87,10 @@ func (b *bench) fillTable(t *table, a lb.Algorithm, backends int) error {
 	var fresh, changed []float64
 	var bytes, written int
 	all := frontends(udp4.by(a), 0, backends)
-	all[0].Known = all[0].Views[lb.Internal].Backends
+	all[0].Members = all[0].Views[lb.Internal].Backends
 	less := slices.Clone(all)
 	less[0].Views[lb.Internal].Backends = slices.Delete(slices.Clone(all[0].Views[lb.Internal].Backends), backends/2, backends/2+1)
-	less[0].Views[lb.External], less[0].Known = less[0].Views[lb.Internal], less[0].Views[lb.Internal].Backends
+	less[0].Views[lb.External], less[0].Members = less[0].Views[lb.Internal], less[0].Views[lb.Internal].Backends
 	for range min(b.plan.rounds, 5) {
 		p := plan.New(plan.Sizes{})
 		began := time.Now()

@@ -179,7 +179,7 @@ func (p *forwardPath) askedFrontends() (out []lb.Frontend) {
 		f.backend = serverNet4
 		one := frontends(f, 0, forwardBackends)[0]
 		one.Addr = nth(serviceNet4, p.asked()+1)
-		one.Known = one.Views[lb.External].Backends
+		one.Members = one.Views[lb.External].Backends
 		out = append(out, one)
 	}
 	return out

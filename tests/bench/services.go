@@ -81,7 +81,7 @@ func frontends(f flavour, service, backends int) []lb.Frontend {
 		b := lb.AddrPort{Addr: nth(f.backend, service*backends+k+1), Port: backendPort, Protocol: f.protocol}
 		out.Views[lb.Internal].Backends = append(out.Views[lb.Internal].Backends, b)
 	}
-	out.Views[lb.External], out.Known = out.Views[lb.Internal], out.Views[lb.Internal].Backends
+	out.Views[lb.External], out.Members = out.Views[lb.Internal], out.Views[lb.Internal].Backends
 	return []lb.Frontend{out}
 }
 

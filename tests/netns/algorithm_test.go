@@ -27,7 +27,7 @@ func silent(n int) (out []lb.AddrPort) {
 // spreadOver is a frontend by an algorithm.
 func spreadOver(a lb.Algorithm, backends []lb.AddrPort, weights ...uint32) lb.Frontend {
 	v := lb.View{Backends: backends, Weights: weights}
-	return lb.Frontend{AddrPort: mustAddrPort(spreadVIP), Port: "main", Policy: lb.Policy{Algorithm: a}, Views: [lb.NumViews]lb.View{lb.Internal: v, lb.External: v}, Known: backends}
+	return lb.Frontend{AddrPort: mustAddrPort(spreadVIP), Port: "main", Policy: lb.Policy{Algorithm: a}, Views: [lb.NumViews]lb.View{lb.Internal: v, lb.External: v}, Members: backends}
 }
 
 // connectMany opens datagram sockets that are connected to the Service.

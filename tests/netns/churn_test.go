@@ -123,7 +123,7 @@ func (c *churn) frontends(a lb.Algorithm, some uint, weight func() uint32) (out 
 				v.Weights = append(v.Weights, weight())
 			}
 		}
-		out = append(out, lb.Frontend{AddrPort: vip, Port: vip.Protocol.String(), Policy: lb.Policy{Algorithm: a}, Views: [lb.NumViews]lb.View{lb.Internal: v, lb.External: v}, Known: v.Backends})
+		out = append(out, lb.Frontend{AddrPort: vip, Port: vip.Protocol.String(), Policy: lb.Policy{Algorithm: a}, Views: [lb.NumViews]lb.View{lb.Internal: v, lb.External: v}, Members: v.Backends})
 	}
 	return out
 }

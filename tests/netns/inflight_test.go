@@ -115,11 +115,11 @@ func TestAConnectionThatFailsIsInFlightNoMore(t *testing.T) {
 	if err := s.connect(at("10.96.7.7:80")); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Fatalf("connect: %v", err)
 	}
-	if got := n.inFlight(f.Known); sum(got) != 0 {
+	if got := n.inFlight(f.Members); sum(got) != 0 {
 		t.Errorf("%v in flight after a refusal", got)
 	}
 	s.close()
-	if got := n.inFlight(f.Known); sum(got) != 0 {
+	if got := n.inFlight(f.Members); sum(got) != 0 {
 		t.Errorf("%v in flight after the socket is closed", got)
 	}
 }

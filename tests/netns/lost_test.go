@@ -94,7 +94,7 @@ func lostBackends(t *testing.T) (out []*backend) {
 // knowing is a frontend that knows its backends, as Services do.
 func knowing(at string, backends ...*backend) lb.Frontend {
 	f := frontend(at, backends...)
-	f.Known = f.Views[lb.Internal].Backends
+	f.Members = f.Views[lb.Internal].Backends
 	return f
 }
 

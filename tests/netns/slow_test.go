@@ -93,10 +93,10 @@ func mustThinkers(t *testing.T, n *node, a lb.Algorithm, slow time.Duration, add
 	for _, addr := range addresses {
 		s := mustThink(t, addr+":8080/TCP", 2*time.Millisecond)
 		all = append(all, s)
-		f.Known = append(f.Known, s.at)
+		f.Members = append(f.Members, s.at)
 	}
 	all[0].delay.Store(int64(slow))
-	f.Views[lb.Internal].Backends = f.Known
+	f.Views[lb.Internal].Backends = f.Members
 	n.set("slow", f)
 	return all
 }

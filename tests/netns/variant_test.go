@@ -24,6 +24,10 @@ var withoutSuspicion = replacement{"abi/frontend_types.h", "#include \"types.h\"
 
 // formerNames are those that maps, structs and members had in the version before.
 var formerNames = map[string]string{
+	"address_filter":        "known_addresses",
+	"flow_filter":           "known_ends",
+	"filter_chunk":          "known_bits",
+	"members":               "known",
 	"half_open_flows":       "brief_flows",
 	"next_half_open":        "next_brief_flow",
 	"ring_slot":             "place",
@@ -59,7 +63,7 @@ func renamed() replacement {
 // another order, and one that there is no more.
 var otherLayout = []replacement{
 	{"abi/frontend_types.h", `	struct view views[VIEWS] __attribute__((aligned(8)));
-	struct table known __attribute__((
+	struct table members __attribute__((
 		aligned(8))); /* backends the Service still has */
 	enum frontend_flag flags;
 	__u32 affinity_timeout_s; /* idle seconds; 0: no session affinity */
@@ -67,7 +71,7 @@ var otherLayout = []replacement{
 	__u32 id;		  /* its own index */
 `, `	__u32 id;
 	__u32 service;
-	struct table known __attribute__((aligned(8)));
+	struct table members __attribute__((aligned(8)));
 	enum frontend_flag flags;
 	__u32 affinity_timeout_s;
 	struct view views[VIEWS] __attribute__((aligned(8)));

@@ -103,7 +103,7 @@ func (r *rig) forgetSlotChanges(tb testing.TB) {
 // hashed is a frontend by a hash of the flow.
 func (c cast) hashed(a lb.Algorithm, backends ...netip.AddrPort) lb.Frontend {
 	f := c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backends...)
-	slices.SortFunc(f.Known, lb.AddrPort.Compare)
+	slices.SortFunc(f.Members, lb.AddrPort.Compare)
 	f.Algorithm = a
 	return f
 }

@@ -65,7 +65,7 @@ func oneClientPortReachesOneBackendByTwoFrontends(t *testing.T, c cast) {
 	client := at(c.client, 40000)
 	for _, backend := range []lb.Frontend{c.frontend(lb.ClusterIP, at(c.vip, 80), at(c.local, 8080)), c.frontend(lb.ClusterIP, at(c.vip, 80), at(c.remote, 8080))} {
 		c.forget(t)
-		to := at(backend.Known[0].Addr, 8080)
+		to := at(backend.Members[0].Addr, 8080)
 		c.set(t, "one", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), to))
 		c.set(t, "two", c.frontend(lb.LoadBalancerIP, at(c.vip2, 81), to))
 		one, two := c.packet(client, at(c.vip, 80), 5), c.packet(client, at(c.vip2, 81), 5)

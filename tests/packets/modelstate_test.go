@@ -100,7 +100,7 @@ func (m *model) isOver(k key, f *modelFlow) bool {
 func (m *model) hasBackend(f *modelFlow) bool {
 	for _, frontend := range m.told.Frontends {
 		if frontend.ID == f.frontend {
-			return frontend.Service == f.service && slices.Contains(m.table(frontend.Known), f.backend)
+			return frontend.Service == f.service && slices.Contains(m.table(frontend.Members), f.backend)
 		}
 	}
 	return false
@@ -218,8 +218,8 @@ func (m *model) bypassServices(frame []byte, v view, got result) error {
 // lost judges a packet within a connection of which nothing is known but,
 // maybe, the reply direction.
 func (m *model) lost(frame []byte, v view, f *plan.Frontend, got result) error {
-	known := m.table(f.Known)
-	for _, id := range known[:min(len(known), 32)] {
+	members := m.table(f.Members)
+	for _, id := range members[:min(len(members), 32)] {
 		b := m.told.Backends[id]
 		reply := m.flows[key{out, at(b.Addr, b.Port), v.src, v.protocol}]
 		if reply == nil || reply.src != v.dst || reply.dst != v.src {
@@ -231,7 +231,7 @@ func (m *model) lost(frame []byte, v view, f *plan.Frontend, got result) error {
 		return m.begin(v, v.src, at(b.Addr, b.Port), v.src.Port(), &modelFlow{toBackend: true, seen: true, frontend: f.ID, service: f.Service, backend: id})
 	}
 	id, had := m.affinities[affinityKey{v.src.Addr(), f.Service}]
-	if f.AffinityTimeout == 0 || !had || !slices.Contains(known, id) {
+	if f.AffinityTimeout == 0 || !had || !slices.Contains(members, id) {
 		m.counts["drop no_flow"]++
 		return got.wantReset(frame, v, m)
 	}

@@ -137,7 +137,7 @@ func (p *parallel) changesUntil(t *testing.T, sent <-chan error) {
 		case <-time.After(5 * time.Millisecond):
 		}
 		f := p.frontend(lb.LoadBalancerIP, p.at, p.backends...)
-		f.Views[lb.External].Backends = f.Known[:1+i%len(f.Known)]
+		f.Views[lb.External].Backends = f.Members[:1+i%len(f.Members)]
 		p.set(t, "web", f)
 		p.set(t, "other", p.frontend(lb.LoadBalancerIP, at(p.vip2, uint16(1+i%7)), p.backends[:i%2]...))
 		p.apply(t, p.planner.Sweep())

@@ -22,7 +22,7 @@ func aPodKeepsItsAddressWhereverTheBackendIs(t *testing.T, c cast) {
 	pod, vip := at(c.local, 40000), at(c.cluster, 80)
 	for _, backend := range []lb.Frontend{c.frontend(lb.ClusterIP, vip, at(c.local2, 8080)), c.frontend(lb.ClusterIP, vip, at(c.remote, 8080))} {
 		c.forget(t)
-		to := at(backend.Known[0].Addr, 8080)
+		to := at(backend.Members[0].Addr, 8080)
 		c.set(t, "web", backend)
 		p := c.packet(pod, vip, 7)
 		c.becomes(t, "the first packet goes to the backend", podIn, podEnd, p, p.to(pod, to))

@@ -213,7 +213,7 @@ func (w *world) changeService(tb testing.TB) {
 		case 0:
 			f.Views[lb.External] = lb.View{NoLocal: len(backends) > 0}
 		case 1:
-			f.Views[lb.External].Backends = f.Known[:w.IntN(len(f.Known)+1)] // the others drain
+			f.Views[lb.External].Backends = f.Members[:w.IntN(len(f.Members)+1)] // the others drain
 		}
 		frontends = append(frontends, f)
 	}

@@ -82,7 +82,7 @@ func anAddressOfNoServiceIsRefusedInTheServiceCIDR(t *testing.T, c cast) {
 
 func policyLocalKeepsToTheNode(t *testing.T, c cast) {
 	f := c.frontend(lb.NodePort, at(unspecified(c.client), 30080), at(c.local, 8080), at(c.remote, 8080))
-	f.Views[lb.External].Backends = f.Known[:1]
+	f.Views[lb.External].Backends = f.Members[:1]
 	c.set(t, "web", f)
 	for port := range uint16(20) {
 		p := c.packet(at(c.client, 40000+port), at(c.node, 30080), 4)
@@ -160,7 +160,7 @@ func aConnectionOutlivesDrainingAndIsResetThen(t *testing.T, c cast) {
 	p := c.packet(at(c.client, 40000), vip, 4)
 	c.becomes(t, "the connection begins", in, uplink, p, p.to(p.src, gone))
 	draining := c.frontend(lb.LoadBalancerIP, vip, gone, now)
-	draining.Views[lb.External].Backends, draining.Views[lb.Internal].Backends = draining.Known[1:], draining.Known[1:]
+	draining.Views[lb.External].Backends, draining.Views[lb.Internal].Backends = draining.Members[1:], draining.Members[1:]
 	c.set(t, "web", draining)
 	c.becomes(t, "a draining backend keeps it, even its SYN", in, uplink, p, p.to(p.src, gone))
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, now))
@@ -182,7 +182,7 @@ func aPortThatComesAgainIsANewChoice(t *testing.T, c cast) {
 		c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, gone))
 		p := c.establish(t, at(c.client, 40000+uint16(i)), vip, gone)
 		draining := c.frontend(lb.LoadBalancerIP, vip, gone, now)
-		draining.Views[lb.External].Backends, draining.Views[lb.Internal].Backends = draining.Known[1:], draining.Known[1:]
+		draining.Views[lb.External].Backends, draining.Views[lb.Internal].Backends = draining.Members[1:], draining.Members[1:]
 		c.set(t, "web", draining)
 		c.becomes(t, "the client closes", in, uplink, p.with("FA"), p.with("FA").to(p.src, gone))
 		a := p.to(p.src, gone).answer(last, nil)

@@ -103,7 +103,7 @@ func (r *rig) open(tb testing.TB) {
 		program := r.programs[h]
 		tb.Cleanup(func() { program.Close() })
 	}
-	for _, name := range []string{"conntrack", "fragments", "held", "affinities", "slot_changes", "known_ends"} {
+	for _, name := range []string{"conntrack", "fragments", "held", "affinities", "slot_changes", "flow_filter"} {
 		if r.tables[name], err = ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", name), nil); err != nil {
 			tb.Fatal(err)
 		}
@@ -223,7 +223,7 @@ func (r *rig) forget(tb testing.TB) {
 		if name == "slot_changes" {
 			continue // written by the agent
 		}
-		if name == "known_ends" {
+		if name == "flow_filter" {
 			for chunk := range m.MaxEntries() {
 				must(tb, m.Put(chunk, make([]byte, m.ValueSize())))
 			}

@@ -91,9 +91,9 @@ func (b book) family() string {
 func (c cast) frontend(kind lb.FrontendKind, at netip.AddrPort, backends ...netip.AddrPort) lb.Frontend {
 	f := lb.Frontend{AddrPort: lb.AddrPort{Addr: at.Addr(), Port: at.Port(), Protocol: c.protocol}, Kind: kind}
 	for _, b := range backends {
-		f.Known = append(f.Known, lb.AddrPort{Addr: b.Addr(), Port: b.Port(), Protocol: c.protocol})
+		f.Members = append(f.Members, lb.AddrPort{Addr: b.Addr(), Port: b.Port(), Protocol: c.protocol})
 	}
-	f.Views[lb.Internal].Backends, f.Views[lb.External].Backends = f.Known, f.Known
+	f.Views[lb.Internal].Backends, f.Views[lb.External].Backends = f.Members, f.Members
 	return f
 }
 

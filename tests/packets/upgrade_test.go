@@ -21,7 +21,7 @@ func TestFlowsOutliveAnUpgrade(t *testing.T) {
 	t.Run("from maps without hints", func(t *testing.T) {
 		r := newRig(t)
 		r.tell(t, story{tell: func(t *testing.T, c cast) {
-			c.upgrade(t, c.tables["conntrack"].MaxEntries(), "known_addresses", "known_ends", "stored_sockets")
+			c.upgrade(t, c.tables["conntrack"].MaxEntries(), "address_filter", "flow_filter", "stored_sockets")
 		}}, cast{v4, r, lb.TCP})
 	})
 }

@@ -179,8 +179,8 @@ func aConnectionOutweighsFailures(t *testing.T, c cast) {
 func beforeATrialConfirmsItFewClientsAreSentFarAway(t *testing.T, c cast) {
 	e := hold(t, c)
 	f := c.frontend(lb.LoadBalancerIP, at(c.vip, 80), e.bad, e.good)
-	f.Views[lb.External] = lb.View{Backends: f.Known[:1:1], FallsBack: true}
-	f.Views[lb.FallbackAll] = lb.View{Backends: f.Known}
+	f.Views[lb.External] = lb.View{Backends: f.Members[:1:1], FallsBack: true}
+	f.Views[lb.FallbackAll] = lb.View{Backends: f.Members}
 	c.set(t, "both", f)
 	e.vote(t, c.client)
 	e.vote(t, c.other)

@@ -45,10 +45,10 @@ volatile const __u32 udp_flow_timeout_s = 0;
 volatile const __u16 snat_port_low = 0;
 volatile const __u16 snat_port_mask = 0;
 
-/* Failures in a row that make a backend a suspect, 0: none is ever one. */
-volatile const __u32 suspect_after = 0;
+/* Failures in a row that eject a backend; 0: never. */
+volatile const __u32 eject_after = 0;
 
-/* Of the slots of a table no more are avoided, in per cent. */
+/* The largest share of the slots of a table that may be ejected, in percent. */
 volatile const __u32 max_ejected_percent = 0;
 
 /* Of the hashes of flows and clients: the same on all nodes, known to no client. */

@@ -62,7 +62,7 @@ enum view_size {
 enum view_index {
 	VIEW_INTERNAL, /* for clients on this node */
 	VIEW_EXTERNAL, /* for clients elsewhere */
-	/* Fallbacks, where the backends of a client's view are all suspects. */
+	/* Fallbacks, where the backends of a client's view are all ejected. */
 	VIEW_FALLBACK_ZONE, /* those of the node's zone */
 	VIEW_FALLBACK_ALL,  /* those of all zones */
 	VIEWS,
@@ -78,9 +78,9 @@ enum frontend_flag {
 	FRONTEND_EXTERNAL_IP = 1 << 4,
 	/* Only clients in source_ranges may use it. */
 	FRONTEND_SOURCE_RANGES = 1 << 5,
-	/* Suspects are avoided. */
+	/* Ejected backends are avoided. */
 	FRONTEND_PASSIVE_HEALTH = 1 << 6,
-	/* Where the backends of a view are all suspects, fallbacks are used. */
+	/* Where the backends of a view are all ejected, fallbacks are used. */
 	FRONTEND_FALLS_BACK = 1 << 7,
 	/* Why a client's view has its backends, for people: four bits for each. */
 	FRONTEND_WHY = 0xf << 16,
@@ -103,11 +103,11 @@ struct frontend {
 };
 
 /* Who avoids a backend. */
-enum suspicion {
-	SUSPICION_NONE,
-	SUSPICION_ONE,	     /* the client that failed last */
-	SUSPICION_ALL,	     /* all clients, by the word of several */
-	SUSPICION_CONFIRMED, /* the same, and a trial or a probe failed */
+enum ejection {
+	EJECTION_NONE,
+	EJECTION_ONE,	    /* the client that failed last */
+	EJECTION_ALL,	    /* all clients, by the word of several */
+	EJECTION_CONFIRMED, /* the same, and a retry or a probe failed */
 } __attribute__((packed));
 
 /* Clients of which a backend keeps what they have measured. */
@@ -140,15 +140,15 @@ struct backend {
 	struct addr_port to;   /* port 0: no backend has this ID */
 	__s32 in_flight;       /* connections and flows that are open */
 	__u32 failed_by;       /* hash of the client that failed last */
-	__u32 next_trial;      /* of a suspect */
-	__u32 suspect_since_s; /* coarse clock */
+	__u32 next_retry;      /* of an ejected backend */
+	__u32 ejected_since_s; /* coarse clock */
 	__u32 taken_at;	       /* when it took a connection last */
 	__u32 slow_start_from; /* 0: not yet begun */
 	__u16 failures;	       /* in a row, of all clients */
 	__u8 own_failures;     /* in a row, of the client that failed last */
 	__u8 votes;	       /* failures in a row, each by another client */
-	__u8 trials;	       /* that a suspect was given */
-	enum suspicion suspicion;
+	__u8 retries;	       /* since it was ejected */
+	enum ejection ejection;
 	__u8 is_timed; /* an algorithm asks for answer times */
 	__u8 pad[13];
 	__u64 answers[ANSWER_CLIENTS]; /* enum answer_word */

@@ -186,10 +186,10 @@ struct counters {
 	__u64 flow_reset;	 /* packets answered with a TCP reset */
 	__u64 reset_limited;	 /* resets that were too many */
 	__u64 backend_failed;	 /* connections that a backend did not take */
-	__u64 backend_suspected; /* became a suspect */
+	__u64 backend_ejected;	 /* was ejected */
 	__u64 backend_recovered; /* was one no more */
-	__u64 backend_trial;	 /* connections that a suspect was given */
-	__u64 choice_avoided;	 /* choices of a suspect that were changed */
+	__u64 backend_retry;	 /* connections that ejected ones were given */
+	__u64 choice_avoided; /* choices of an ejected backend that were changed */
 	__u64 choice_fallback;	 /* choices from a fallback of a view */
 	__u64 fragment_held;	 /* came before the first one of its datagram */
 	__u64 fragment_released; /* first ones that others had waited for */
@@ -225,7 +225,7 @@ struct probe_result {
 	struct addr_port backend;
 	__u32 backend_id;
 	__u64 now_ns;	   /* coarse clock: a syscall program has none on 6.1 */
-	__u64 no_trial_ns; /* of a failure: no trial for so long */
+	__u64 no_retry_ns; /* of a failure: no retry for so long */
 	__u32 failed; /* 1: the probe failed so often that others are better */
 	__u32 pad;
 };

@@ -8,13 +8,13 @@
  *
  * Passive health: what becomes of connections tells how a backend is, long before
  * the API server learns it. A client whose connections it does not take so many
- * times in a row avoids it. All clients do where several say so and nobody had a
- * connection within the last second: one client alone, which may lie, makes a
- * backend a suspect for nobody else. A suspect gets one connection on trial after a
- * second, and after twice that each time; the first that it takes makes it one like
- * all others.
+ * times in a row avoids it. It is ejected for all clients where several say so and none
+ * had a connection within the last second: one client alone, which may lie, ejects it
+ * for no other. An ejected backend gets one connection as a retry after a second, and
+ * after twice that each time; the first that it takes makes it one like all others.
  *
- * What a suspect is, is known of the backend; who avoids it is the frontend's.
+ * Whether it is ejected is a state of the backend; whether clients avoid it then is a
+ * matter of the frontend.
  */
 #pragma once
 
@@ -57,7 +57,7 @@ static __always_inline __u32 in_flight(const struct backend *b)
 	return n < 0 ? 0 : n;
 }
 
-#define TRIAL_DOUBLINGS 5 /* at most 34 seconds between trials */
+#define RETRY_DOUBLINGS 5 /* at most 34 seconds between retries */
 
 /* Times of health go by 2^26 ns, about 67 ms: 32 bits of them last nine years. */
 #define HEALTH_TIME_SHIFT 26
@@ -72,30 +72,31 @@ static __always_inline __u32 health_time(__u64 now_ns)
 }
 
 /* Does a client avoid the backend? Of one that is well nothing else is asked. */
-static __always_inline bool is_suspect_to(const struct backend *b, __u32 client)
+static __always_inline bool is_ejected_for(const struct backend *b,
+					   __u32 client)
 {
-	if (!suspect_after) /* it may have been another before an upgrade */
+	if (!eject_after) /* it may have been another before an upgrade */
 		return false;
-	return b->suspicion > SUSPICION_ONE ||
-	       (b->suspicion == SUSPICION_ONE && b->failed_by == client);
+	return b->ejection > EJECTION_ONE ||
+	       (b->ejection == EJECTION_ONE && b->failed_by == client);
 }
 
-/* How long after a trial the next one comes: a second at least. */
-static __always_inline __u32 trial_interval(__u32 trials)
+/* How long after a retry the next one comes: a second at least. */
+static __always_inline __u32 retry_interval(__u32 retries)
 {
 	return (HEALTH_TIMES_PER_S + 1)
-	       << (trials < TRIAL_DOUBLINGS ? trials : TRIAL_DOUBLINGS);
+	       << (retries < RETRY_DOUBLINGS ? retries : RETRY_DOUBLINGS);
 }
 
-/* One or all clients avoid the backend from now on, but for a trial at a time. */
-static __always_inline void suspect(struct backend *b, enum suspicion how,
-				    __u64 now_ns, __u32 trial)
+/* One or all clients avoid the backend from now on, but for a retry at a time. */
+static __always_inline void eject(struct backend *b, enum ejection how,
+				  __u64 now_ns, __u32 retry)
 {
-	b->trials = 0;
-	b->suspect_since_s = now_ns / NSEC_PER_SEC;
-	b->next_trial = trial;
-	b->suspicion = how; /* last: a suspect has a trial */
-	count(backend_suspected);
+	b->retries = 0;
+	b->ejected_since_s = now_ns / NSEC_PER_SEC;
+	b->next_retry = retry;
+	b->ejection = how; /* last: who sees it sees the retry */
+	count(backend_ejected);
 }
 
 static __always_inline void count_up(__u8 *n)
@@ -107,7 +108,7 @@ static __always_inline void count_up(__u8 *n)
 /* Do several clients say so, and has no other just had a connection? */
 static __always_inline bool is_outvoted(const struct backend *b, __u32 now)
 {
-	__u32 votes = suspect_after < LEAST_VOTES ? LEAST_VOTES : suspect_after;
+	__u32 votes = eject_after < LEAST_VOTES ? LEAST_VOTES : eject_after;
 
 	return b->votes >= votes &&
 	       elapsed_ticks(now, b->taken_at) >= HEALTH_TIMES_PER_S;
@@ -116,8 +117,8 @@ static __always_inline bool is_outvoted(const struct backend *b, __u32 now)
 /*
  * The client that failed last is a new one: what the one before avoids ends. False if
  * another CPU says just now that there is one: a client has one vote, on however many
- * CPUs it fails at once. The numbers may miss what two CPUs note at once, which makes
- * a suspect one failure later.
+ * CPUs it fails at once. The numbers may miss what two CPUs note at once, and then
+ * eject a backend one failure later.
  */
 static __always_inline bool vote(struct backend *b, __u32 client,
 				 bool for_others)
@@ -131,8 +132,8 @@ static __always_inline bool vote(struct backend *b, __u32 client,
 	b->own_failures = 0;
 	if (for_others)
 		count_up(&b->votes);
-	if (b->suspicion == SUSPICION_ONE)
-		b->suspicion = SUSPICION_NONE;
+	if (b->ejection == EJECTION_ONE)
+		b->ejection = EJECTION_NONE;
 	return true;
 }
 
@@ -144,10 +145,10 @@ static __always_inline bool vote(struct backend *b, __u32 client,
 STEP int note_failure(struct backend *b, __u32 client, bool for_others)
 {
 	__u64 now_ns = bpf_ktime_get_coarse_ns();
-	__u32 now = health_time(now_ns), trial = now + trial_interval(0);
+	__u32 now = health_time(now_ns), retry = now + retry_interval(0);
 
 	count(backend_failed);
-	if (!b || !suspect_after)
+	if (!b || !eject_after)
 		return 0;
 	if (b->failures < 0xffff)
 		b->failures++;
@@ -156,30 +157,30 @@ STEP int note_failure(struct backend *b, __u32 client, bool for_others)
 	if (!vote(b, client, for_others))
 		return 0;
 	count_up(&b->own_failures);
-	if (b->suspicion >= SUSPICION_ALL) {
-		if (b->trials)
-			b->suspicion = SUSPICION_CONFIRMED;
+	if (b->ejection >= EJECTION_ALL) {
+		if (b->retries)
+			b->ejection = EJECTION_CONFIRMED;
 	} else if (is_outvoted(b, now)) {
-		suspect(b, SUSPICION_ALL, now_ns, trial);
-	} else if (!b->suspicion && b->own_failures >= suspect_after) {
-		suspect(b, SUSPICION_ONE, now_ns, trial);
+		eject(b, EJECTION_ALL, now_ns, retry);
+	} else if (!b->ejection && b->own_failures >= eject_after) {
+		eject(b, EJECTION_ONE, now_ns, retry);
 	}
 	return 0;
 }
 
-/* Probes say that the backend is not well: it gets its next trial at a time. */
+/* Probes say that the backend is not well: it gets its next retry at a time. */
 static __always_inline void note_failed_probe(struct backend *b, __u64 now_ns,
-					      __u64 trial_ns)
+					      __u64 retry_ns)
 {
-	__u32 trial = health_time(trial_ns) + 1;
+	__u32 retry = health_time(retry_ns) + 1;
 
-	if (b->suspicion == SUSPICION_CONFIRMED) {
-		b->next_trial = trial;
+	if (b->ejection == EJECTION_CONFIRMED) {
+		b->next_retry = retry;
 		return;
 	}
-	b->failures = suspect_after;
+	b->failures = eject_after;
 	b->failed_by = 0;
-	suspect(b, SUSPICION_CONFIRMED, now_ns, trial);
+	eject(b, EJECTION_CONFIRMED, now_ns, retry);
 }
 
 /*
@@ -188,21 +189,21 @@ static __always_inline void note_failed_probe(struct backend *b, __u64 now_ns,
  */
 static __always_inline void note_success_at(struct backend *b, __u64 now_ns)
 {
-	if (b->suspicion)
+	if (b->ejection)
 		count(backend_recovered);
-	if (b->suspicion == SUSPICION_CONFIRMED)
+	if (b->ejection == EJECTION_CONFIRMED)
 		b->slow_start_from = health_time(now_ns);
-	b->suspicion = SUSPICION_NONE;
+	b->ejection = EJECTION_NONE;
 	b->failures = 0;
 	b->failed_by = 0;
-	b->own_failures = b->votes = b->trials = 0;
-	b->suspect_since_s = 0;
+	b->own_failures = b->votes = b->retries = 0;
+	b->ejected_since_s = 0;
 }
 
 /* Is it news that the backend took a connection? Mostly it has just taken one. */
 static __always_inline bool is_news(const struct backend *b)
 {
-	return b->failures || b->suspicion ||
+	return b->failures || b->ejection ||
 	       b->taken_at != health_time(bpf_ktime_get_coarse_ns());
 }
 
@@ -212,37 +213,36 @@ static __always_inline void note_success(struct backend *b)
 	__u64 now_ns = bpf_ktime_get_coarse_ns();
 
 	b->taken_at = health_time(now_ns);
-	if (b->failures || b->suspicion)
+	if (b->failures || b->ejection)
 		note_success_at(b, now_ns);
 }
 
 /* The same of a client that speaks for itself alone. */
 static __always_inline void note_own_success(struct backend *b, __u32 client)
 {
-	if (!b->votes && b->suspicion <= SUSPICION_ONE &&
-	    b->failed_by == client)
+	if (!b->votes && b->ejection <= EJECTION_ONE && b->failed_by == client)
 		note_success_at(b, bpf_ktime_get_coarse_ns());
 }
 
 /*
- * Does a suspect get this connection on trial? Only one gets it at its time. The
+ * Is this connection the retry of an ejected backend? Only one is at its time. The
  * client that failed last leaves it to others for as long again.
  */
-static __always_inline bool take_trial(struct backend *b, __u32 client)
+static __always_inline bool take_retry(struct backend *b, __u32 client)
 {
-	__u32 now = health_time(bpf_ktime_get_coarse_ns()), at = b->next_trial;
+	__u32 now = health_time(bpf_ktime_get_coarse_ns()), at = b->next_retry;
 	__u32 due = at;
 
-	if (b->suspicion > SUSPICION_ONE && b->failed_by == client)
-		due += trial_interval(b->trials);
+	if (b->ejection > EJECTION_ONE && b->failed_by == client)
+		due += retry_interval(b->retries);
 	if (elapsed_ticks(due, now)) /* it is yet to come */
 		return false;
-	if (__sync_val_compare_and_swap(&b->next_trial, at,
-					now + trial_interval(b->trials + 1)) !=
+	if (__sync_val_compare_and_swap(&b->next_retry, at,
+					now + retry_interval(b->retries + 1)) !=
 	    at)
 		return false;
-	count_up(&b->trials);
-	count(backend_trial);
+	count_up(&b->retries);
+	count(backend_retry);
 	return true;
 }
 
@@ -269,8 +269,8 @@ static __always_inline bool is_held_back(struct backend *b, __u32 seconds)
 }
 
 /*
- * Returns 1 if there is such a backend, and failures make suspects, else 0. What an
- * earlier configuration has suspected is cleared also where they do not.
+ * Returns 1 if there is such a backend, and failures eject, else 0. What an
+ * earlier configuration has ejected is cleared also where they do not.
  */
 static __always_inline int note_probe_result(const struct probe_result *r)
 {
@@ -280,10 +280,10 @@ static __always_inline int note_probe_result(const struct probe_result *r)
 
 	if (!b || !id || !same_addr_port(&b->to, &r->backend))
 		return 0;
-	if (r->failed && !suspect_after)
+	if (r->failed && !eject_after)
 		return 0;
 	if (r->failed)
-		note_failed_probe(b, now, now + r->no_trial_ns);
+		note_failed_probe(b, now, now + r->no_retry_ns);
 	else
 		note_success_at(b, now);
 	return 1;

@@ -2,7 +2,7 @@
 /*
  * Which backend does a client get of a frontend? Written once, called from every
  * hook: the one that it had, if its Service has session affinity, or the one that an
- * algorithm chooses, or another where that one is a suspect or has only begun.
+ * algorithm chooses, or another where that one is ejected or has only begun.
  */
 #pragma once
 
@@ -26,12 +26,12 @@ struct survey {
 	__u32 from;   /* the one to begin with */
 	__u32 chosen; /* the one to avoid, or NO_SLOT */
 	__u32 seen;
-	__u32 client;	       /* its ID */
-	__u32 suspects;	       /* to the client */
-	__u32 suspects_before; /* the chosen one */
-	__u32 other;	       /* the best that is not one, or NO_SLOT */
-	__u32 in_flight;       /* of that */
-	bool compares; /* the fewest in flight are best, not the first */
+	__u32 client;	      /* its ID */
+	__u32 ejected;	      /* to the client */
+	__u32 ejected_before; /* the chosen one */
+	__u32 other;	      /* the best that is not one, or NO_SLOT */
+	__u32 in_flight;      /* of that */
+	bool compares;	      /* the fewest in flight are best, not the first */
 };
 
 static long survey_slot(__u32 i, void *data)
@@ -47,9 +47,9 @@ static long survey_slot(__u32 i, void *data)
 	if (!b || !id)
 		return 0;
 	s->seen++;
-	if (is_suspect_to(b, s->client)) {
-		s->suspects++;
-		s->suspects_before += index < s->chosen;
+	if (is_ejected_for(b, s->client)) {
+		s->ejected++;
+		s->ejected_before += index < s->chosen;
 	} else if (index != s->chosen &&
 		   (s->other == NO_SLOT ||
 		    (s->compares && in_flight(b) < s->in_flight))) {
@@ -60,18 +60,17 @@ static long survey_slot(__u32 i, void *data)
 }
 
 /*
- * Of so many slots so many may be avoided, never all. Suspects beyond that are not
- * avoided. Of a large table a part stands for all, in an order by chance.
+ * At most max_ejected_percent of the slots are avoided, never all. Large tables are
+ * judged by a random sample.
  */
 static __always_inline bool is_too_many(const struct survey *s)
 {
 	__u32 most = s->seen * max_ejected_percent / 100, before;
 
-	before = s->suspects_before;
+	before = s->ejected_before;
 	if (s->table.size > SURVEY_SLOTS)
-		before =
-			(__u64)s->suspects * ((s->chosen * 0x9e3779b1) >> 16) >>
-			16;
+		before = (__u64)s->ejected * ((s->chosen * 0x9e3779b1) >> 16) >>
+			 16;
 	return before >= (most < s->seen ? most : s->seen - 1);
 }
 
@@ -87,7 +86,7 @@ static __always_inline void survey_view(struct survey *s, struct view v)
 		s->from = s->chosen;
 	s->compares = algorithm >= ALGORITHM_LC;
 	s->other = NO_SLOT;
-	s->seen = s->suspects = s->suspects_before = 0;
+	s->seen = s->ejected = s->ejected_before = 0;
 	slots = s->table.size < SURVEY_SLOTS ? s->table.size : SURVEY_SLOTS;
 	bpf_loop(slots, survey_slot, s, 0);
 }
@@ -102,14 +101,13 @@ static __always_inline bool is_sure(__u32 slot, __u32 client)
 	__u32 id = slot_at(slot);
 	struct backend *b = bpf_map_lookup_elem(&backends, &id);
 
-	return b && (b->suspicion != SUSPICION_ALL || b->failed_by == client);
+	return b && (b->ejection != EJECTION_ALL || b->failed_by == client);
 }
 
 /*
  * The slot to take in place of one of a view, given as a word, whose backend is to
  * be avoided: the first, from a random one on, or the best. If all of the view are
- * suspects, it is one of the fallbacks from the given one on (VIEWS: there is
- * none). NO_SLOT: the chosen one has to do. It must take any pointer.
+ * ejected, it is one of the fallbacks from the given one on (VIEWS: there is none). NO_SLOT: the chosen one has to do. It must take any pointer.
  */
 STEP __u32 avoid(const struct frontend *f, __u64 view, __u32 slot,
 		 enum view_index fallback, __u32 client)
@@ -141,8 +139,8 @@ STEP __u32 avoid(const struct frontend *f, __u64 view, __u32 slot,
 }
 
 /*
- * Is a backend a suspect that a frontend avoids, with no trial due? Who the client
- * is matters only then.
+ * Is a backend ejected, for a frontend with passive health, and no retry due? Which
+ * client it is matters only then.
  */
 static __always_inline bool is_ejected(const struct frontend *f,
 				       struct backend *b,
@@ -150,10 +148,10 @@ static __always_inline bool is_ejected(const struct frontend *f,
 {
 	__u32 id;
 
-	if (!b->suspicion || !(f->flags & FRONTEND_PASSIVE_HEALTH))
+	if (!b->ejection || !(f->flags & FRONTEND_PASSIVE_HEALTH))
 		return false;
 	id = client_id(client->addr, client->on_node);
-	return is_suspect_to(b, id) && !take_trial(b, id);
+	return is_ejected_for(b, id) && !take_retry(b, id);
 }
 
 /* Does a frontend want a backend avoided for the moment? */
@@ -161,7 +159,7 @@ static __always_inline bool is_avoided(const struct frontend *f,
 				       struct backend *b,
 				       const struct client *client)
 {
-	return is_ejected(f, b, client) || (f->slow_start_s && !b->suspicion &&
+	return is_ejected(f, b, client) || (f->slow_start_s && !b->ejection &&
 					    is_held_back(b, f->slow_start_s));
 }
 
@@ -174,7 +172,7 @@ static __always_inline void choose_other(const struct frontend *f,
 	__u32 id = client_id(client->addr, client->on_node), slot;
 	enum view_index fallback = VIEWS;
 
-	if (falls_back && is_suspect_to(c->backend, id))
+	if (falls_back && is_ejected_for(c->backend, id))
 		fallback = VIEW_FALLBACK_ZONE;
 	slot = avoid(f, (__u64)v.size << 32 | v.offset, c->slot, fallback, id);
 	if (slot == NO_SLOT)

@@ -199,7 +199,7 @@ static __noinline int choose_apart(struct bpf_sock_addr *ctx,
 			other.slot = t.offset;
 		if (!find_backend(&other) ||
 		    (f->flags & FRONTEND_PASSIVE_HEALTH &&
-		     other.backend->suspicion) ||
+		     other.backend->ejection) ||
 		    entry_to_backend(ctx, &other.backend->to, 0))
 			continue;
 		*c = other;

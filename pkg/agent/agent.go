@@ -120,8 +120,8 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 	}
 	group.Go(func() error { r.Run(ctx); return nil })
 	group.Go(func() error {
-		if err := in.answers.clearSuspects(ctx, r.Ready(), in.inbox); err != nil {
-			log.Warn("clear backends that nobody suspects any more", zap.Error(err))
+		if err := in.answers.clearEjected(ctx, r.Ready(), in.inbox); err != nil {
+			log.Warn("clear backends that an earlier configuration ejected", zap.Error(err))
 		}
 		return nil
 	})
@@ -129,7 +129,7 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 	group.Go(func() error {
 		return netdev.WatchDevices(ctx, cfg.Devices, in.devices.pods, in.devices.setDevices, in.devices.missed)
 	})
-	group.Go(func() error { in.answers.watchSuspects(ctx); return nil })
+	group.Go(func() error { in.answers.watchEjected(ctx); return nil })
 	in.answers.serve(ctx, group)
 	return group.Wait()
 }

@@ -64,7 +64,7 @@ func newAnswers(cfg Config, log *zap.Logger, tell reporter, measured *metrics.Me
 	return a
 }
 
-// watchDatapath has a datapath read, for metrics and suspects.
+// watchDatapath has a datapath read, for metrics and ejected backends.
 func (a *answers) watchDatapath(open func() (*datapath.Reader, error)) {
 	a.open = open
 	a.metrics.WatchDatapath(a.snapshot)
@@ -192,7 +192,7 @@ func (a *answers) read(r *datapath.Reader) (s metrics.Snapshot, err error) {
 		return s, err
 	}
 	s = metrics.Snapshot{
-		Frontends: t.Frontends, Backends: t.Backends, Suspects: t.Suspects, Tables: t.Tables, Services: t.Services,
+		Frontends: t.Frontends, Backends: t.Backends, Ejected: t.Ejected, Tables: t.Tables, Services: t.Services,
 		Writes: status.Writes, Events: status.Counters, Drops: status.Drops, Attached: programMetrics(status), Maps: mapMetrics(maps),
 	}
 	if s.ServiceDrops, err = serviceDrops(r); err != nil {

@@ -38,7 +38,7 @@ func backendMetrics(k kernel, all bool) ([]metrics.Backend, int, error) {
 		compares := all || f.Algorithm().Compares()
 		for _, id := range members {
 			b := k.Backend(id)
-			if b.At.Port == 0 || !compares && b.Failures == 0 && b.Suspect == 0 || told[pair{f.Service, id}] {
+			if b.At.Port == 0 || !compares && b.Failures == 0 && b.Ejected == 0 || told[pair{f.Service, id}] {
 				continue // it has gone meanwhile, or there is nothing to tell
 			}
 			told[pair{f.Service, id}] = true
@@ -48,7 +48,7 @@ func backendMetrics(k kernel, all bool) ([]metrics.Backend, int, error) {
 			}
 			out = append(out, metrics.Backend{
 				Service: service.ServiceName, Port: service.Port, Backend: b.At,
-				InFlight: b.InFlight, Failures: b.Failures, Suspect: b.Suspect > 0, Answer: b.Answer,
+				InFlight: b.InFlight, Failures: b.Failures, Ejected: b.Ejected > 0, Answer: b.Answer,
 			})
 		}
 		return nil

@@ -63,7 +63,7 @@ func (m *fakeMaps) serve(name string, a lb.Algorithm, ids ...uint32) {
 // lines is one line for each backend.
 func lines(all []metrics.Backend) (out []string) {
 	for _, b := range all {
-		out = append(out, fmt.Sprintf("%s %s in flight %d, failures %d, suspect %v, %s", b.Service.Name, b.Backend.Addr, b.InFlight, b.Failures, b.Suspect, b.Answer))
+		out = append(out, fmt.Sprintf("%s %s in flight %d, failures %d, ejected %v, %s", b.Service.Name, b.Backend.Addr, b.InFlight, b.Failures, b.Ejected, b.Answer))
 	}
 	return out
 }
@@ -83,22 +83,22 @@ func TestBackendsAreToldOfWhereThereIsSomethingToTell(t *testing.T) {
 	m.serve("hashed", lb.Maglev, 3, 4)
 	m.serve("least", lb.LC, 4, 5)
 	m.loads = map[uint32]datapath.Load{
-		1: {InFlight: 1, Failures: 1}, 2: {InFlight: 2}, 3: {InFlight: 3, Failures: 3, Suspect: time.Minute},
+		1: {InFlight: 1, Failures: 1}, 2: {InFlight: 2}, 3: {InFlight: 3, Failures: 3, Ejected: time.Minute},
 		4: {InFlight: 4}, 5: {InFlight: 5, Answer: time.Millisecond},
 	}
 	delete(m.held.Backends, 2) // while it was read
 	byDefault := []string{
-		"hashed 10.244.0.3 in flight 3, failures 3, suspect true, 0s",
-		"plain 10.244.0.1 in flight 1, failures 1, suspect false, 0s",
-		"plain 10.244.0.3 in flight 3, failures 3, suspect true, 0s",
-		"least 10.244.0.4 in flight 4, failures 0, suspect false, 0s",
-		"least 10.244.0.5 in flight 5, failures 0, suspect false, 1ms",
+		"hashed 10.244.0.3 in flight 3, failures 3, ejected true, 0s",
+		"plain 10.244.0.1 in flight 1, failures 1, ejected false, 0s",
+		"plain 10.244.0.3 in flight 3, failures 3, ejected true, 0s",
+		"least 10.244.0.4 in flight 4, failures 0, ejected false, 0s",
+		"least 10.244.0.5 in flight 5, failures 0, ejected false, 1ms",
 	}
 	got, omitted := mustMeasure(t, m, false)
 	if diff := cmp.Diff(byDefault, lines(got)); diff != "" || omitted != 0 {
 		t.Errorf("%d omitted (-want +got):\n%s", omitted, diff)
 	}
-	everything := append(byDefault[:3:3], "hashed 10.244.0.4 in flight 4, failures 0, suspect false, 0s", byDefault[3], byDefault[4])
+	everything := append(byDefault[:3:3], "hashed 10.244.0.4 in flight 4, failures 0, ejected false, 0s", byDefault[3], byDefault[4])
 	got, omitted = mustMeasure(t, m, true)
 	if diff := cmp.Diff(everything, lines(got)); diff != "" || omitted != 0 {
 		t.Errorf("all, %d omitted (-want +got):\n%s", omitted, diff)

@@ -38,7 +38,7 @@ type Config struct {
 	MetricsPerBackend bool       // /metrics tells of every backend, not only of those that fail or are compared
 	InitOnly          bool       // do what needs privileges, and end
 	Algorithm         string     // of Services that name none, as lb.Algorithms has them; "" is random
-	IgnoreHealth      bool       // Services that do not say it do not avoid suspects
+	IgnoreHealth      bool       // Services that do not say it do not avoid ejected backends
 	HashKeyFile       string     // whose content keys the hashes of flows; "" takes the cluster's certificate authority
 	Limits            plan.Sizes // entries that maps grow to at most, 0 is no limit
 }

@@ -12,9 +12,9 @@ import (
 )
 
 // newProber returns what asks backends where Services want it, nil where that is not
-// allowed, or where no backend is ever a suspect.
+// allowed, or where no backend is ever ejected.
 func newProber(cfg Config, log *zap.Logger, to judge, problems *problems) *probe.Prober {
-	if cfg.Datapath.SuspectAfter == 0 || !cfg.Convert.Probes {
+	if cfg.Datapath.EjectAfter == 0 || !cfg.Convert.Probes {
 		return nil
 	}
 	return probe.New(probing(cfg, log, to, problems))
@@ -22,14 +22,14 @@ func newProber(cfg Config, log *zap.Logger, to judge, problems *problems) *probe
 
 // judge takes verdicts on backends.
 type judge interface {
-	Judge(ctx context.Context, backend lb.AddrPort, suspect bool, noTrialFor time.Duration)
+	Judge(ctx context.Context, backend lb.AddrPort, eject bool, noRetryFor time.Duration)
 }
 
 // probing is how backends are asked, and what becomes of what that says.
 func probing(cfg Config, log *zap.Logger, to judge, problems *problems) probe.Config {
 	said := verdictLog{log: log, bad: map[lb.AddrPort]bool{}}
 	return probe.Config{
-		Failures: int(cfg.Datapath.SuspectAfter), Allowed: cfg.ProbePrefixes, Problems: problems.setProbes,
+		Failures: int(cfg.Datapath.EjectAfter), Allowed: cfg.ProbePrefixes, Problems: problems.setProbes,
 		Tell: func(ctx context.Context, v probe.Verdict) {
 			said.note(v)
 			to.Judge(ctx, v.Backend, v.Err != nil, v.For)

@@ -23,16 +23,16 @@ import (
 // bench is a judge that writes down what it is told.
 type bench []string
 
-func (b *bench) Judge(_ context.Context, backend lb.AddrPort, suspect bool, noTrialFor time.Duration) {
-	*b = append(*b, fmt.Sprint(backend, suspect, noTrialFor))
+func (b *bench) Judge(_ context.Context, backend lb.AddrPort, eject bool, noRetryFor time.Duration) {
+	*b = append(*b, fmt.Sprint(backend, eject, noRetryFor))
 }
 
 var probed = lb.AddrPort{Addr: netip.MustParseAddr("198.51.100.1"), Port: 80, Protocol: lb.TCP}
 
 func TestNobodyIsAskedUnlessThatIsAllowedAndHasAnEffect(t *testing.T) {
-	for _, cfg := range []Config{{Datapath: datapath.Config{SuspectAfter: 3}}, {Convert: convert.Options{Probes: true}}} {
+	for _, cfg := range []Config{{Datapath: datapath.Config{EjectAfter: 3}}, {Convert: convert.Options{Probes: true}}} {
 		if newProber(cfg, zap.NewNop(), nil, nil) != nil {
-			t.Errorf("backends are asked with --suspect-after %d, probes allowed: %v", cfg.Datapath.SuspectAfter, cfg.Convert.Probes)
+			t.Errorf("backends are asked with --eject-after %d, probes allowed: %v", cfg.Datapath.EjectAfter, cfg.Convert.Probes)
 		}
 	}
 }
@@ -41,7 +41,7 @@ func TestWhatProbesSayIsJudgedAndLoggedOnce(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	allowed := []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	var judged bench
-	c := probing(Config{Datapath: datapath.Config{SuspectAfter: 3}, ProbePrefixes: allowed}, zap.New(core), &judged, &problems{})
+	c := probing(Config{Datapath: datapath.Config{EjectAfter: 3}, ProbePrefixes: allowed}, zap.New(core), &judged, &problems{})
 	if c.Failures != 3 || !slices.Equal(c.Allowed, allowed) {
 		t.Errorf("asked until %d failures, of %v", c.Failures, c.Allowed)
 	}
@@ -68,7 +68,7 @@ func TestAProberIsBoundByWhatUpdatesSay(t *testing.T) {
 	a := newAnswers(Config{}, zap.New(core), nil, metrics.New("test"))
 	a.problems.count = func(all []lb.Problem) { told <- all }
 	newIntake(Config{}, zap.NewNop(), a).update(lb.Update{}) // no prober
-	in := newIntake(Config{Datapath: datapath.Config{SuspectAfter: 1}, Convert: convert.Options{Probes: true}}, zap.New(core), a)
+	in := newIntake(Config{Datapath: datapath.Config{EjectAfter: 1}, Convert: convert.Options{Probes: true}}, zap.New(core), a)
 	p := in.prober
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -27,7 +27,7 @@ type problems struct {
 
 	mu       sync.Mutex
 	input    []lb.Problem                  // of the reconciler
-	suspects []lb.Problem                  // backends that do not take connections
+	ejected  []lb.Problem                  // backends that do not take connections
 	probes   []lb.Problem                  // that may not be made, or not as often
 	unserved map[lb.ServiceName]lb.Problem // health checks without a port
 	contact  []lb.Problem                  // with the API server
@@ -60,11 +60,11 @@ func (p *problems) setUnserved(name lb.ServiceName, port uint16, err error) {
 	p.pass()
 }
 
-// setSuspects says which backends do not take connections.
-func (p *problems) setSuspects(suspects []lb.Problem) {
+// setEjected says which backends do not take connections.
+func (p *problems) setEjected(ejected []lb.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.set(&p.suspects, lb.Bounded("the node", suspects))
+	p.set(&p.ejected, lb.Bounded("the node", ejected))
 }
 
 // setContact says how the agent gets on with the API server.
@@ -122,7 +122,7 @@ func (p *problems) pass() {
 	for _, name := range slices.SortedFunc(maps.Keys(p.unserved), lb.ServiceName.Compare) {
 		all = append(all, p.unserved[name])
 	}
-	all = slices.Concat(all, p.suspects, p.probes, p.contact, p.force)
+	all = slices.Concat(all, p.ejected, p.probes, p.contact, p.force)
 	p.count(all)
 	if p.tell != nil {
 		p.tell.Report(all)

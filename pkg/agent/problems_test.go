@@ -69,14 +69,14 @@ func TestWhateverIsWrongIsToldTogether(t *testing.T) {
 	a.problems.setForce(one("programs"))
 	a.problems.setContact(Contact{}, one("contact"))
 	a.problems.setProbes(one("probes"))
-	a.problems.setSuspects(one("suspects"))
+	a.problems.setEjected(one("ejected"))
 	a.problems.setInput(one("input"))
 	a.problems.setSockets("destroyed")
 	var got []string
 	for _, p := range tell.last {
 		got = append(got, p.Reason)
 	}
-	want := []string{"input", "suspects", "probes", "contact", "programs"}
+	want := []string{"input", "ejected", "probes", "contact", "programs"}
 	r, err := ReadReport(dir, "/pins")
 	if !slices.Equal(got, want) || !slices.Equal(r.Problems, want) || r.Sockets != "destroyed" || err != nil {
 		t.Errorf("told %q, reported %+v, %v", got, r, err)
@@ -104,7 +104,7 @@ func TestWhatIsSaidAgainIsNotPassedOnAgain(t *testing.T) {
 			a.problems.setContact(Contact{Server: "a"}, wrong)
 			a.problems.setForce(wrong)
 			a.problems.setProbes(wrong)
-			a.problems.setSuspects(wrong)
+			a.problems.setEjected(wrong)
 		}
 		if tell.times != 5 || len(tell.last) != 5 {
 			t.Errorf("%s: told %d times, of %d problems at last, want 5 and 5", name, tell.times, len(tell.last))
@@ -152,7 +152,7 @@ func TestProblemsOfBackendsAndProbesAreBounded(t *testing.T) {
 	tell := &told{}
 	core, log := observer.New(zapcore.WarnLevel)
 	a := newAnswers(Config{}, zap.New(core), tell, metrics.New("test"))
-	for name, set := range map[string]func([]lb.Problem){"backends": a.problems.setSuspects, "probes": a.problems.setProbes} {
+	for name, set := range map[string]func([]lb.Problem){"backends": a.problems.setEjected, "probes": a.problems.setProbes} {
 		set(many)
 		if n := len(tell.last); n != lb.MostTogether+1 || tell.last[n-1].Error() != "the node: has 5 more problems; mend the others first" {
 			t.Errorf("%s: %d are told, the last is %v", name, n, tell.last[n-1])

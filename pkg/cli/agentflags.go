@@ -70,7 +70,7 @@ func (o *agentOptions) addTraffic(f *pflag.FlagSet) {
 func (o *agentOptions) addBalancing(f *pflag.FlagSet) {
 	f.Var(oneOf(&o.Algorithm, lb.Random.String(), lb.Algorithms()...), "algorithm", "algorithm of Services without the annotation headgate.dev/algorithm: "+strings.Join(lb.Algorithms(), ", "))
 	f.BoolVar(&o.passiveHealth, "passive-health", true, "avoid backends that fail, for Services without the annotation headgate.dev/passive-health")
-	f.Var(within(&o.Datapath.SuspectAfter, 3, 0, math.MaxUint8), "suspect-after", "consecutive failed connections that make a backend a suspect, which is avoided (0: never)")
+	f.Var(within(&o.Datapath.EjectAfter, 3, 0, math.MaxUint8), "eject-after", "consecutive failed connections that eject a backend (0: never)")
 	f.Var(within(&o.Datapath.MaxEjected, 50, 0, 100), "max-ejected-percent", "largest share of a Service's backends that may be avoided, in percent")
 	f.StringVar(&o.HashKeyFile, "hash-key-file", "", "file with a secret that keys the hashes of flows, the same on all nodes (default: derived from the cluster's certificate authority)")
 }

@@ -14,11 +14,11 @@ import (
 
 func TestAFlagTakesWhatIsWithinItsBoundsAndSaysThemOtherwise(t *testing.T) {
 	for _, tc := range []struct{ arg, want string }{
-		{"--suspect-after=0", ""},
-		{"--suspect-after=255", ""},
-		{"--suspect-after=256", `--suspect-after takes a whole number from 0 to 255, not "256"`},
-		{"--suspect-after=-1", `--suspect-after takes a whole number from 0 to 255, not "-1"`},
-		{"--suspect-after=few", `--suspect-after takes a whole number from 0 to 255, not "few"`},
+		{"--eject-after=0", ""},
+		{"--eject-after=255", ""},
+		{"--eject-after=256", `--eject-after takes a whole number from 0 to 255, not "256"`},
+		{"--eject-after=-1", `--eject-after takes a whole number from 0 to 255, not "-1"`},
+		{"--eject-after=few", `--eject-after takes a whole number from 0 to 255, not "few"`},
 		{"--affinities=0", `--affinities takes a whole number from 1 to 4294967295, not "0"`},
 		{"--max-slots=4294967295", ""},
 		{"--max-slots=4294967296", `--max-slots takes a whole number from 0 to 4294967295, not "4294967296"`},

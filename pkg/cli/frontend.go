@@ -289,10 +289,10 @@ func answer(l datapath.Load) string {
 // health says whether a backend takes connections, as far as this node knows.
 func health(l datapath.Load) string {
 	switch {
-	case l.Suspect > 0:
-		return "suspect for " + l.Suspect.Round(time.Second).String()
-	case l.AvoidedByOne > 0:
-		return "avoided by one client for " + l.AvoidedByOne.Round(time.Second).String()
+	case l.Ejected > 0:
+		return "ejected for " + l.Ejected.Round(time.Second).String()
+	case l.EjectedByOne > 0:
+		return "avoided by one client for " + l.EjectedByOne.Round(time.Second).String()
 	case l.Failures > 0:
 		return fmt.Sprintf("%d failed", l.Failures)
 	default:

@@ -57,8 +57,8 @@ func (o *agentOptions) withoutMeaning(changed func(flag string) bool) (all []str
 			"Services come from --manifests, and no API server is asked; leave out one of them"},
 		{[]string{"master"}, o.Manifests == "" && changed("api-servers"), "--api-servers has precedence; leave out one of them"},
 		{[]string{"pod-runtime-classes"}, o.PodDevices != agent.PodDevicesMarked, "it counts with --pod-devices marked; set that, or leave this out"},
-		{[]string{"max-ejected-percent"}, o.Datapath.SuspectAfter == 0, "--suspect-after 0 makes no backend a suspect; leave out one of them"},
-		{[]string{"probes"}, o.Datapath.SuspectAfter == 0 && o.Convert.Probes, "--suspect-after 0 makes no backend a suspect, so that none is asked; leave out one of them"},
+		{[]string{"max-ejected-percent"}, o.Datapath.EjectAfter == 0, "--eject-after 0 ejects no backend; leave out one of them"},
+		{[]string{"probes"}, o.Datapath.EjectAfter == 0 && o.Convert.Probes, "--eject-after 0 ejects no backend, so that none is asked; leave out one of them"},
 	} {
 		for _, flag := range i.flags {
 			if i.when && changed(flag) {

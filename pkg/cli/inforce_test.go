@@ -31,14 +31,14 @@ func flagsOf(t *testing.T, args ...string) (*agentOptions, *pflag.FlagSet) {
 // What is in force is shown as it is set: by the names of flags, as a file may have them.
 func TestWhatIsInForceIsShownByTheNamesOfFlags(t *testing.T) {
 	o, flags := flagsOf(t, "--manifests=m", "--ipvs-sync-period=9s", "--conntrack-udp-timeout=10s", "--devices=eth0,eth1", "--redirect",
-		"--suspect-after=5", "--healthz-port=1", "--nodeport-addresses=primary,192.0.2.0/24", "--hostname-override=x", "--log-level=debug", "--proxy-mode=ipvs")
+		"--eject-after=5", "--healthz-port=1", "--nodeport-addresses=primary,192.0.2.0/24", "--hostname-override=x", "--log-level=debug", "--proxy-mode=ipvs")
 	body, err := json.Marshal(o.settings(flags))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		`"manifests":"m"`, `"iptables-sync-period":"9s"`, `"conntrack-udp-timeout":"10s"`, `"devices":["eth0","eth1"]`, `"redirect":true`,
-		`"suspect-after":5`, `"healthz-bind-address":"0.0.0.0:1"`, `"nodeport-addresses":["primary","192.0.2.0/24"]`, `"node-name":"node-a"`,
+		`"eject-after":5`, `"healthz-bind-address":"0.0.0.0:1"`, `"nodeport-addresses":["primary","192.0.2.0/24"]`, `"node-name":"node-a"`,
 		`"log-level":"debug"`, `"algorithm":"rr"`, `"service-cidrs":[]`, `"kube-api-burst":10`,
 	} {
 		if !strings.Contains(string(body), want) {
@@ -82,8 +82,8 @@ func TestFlagsThatMeanNothingBesideOthersAreNamed(t *testing.T) {
 		{[]string{"--master=https://192.0.2.2", "--api-servers=https://192.0.2.1"}, "--master"},
 		{[]string{"--manifests=m", "--pod-runtime-classes=kata"}, "--pod-runtime-classes"},
 		{[]string{"--manifests=m", "--pod-runtime-classes=kata", "--pod-devices=marked"}, ""},
-		{[]string{"--manifests=m", "--suspect-after=0", "--max-ejected-percent=10", "--probes=allow"}, "--max-ejected-percent --probes"},
-		{[]string{"--manifests=m", "--suspect-after=0", "--probes=deny"}, ""},
+		{[]string{"--manifests=m", "--eject-after=0", "--max-ejected-percent=10", "--probes=allow"}, "--max-ejected-percent --probes"},
+		{[]string{"--manifests=m", "--eject-after=0", "--probes=deny"}, ""},
 	} {
 		o, flags := flagsOf(t, c.args...)
 		var got []string

@@ -11,7 +11,7 @@ func TestEachLoadTimeConstantIsOneField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{SocketEntries: 64, Flows: 1024, SNATPorts: 16, SuspectAfter: 7, Redirect: true, HashKey: [2]uint64{1, 2}}
+	cfg := Config{SocketEntries: 64, Flows: 1024, SNATPorts: 16, EjectAfter: 7, Redirect: true, HashKey: [2]uint64{1, 2}}
 	values, err := cfg.constants()
 	if err != nil {
 		t.Fatal(err)
@@ -25,13 +25,13 @@ func TestEachLoadTimeConstantIsOneField(t *testing.T) {
 	var after, mask uint32
 	var redirect bool
 	var key [2]uint64
-	for name, into := range map[string]any{"suspect_after": &after, "socket_nat_mask": &mask, "redirect_flows": &redirect, "hash_key": &key} {
+	for name, into := range map[string]any{"eject_after": &after, "socket_nat_mask": &mask, "redirect_flows": &redirect, "hash_key": &key} {
 		if err := spec.Variables[name].Get(into); err != nil {
 			t.Error(err)
 		}
 	}
 	if after != 7 || mask != 63 || !redirect || key != cfg.HashKey {
-		t.Errorf("the object has suspect_after %d, socket_nat_mask %d, redirect_flows %v, hash_key %v", after, mask, redirect, key)
+		t.Errorf("the object has eject_after %d, socket_nat_mask %d, redirect_flows %v, hash_key %v", after, mask, redirect, key)
 	}
 }
 

@@ -150,9 +150,13 @@ var formerly = map[string][]string{
 	"frontend.members": {"known"},
 	"frontend.views":   {"internal", "external", "wider"},
 
-	"socket_slot.entry":    {"promise"},
-	"stored_entries.entry": {"promise"},
+	"socket_slot.entry":       {"promise"},
+	"stored_entries.entry":    {"promise"},
+	"backend.ejected_since_s": {"suspect_since_s"},
+	"backend.retries":         {"trials"},
 
+	"counters.backend_ejected":       {"backend_suspected"},
+	"counters.backend_retry":         {"backend_trial"},
 	"counters.choice_fallback":       {"choice_widened"},
 	"counters.socket_entry_stored":   {"promise_stored"},
 	"counters.socket_entry_replaced": {"promise_replaced"},

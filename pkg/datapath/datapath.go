@@ -57,9 +57,9 @@ type Config struct {
 	Redirect bool `bpf:"redirect_flows"`
 	// Filters attaches to devices as on kernels without tcx.
 	Filters bool
-	// SuspectAfter is how many connections in a row a backend does not take before
-	// it is a suspect; 0: none ever is.
-	SuspectAfter uint32 `bpf:"suspect_after"`
+	// EjectAfter is how many connections in a row a backend does not take before
+	// it is ejected; 0: none ever is.
+	EjectAfter uint32 `bpf:"eject_after"`
 	// MaxEjected is how many of the slots of a table are avoided at most, in per
 	// cent.
 	MaxEjected uint32 `bpf:"max_ejected_percent"`

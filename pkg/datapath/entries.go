@@ -17,7 +17,7 @@ type Totals struct {
 	Tables    int
 	Slots     int // of these tables
 	Backends  int
-	Suspects  int // backends that all clients avoid
+	Ejected   int // backends that all clients avoid
 	Services  int // Service ports
 }
 
@@ -28,8 +28,8 @@ func (r *Reader) Totals() (t Totals, err error) {
 	}
 	for _, b := range r.Backends() {
 		t.Backends++
-		if b.Suspect > 0 {
-			t.Suspects++
+		if b.Ejected > 0 {
+			t.Ejected++
 		}
 	}
 	seen := make([]uint64, r.maps.slots.len*slotsPerChunk/64+1) // a bit for each slot: tables do not overlap

@@ -94,15 +94,15 @@ type headgateBackend struct {
 	To            headgateAddrPort
 	InFlight      int32
 	FailedBy      uint32
-	NextTrial     uint32
-	SuspectSinceS uint32
+	NextRetry     uint32
+	EjectedSinceS uint32
 	TakenAt       uint32
 	SlowStartFrom uint32
 	Failures      uint16
 	OwnFailures   uint8
 	Votes         uint8
-	Trials        uint8
-	Suspicion     headgateSuspicion
+	Retries       uint8
+	Ejection      headgateEjection
 	IsTimed       uint8
 	Pad           [13]uint8
 	Answers       [8]uint64
@@ -130,9 +130,9 @@ type headgateCounters struct {
 	FlowReset           uint64
 	ResetLimited        uint64
 	BackendFailed       uint64
-	BackendSuspected    uint64
+	BackendEjected      uint64
 	BackendRecovered    uint64
-	BackendTrial        uint64
+	BackendRetry        uint64
 	ChoiceAvoided       uint64
 	ChoiceFallback      uint64
 	FragmentHeld        uint64
@@ -182,6 +182,15 @@ const (
 	headgateDropReasonDROP_NO_ADDRESS        headgateDropReason = 9
 	headgateDropReasonDROP_NO_FLOW           headgateDropReason = 10
 	headgateDropReasonDROP_REASONS           headgateDropReason = 11
+)
+
+type headgateEjection uint8
+
+const (
+	headgateEjectionEJECTION_NONE      headgateEjection = 0
+	headgateEjectionEJECTION_ONE       headgateEjection = 1
+	headgateEjectionEJECTION_ALL       headgateEjection = 2
+	headgateEjectionEJECTION_CONFIRMED headgateEjection = 3
 )
 
 type headgateFilterChunk struct {
@@ -313,7 +322,7 @@ type headgateProbeResult struct {
 	Backend   headgateAddrPort
 	BackendId uint32
 	NowNs     uint64
-	NoTrialNs uint64
+	NoRetryNs uint64
 	Failed    uint32
 	Pad       uint32
 }
@@ -386,15 +395,6 @@ type headgateStoredSockets struct {
 	_       structs.HostLayout
 	Sockets [16]uint32
 }
-
-type headgateSuspicion uint8
-
-const (
-	headgateSuspicionSUSPICION_NONE      headgateSuspicion = 0
-	headgateSuspicionSUSPICION_ONE       headgateSuspicion = 1
-	headgateSuspicionSUSPICION_ALL       headgateSuspicion = 2
-	headgateSuspicionSUSPICION_CONFIRMED headgateSuspicion = 3
-)
 
 type headgateTable struct {
 	_      structs.HostLayout
@@ -493,6 +493,7 @@ const (
 	headgateProgSendmsg6         = "sendmsg6"
 	headgateProgSockOps          = "sock_ops"
 	headgateProgSockRelease      = "sock_release"
+	headgateVarEjectAfter        = "eject_after"
 	headgateVarHalfOpenMask      = "half_open_mask"
 	headgateVarHashKey           = "hash_key"
 	headgateVarIp6CsumFlag       = "ip6_csum_flag"
@@ -505,7 +506,6 @@ const (
 	headgateVarSnatPortLow       = "snat_port_low"
 	headgateVarSnatPortMask      = "snat_port_mask"
 	headgateVarSocketNatMask     = "socket_nat_mask"
-	headgateVarSuspectAfter      = "suspect_after"
 	headgateVarTickUs            = "tick_us"
 	headgateVarUdpFlowTimeoutS   = "udp_flow_timeout_s"
 )
@@ -616,6 +616,7 @@ type headgateMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateVariableSpecs struct {
+	EjectAfter        *ebpf.VariableSpec `ebpf:"eject_after"`
 	HalfOpenMask      *ebpf.VariableSpec `ebpf:"half_open_mask"`
 	HashKey           *ebpf.VariableSpec `ebpf:"hash_key"`
 	Ip6CsumFlag       *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
@@ -628,7 +629,6 @@ type headgateVariableSpecs struct {
 	SnatPortLow       *ebpf.VariableSpec `ebpf:"snat_port_low"`
 	SnatPortMask      *ebpf.VariableSpec `ebpf:"snat_port_mask"`
 	SocketNatMask     *ebpf.VariableSpec `ebpf:"socket_nat_mask"`
-	SuspectAfter      *ebpf.VariableSpec `ebpf:"suspect_after"`
 	TickUs            *ebpf.VariableSpec `ebpf:"tick_us"`
 	UdpFlowTimeoutS   *ebpf.VariableSpec `ebpf:"udp_flow_timeout_s"`
 }
@@ -722,6 +722,7 @@ func (m *headgateMaps) Close() error {
 //
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateVariables struct {
+	EjectAfter        *ebpf.Variable `ebpf:"eject_after"`
 	HalfOpenMask      *ebpf.Variable `ebpf:"half_open_mask"`
 	HashKey           *ebpf.Variable `ebpf:"hash_key"`
 	Ip6CsumFlag       *ebpf.Variable `ebpf:"ip6_csum_flag"`
@@ -734,7 +735,6 @@ type headgateVariables struct {
 	SnatPortLow       *ebpf.Variable `ebpf:"snat_port_low"`
 	SnatPortMask      *ebpf.Variable `ebpf:"snat_port_mask"`
 	SocketNatMask     *ebpf.Variable `ebpf:"socket_nat_mask"`
-	SuspectAfter      *ebpf.Variable `ebpf:"suspect_after"`
 	TickUs            *ebpf.Variable `ebpf:"tick_us"`
 	UdpFlowTimeoutS   *ebpf.Variable `ebpf:"udp_flow_timeout_s"`
 }

@@ -13,14 +13,14 @@ type Load struct {
 	InFlight uint32        `json:"in_flight"`           // connections and flows that are open
 	Answer   time.Duration `json:"answer_ns,omitempty"` // answer time as one client measured it last, at the least if it got none; 0: nobody asks, or none is known
 	Failures uint32        `json:"failures,omitempty"`  // in a row
-	// Suspect is for how long the backend has been one that all clients avoid, 0 where
+	// Eject is for how long the backend has been one that all clients avoid, 0 where
 	// it is none.
-	Suspect time.Duration `json:"suspect_ns,omitempty"`
+	Ejected time.Duration `json:"ejected_ns,omitempty"`
 	// Probed says that it was a probe that made it one, and no connection since.
 	Probed bool `json:"probed,omitempty"`
-	// AvoidedByOne is for how long one client alone has avoided the backend, by what
+	// EjectedByOne is for how long one client alone has avoided the backend, by what
 	// it says itself; 0 where none does.
-	AvoidedByOne time.Duration `json:"avoided_by_one_client_ns,omitempty"`
+	EjectedByOne time.Duration `json:"ejected_by_one_client_ns,omitempty"`
 }
 
 // Backend is a backend with how it is.
@@ -54,12 +54,12 @@ func decodeBackend(b *headgateBackend) Backend {
 		Answer:   lastAnswer(b),
 		Failures: uint32(b.Failures),
 	}}
-	switch b.Suspicion {
-	case headgateSuspicionSUSPICION_NONE:
-	case headgateSuspicionSUSPICION_ONE:
-		out.AvoidedByOne = suspectFor(b)
+	switch b.Ejection {
+	case headgateEjectionEJECTION_NONE:
+	case headgateEjectionEJECTION_ONE:
+		out.EjectedByOne = ejectedFor(b)
 	default:
-		out.Suspect, out.Probed = suspectFor(b), b.FailedBy == 0
+		out.Ejected, out.Probed = ejectedFor(b), b.FailedBy == 0
 	}
 	return out
 }
@@ -80,33 +80,33 @@ func lastAnswer(b *headgateBackend) (last time.Duration) {
 	return last
 }
 
-// suspectFor returns for how long a backend has been a suspect: a second at least.
-func suspectFor(b *headgateBackend) time.Duration {
-	now, _ := coarseClock() // 0 where there is none: then nobody is a suspect for long
-	return max(time.Duration(now)-time.Duration(b.SuspectSinceS)*time.Second, time.Second)
+// ejectedFor returns for how long a backend has been ejected: a second at least.
+func ejectedFor(b *headgateBackend) time.Duration {
+	now, _ := coarseClock() // 0 where there is none: then nobody is ejected for long
+	return max(time.Duration(now)-time.Duration(b.EjectedSinceS)*time.Second, time.Second)
 }
 
-// Suspects finds the backends that all clients avoid, again and again. While no backend
-// becomes a suspect, it looks at the counters and at those it found before, and at no
+// Ejected finds the backends that all clients avoid, again and again. While no backend
+// is ejected, it looks at the counters and at those it found before, and at no
 // others. The zero value has found none.
-type Suspects struct {
-	made uint64 // suspects that were made when all backends were looked at
+type Ejected struct {
+	made uint64 // how many had been ejected when all backends were looked at
 	ids  []uint32
 }
 
 // Find returns their IDs in order.
-func (s *Suspects) Find(r *Reader) ([]uint32, error) {
+func (s *Ejected) Find(r *Reader) ([]uint32, error) {
 	counted, err := r.maps.counters()
 	if err != nil {
 		return nil, err
 	}
-	if counted.BackendSuspected == s.made {
-		s.ids = slices.DeleteFunc(s.ids, func(id uint32) bool { return r.Backend(id).Suspect == 0 })
+	if counted.BackendEjected == s.made {
+		s.ids = slices.DeleteFunc(s.ids, func(id uint32) bool { return r.Backend(id).Ejected == 0 })
 		return slices.Clone(s.ids), nil
 	}
-	s.made, s.ids = counted.BackendSuspected, nil
+	s.made, s.ids = counted.BackendEjected, nil
 	for id, b := range r.Backends() {
-		if b.Suspect > 0 {
+		if b.Ejected > 0 {
 			s.ids = append(s.ids, id)
 		}
 	}

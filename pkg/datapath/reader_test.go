@@ -82,7 +82,7 @@ func TestReadersOfTheProcessGoOnWhileMapsGrow(t *testing.T) {
 	var readers sync.WaitGroup
 	for range 2 {
 		readers.Go(func() {
-			var search datapath.Suspects
+			var search datapath.Ejected
 			for {
 				select {
 				case <-grown:
@@ -91,13 +91,13 @@ func TestReadersOfTheProcessGoOnWhileMapsGrow(t *testing.T) {
 				}
 				err := datapath.Look(d.Reader, func(r *datapath.Reader) error {
 					_, errStatus := r.Status()
-					_, errSuspects := search.Find(r)
+					_, errEjected := search.Find(r)
 					_, errContent := r.Content()
 					totals, errTotals := r.Totals()
 					if totals.Frontends != 3 || totals.Tables != 1 || totals.Backends != 2 {
 						t.Errorf("read %+v while maps grow", totals)
 					}
-					return errors.Join(errStatus, errSuspects, errContent, errTotals)
+					return errors.Join(errStatus, errEjected, errContent, errTotals)
 				})
 				if err != nil {
 					t.Errorf("read while maps grow: %v", err)
@@ -116,7 +116,7 @@ func TestReadersOfTheProcessGoOnWhileMapsGrow(t *testing.T) {
 
 func TestReadersOfTheProcessNeedNoPins(t *testing.T) {
 	cfg := config(t)
-	cfg.SuspectAfter = 3
+	cfg.EjectAfter = 3
 	d := mustOpen(t, cfg)
 	mustApply(t, d, someOps()...)
 	if err := d.Attach(); err != nil {
@@ -127,7 +127,7 @@ func TestReadersOfTheProcessNeedNoPins(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if known, err := d.Suspect(v6, true, time.Minute); !known || err != nil {
+	if known, err := d.Eject(v6, true, time.Minute); !known || err != nil {
 		t.Errorf("note a probe: %v, %v", known, err)
 	}
 	r, err := d.Reader()
@@ -195,16 +195,16 @@ func TestAReaderSaysWhatThereIs(t *testing.T) {
 	}
 }
 
-// What becomes a suspect is counted, so that nobody has to look at all backends.
-func TestSuspectsAreFoundByTheirCounter(t *testing.T) {
+// What is ejected is counted, so that nobody has to look at all backends.
+func TestEjectedBackendsAreFoundByTheirCounter(t *testing.T) {
 	cfg := config(t)
-	cfg.SuspectAfter = 3
+	cfg.EjectAfter = 3
 	d := mustOpen(t, cfg)
 	mustApply(t, d, someOps()...)
 	if err := d.Attach(); err != nil {
 		t.Fatal(err)
 	}
-	var search datapath.Suspects
+	var search datapath.Ejected
 	want := func(when string, want ...uint32) {
 		t.Helper()
 		var got []uint32
@@ -213,12 +213,12 @@ func TestSuspectsAreFoundByTheirCounter(t *testing.T) {
 			return err
 		})
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
-			t.Errorf("suspects %s, %v (-want +got):\n%s", when, err, diff)
+			t.Errorf("ejected %s, %v (-want +got):\n%s", when, err, diff)
 		}
 	}
 	probed := func(at lb.AddrPort, failed bool) {
 		t.Helper()
-		if known, err := d.Suspect(at, failed, time.Minute); !known || err != nil {
+		if known, err := d.Eject(at, failed, time.Minute); !known || err != nil {
 			t.Fatalf("note a probe: %v, %v", known, err)
 		}
 	}

@@ -27,7 +27,7 @@ type Policy struct {
 // stands in the maps, beside the tables.
 type Steering struct {
 	AffinityTimeout uint32 // seconds that a client stays with its backend; 0: no session affinity
-	// PassiveHealth says whether suspects are avoided: backends that did not take
+	// PassiveHealth says whether ejected backends are avoided: backends that did not take
 	// several connections in a row.
 	PassiveHealth Switch
 	// SlowStart is for how many seconds a backend that is new or has come back
@@ -57,7 +57,7 @@ func SwitchTo(on bool) Switch {
 }
 
 // Or returns the policy with what it leaves open as others have it. To ask for probes
-// is to say that suspects are avoided.
+// is to say that ejected backends are avoided.
 func (p Policy) Or(others Policy) Policy {
 	if p.Probe.Kind != NoProbe {
 		p.PassiveHealth = cmp.Or(p.PassiveHealth, SwitchOn)

@@ -31,7 +31,7 @@ func TestProbedBackendsAreThoseOfAllViewsThatCanBeAsked(t *testing.T) {
 	}
 }
 
-func TestWhoAsksForProbesAvoidsSuspects(t *testing.T) {
+func TestWhoAsksForProbesAvoidsEjectedBackends(t *testing.T) {
 	for _, tc := range []struct {
 		says  Switch
 		probe ProbeKind

@@ -223,7 +223,7 @@ type Frontend struct {
 
 // The views of a frontend, as indexes. Each client has one of the first two; the
 // fallbacks stand in, in this order, where all backends of a client's view are
-// suspects and the view falls back. An empty fallback is skipped.
+// ejected and the view falls back. An empty fallback is skipped.
 const (
 	Internal     = iota // for clients on this node
 	External            // for clients elsewhere
@@ -247,5 +247,5 @@ type View struct {
 	// policy is Local: the Service has usable endpoints on other nodes.
 	NoLocal   bool
 	Why       Why  // these backends and no others
-	FallsBack bool // where they are all suspects, those of the fallbacks stand in
+	FallsBack bool // where they are all ejected, those of the fallbacks stand in
 }

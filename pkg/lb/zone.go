@@ -15,7 +15,7 @@ const (
 	// KEP-3015), as Kubernetes says.
 	ZoneHints ZonePolicy = iota
 	// ZonePreferNode takes endpoints on the node, else in its zone, else all;
-	// and falls back to the next where the nearer are all suspects.
+	// and falls back to the next where the nearer are all ejected.
 	ZonePreferNode
 	// ZonePreferZone is the same without the node.
 	ZonePreferZone

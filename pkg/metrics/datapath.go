@@ -13,7 +13,7 @@ import (
 type Snapshot struct {
 	Frontends int // addresses that clients use
 	Backends  int
-	Suspects  int // backends that are avoided
+	Ejected   int // backends that are avoided
 	Tables    int
 	Services  int // Service ports
 	Maps      []Map
@@ -67,7 +67,7 @@ type datapath struct {
 	readErrors prometheus.Counter
 
 	frontends, backends, tables, services *prometheus.Desc
-	suspects                              *prometheus.Desc
+	ejected                               *prometheus.Desc
 	mapEntries, mapMaxEntries, mapBytes   *prometheus.Desc
 	writes, events, drops, serviceDrops   *prometheus.Desc
 	attached                              *prometheus.Desc
@@ -85,7 +85,7 @@ func newDatapath(read func() (Snapshot, error)) *datapath {
 		}),
 		frontends:     desc("headgate_frontends", "Frontends: addresses, ports and protocols that clients use."),
 		backends:      desc("headgate_backends", "Backends: addresses, ports and protocols that traffic goes to."),
-		suspects:      desc("headgate_backends_suspect", "Backends that all clients avoid, since they took no connections."),
+		ejected:       desc("headgate_backends_ejected", "Backends that all clients avoid, since they took no connections."),
 		tables:        desc("headgate_tables", "Tables of backends; Service ports with equal backends share one."),
 		services:      desc("headgate_services", "Service ports in the kernel."),
 		mapEntries:    desc("headgate_map_entries", "Entries of a BPF map in use; maps that must be read to be counted are counted after a scrape, at most every 30 s.", "map"),
@@ -103,7 +103,7 @@ func newDatapath(read func() (Snapshot, error)) *datapath {
 // Describe is of prometheus.Collector.
 func (d *datapath) Describe(c chan<- *prometheus.Desc) {
 	for _, desc := range append(d.each.descs(),
-		d.readErrors.Desc(), d.frontends, d.backends, d.suspects, d.tables, d.services, d.mapEntries, d.mapMaxEntries,
+		d.readErrors.Desc(), d.frontends, d.backends, d.ejected, d.tables, d.services, d.mapEntries, d.mapMaxEntries,
 		d.mapBytes, d.writes, d.events, d.drops, d.serviceDrops, d.attached,
 	) {
 		c <- desc
@@ -126,7 +126,7 @@ func (d *datapath) Collect(c chan<- prometheus.Metric) {
 func (d *datapath) collect(to sink, s Snapshot) {
 	to.gauge(d.frontends, float64(s.Frontends))
 	to.gauge(d.backends, float64(s.Backends))
-	to.gauge(d.suspects, float64(s.Suspects))
+	to.gauge(d.ejected, float64(s.Ejected))
 	to.gauge(d.tables, float64(s.Tables))
 	to.gauge(d.services, float64(s.Services))
 	to.counter(d.writes, s.Writes)

@@ -56,7 +56,7 @@ func happened() *Metrics {
 }
 
 var snapshot = Snapshot{
-	Frontends: 12, Backends: 30, Suspects: 1, Tables: 4, Services: 5, Writes: 1 << 40,
+	Frontends: 12, Backends: 30, Ejected: 1, Tables: 4, Services: 5, Writes: 1 << 40,
 	Maps: []Map{
 		{Name: "frontends", Entries: new(uint32(12)), MaxEntries: 1024, Bytes: 65536},
 		{Name: "slots", Entries: new(uint32(3)), MaxEntries: 64, Bytes: 4096},
@@ -71,7 +71,7 @@ var snapshot = Snapshot{
 	Attached: []Program{{Hook: "connect4", Attached: true}, {Hook: "connect6"}, {Hook: "device_in", Device: "eth0", Attached: true}},
 	BackendLoads: []Backend{
 		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(1), InFlight: 7, Answer: 1500 * time.Microsecond},
-		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(2), Failures: 3, Suspect: true},
+		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(2), Failures: 3, Ejected: true},
 		{Service: lb.ServiceName{Namespace: "shop", Name: "canary"}, Backend: backend(1), InFlight: 7}, // they share it
 	},
 	BackendsOmitted: 2,

@@ -37,7 +37,7 @@ type View struct {
 	// which never stands here.
 	Algorithm lb.Algorithm
 	Weighted  bool // weights follow the slots, for the algorithm to compare by
-	FallsBack bool // where all its backends are suspects, the fallbacks stand in
+	FallsBack bool // where all its backends are ejected, the fallbacks stand in
 	Why       lb.Why
 }
 

@@ -88,7 +88,7 @@ func New(limits Sizes) *Planner {
 }
 
 // SetDefaults says what Services get that leave it open: unless said otherwise lb.Random,
-// and suspects are avoided. It is for the time before the first Set.
+// and ejected backends are avoided. It is for the time before the first Set.
 func (p *Planner) SetDefaults(policy lb.Policy) { p.defaults = policy.Or(p.defaults) }
 
 // SetHashKey says by which key tables for hashes are filled: the same on all

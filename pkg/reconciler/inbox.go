@@ -53,11 +53,11 @@ func (i *Inbox) SetDevices(devices []plan.Device) {
 	i.change(func(n *news) { n.devices = append([]plan.Device{}, devices...) })
 }
 
-// Judge makes a backend a suspect that gets no trial for so long, or one like all
+// Judge ejects a backend, which gets no retry for so long, or makes it one like all
 // others. It waits until a reconciler has taken it, or the context ends.
-func (i *Inbox) Judge(ctx context.Context, backend lb.AddrPort, suspect bool, noTrialFor time.Duration) {
+func (i *Inbox) Judge(ctx context.Context, backend lb.AddrPort, eject bool, noRetryFor time.Duration) {
 	select {
-	case i.verdicts <- verdict{backend, suspect, noTrialFor}:
+	case i.verdicts <- verdict{backend, eject, noRetryFor}:
 	case <-ctx.Done():
 	}
 }

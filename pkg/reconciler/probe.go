@@ -14,18 +14,18 @@ type Prober interface {
 	SetFrontends(lb.ServiceName, []lb.Frontend)
 }
 
-// suspecter is a datapath that takes the word of others for how a backend is.
-type suspecter interface {
-	// Suspect makes a backend a suspect that gets no trial for so long, or one like
+// ejecter is a datapath that takes the word of others for how a backend is.
+type ejecter interface {
+	// Eject ejects a backend, which gets no retry for so long, or makes it one like
 	// all others. It returns false where there is no such backend.
-	Suspect(backend lb.AddrPort, suspect bool, noTrialFor time.Duration) (bool, error)
+	Eject(backend lb.AddrPort, eject bool, noRetryFor time.Duration) (bool, error)
 }
 
 // verdict is what Judge was told.
 type verdict struct {
 	backend    lb.AddrPort
-	suspect    bool
-	noTrialFor time.Duration
+	eject      bool
+	noRetryFor time.Duration
 }
 
 // Probe has a prober told what Services are from now on. It is for the time before
@@ -34,11 +34,11 @@ func (r *Reconciler) Probe(p Prober) { r.prober = p }
 
 // judge brings a verdict into the kernel. The next one comes soon: none is repeated.
 func (r *Reconciler) judge(v verdict) {
-	dp, ok := r.dp.(suspecter)
+	dp, ok := r.dp.(ejecter)
 	if !ok {
 		return
 	}
-	if _, err := dp.Suspect(v.backend, v.suspect, v.noTrialFor); err != nil {
+	if _, err := dp.Eject(v.backend, v.eject, v.noRetryFor); err != nil {
 		r.log.Warn("record the result of a probe", zap.Stringer("backend", v.backend), zap.Error(err))
 	}
 }

@@ -26,9 +26,9 @@ func (h *heard) SetFrontends(name lb.ServiceName, frontends []lb.Frontend) {
 	h.got = append(h.got, fmt.Sprintf("%s %v", name, backends))
 }
 
-// Suspect implements suspecter.
-func (f *fake) Suspect(b lb.AddrPort, suspect bool, d time.Duration) (bool, error) {
-	return true, f.call(fmt.Sprintf("suspect %s %v for %v", b, suspect, d))
+// Eject implements ejecter.
+func (f *fake) Eject(b lb.AddrPort, eject bool, d time.Duration) (bool, error) {
+	return true, f.call(fmt.Sprintf("eject %s %v for %v", b, eject, d))
 }
 
 func TestProbersHearOfServicesAsTheyAre(t *testing.T) {
@@ -71,7 +71,7 @@ func TestVerdictsComeToTheDatapath(t *testing.T) {
 		b.Judge(t.Context(), backend, true, time.Minute)
 		b.Judge(t.Context(), backend, false, 0) // fails, which is said
 		synctest.Wait()
-		want(t, "calls", []string{"0s suspect 10.244.1.1:8080/TCP true for 1m0s", "0s suspect 10.244.1.1:8080/TCP false for 0s"}, b.dp.taken())
+		want(t, "calls", []string{"0s eject 10.244.1.1:8080/TCP true for 1m0s", "0s eject 10.244.1.1:8080/TCP false for 0s"}, b.dp.taken())
 		if b.log.FilterMessage("record the result of a probe").Len() != 1 {
 			t.Errorf("the log has %v", b.log.All())
 		}

@@ -19,8 +19,8 @@ const slowServers = 10
 
 // What the datapath is told: the defaults of the agent.
 const (
-	suspectAfter = 3
-	maxEjected   = 50
+	ejectAfter = 3
+	maxEjected = 50
 )
 
 // clientTimeout is when clients have failed.
@@ -101,7 +101,7 @@ func (b *bench) algorithmGroup() (*group, error) {
 	}
 	g.root = filepath.Join(b.bpffs, "slow")
 	cfg := g.config(nil)
-	cfg.SuspectAfter, cfg.MaxEjected = suspectAfter, maxEjected
+	cfg.EjectAfter, cfg.MaxEjected = ejectAfter, maxEjected
 	return g, bringIn(cfg, 1, func(int) []lb.Frontend { return service })
 }
 

@@ -23,7 +23,7 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		{"a flag that the agent does not have", asBase + "\nconfig: {proxy-mode: nftables}", "proxy-mode"},
 		{"a list in place of a string", asBase + "\nconfig: {nodeport-addresses: [192.0.2.0/24]}", "nodeport-addresses"},
 		{"a number below zero", asBase + "\nconfig: {max-slots: -1}", "max-slots"},
-		{"a number past its bounds", asBase + "\nconfig: {suspect-after: 256}", "suspect-after"},
+		{"a number past its bounds", asBase + "\nconfig: {eject-after: 256}", "eject-after"},
 		{"an algorithm that is none", asBase + "\nconfig: {algorithm: best}", "algorithm"},
 		{"a number that is none", asBase + "\nconfig: {socket-entries: many}", "socket-entries"},
 		{"a log level that is none", asBase + "\nlog: {level: verbose}", "level"},

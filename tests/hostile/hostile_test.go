@@ -100,18 +100,18 @@ func (s *stage) suffer(t *testing.T, a attack, each time.Duration) *row {
 	s.forgetMemory()
 	ctx, cancel := context.WithTimeout(t.Context(), each)
 	defer cancel()
-	suspects := make(chan int, 1)
-	go func() { suspects <- s.watchSuspects(ctx) }()
+	ejected := make(chan int, 1)
+	go func() { ejected <- s.watchEjected(ctx) }()
 	var attacker sync.WaitGroup
 	attacker.Go(func() { a.run(ctx, s, got) })
 	h := s.connect(ctx)
 	attacker.Wait()
 	h.failed, h.examples = h.failed+got.failed, append(h.examples, got.examples...)
-	got.harm, got.suspects = h, <-suspects
+	got.harm, got.ejected = h, <-ejected
 	got.memory = s.memory()
 	if a.withdraw != nil {
 		a.withdraw(s)
-	} else if got.suspects > 0 { // which are no fault of the next attacker
+	} else if got.ejected > 0 { // which are no fault of the next attacker
 		s.coldStart()
 	}
 	return got

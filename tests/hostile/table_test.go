@@ -11,7 +11,7 @@ import (
 type row struct {
 	attack string
 	harm
-	suspects int // looks at which healthy backends were suspects to all
+	ejected  int // looks at which healthy backends were ejected for all
 	requests int // sent in the name of the node
 	memory   int // that the agent has had at most, in MiB
 	gains    []string
@@ -36,7 +36,7 @@ func (r *row) won() []string {
 		{r.moved > 0, "per cent of traffic moved", int(100 * r.moved)},
 		{r.failed > 0, "connections failed", r.failed},
 		{r.stolen > 0, "connections stolen", r.stolen},
-		{r.suspects > 0, "looks at healthy backends that are suspects", r.suspects},
+		{r.ejected > 0, "looks at healthy backends that are ejected", r.ejected},
 		{r.requests > 0, "requests in the name of the node", r.requests},
 		{r.memory > maxMemory, "MiB of the agent's memory", r.memory},
 		{r.answered == 0, "answers to victims", 0},
@@ -52,9 +52,9 @@ func (r *row) won() []string {
 func table(rows []*row) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "attack\tanswered\tmoved\tfailed\tstolen\tsuspects\trequests\tMiB\telse")
+	fmt.Fprintln(w, "attack\tanswered\tmoved\tfailed\tstolen\tejected\trequests\tMiB\telse")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%d\t%.0f %%\t%d\t%d\t%d\t%d\t%d\t%s\n", r.attack, r.answered, 100*r.moved, r.failed, r.stolen, r.suspects, r.requests, r.memory,
+		fmt.Fprintf(w, "%s\t%d\t%.0f %%\t%d\t%d\t%d\t%d\t%d\t%s\n", r.attack, r.answered, 100*r.moved, r.failed, r.stolen, r.ejected, r.requests, r.memory,
 			strings.Join(r.gains, "; "))
 	}
 	w.Flush()

@@ -13,11 +13,11 @@ import (
 	"github.com/headgate/headgate/tests/testenv"
 )
 
-// healthNode is a node on which two failures in a row make a suspect.
+// healthNode is a node on which two failures in a row eject a backend.
 func healthNode(tb testing.TB) *node {
 	tb.Helper()
 	cfg := config(tb)
-	cfg.SuspectAfter, cfg.MaxEjected = 2, 50
+	cfg.EjectAfter, cfg.MaxEjected = 2, 50
 	return mustNodeOf(tb, cfg)
 }
 
@@ -50,15 +50,15 @@ func connects(tb testing.TB, n int, to netip.AddrPort) (took map[string]int, ref
 	return took, refused
 }
 
-// mostRefused is how many connections a suspect may still refuse: those that make
-// it one, and a trial after a second and after twice that each time.
+// mostRefused is how many connections an ejected backend may still refuse: those that
+// eject it, and a retry after a second and after twice that each time.
 func mostRefused(n *node, began time.Time) int {
-	trials := 0
+	retries := 0
 	for wait, at := time.Second, time.Since(began); at > wait; wait *= 2 {
 		at -= wait
-		trials++
+		retries++
 	}
-	return int(n.cfg.SuspectAfter) + trials
+	return int(n.cfg.EjectAfter) + retries
 }
 
 func TestABackendThatRefusesIsAvoided(t *testing.T) {
@@ -89,7 +89,7 @@ func TestNoMoreThanItsShareOfAServiceIsAvoided(t *testing.T) {
 	n.set("web", frontend("10.96.0.1:80/TCP", mustServe(t, "10.244.0.1:8080/TCP"), nobody(t, "10.244.0.2:8080/TCP"),
 		nobody(t, "10.244.0.3:8080/TCP"), nobody(t, "10.244.0.4:8080/TCP")))
 	connects(t, 100, at("10.96.0.1:80"))
-	// Two of the three suspects are avoided, the third one is not.
+	// Two of the three ejected backends are avoided, the third one is not.
 	if took, refused := connects(t, 200, at("10.96.0.1:80")); refused < 20 || took["10.244.0.1:8080/TCP"] < 100 {
 		t.Errorf("%d connections were refused and %v taken, want about 50 and 150", refused, took)
 	}
@@ -102,8 +102,8 @@ func TestABackendThatCameBackIsUsedAgain(t *testing.T) {
 	n.set("web", frontend("10.96.0.1:80/TCP", mustServe(t, "10.244.0.1:8080/TCP"), gone))
 	connects(t, 50, at("10.96.0.1:80"))
 	before := n.status().Counters
-	if before["backend_suspected"] == 0 || before["choice_avoided"] == 0 {
-		t.Fatalf("nobody is a suspect: %v", before)
+	if before["backend_ejected"] == 0 || before["choice_avoided"] == 0 {
+		t.Fatalf("nobody is ejected: %v", before)
 	}
 	gone.mustListen(t)
 	for end := time.Now().Add(30 * time.Second); n.status().Counters["backend_recovered"] == 0; time.Sleep(20 * time.Millisecond) {
@@ -150,25 +150,25 @@ func TestABackendThatIsSilentIsNoticedByTheKernel(t *testing.T) {
 	for range 16 {
 		mustBegin(t, at("10.96.0.1:80"))
 	}
-	for n.status().Counters["backend_suspected"] == 0 {
+	for n.status().Counters["backend_ejected"] == 0 {
 		if time.Since(began) > 20*time.Second {
-			t.Fatalf("nobody is a suspect: %v", n.status().Counters)
+			t.Fatalf("nobody is ejected: %v", n.status().Counters)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 	t.Logf("noticed after %v", time.Since(began).Round(time.Millisecond))
 	for range 50 { // a connection to the silent one would wait for seconds
-		before := n.status().Counters["backend_trial"]
+		before := n.status().Counters["backend_retry"]
 		s := mustBegin(t, at("10.96.0.1:80"))
 		fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLOUT}}
 		ready, err := unix.Poll(fds, 900)
-		if (err != nil || ready != 1) && n.status().Counters["backend_trial"] == before {
-			t.Fatalf("a connection that is not a trial waits: %v", err)
+		if (err != nil || ready != 1) && n.status().Counters["backend_retry"] == before {
+			t.Fatalf("a connection that is not a retry waits: %v", err)
 		}
 	}
 }
 
-func TestWiderBackendsStandInWhereThePreferredAreSuspects(t *testing.T) {
+func TestFallbacksStandInWhereThePreferredAreEjected(t *testing.T) {
 	n := healthNode(t)
 	near, far := nobody(t, "10.244.0.1:8080/TCP"), mustServe(t, "10.244.0.2:8080/TCP")
 	f := frontend("10.96.0.1:80/TCP", near)

@@ -18,31 +18,31 @@ import (
 	"github.com/headgate/headgate/tests/testenv"
 )
 
-// suspect says of a backend what a probe has found out.
-func (n *node) suspect(b *backend, suspect bool, noTrialFor time.Duration) {
+// eject says of a backend what a probe has found out.
+func (n *node) eject(b *backend, eject bool, noRetryFor time.Duration) {
 	n.tb.Helper()
-	known, err := n.dp.Suspect(b.at, suspect, noTrialFor)
+	known, err := n.dp.Eject(b.at, eject, noRetryFor)
 	if err != nil || !known {
-		n.tb.Fatalf("suspect %s: known %v, %v", b.at, known, err)
+		n.tb.Fatalf("eject %s: known %v, %v", b.at, known, err)
 	}
 }
 
-func TestABackendThatAProbeSuspectsIsAvoidedUntilAProbeClearsIt(t *testing.T) {
+func TestABackendThatAProbeEjectsIsAvoidedUntilAProbeClearsIt(t *testing.T) {
 	n := healthNode(t)
 	bad, good := mustServe(t, "10.244.0.1:8080/TCP"), mustServe(t, "10.244.0.2:8080/TCP")
 	n.set("web", frontend("10.96.0.1:80/TCP", bad, good))
-	n.suspect(bad, true, time.Minute)
-	time.Sleep(1100 * time.Millisecond) // a trial would be due otherwise
+	n.eject(bad, true, time.Minute)
+	time.Sleep(1100 * time.Millisecond) // a retry would be due otherwise
 	if took, _ := connects(t, 100, at("10.96.0.1:80")); took[bad.name()] > 0 {
 		t.Errorf("connections went to %v, want none to %s", took, bad.name())
 	}
-	n.suspect(bad, false, 0)
+	n.eject(bad, false, 0)
 	if took, _ := connects(t, 200, at("10.96.0.1:80")); took[bad.name()] < 50 {
 		t.Errorf("connections went to %v, want about half of 200 to %s", took, bad.name())
 	}
 }
 
-// Of three suspects among four backends the first ones are avoided, as many as may be.
+// Of three ejected ones among four backends the first ones are avoided, as many as may be.
 // The others take connections, which clears them.
 func TestTheKernelLimitsWhatProbesCanTakeOut(t *testing.T) {
 	var backends []*backend
@@ -51,11 +51,11 @@ func TestTheKernelLimitsWhatProbesCanTakeOut(t *testing.T) {
 	}
 	for _, c := range []struct{ percent, avoided uint32 }{{25, 1}, {50, 2}, {75, 3}} {
 		cfg := config(t)
-		cfg.SuspectAfter, cfg.MaxEjected = 2, c.percent
+		cfg.EjectAfter, cfg.MaxEjected = 2, c.percent
 		n := mustNodeOf(t, cfg)
 		n.set("web", frontend("10.96.0.1:80/TCP", backends...))
 		for _, b := range backends[:3] {
-			n.suspect(b, true, time.Minute)
+			n.eject(b, true, time.Minute)
 		}
 		took, refused := connects(t, 200, at("10.96.0.1:80"))
 		for i, b := range backends {
@@ -63,10 +63,10 @@ func TestTheKernelLimitsWhatProbesCanTakeOut(t *testing.T) {
 				t.Errorf("at most %d %%: %s took %d connections of %v; avoided should be the first %d", c.percent, b.name(), took[b.name()], took, c.avoided)
 			}
 		}
-		n.suspect(backends[3], true, time.Minute)
+		n.eject(backends[3], true, time.Minute)
 		took, more := connects(t, 50, at("10.96.0.1:80"))
 		if refused+more > 0 || len(took) == 0 {
-			t.Errorf("at most %d %%: %d connections were refused, and of all suspects %v took some", c.percent, refused+more, took)
+			t.Errorf("at most %d %%: %d connections were refused, and of all ejected %v took some", c.percent, refused+more, took)
 		}
 		n.dp.Close()
 		if err := datapath.Cleanup(cfg.Root); err != nil {
@@ -75,18 +75,18 @@ func TestTheKernelLimitsWhatProbesCanTakeOut(t *testing.T) {
 	}
 }
 
-func TestNobodyIsASuspectWhereThatIsTurnedOff(t *testing.T) {
+func TestNoBackendIsEjectedWhereThatIsTurnedOff(t *testing.T) {
 	n := mustNode(t)
 	b := mustServe(t, "10.244.0.1:8080/TCP")
 	n.set("web", frontend("10.96.0.1:80/TCP", b))
-	if known, err := n.dp.Suspect(b.at, true, time.Minute); known || err != nil {
-		t.Errorf("without --suspect-after: %v, %v", known, err)
+	if known, err := n.dp.Eject(b.at, true, time.Minute); known || err != nil {
+		t.Errorf("without --eject-after: %v, %v", known, err)
 	}
 }
 
-func TestABackendOfNoServiceIsNoSuspect(t *testing.T) {
+func TestABackendOfNoServiceIsNotEjected(t *testing.T) {
 	n := healthNode(t)
-	if known, err := n.dp.Suspect(mustAddrPort("10.244.0.1:8080/TCP"), true, time.Minute); known || err != nil {
+	if known, err := n.dp.Eject(mustAddrPort("10.244.0.1:8080/TCP"), true, time.Minute); known || err != nil {
 		t.Errorf("%v, %v", known, err)
 	}
 }

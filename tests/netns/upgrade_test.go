@@ -182,26 +182,26 @@ func testUpgrade(t *testing.T, s *stage, variant *ebpf.CollectionSpec) {
 
 // A backend refuses connections, which a probe has found out, while the object is
 // replaced. What another version did not note has to be found out again.
-func TestABackendIsASuspectAfterAnUpgradeAsBefore(t *testing.T) {
+func TestABackendIsEjectedAfterAnUpgradeAsBefore(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		other       []replacement
 		least, most int // refused connections
 	}{
 		{"from another layout", otherLayout, 0, 0},
-		{"from one that does not say who avoids a backend", append(otherLayout, withoutSuspicion), 1, 20},
+		{"from one that does not say who avoids a backend", append(otherLayout, withoutEjection), 1, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			variant := buildVariant(t, c.other...)
 			n := healthNode(t)
 			dead, good := nobody(t, "10.244.0.1:8080/TCP"), mustServe(t, "10.244.0.2:8080/TCP")
 			n.set("web", frontend(webOf(inet)+"/TCP", dead, good))
-			n.suspect(dead, true, time.Hour)
+			n.eject(dead, true, time.Hour)
 			n.dp.Close()
 			downgrade(t, n.cfg.Root, variant)
 			n = mustNodeOf(t, n.cfg)
 			load := n.load(dead)
-			if isOne := load.Suspect > 0; isOne != (c.most == 0) {
+			if isOne := load.Ejected > 0; isOne != (c.most == 0) {
 				t.Errorf("the backend is %+v after the upgrade", load)
 			}
 			if took, refused := connects(t, 100, at(webOf(inet))); refused < c.least || refused > c.most {

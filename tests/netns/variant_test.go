@@ -19,8 +19,8 @@ import (
 // replacement is of a piece of text that a header has once.
 type replacement struct{ file, now, then string }
 
-// withoutSuspicion is the layout of a version that did not say who avoids a backend.
-var withoutSuspicion = replacement{"abi/frontend_types.h", "#include \"types.h\"", "#include \"types.h\"\n#define suspicion former_suspicion"}
+// withoutEjection is the layout of a version that did not say who avoids a backend.
+var withoutEjection = replacement{"abi/frontend_types.h", "#include \"types.h\"", "#include \"types.h\"\n#define ejection former_ejection"}
 
 // formerNames are those that maps, structs and members had in the version before.
 var formerNames = map[string]string{
@@ -28,6 +28,10 @@ var formerNames = map[string]string{
 	"flow_filter":           "known_ends",
 	"filter_chunk":          "known_bits",
 	"members":               "known",
+	"ejected_since_s":       "suspect_since_s",
+	"retries":               "trials",
+	"backend_ejected":       "backend_suspected",
+	"backend_retry":         "backend_trial",
 	"half_open_flows":       "brief_flows",
 	"next_half_open":        "next_brief_flow",
 	"ring_slot":             "place",
@@ -90,18 +94,18 @@ var otherLayout = []replacement{
 	{"abi/frontend_types.h", `	__s32 in_flight;       /* connections and flows that are open */
 	__u32 failed_by;       /* hash of the client that failed last */
 `, `	__u32 failed_by;
-	__u32 next_trial;
-	enum suspicion suspicion;
-	__u8 trials;
+	__u32 next_retry;
+	enum ejection ejection;
+	__u8 retries;
 	__u16 failures;
 	__s32 in_flight;
 `},
-	{"abi/frontend_types.h", `	__u32 next_trial;      /* of a suspect */
+	{"abi/frontend_types.h", `	__u32 next_retry;      /* of an ejected backend */
 `, ""},
 	{"abi/frontend_types.h", `	__u16 failures;	       /* in a row, of all clients */
 `, ""},
-	{"abi/frontend_types.h", `	__u8 trials;	       /* that a suspect was given */
-	enum suspicion suspicion;
+	{"abi/frontend_types.h", `	__u8 retries;	       /* since it was ejected */
+	enum ejection ejection;
 `, ""},
 	{"abi/types.h", "	char name[SERVICE_NAME_LEN]; ", "	__u64 of_old; char name[SERVICE_NAME_LEN]; "},
 }

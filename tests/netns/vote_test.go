@@ -50,14 +50,14 @@ func votingNode(t *testing.T) (n *node, a, b *backend) {
 	return n, a, b
 }
 
-func TestWhatOnePodSaysMakesNoSuspectForOthers(t *testing.T) {
+func TestWhatOnePodSaysDoesNotEjectForOthers(t *testing.T) {
 	n, a, b := votingNode(t)
 	t.Run("in the pod", func(t *testing.T) {
 		refusingPod(t, a, b)
 		wantRefused(t, 50, inet, asItIs)
 	})
-	if c := n.status().Counters; c["backend_failed"] != 50 || c["backend_suspected"] == 0 {
-		t.Errorf("to the pod itself both should be suspects: %v", c)
+	if c := n.status().Counters; c["backend_failed"] != 50 || c["backend_ejected"] == 0 {
+		t.Errorf("to the pod itself both should be ejected: %v", c)
 	}
 	took, refused := connects(t, 200, at("10.96.0.1:80"))
 	if refused > 0 || took[a.name()] < 50 || took[b.name()] < 50 {
@@ -75,7 +75,7 @@ func (n *node) load(b *backend) (l datapath.Load) {
 
 // Each pod is a client of its own, and nobody has ever had a connection. What one alone
 // says is told apart from what all go by.
-func TestWhatSeveralPodsSayMakesASuspectForAll(t *testing.T) {
+func TestWhatSeveralPodsSayEjectsForAll(t *testing.T) {
 	n, a, b := votingNode(t)
 	for pods := 1; pods <= 3; pods++ {
 		t.Run(fmt.Sprint("pod ", pods), func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestWhatSeveralPodsSayMakesASuspectForAll(t *testing.T) {
 		})
 		for _, of := range []*backend{a, b} {
 			l := n.load(of)
-			if toAll, toOne := l.Suspect > 0, l.AvoidedByOne > 0; toAll != (pods > 1) || toOne == toAll {
+			if toAll, toOne := l.Ejected > 0, l.EjectedByOne > 0; toAll != (pods > 1) || toOne == toAll {
 				t.Errorf("%d pods say that %s does not take connections: it is %+v", pods, of.name(), l)
 			}
 		}
@@ -185,13 +185,13 @@ func TestNamespacesOfUsersSpeakForThemselvesAlone(t *testing.T) {
 				t.Run(fmt.Sprint("namespace ", i), func(t *testing.T) {
 					namespaceOf(t, c.uid, a, b)
 					wantRefused(t, 30, inet, asItIs)
-					if l := n.load(a); l.AvoidedByOne == 0 && l.Suspect == 0 {
+					if l := n.load(a); l.EjectedByOne == 0 && l.Ejected == 0 {
 						t.Errorf("who is refused should avoid the backend at least for itself: %+v", l)
 					}
 				})
 			}
-			if l := n.load(a); l.Suspect > 0 != c.others {
-				t.Errorf("after three of them were refused the backend is %+v; a suspect to all: want %v", l, c.others)
+			if l := n.load(a); l.Ejected > 0 != c.others {
+				t.Errorf("after three of them were refused the backend is %+v; ejected for all: want %v", l, c.others)
 			}
 			for i := range 2 {
 				t.Run(fmt.Sprint("pod ", i), func(t *testing.T) { refusingPod(t, a, b); wantRefused(t, 30, inet, asItIs) })
@@ -202,8 +202,8 @@ func TestNamespacesOfUsersSpeakForThemselvesAlone(t *testing.T) {
 				mustServe(t, b.at.String())
 				connects(t, 30, at(webOf(inet)))
 			})
-			if suspects := (n.load(a).Suspect > 0) && (n.load(b).Suspect > 0); suspects == c.others {
-				t.Errorf("suspects to all are %+v and %+v; a success there should clear one of them: %v", n.load(a), n.load(b), c.others)
+			if both := (n.load(a).Ejected > 0) && (n.load(b).Ejected > 0); both == c.others {
+				t.Errorf("ejected for all are %+v and %+v; a success there should clear one of them: %v", n.load(a), n.load(b), c.others)
 			}
 		})
 	}

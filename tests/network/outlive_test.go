@@ -172,7 +172,7 @@ type kept struct {
 	Counters  map[string]uint64 // of what is lost, or begins
 	Drops     map[string]uint64
 	InFlight  map[string]uint32
-	Suspects  []string
+	Ejected   []string
 	Entries   map[string]uint32 // of maps that the datapath fills
 	Frontends int
 }
@@ -202,8 +202,8 @@ func (n *node) kept(t *testing.T) kept {
 	}
 	for _, b := range i.Backends() {
 		k.InFlight[b.At.String()] = b.InFlight
-		if b.Suspect > 0 {
-			k.Suspects = append(k.Suspects, b.At.String())
+		if b.Ejected > 0 {
+			k.Ejected = append(k.Ejected, b.At.String())
 		}
 	}
 	if k.Entries, err = i.CountEntries(); err != nil {
@@ -235,7 +235,7 @@ func newOptionStage(t *testing.T) optionStage {
 		s.objects += o.object(i)
 	}
 	n.write("services.yaml", s.objects)
-	s.node.log, s.node.options = s.log, []string{"--log-level", "info", "--suspect-after", "2"}
+	s.node.log, s.node.options = s.log, []string{"--log-level", "info", "--eject-after", "2"}
 	n.startAgentOf(s.node, testenv.BPFRoot(t), frontendsOfOption*len(options())+frontendsOfOthers)
 	s.node.awaitBalance(n.devices)
 	t.Cleanup(func() {
@@ -272,7 +272,7 @@ func (s optionStage) openAll(t *testing.T) (flows, map[string]string) {
 func TestFlowsOutliveAgentsWithEveryOption(t *testing.T) {
 	s := newOptionStage(t)
 	f, said := s.openAll(t)
-	s.suspectFailing(t)
+	s.ejectFailing(t)
 	s.changeSlots(t)
 	before, object := s.node.kept(t), s.node.status(t).Object
 	for name, n := range before.Entries {
@@ -320,10 +320,10 @@ func (s optionStage) changeSlots(t *testing.T) {
 	})
 }
 
-// suspectFailing has clients ask for what takes no connections until it is a suspect.
-func (s optionStage) suspectFailing(t *testing.T) {
+// ejectFailing has clients ask for what takes no connections until it is ejected.
+func (s optionStage) ejectFailing(t *testing.T) {
 	t.Helper()
-	eventually(t, "the backend that takes no connections is a suspect", func() error {
+	eventually(t, "the backend that takes no connections is ejected", func() error {
 		for range 3 {
 			if conn, err := s.client.dial("tcp", s.node.at(0, 30099)); err == nil {
 				conn.Close()
@@ -332,7 +332,7 @@ func (s optionStage) suspectFailing(t *testing.T) {
 		if _, err := s.node.askLocally(s.node.host, "tcp", netip.MustParseAddrPort("10.96.0.9:80"), 3); err != nil {
 			return err
 		}
-		if k := s.node.kept(t); len(k.Suspects) == 0 {
+		if k := s.node.kept(t); len(k.Ejected) == 0 {
 			return fmt.Errorf("nobody is: %v", k.Counters)
 		}
 		return nil

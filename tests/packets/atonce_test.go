@@ -138,7 +138,7 @@ func (r *rig) votes(t *testing.T, backend netip.AddrPort) uint8 {
 
 // TestAClientHasOneVoteOnTwoCPUs, whose connections a backend refuses at once.
 func TestAClientHasOneVoteOnTwoCPUs(t *testing.T) {
-	r := newRigOf(t, func(c *datapath.Config) { c.SuspectAfter, c.MaxEjected = 255, 50 })
+	r := newRigOf(t, func(c *datapath.Config) { c.EjectAfter, c.MaxEjected = 255, 50 })
 	r.tell(t, story{tell: func(t *testing.T, c cast) {
 		all, vip, backend := newPairs(c), at(c.vip, 80), at(c.local, 8080)
 		all.clients = all.clients[:200] // a backend counts no more than 255 votes

@@ -76,7 +76,7 @@ func aSYNThatComesAgainWasNotAnswered(t *testing.T, c cast) {
 	a := p.to(client, backend).answer("SA", nil)
 	c.becomes(t, "the answer", out, uplink, a, a.to(vip, client))
 	c.age(t, 1)
-	// Who sends from addresses of others can make nobody a suspect that answers.
+	// A client with forged addresses cannot eject a backend that answers.
 	c.fails(t, "a SYN after the answer", 0, again)
 }
 

@@ -26,15 +26,15 @@ func foreign(b book) book {
 
 // TestVotes has clients elsewhere say that a backend does not answer.
 func TestVotes(t *testing.T) {
-	r := newRigOf(t, func(c *datapath.Config) { c.SuspectAfter, c.MaxEjected = 2, 50 })
+	r := newRigOf(t, func(c *datapath.Config) { c.EjectAfter, c.MaxEjected = 2, 50 })
 	for _, b := range []book{v4, foreign(v6)} {
 		for _, s := range []story{
-			{"One client makes a suspect for itself alone", oneClientMakesASuspectForItselfAlone},
-			{"Several clients make a suspect for all", severalClientsMakeASuspectForAll},
+			{"One client ejects it for itself alone", oneClientEjectsForItselfAlone},
+			{"Several clients eject it for all", severalClientsEjectForAll},
 			{"A connection within the last second outweighs failures", aConnectionOutweighsFailures},
-			{"Before a trial confirms it few clients are sent far away", beforeATrialConfirmsItFewClientsAreSentFarAway},
+			{"Before a retry confirms it few clients are sent far away", beforeARetryConfirmsItFewClientsAreSentFarAway},
 			{"A network of IPv6 is one client", aNetworkOfIPv6IsOneClient},
-			{"Who failed last leaves the trial to others", whoFailedLastLeavesTheTrialToOthers},
+			{"Who failed last leaves the retry to others", theClientThatFailedLastLeavesTheRetryToOthers},
 			{"Clients alone keep no backend slow", clientsAloneKeepNoBackendSlow},
 		} {
 			t.Run(s.name+" "+b.family(), func(t *testing.T) { r.tell(t, s, cast{b, r, lb.TCP}) })
@@ -117,10 +117,10 @@ func (e *election) write(t *testing.T, backend netip.AddrPort, name string, valu
 	t.Fatalf("there is no backend %s", backend)
 }
 
-// trialIsDue ends the wait for the next trial.
-func (e *election) trialIsDue(t *testing.T) {
+// retryIsDue ends the wait for the next retry.
+func (e *election) retryIsDue(t *testing.T) {
 	t.Helper()
-	e.write(t, e.bad, "next_trial", healthTime(t))
+	e.write(t, e.bad, "next_retry", healthTime(t))
 }
 
 // sent is how many of so many connections of a client go to the first backend.
@@ -135,17 +135,17 @@ func (e *election) sent(t *testing.T, client netip.Addr, connections int) (n int
 	return n
 }
 
-// avoids says whether a client avoids the first backend, but for a trial a second.
+// avoids says whether a client avoids the first backend, but for a retry a second.
 func (e *election) avoids(t *testing.T, what string, client netip.Addr, want bool) {
 	t.Helper()
 	began := time.Now()
 	n := e.sent(t, client, 60)
-	if trials := 1 + int(time.Since(began)/time.Second); want && n > trials || !want && n < 10 {
+	if retries := 1 + int(time.Since(began)/time.Second); want && n > retries || !want && n < 10 {
 		t.Errorf("%s: %d of 60 connections of %s go to the backend, want it avoided: %v", what, n, client, want)
 	}
 }
 
-func oneClientMakesASuspectForItselfAlone(t *testing.T, c cast) {
+func oneClientEjectsForItselfAlone(t *testing.T, c cast) {
 	e := hold(t, c)
 	for range 9 {
 		e.vote(t, c.client)
@@ -154,7 +154,7 @@ func oneClientMakesASuspectForItselfAlone(t *testing.T, c cast) {
 	e.avoids(t, "another client", c.other, false)
 }
 
-func severalClientsMakeASuspectForAll(t *testing.T, c cast) {
+func severalClientsEjectForAll(t *testing.T, c cast) {
 	e := hold(t, c)
 	e.vote(t, c.client)
 	e.vote(t, c.other)
@@ -176,7 +176,7 @@ func aConnectionOutweighsFailures(t *testing.T, c cast) {
 }
 
 // A view of one backend, which a wider one stands in for.
-func beforeATrialConfirmsItFewClientsAreSentFarAway(t *testing.T, c cast) {
+func beforeARetryConfirmsItFewClientsAreSentFarAway(t *testing.T, c cast) {
 	e := hold(t, c)
 	f := c.frontend(lb.LoadBalancerIP, at(c.vip, 80), e.bad, e.good)
 	f.Views[lb.External] = lb.View{Backends: f.Members[:1:1], FallsBack: true}
@@ -185,12 +185,12 @@ func beforeATrialConfirmsItFewClientsAreSentFarAway(t *testing.T, c cast) {
 	e.vote(t, c.client)
 	e.vote(t, c.other)
 	if n := e.sent(t, c.router, 60); n < 60 {
-		t.Errorf("before a trial %d of 60 connections are sent far away, want none", 60-n)
+		t.Errorf("before a retry %d of 60 connections are sent far away, want none", 60-n)
 	}
-	e.trialIsDue(t)
-	e.sent(t, c.router, 1) // on trial
+	e.retryIsDue(t)
+	e.sent(t, c.router, 1) // as a retry
 	e.vote(t, c.other)
-	e.avoids(t, "once a trial has failed", c.router, true)
+	e.avoids(t, "once a retry has failed", c.router, true)
 }
 
 // Whoever has a /64 has as many addresses as he likes. Neighbours by IPv4 are clients
@@ -209,27 +209,27 @@ func aNetworkOfIPv6IsOneClient(t *testing.T, c cast) {
 	e.avoids(t, "a neighbour", client.Next(), true)
 }
 
-func whoFailedLastLeavesTheTrialToOthers(t *testing.T, c cast) {
+func theClientThatFailedLastLeavesTheRetryToOthers(t *testing.T, c cast) {
 	e := hold(t, c)
 	e.vote(t, c.client)
 	e.vote(t, c.other)
-	e.write(t, e.bad, "trials", 5) // half a minute between two
-	e.trialIsDue(t)
+	e.write(t, e.bad, "retries", 5) // half a minute between two
+	e.retryIsDue(t)
 	if n := e.sent(t, c.other, 60); n != 0 {
-		t.Errorf("the client that failed last has %d of 60 connections on trial, want none", n)
+		t.Errorf("the client that failed last has %d of 60 connections as a retry, want none", n)
 	}
 	if n := e.sent(t, c.router, 60); n != 1 {
-		t.Errorf("another client has %d of 60 connections on trial, want one", n)
+		t.Errorf("another client has %d of 60 connections as a retry, want one", n)
 	}
 }
 
-// Both backends have long been there when one becomes a suspect, twice.
+// Both backends have long been there when one is ejected, twice.
 func clientsAloneKeepNoBackendSlow(t *testing.T, c cast) {
 	e := hold(t, c)
 	f := c.frontend(lb.LoadBalancerIP, at(c.vip, 80), e.bad, e.good)
 	f.SlowStart = 3600
 	c.set(t, "both", f)
-	suspected := func() {
+	ejected := func() {
 		e.write(t, e.bad, "taken_at", healthTime(t)-2*second)
 		e.vote(t, c.client)
 		e.vote(t, c.other)
@@ -238,17 +238,17 @@ func clientsAloneKeepNoBackendSlow(t *testing.T, c cast) {
 	for _, b := range []netip.AddrPort{e.bad, e.good} {
 		e.write(t, b, "slow_start_from", healthTime(t)-7200*second)
 	}
-	suspected()
+	ejected()
 	e.takes(t, c.router)
 	if n := e.sent(t, c.router, 120); n < 30 {
-		t.Errorf("%d of 120 connections go to a backend that clients alone made a suspect, want about half", n)
+		t.Errorf("%d of 120 connections go to a backend that clients alone ejected, want about half", n)
 	}
-	suspected()
-	e.trialIsDue(t)
-	e.sent(t, c.router, 20) // one of them is on trial
+	ejected()
+	e.retryIsDue(t)
+	e.sent(t, c.router, 20) // one of them is as a retry
 	e.vote(t, c.other)
 	e.takes(t, c.router)
 	if n := e.sent(t, c.router, 120); n > 20 {
-		t.Errorf("%d of 120 connections go to a backend that a trial found gone, want one in 32", n)
+		t.Errorf("%d of 120 connections go to a backend that a retry found gone, want one in 32", n)
 	}
 }

@@ -181,7 +181,7 @@ func (p *Peer) Restore(ctx context.Context, vanished bool) error {
 }
 
 // restoreLimit is how long it may take until a backend that was taken away is one
-// like all others again: a suspect is tried less and less often.
+// like all others again: an ejected backend is tried less and less often.
 const restoreLimit = 30 * time.Second
 
 // awaitAll returns when every endpoint of the asked Service answers, and nobody

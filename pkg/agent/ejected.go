@@ -14,14 +14,14 @@ import (
 	"github.com/headgate/headgate/pkg/plan"
 )
 
-// suspectsEvery is how often it is looked who is a suspect. Nothing waits for it:
-// the datapath avoids suspects by itself.
-const suspectsEvery = time.Second
+// ejectedEvery is how often it is looked who is ejected. Nothing waits for it:
+// the datapath avoid ejected backends by itself.
+const ejectedEvery = time.Second
 
-// clearSuspects ends what an earlier configuration has suspected and nobody would clear in
-// this one: where no backend is ever a suspect, or where nobody asks again those that a
+// clearEjected ends what an earlier configuration has ejected and nobody would clear in
+// this one: where no backend is ever ejected, or where nobody asks again those that a
 // probe found out. It waits until the programs of this configuration are in force.
-func (a *answers) clearSuspects(ctx context.Context, ready <-chan struct{}, to judge) error {
+func (a *answers) clearEjected(ctx context.Context, ready <-chan struct{}, to judge) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -39,17 +39,17 @@ func (a *answers) clearSuspects(ctx context.Context, ready <-chan struct{}, to j
 
 // isStray says whether nobody would clear a backend.
 func isStray(cfg Config, l datapath.Load) bool {
-	if cfg.Datapath.SuspectAfter == 0 {
-		return l.Suspect > 0 || l.AvoidedByOne > 0 || l.Failures > 0
+	if cfg.Datapath.EjectAfter == 0 {
+		return l.Ejected > 0 || l.EjectedByOne > 0 || l.Failures > 0
 	}
 	return l.Probed && !cfg.Convert.Probes
 }
 
-// watchSuspects tells of backends that the datapath avoids, until the context ends.
-func (a *answers) watchSuspects(ctx context.Context) {
-	tick := time.NewTicker(suspectsEvery)
+// watchEjected tells of backends that the datapath avoids, until the context ends.
+func (a *answers) watchEjected(ctx context.Context) {
+	tick := time.NewTicker(ejectedEvery)
 	defer tick.Stop()
-	var search datapath.Suspects
+	var search datapath.Ejected
 	var before []uint32
 	for {
 		select {
@@ -62,23 +62,23 @@ func (a *answers) watchSuspects(ctx context.Context) {
 			if err != nil || slices.Equal(now, before) {
 				return err
 			}
-			problems, err := suspectProblems(r, now)
+			problems, err := ejectedProblems(r, now)
 			if err == nil {
 				before = now
-				a.problems.setSuspects(problems)
+				a.problems.setEjected(problems)
 			}
 			return err
 		})
 		if err != nil {
-			a.log.Debug("read which backends are suspects", zap.Error(err))
+			a.log.Debug("read which backends are ejected", zap.Error(err))
 		}
 	}
 }
 
-// suspectProblems is what to tell the owners of the Services of suspects.
-func suspectProblems(k kernel, suspects []uint32) ([]lb.Problem, error) {
+// ejectedProblems is what to tell the owners of the Services of ejected backends.
+func ejectedProblems(k kernel, ejected []uint32) ([]lb.Problem, error) {
 	seen := map[lb.Problem]bool{}
-	if len(suspects) == 0 {
+	if len(ejected) == 0 {
 		return nil, nil
 	}
 	err := k.Frontends(func(_ lb.AddrPort, f plan.Frontend) error {
@@ -90,7 +90,7 @@ func suspectProblems(k kernel, suspects []uint32) ([]lb.Problem, error) {
 			return err
 		}
 		for _, id := range members {
-			if _, suspect := slices.BinarySearch(suspects, id); !suspect {
+			if _, found := slices.BinarySearch(ejected, id); !found {
 				continue
 			}
 			service, err := k.Service(f.Service)

@@ -10,15 +10,15 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// probeNoter is the program that notes what a probe has found out: what makes a suspect,
-// and what becomes of it, is decided in BPF alone.
+// probeNoter is the program that notes what a probe has found out: whether that ejects the
+// backend is decided in BPF alone.
 const probeNoter = "note_probe"
 
-// Suspect says what a probe has found out: that a backend is not well and gets no
-// trial for so long, or that it is. It returns false where there is no such backend, or
-// where no backend is ever a suspect. How many of a Service are avoided at most is up to
+// Eject notes what a probe has found out: that a backend is not well and gets no retry
+// for so long, or that it is. It returns false where there is no such backend, or
+// where no backend is ever ejected. How many of a Service are avoided at most is up to
 // the programs.
-func (d *Datapath) Suspect(backend lb.AddrPort, suspect bool, noTrialFor time.Duration) (bool, error) {
+func (d *Datapath) Eject(backend lb.AddrPort, eject bool, noRetryFor time.Duration) (bool, error) {
 	to := encodeAddrPort(backend)
 	id := d.maps.findBackend(to)
 	if id == 0 {
@@ -28,8 +28,8 @@ func (d *Datapath) Suspect(backend lb.AddrPort, suspect bool, noTrialFor time.Du
 	if err != nil {
 		return false, err
 	}
-	result := headgateProbeResult{Backend: to, BackendId: id, NowNs: uint64(now), NoTrialNs: uint64(noTrialFor)}
-	if suspect {
+	result := headgateProbeResult{Backend: to, BackendId: id, NowNs: uint64(now), NoRetryNs: uint64(noRetryFor)}
+	if eject {
 		result.Failed = 1
 	}
 	program := cmp.Or(d.programs[probeNoter], d.held.programs[probeNoter]) // held since Attach

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-func TestOwnersHearOfSuspectsThatTheirServicesAvoid(t *testing.T) {
+func TestOwnersHearOfEjectedBackendsOfTheirServices(t *testing.T) {
 	m := newFakeMaps()
 	m.serve("web", lb.Random, 1, 2)
 	m.serve("api", lb.Random, 2, 3)
@@ -20,21 +20,21 @@ func TestOwnersHearOfSuspectsThatTheirServicesAvoid(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		suspects []uint32
-		want     []string
+		ejected []uint32
+		want    []string
 	}{
 		{nil, nil},
 		{[]uint32{9}, nil},
 		{[]uint32{2}, []string{"Service default/api 10.244.0.2:80/TCP", "Service default/web 10.244.0.2:80/TCP"}},
 		{[]uint32{1, 3}, []string{"Service default/api 10.244.0.3:80/TCP", "Service default/web 10.244.0.1:80/TCP"}},
 	} {
-		problems, err := suspectProblems(m, c.suspects)
+		problems, err := ejectedProblems(m, c.ejected)
 		var got []string
 		for _, p := range problems {
 			got = append(got, p.Object+" "+p.Value)
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" || err != nil {
-			t.Errorf("of suspects %v, %v (-want +got):\n%s", c.suspects, err, diff)
+			t.Errorf("of ejected %v, %v (-want +got):\n%s", c.ejected, err, diff)
 		}
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// suspectToOne is the suspicion of a client that avoids a backend for itself: that
+// ejectedForOne is the ejection of a client that avoids a backend for itself: that
 // harms nobody else.
-const suspectToOne = 1
+const ejectedForOne = 1
 
-// watchSuspects returns at how many looks, one each 20 ms until the context ends, a
-// backend was a suspect to all clients. None of the stage ever fails.
-func (s *stage) watchSuspects(ctx context.Context) (looks int) {
+// watchEjected returns at how many looks, one each 20 ms until the context ends, a
+// backend was ejected for all clients. None of the stage ever fails.
+func (s *stage) watchEjected(ctx context.Context) (looks int) {
 	s.tb.Helper()
 	m, err := ebpf.LoadPinnedMap(filepath.Join(s.agent.Root, "maps", "backends"), nil)
 	if err != nil {
@@ -23,7 +23,7 @@ func (s *stage) watchSuspects(ctx context.Context) (looks int) {
 		return 0
 	}
 	defer m.Close()
-	at := s.suspicionOffset()
+	at := s.ejectionOffset()
 	for ; ctx.Err() == nil; pause(ctx, 20*time.Millisecond) {
 		for id := range m.MaxEntries() {
 			value, err := m.LookupBytes(id)
@@ -31,7 +31,7 @@ func (s *stage) watchSuspects(ctx context.Context) (looks int) {
 				s.tb.Errorf("look at backend %d: %v", id, err)
 				return looks
 			}
-			if value[at] > suspectToOne {
+			if value[at] > ejectedForOne {
 				looks++
 				break
 			}
@@ -40,8 +40,8 @@ func (s *stage) watchSuspects(ctx context.Context) (looks int) {
 	return looks
 }
 
-// suspicionOffset is where a backend has its suspicion.
-func (s *stage) suspicionOffset() int {
+// ejectionOffset is where a backend has its ejection.
+func (s *stage) ejectionOffset() int {
 	s.tb.Helper()
 	spec, err := ebpf.LoadCollectionSpec("../../pkg/datapath/headgate_bpfel.o")
 	if err != nil {
@@ -50,11 +50,11 @@ func (s *stage) suspicionOffset() int {
 	}
 	if backend, ok := btf.UnderlyingType(spec.Maps["backends"].Value).(*btf.Struct); ok {
 		for _, member := range backend.Members {
-			if member.Name == "suspicion" {
+			if member.Name == "ejection" {
 				return int(member.Offset.Bytes())
 			}
 		}
 	}
-	s.tb.Error("a backend has no member named suspicion")
+	s.tb.Error("a backend has no member named ejection")
 	return 0
 }

@@ -32,11 +32,11 @@ func (b *backend) listenIn(t *testing.T, machine *traffic.Namespace) (stop func(
 	return func() { _ = l.Close() }
 }
 
-// reads is the number of suspects as every way to ask tells it.
+// reads is the number of ejected backends as every way to ask tells it.
 type reads struct{ list, metric, metrics, problems int }
 
-// readSuspects asks in every way.
-func readSuspects(t *testing.T, a *testenv.Agent, state, address string) (r reads) {
+// readEjected asks in every way.
+func readEjected(t *testing.T, a *testenv.Agent, state, address string) (r reads) {
 	t.Helper()
 	show := func(into any, args ...string) {
 		out := a.Output(append(args, "-j", "--state-dir", state)...)
@@ -45,11 +45,11 @@ func readSuspects(t *testing.T, a *testenv.Agent, state, address string) (r read
 		}
 	}
 	var backends []struct {
-		Suspect int64 `json:"suspect_ns"`
+		Ejected int64 `json:"ejected_ns"`
 	}
 	show(&backends, "backend", "list")
 	for _, b := range backends {
-		if b.Suspect > 0 {
+		if b.Ejected > 0 {
 			r.list++
 		}
 	}
@@ -58,10 +58,10 @@ func readSuspects(t *testing.T, a *testenv.Agent, state, address string) (r read
 	}
 	show(&status, "status")
 	r.problems = len(status.Problems)
-	for _, line := range series(t, address, "headgate_backends_suspect ") {
-		_, _ = fmt.Sscanf(line, "headgate_backends_suspect %d", &r.metrics)
+	for _, line := range series(t, address, "headgate_backends_ejected ") {
+		_, _ = fmt.Sscanf(line, "headgate_backends_ejected %d", &r.metrics)
 	}
-	for _, line := range series(t, address, "headgate_backend_suspect{") {
+	for _, line := range series(t, address, "headgate_backend_ejected{") {
 		if line[len(line)-2:] == " 1" {
 			r.metric++
 		}
@@ -70,7 +70,7 @@ func readSuspects(t *testing.T, a *testenv.Agent, state, address string) (r read
 }
 
 // Connections find a backend out before its probe does, or nobody connects and the
-// probe does. In either case one probe that succeeds ends the suspicion, for all who ask.
+// probe does. In either case one probe that succeeds ends the ejection, for all who ask.
 func TestABackendThatPassesItsProbeIsWellForAllWhoAsk(t *testing.T) {
 	for i, c := range []struct {
 		name     string
@@ -89,14 +89,14 @@ func TestABackendThatPassesItsProbeIsWellForAllWhoAsk(t *testing.T) {
 			first.listenIn(t, machine)
 			stop := second.listenIn(t, machine)
 			a := testenv.NewAgent(t, map[string]string{"web.yaml": fmt.Sprintf(probedService, "tcp")})
-			a.Flags = []string{"--metrics-bind-address", address, "--metrics-per-backend", "--probes", "10.244.0.0/16", "--state-dir", state, "--suspect-after", "2"}
+			a.Flags = []string{"--metrics-bind-address", address, "--metrics-per-backend", "--probes", "10.244.0.0/16", "--state-dir", state, "--eject-after", "2"}
 			a.Start()
 			want := func(what string, want reads) {
 				t.Helper()
-				got := readSuspects(t, a, state, address)
-				for end := time.Now().Add(30 * time.Second); got != want; got = readSuspects(t, a, state, address) {
+				got := readEjected(t, a, state, address)
+				for end := time.Now().Add(30 * time.Second); got != want; got = readEjected(t, a, state, address) {
 					if time.Now().After(end) {
-						t.Fatalf("in half a minute not: %s; suspects are %+v", what, got)
+						t.Fatalf("in half a minute not: %s; ejected are %+v", what, got)
 					}
 				}
 			}
@@ -104,12 +104,12 @@ func TestABackendThatPassesItsProbeIsWellForAllWhoAsk(t *testing.T) {
 			stop()
 			for range 20 {
 				if s := mustSocket(t, inet, unix.SOCK_STREAM); c.connects {
-					_ = s.connect(at("10.96.0.1:80")) // refused until it is a suspect
+					_ = s.connect(at("10.96.0.1:80")) // refused until it is ejected
 				}
 			}
-			want("one is a suspect", reads{1, 1, 1, 1})
+			want("one is ejected", reads{1, 1, 1, 1})
 			c.meantime(a)
-			want("one is still a suspect", reads{1, 1, 1, 1})
+			want("one is still ejected", reads{1, 1, 1, 1})
 			second.listenIn(t, machine)
 			want("all are well again", reads{})
 			if took, _ := connects(t, 100, at("10.96.0.1:80")); took[second.name()] < 20 {
@@ -119,10 +119,10 @@ func TestABackendThatPassesItsProbeIsWellForAllWhoAsk(t *testing.T) {
 	}
 }
 
-// What a configuration with probes has suspected is not held against backends by one that
+// What a configuration with probes has ejected is not held against backends by one that
 // never asks them again.
-func TestSuspectsThatNobodyWouldClearAreClearedAtTheStart(t *testing.T) {
-	for i, flags := range [][]string{{"--probes", "deny"}, {"--suspect-after", "0"}} {
+func TestEjectedBackendsThatNothingWouldClearAreClearedAtTheStart(t *testing.T) {
+	for i, flags := range [][]string{{"--probes", "deny"}, {"--eject-after", "0"}} {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
 			address, state := fmt.Sprintf("127.0.0.1:%d", 20270+i), t.TempDir()
 			first := &backend{at: mustAddrPort("10.244.0.1:8080/TCP")}
@@ -131,16 +131,16 @@ func TestSuspectsThatNobodyWouldClearAreClearedAtTheStart(t *testing.T) {
 			common := []string{"--metrics-bind-address", address, "--metrics-per-backend", "--state-dir", state}
 			wait := func(what string, want reads) {
 				t.Helper()
-				got := readSuspects(t, a, state, address)
-				for end := time.Now().Add(30 * time.Second); got.list != want.list || got.metrics != want.metrics; got = readSuspects(t, a, state, address) {
+				got := readEjected(t, a, state, address)
+				for end := time.Now().Add(30 * time.Second); got.list != want.list || got.metrics != want.metrics; got = readEjected(t, a, state, address) {
 					if time.Now().After(end) {
-						t.Fatalf("in half a minute not: %s; suspects are %+v", what, got)
+						t.Fatalf("in half a minute not: %s; ejected are %+v", what, got)
 					}
 				}
 			}
-			a.Flags = append(slices.Clone(common), "--probes", "allow", "--suspect-after", "2")
+			a.Flags = append(slices.Clone(common), "--probes", "allow", "--eject-after", "2")
 			a.Start()
-			wait("one is a suspect", reads{list: 1, metrics: 1})
+			wait("one is ejected", reads{list: 1, metrics: 1})
 			a.Kill()
 			a.Flags = append(slices.Clone(common), flags...)
 			a.Start()

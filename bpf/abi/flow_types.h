@@ -75,21 +75,21 @@ struct datagram {
 	__u8 protocol;
 	__u8 seen; /* the first one; else the two above mean nothing */
 	__u8 pad[2];
-	__u32 held; /* how many came before it */
+	__u32 queued; /* how many came before it */
 };
 
-#define HELD_FRAGMENTS 48 /* of a datagram: 64 KiB in Ethernet frames */
-#define HELD_LEN 2044	  /* bytes of a frame */
+#define QUEUED_FRAGMENTS 48 /* of a datagram: 64 KiB in Ethernet frames */
+#define QUEUED_LEN 2044	    /* bytes of a frame */
 
 /* A fragment that waits for the first one of its datagram. */
-struct held_key {
+struct queued_key {
 	struct fragment_key fragment;
 	__u32 number;
 };
 
-struct held_frame {
+struct queued_frame {
 	__u32 len;
-	__u8 bytes[HELD_LEN];
+	__u8 bytes[QUEUED_LEN];
 };
 
 /* Clients that may use a Service port, in the order of bits that a trie needs. */

@@ -217,17 +217,17 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
-	__type(key, struct held_key);
-	__type(value, struct held_frame);
-} held SEC(".maps");
+	__type(key, struct queued_key);
+	__type(value, struct queued_frame);
+} fragment_queue SEC(".maps");
 
 /* Where a frame is put together: it is too long for the stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct held_frame);
-} held_scratch SEC(".maps");
+	__type(value, struct queued_frame);
+} frame_scratch SEC(".maps");
 
 /* Where a new flow is put together: stacks are short. */
 struct {

@@ -191,7 +191,7 @@ struct counters {
 	__u64 backend_retry;	 /* connections that ejected ones were given */
 	__u64 choice_avoided; /* choices of an ejected backend that were changed */
 	__u64 choice_fallback;	 /* choices from a fallback of a view */
-	__u64 fragment_held;	 /* came before the first one of its datagram */
+	__u64 fragment_queued;	 /* came before the first one of its datagram */
 	__u64 fragment_released; /* first ones that others had waited for */
 	__u64 drops[DROP_REASONS]; /* enum drop_reason */
 };

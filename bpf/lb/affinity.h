@@ -17,7 +17,7 @@ static __always_inline __u64 affinity_word(__u32 backend_id)
 	       (__u32)(bpf_ktime_get_coarse_ns() >> AFFINITY_TIME_SHIFT);
 }
 
-/* The backend that the client had, if that still holds; *had is what is remembered. */
+/* The backend that the client had, if that is valid; *had is what is remembered. */
 static __always_inline bool recall_backend(const struct frontend *f,
 					   const struct affinity_key *key,
 					   struct table t, struct choice *c,

@@ -253,7 +253,7 @@ static __always_inline bool take_retry(struct backend *b, __u32 client)
  * Does a backend that has begun a moment ago, or come back, have to leave this
  * connection to others? The younger it is the more often, for so many seconds.
  */
-static __always_inline bool is_held_back(struct backend *b, __u32 seconds)
+static __always_inline bool slow_start_skips(struct backend *b, __u32 seconds)
 {
 	__u32 now = health_time(bpf_ktime_get_coarse_ns());
 	__u32 span = seconds * HEALTH_TIMES_PER_S, age;

@@ -159,8 +159,9 @@ static __always_inline bool is_avoided(const struct frontend *f,
 				       struct backend *b,
 				       const struct client *client)
 {
-	return is_ejected(f, b, client) || (f->slow_start_s && !b->ejection &&
-					    is_held_back(b, f->slow_start_s));
+	return is_ejected(f, b, client) ||
+	       (f->slow_start_s && !b->ejection &&
+		slow_start_skips(b, f->slow_start_s));
 }
 
 /* Changes a choice whose backend is to be avoided, if there is a better one. */

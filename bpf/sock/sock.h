@@ -116,7 +116,7 @@ static __always_inline enum verdict socket_frontend(struct bpf_sock_addr *ctx,
 }
 
 /*
- * A backend for a socket that has none, or none that still holds. A steady choice
+ * A backend for a socket that has none, or none that is still valid. A steady choice
  * is the same each time, as long as the table is.
  */
 static __always_inline enum verdict
@@ -164,7 +164,8 @@ static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
 }
 
 /* Does the Service still have the backend of an entry? */
-static __always_inline bool still_holds(struct socket_entry *e, struct table t)
+static __always_inline bool entry_is_valid(struct socket_entry *e,
+					   struct table t)
 {
 	struct choice c = { .slot = e->slot };
 
@@ -230,8 +231,8 @@ static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 	if (v != VERDICT_CONTINUE)
 		return v;
 	e = has ? entry_for_frontend(ctx, cookie, to) : NULL;
-	if (e && still_holds(e, table_of(read_view(
-					&frontend->views[VIEW_INTERNAL])))) {
+	if (e && entry_is_valid(e, table_of(read_view(
+					   &frontend->views[VIEW_INTERNAL])))) {
 		speak(ctx, e);
 		count(sendmsg);
 		*to = e->backend;

@@ -222,7 +222,7 @@ STEP int from_device(struct packet *pkt, struct flow *flow)
 
 /*
  * A packet of no flow may begin one, and is rewritten then. If another CPU was first
- * it follows; it is dropped if there is still what it found to hold no more.
+ * it follows; it is dropped if the flow that it found invalid is still there.
  */
 static __always_inline enum verdict begin(struct packet *pkt)
 {

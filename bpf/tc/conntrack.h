@@ -106,13 +106,13 @@ static __noinline bool is_over(const struct packet *pkt,
 }
 
 /*
- * Does a flow still hold for a packet? It needs a backend that the Service still
+ * Is a flow still valid for a packet? It needs a backend that the Service still
  * has, a connection must not be over, and datagrams must not have paused for too
  * long. Otherwise what may begin anew does (VERDICT_CONTINUE), and a connection
  * ends (VERDICT_RESET).
  */
-static __always_inline enum verdict still_flows(const struct packet *pkt,
-						struct flow *flow, __u64 now)
+static __always_inline enum verdict check_flow(const struct packet *pkt,
+					       struct flow *flow, __u64 now)
 {
 	bool begins = may_begin(pkt);
 
@@ -277,7 +277,7 @@ STEP int follow_flow(struct packet *pkt)
 	now = coarse_now();
 	if (!is_one_of_many(pkt, flow, now)) {
 		seen = flow->last_seen_ns;
-		v = still_flows(pkt, flow, now);
+		v = check_flow(pkt, flow, now);
 		if (v == VERDICT_CONTINUE)
 			end_direction(&key, flow, seen);
 		if (v != VERDICT_PASS)

@@ -3,12 +3,12 @@
  * The ports of a packet, its own or those of the first of its datagram.
  *
  * Fragments may come before the first one of their datagram, which alone has
- * ports. They are held: their frames are kept in a map. When the first one
- * comes, it is sent to the device again, and so are those that were held, each
- * by a clone that gets its bytes; then all of them have ports. What is held
- * for long makes room for others.
+ * ports. They are queued: their frames are kept in a map. When the first one
+ * comes, it is sent to the device again, and so are those of the queue, each by a
+ * clone that gets its bytes; then all of them have ports. What is queued for long
+ * makes room for others.
  *
- * Only what is for an address of the node or of a Service is held: routers must
+ * Only what is for an address of the node or of a Service is queued: routers must
  * not wait, since the first one may have taken another route.
  */
 #pragma once
@@ -42,18 +42,18 @@ static __always_inline __u32 next_number(const struct fragment_key *key)
 
 	bpf_map_update_elem(&fragments, key, &none, BPF_NOEXIST);
 	d = bpf_map_lookup_elem(&fragments, key);
-	return d ? __sync_fetch_and_add(&d->held, 1) : HELD_FRAGMENTS;
+	return d ? __sync_fetch_and_add(&d->queued, 1) : QUEUED_FRAGMENTS;
 }
 
 /*
- * Holds a fragment. The first one may have come meanwhile, to another CPU: then
+ * Queues a fragment. The first one may have come meanwhile, to another CPU: then
  * this one goes on with its ports.
  */
-STEP int hold(struct __sk_buff *skb, struct packet *pkt,
-	      const struct fragment_key *fragment)
+STEP int queue_fragment(struct __sk_buff *skb, struct packet *pkt,
+			const struct fragment_key *fragment)
 {
-	struct held_key key = {};
-	struct held_frame *frame;
+	struct queued_key key = {};
+	struct queued_frame *frame;
 	struct datagram *d;
 	__u64 len = skb->len;
 	__u32 zero = 0;
@@ -62,32 +62,32 @@ STEP int hold(struct __sk_buff *skb, struct packet *pkt,
 		return VERDICT_PASS;
 	key.fragment = *fragment;
 	key.number = next_number(&key.fragment);
-	frame = bpf_map_lookup_elem(&held_scratch, &zero);
-	if (!frame || key.number >= HELD_FRAGMENTS)
+	frame = bpf_map_lookup_elem(&frame_scratch, &zero);
+	if (!frame || key.number >= QUEUED_FRAGMENTS)
 		return refuse(DROP_FRAGMENT, 0);
 	if (len < ETH_HLEN)
 		return refuse(DROP_FRAGMENT, 0);
 	keep_apart(len);
-	if (len > HELD_LEN)
+	if (len > QUEUED_LEN)
 		return refuse(DROP_FRAGMENT, 0);
 	frame->len = len;
 	if (bpf_skb_load_bytes(skb, 0, frame->bytes, len) ||
-	    bpf_map_update_elem(&held, &key, frame, BPF_ANY))
+	    bpf_map_update_elem(&fragment_queue, &key, frame, BPF_ANY))
 		return refuse(DROP_FRAGMENT, 0);
 	d = bpf_map_lookup_elem(&fragments, &key.fragment);
 	if (d && d->seen) {
-		bpf_map_delete_elem(&held, &key);
+		bpf_map_delete_elem(&fragment_queue, &key);
 		take_ports(pkt, d);
 		return VERDICT_CONTINUE;
 	}
-	count(fragment_held);
+	count(fragment_queued);
 	return VERDICT_REFUSE;
 }
 
 /* The frames that go to a device once more. */
 struct release {
 	struct __sk_buff *skb;
-	struct held_key key;
+	struct queued_key key;
 };
 
 /* One frame. A callback, so that it is verified once. */
@@ -95,24 +95,24 @@ static long release_one(__u32 i, void *data)
 {
 	struct release *r = data;
 	struct __sk_buff *skb = r->skb;
-	struct held_frame *frame;
+	struct queued_frame *frame;
 	__u64 len;
 
 	r->key.number = i;
-	frame = bpf_map_lookup_elem(&held, &r->key);
+	frame = bpf_map_lookup_elem(&fragment_queue, &r->key);
 	if (!frame)
 		return 0;
 	len = frame->len;
 	if (len < ETH_HLEN)
 		return 0;
 	keep_apart(len);
-	if (len > HELD_LEN)
+	if (len > QUEUED_LEN)
 		return 0;
 	if (!bpf_skb_change_tail(skb, len, 0) &&
 	    !bpf_skb_store_bytes(skb, 0, frame->bytes, len,
 				 BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH))
 		bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
-	bpf_map_delete_elem(&held, &r->key);
+	bpf_map_delete_elem(&fragment_queue, &r->key);
 	return 0;
 }
 
@@ -125,7 +125,7 @@ STEP int release(struct __sk_buff *skb, const struct fragment_key *fragment,
 {
 	struct release r = { .skb = skb };
 
-	if (!fragment || n > HELD_FRAGMENTS)
+	if (!fragment || n > QUEUED_FRAGMENTS)
 		return VERDICT_PASS;
 	r.key.fragment = *fragment;
 	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
@@ -148,7 +148,7 @@ static __always_inline int later_ports(struct __sk_buff *skb,
 		take_ports(pkt, d);
 	else if (!has_ports(pkt->l4_proto) || !may_be_ours(pkt))
 		return VERDICT_PASS;
-	else if (hold(skb, pkt, key) != VERDICT_CONTINUE)
+	else if (queue_fragment(skb, pkt, key) != VERDICT_CONTINUE)
 		return VERDICT_REFUSE;
 	return VERDICT_CONTINUE;
 }
@@ -167,14 +167,14 @@ static __always_inline int first_ports(struct __sk_buff *skb,
 		.protocol = pkt->l4_proto,
 		.seen = 1,
 	};
-	__u32 n = old && !old->seen ? old->held : 0;
+	__u32 n = old && !old->seen ? old->queued : 0;
 
 	if (!old && !may_have_flow_end(pkt) && !may_be_balanced(pkt))
 		return VERDICT_CONTINUE;
 	bpf_map_update_elem(&fragments, key, &d, BPF_ANY);
 	if (!n)
 		return VERDICT_CONTINUE;
-	return release(skb, key, n < HELD_FRAGMENTS ? n : HELD_FRAGMENTS);
+	return release(skb, key, n < QUEUED_FRAGMENTS ? n : QUEUED_FRAGMENTS);
 }
 
 STEP int fragment_ports(struct __sk_buff *skb, struct packet *pkt)

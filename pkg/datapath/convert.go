@@ -137,15 +137,20 @@ var formerly = map[string][]string{
 	"map half_open_flows": {"brief_flows"},
 	"map next_half_open":  {"next_brief_flow"},
 	"map address_filter":  {"known_addresses"},
+	"map fragment_queue":  {"held"},
+	"map frame_scratch":   {"held_scratch"},
 	"map flow_filter":     {"known_ends"},
 	"map socket_nat":      {"promises"},
 	"map stored_entries":  {"stored_promises"},
 
 	"struct filter_chunk":   {"known_bits"},
+	"struct queued_key":     {"held_key"},
+	"struct queued_frame":   {"held_frame"},
 	"struct socket_slot":    {"promise_slot"},
 	"struct stored_entries": {"stored_promises"},
 
 	"flow.ring_slot":   {"place"},
+	"datagram.queued":  {"held"},
 	"datagram.seen":    {"known"},
 	"frontend.members": {"known"},
 	"frontend.views":   {"internal", "external", "wider"},
@@ -157,6 +162,7 @@ var formerly = map[string][]string{
 
 	"counters.backend_ejected":       {"backend_suspected"},
 	"counters.backend_retry":         {"backend_trial"},
+	"counters.fragment_queued":       {"fragment_held"},
 	"counters.choice_fallback":       {"choice_widened"},
 	"counters.socket_entry_stored":   {"promise_stored"},
 	"counters.socket_entry_replaced": {"promise_replaced"},

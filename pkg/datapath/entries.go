@@ -106,7 +106,7 @@ var counted = map[string]func(*ebpf.Map) (uint32, error){
 	"devices":           countEntries[uint32, headgateDevice],
 	"exempt_namespaces": countEntries[uint64, uint32],
 	"fragments":         countEntries[headgateFragmentKey, headgateDatagram],
-	"held":              countEntries[headgateHeldKey, headgateHeldFrame],
+	"fragment_queue":    countEntries[headgateQueuedKey, headgateQueuedFrame],
 	"socket_nat":        countSocketEntries,
 	"slot_changes":      countEntries[uint32, headgateSlotChange],
 	"source_ranges":     countEntries[headgateSourceRange, uint32],

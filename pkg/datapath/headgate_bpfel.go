@@ -135,7 +135,7 @@ type headgateCounters struct {
 	BackendRetry        uint64
 	ChoiceAvoided       uint64
 	ChoiceFallback      uint64
-	FragmentHeld        uint64
+	FragmentQueued      uint64
 	FragmentReleased    uint64
 	Drops               [11]uint64
 }
@@ -150,7 +150,7 @@ type headgateDatagram struct {
 	Protocol uint8
 	Seen     uint8
 	Pad      [2]uint8
-	Held     uint32
+	Queued   uint32
 }
 
 type headgateDevice struct {
@@ -273,18 +273,6 @@ const (
 	headgateFrontendFlagFRONTEND_WHY            headgateFrontendFlag = 983040
 )
 
-type headgateHeldFrame struct {
-	_     structs.HostLayout
-	Len   uint32
-	Bytes [2044]uint8
-}
-
-type headgateHeldKey struct {
-	_        structs.HostLayout
-	Fragment headgateFragmentKey
-	Number   uint32
-}
-
 type headgateHook uint32
 
 const (
@@ -325,6 +313,18 @@ type headgateProbeResult struct {
 	NoRetryNs uint64
 	Failed    uint32
 	Pad       uint32
+}
+
+type headgateQueuedFrame struct {
+	_     structs.HostLayout
+	Len   uint32
+	Bytes [2044]uint8
+}
+
+type headgateQueuedKey struct {
+	_        structs.HostLayout
+	Fragment headgateFragmentKey
+	Number   uint32
 }
 
 type headgateResetBudget struct {
@@ -452,12 +452,12 @@ const (
 	headgateMapExemptNamespaces  = "exempt_namespaces"
 	headgateMapFlowFilter        = "flow_filter"
 	headgateMapFlowScratch       = "flow_scratch"
+	headgateMapFragmentQueue     = "fragment_queue"
 	headgateMapFragments         = "fragments"
+	headgateMapFrameScratch      = "frame_scratch"
 	headgateMapFrontendIds       = "frontend_ids"
 	headgateMapFrontends         = "frontends"
 	headgateMapHalfOpenFlows     = "half_open_flows"
-	headgateMapHeld              = "held"
-	headgateMapHeldScratch       = "held_scratch"
 	headgateMapManyEntries       = "many_entries"
 	headgateMapNextHalfOpen      = "next_half_open"
 	headgateMapRandomState       = "random_state"
@@ -592,12 +592,12 @@ type headgateMapSpecs struct {
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
 	FlowFilter       *ebpf.MapSpec `ebpf:"flow_filter"`
 	FlowScratch      *ebpf.MapSpec `ebpf:"flow_scratch"`
+	FragmentQueue    *ebpf.MapSpec `ebpf:"fragment_queue"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	FrameScratch     *ebpf.MapSpec `ebpf:"frame_scratch"`
 	FrontendIds      *ebpf.MapSpec `ebpf:"frontend_ids"`
 	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
 	HalfOpenFlows    *ebpf.MapSpec `ebpf:"half_open_flows"`
-	Held             *ebpf.MapSpec `ebpf:"held"`
-	HeldScratch      *ebpf.MapSpec `ebpf:"held_scratch"`
 	ManyEntries      *ebpf.MapSpec `ebpf:"many_entries"`
 	NextHalfOpen     *ebpf.MapSpec `ebpf:"next_half_open"`
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
@@ -664,12 +664,12 @@ type headgateMaps struct {
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
 	FlowFilter       *ebpf.Map `ebpf:"flow_filter"`
 	FlowScratch      *ebpf.Map `ebpf:"flow_scratch"`
+	FragmentQueue    *ebpf.Map `ebpf:"fragment_queue"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
+	FrameScratch     *ebpf.Map `ebpf:"frame_scratch"`
 	FrontendIds      *ebpf.Map `ebpf:"frontend_ids"`
 	Frontends        *ebpf.Map `ebpf:"frontends"`
 	HalfOpenFlows    *ebpf.Map `ebpf:"half_open_flows"`
-	Held             *ebpf.Map `ebpf:"held"`
-	HeldScratch      *ebpf.Map `ebpf:"held_scratch"`
 	ManyEntries      *ebpf.Map `ebpf:"many_entries"`
 	NextHalfOpen     *ebpf.Map `ebpf:"next_half_open"`
 	RandomState      *ebpf.Map `ebpf:"random_state"`
@@ -697,12 +697,12 @@ func (m *headgateMaps) Close() error {
 		m.ExemptNamespaces,
 		m.FlowFilter,
 		m.FlowScratch,
+		m.FragmentQueue,
 		m.Fragments,
+		m.FrameScratch,
 		m.FrontendIds,
 		m.Frontends,
 		m.HalfOpenFlows,
-		m.Held,
-		m.HeldScratch,
 		m.ManyEntries,
 		m.NextHalfOpen,
 		m.RandomState,

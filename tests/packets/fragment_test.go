@@ -12,7 +12,7 @@ var fragmentStories = []story{
 	{"Fragments follow the first of their datagram", fragmentsFollowTheFirst},
 	{"Fragments leave by a device and come back", fragmentsLeaveAndComeBack},
 	{"Fragments of two datagrams do not mix", fragmentsDoNotMix},
-	{"A fragment before the first one is held", fragmentBeforeTheFirst},
+	{"A fragment before the first one is queued", fragmentBeforeTheFirst},
 	{"A fragment over the transport header is dropped", fragmentOverHeader},
 	{"Fragments that are nobody's leave nothing behind", foreignFragmentsLeaveNothing},
 	{"The last of two first fragments says the ports", theLastOfTwoFirstFragmentsSaysThePorts},
@@ -95,8 +95,8 @@ func fragmentBeforeTheFirst(t *testing.T, c cast) {
 	}
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.local, 8080)))
 	p := c.packet(at(c.client, 40000), at(c.vip, 80), 2000)
-	c.refused(t, "it is held", in, uplink, cut(p, 77, 1000, 2)[1])
-	c.wantCounts(t, map[string]uint64{"fragment_held": 1})
+	c.refused(t, "it is queued", in, uplink, cut(p, 77, 1000, 2)[1])
+	c.wantCounts(t, map[string]uint64{"fragment_queued": 1})
 	to := map[string]netip.AddrPort{"a pod": at(c.local, 80), "nobody": at(c.other, 80)}
 	for name, dst := range to {
 		c.untouched(t, "not one that is for "+name, in, uplink, cut(p.to(p.src, dst), 78, 1000, 2)[1])
@@ -109,8 +109,8 @@ func fragmentBeforeTheFirst(t *testing.T, c cast) {
 	}
 	large := c.packet(p.src, p.dst, 9000)
 	large.fragment = &fragment{id: 81, offset: 2400, size: 2400}
-	c.refused(t, "one too large to be held", in, uplink, large)
-	c.wantCounts(t, map[string]uint64{"fragment_held": 48, "drop fragment": 13})
+	c.refused(t, "one too large to be queued", in, uplink, large)
+	c.wantCounts(t, map[string]uint64{"fragment_queued": 48, "drop fragment": 13})
 }
 
 // fragmentOverHeader is what no sender does who means well: the second
@@ -169,7 +169,7 @@ func foreignFragmentsLeaveNothing(t *testing.T, c cast) {
 		c.untouched(t, "a part for a backend that no flow has", in, uplink, part)
 	}
 	c.wantCounts(t, map[string]uint64{})
-	for _, table := range []string{"fragments", "held"} {
+	for _, table := range []string{"fragments", "fragment_queue"} {
 		if n := c.entries(t, table); n > 0 {
 			t.Errorf("%s keeps %d", table, n)
 		}

@@ -76,7 +76,7 @@ func (m *model) judge(h hook, dev plan.Device, frame []byte, got result) error {
 	case "none":
 		return got.want(frame)
 	case "early":
-		m.counts["fragment_held"]++
+		m.counts["fragment_queued"]++
 		return got.wantDrop("its first fragment is missing")
 	}
 	if v.later && v.offset < minimum[v.protocol] && m.flows[v.key] != nil {

@@ -2,14 +2,14 @@ package packets
 
 import "encoding/binary"
 
-// forgetHeld lets the datapath forget a fragment that it holds, as it may when
+// forgetQueued lets the datapath forget a fragment of its queue, as it may when
 // there are many: otherwise it would come again by itself.
-func (w *world) forgetHeld(h hook, frame []byte) {
+func (w *world) forgetQueued(h hook, frame []byte) {
 	v, _ := parseFrame(frame)
 	v.hook = h
 	key := v.fragmentKey().encoded()
 	_ = w.tables["fragments"].Delete(key)
-	_ = w.tables["held"].Delete(append(key, 0, 0, 0, 0))
+	_ = w.tables["fragment_queue"].Delete(append(key, 0, 0, 0, 0))
 }
 
 // encoded is a key as the map has it.

@@ -18,7 +18,7 @@ import (
 
 // TestFragmentsInAnyOrder sends fragments over the wire to a server in this
 // namespace, whose kernel puts them together: those that come before the first
-// one of their datagram are held, and go on behind it.
+// one of their datagram are queued, and go on behind it.
 func TestFragmentsInAnyOrder(t *testing.T) {
 	r := newRig(t)
 	w := newWire(t, r)
@@ -83,7 +83,7 @@ func (w *wire) fragmentsInAnyOrder(t *testing.T, c cast) {
 	must(t, err)
 	defer server.Close()
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
-	wantHeld, wantReleased := uint64(0), uint64(0)
+	wantQueued, wantReleased := uint64(0), uint64(0)
 	for id, order := range append(permutations(4), []int{3, 3, 1, 0, 2}, []int{2, 3, 1, 0, 0}) {
 		p := c.packet(at(c.client, uint16(40000+id)), at(c.vip, 80), 0)
 		p.payload = bytes.Repeat([]byte(fmt.Sprint(order)), 300)
@@ -95,8 +95,8 @@ func (w *wire) fragmentsInAnyOrder(t *testing.T, c cast) {
 		}
 		first := slices.Index(order, 0)
 		// IPv6 headers between hide which protocol a later fragment is of.
-		if held := first > 0 && p.inner == nil; held {
-			wantHeld, wantReleased = wantHeld+uint64(first), wantReleased+1
+		if queued := first > 0 && p.inner == nil; queued {
+			wantQueued, wantReleased = wantQueued+uint64(first), wantReleased+1
 		} else if first > 0 {
 			continue
 		}
@@ -115,7 +115,7 @@ func (w *wire) fragmentsInAnyOrder(t *testing.T, c cast) {
 		}
 	}
 	got := c.counters(t)
-	for name, want := range map[string]uint64{"fragment_held": wantHeld, "fragment_released": wantReleased} {
+	for name, want := range map[string]uint64{"fragment_queued": wantQueued, "fragment_released": wantReleased} {
 		if n := got[name] - c.counted[name]; n != want {
 			t.Errorf("%s is %d, want %d", name, n, want)
 		}

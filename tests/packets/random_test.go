@@ -65,7 +65,7 @@ func TestRandomPackets(t *testing.T) {
 		seed++
 	}
 	t.Logf("seen: %v", total)
-	for _, name := range []string{"flow_made", "flow_packet", "flow_error", "affinity", "fragment_held", "drop fragment", "drop no_endpoint", "drop no_local_endpoint", "drop no_service_port", "drop no_service", "drop martian", "drop no_flow", "flow_established", "flow_broken", "flow_reset"} {
+	for _, name := range []string{"flow_made", "flow_packet", "flow_error", "affinity", "fragment_queued", "drop fragment", "drop no_endpoint", "drop no_local_endpoint", "drop no_service_port", "drop no_service", "drop martian", "drop no_flow", "flow_established", "flow_broken", "flow_reset"} {
 		if total[name] == 0 {
 			t.Errorf("no packet led to %s: nothing is tested", name)
 		}
@@ -149,7 +149,7 @@ func (w *world) both(h hook, device string, frame []byte) error {
 	if err != nil {
 		return err
 	}
-	before, held := len(w.model.flows), w.model.counts["fragment_held"]
+	before, queued := len(w.model.flows), w.model.counts["fragment_queued"]
 	w.model.missing = nil
 	if err := w.model.judge(h, w.devices[device], frame, got); err != nil {
 		return fmt.Errorf("%s on %s: %w\ngiven %s", h, device, err, dump(frame))
@@ -160,8 +160,8 @@ func (w *world) both(h hook, device string, frame []byte) error {
 			w.model.counts["flow_restored"]++
 		}
 	}
-	if w.model.counts["fragment_held"] > held {
-		w.forgetHeld(h, frame)
+	if w.model.counts["fragment_queued"] > queued {
+		w.forgetQueued(h, frame)
 	}
 	if v, ok := parse(frame); ok && len(w.model.flows) > before {
 		v.hook = h

@@ -103,7 +103,7 @@ func (r *rig) open(tb testing.TB) {
 		program := r.programs[h]
 		tb.Cleanup(func() { program.Close() })
 	}
-	for _, name := range []string{"conntrack", "fragments", "held", "affinities", "slot_changes", "flow_filter"} {
+	for _, name := range []string{"conntrack", "fragments", "fragment_queue", "affinities", "slot_changes", "flow_filter"} {
 		if r.tables[name], err = ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", name), nil); err != nil {
 			tb.Fatal(err)
 		}

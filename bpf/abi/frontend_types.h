@@ -36,7 +36,7 @@ enum algorithm {
 	ALGORITHM_SED, /* shortest expected delay: (in flight + 1) by weight */
 	ALGORITHM_NQ,  /* an idle one, otherwise as SED */
 	ALGORITHM_P2C, /* of two random ones that with fewer in flight */
-	ALGORITHM_LATENCY, /* of two random ones that with the lower answer time
+	ALGORITHM_LATENCY, /* of two random ones that with the lower response time
 			      × (in flight + 1) */
 	ALGORITHMS,
 };
@@ -111,28 +111,27 @@ enum ejection {
 } __attribute__((packed));
 
 /* Clients of which a backend keeps what they have measured. */
-#define ANSWER_CLIENTS 8
+#define RESPONSE_CLIENTS 8
 
 /*
  * What a client has measured is a word, so that it is never half of one client and half
  * of another; 0 is none. From the lowest bit on: microseconds, whether it takes so long
  * at the least, when that was measured, the client.
  */
-enum answer_word {
-	ANSWER_US_BITS = 20,
+enum response_word {
+	RESPONSE_US_BITS = 20,
 	/*
-	 * The client has got no answer since. So says a handshake, which no answer is
-	 * faster than, and a client that gives up.
+	 * A lower bound only: from a handshake, or from a client that gave up waiting.
 	 */
-	ANSWER_AT_LEAST = 1 << ANSWER_US_BITS,
-	ANSWER_TICK_SHIFT = ANSWER_US_BITS + 1,
-	ANSWER_TICK_BITS = 27, /* a hundred days */
-	ANSWER_CLIENT_SHIFT = ANSWER_TICK_SHIFT + ANSWER_TICK_BITS,
-	ANSWER_NS_SHIFT = 26, /* of a tick, about 67 ms */
+	RESPONSE_AT_LEAST = 1 << RESPONSE_US_BITS,
+	RESPONSE_TICK_SHIFT = RESPONSE_US_BITS + 1,
+	RESPONSE_TICK_BITS = 27, /* a hundred days */
+	RESPONSE_CLIENT_SHIFT = RESPONSE_TICK_SHIFT + RESPONSE_TICK_BITS,
+	RESPONSE_NS_SHIFT = 26, /* of a tick, about 67 ms */
 };
 
 /*
- * Where traffic goes, and how it is there: a cache line, and one of answer times, which
+ * Where traffic goes, and how it is there: a cache line, and one of response times, which
  * few algorithms ask for. The agent writes the address, and thereby clears the rest;
  * programs write the rest. Times without a unit are those of health_time().
  */
@@ -149,9 +148,9 @@ struct backend {
 	__u8 votes;	       /* failures in a row, each by another client */
 	__u8 retries;	       /* since it was ejected */
 	enum ejection ejection;
-	__u8 is_timed; /* an algorithm asks for answer times */
+	__u8 is_timed; /* an algorithm asks for response times */
 	__u8 pad[13];
-	__u64 answers[ANSWER_CLIENTS]; /* enum answer_word */
+	__u64 responses[RESPONSE_CLIENTS]; /* enum response_word */
 };
 
 /* A slot of a table in use that was changed. */
@@ -163,5 +162,5 @@ struct slot_change {
 
 _Static_assert(sizeof(struct slot_chunk) == 64, "one cache line");
 _Static_assert(sizeof(struct frontend) == 64, "one cache line");
-_Static_assert(offsetof(struct backend, answers) == 64, "one cache line");
+_Static_assert(offsetof(struct backend, responses) == 64, "one cache line");
 _Static_assert(sizeof(struct backend) == 128, "and another one");

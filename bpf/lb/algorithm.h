@@ -133,26 +133,26 @@ static __always_inline bool weigh(const struct request *r, struct contender *c)
 	return true;
 }
 
-/* Who takes more than twice as long to answer, and this more, is slow. */
+/* A backend is slow if it takes more than twice the other's time plus this many µs. */
 #define CLEARLY_US 2048
 
 /*
- * Is b the better one of two? By answer time × load, where that is asked for;
+ * Is b the better one of two? By response time × load, where that is asked for;
  * otherwise by load, and of equals who is not clearly slower: one that takes long
- * is idle for a moment, too. Where what is known of the times does not tell who is
- * faster, they say nothing: who is tried again gets no more than the others.
+ * is idle for a moment, too. If the bounds of the times overlap, ignore them, so that
+ * a slow backend that is tried again is not flooded.
  */
 static __always_inline bool prefers(bool is_latency, __u32 measurer,
 				    struct contender *a, struct contender *b)
 {
-	struct answer_time of_a, of_b;
+	struct response_time of_a, of_b;
 
 	if (!is_latency && beats(&b->rival, &a->rival))
 		return true;
 	if (!is_latency && beats(&a->rival, &b->rival))
 		return false;
-	of_a = ask_answer_time(a->backend, measurer);
-	of_b = ask_answer_time(b->backend, measurer);
+	of_a = ask_response(a->backend, measurer);
+	of_b = ask_response(b->backend, measurer);
 	if (!is_latency)
 		return of_b.most_us &&
 		       of_a.least_us > 2 * of_b.most_us + CLEARLY_US;
@@ -172,7 +172,7 @@ static __always_inline bool prefers(bool is_latency, __u32 measurer,
 
 /*
  * The better of two random slots (Mitzenmacher, 2001), for a client as it is known to
- * answer times.
+ * response times.
  */
 static __always_inline __u32 better_of_two(const struct request *r,
 					   __u32 measurer)

@@ -20,7 +20,7 @@ static __always_inline struct ip_addr local_client(__u64 netns_cookie, bool ip4)
 }
 
 /*
- * A client on this node, as one that measures answer times: there are fewer bits for
+ * A client on this node, as one that measures response times: there are fewer bits for
  * it, and no need of a hash, since nobody chooses the cookie of a namespace.
  */
 #define NO_CLIENT (1 << 16)

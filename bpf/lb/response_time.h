@@ -6,9 +6,10 @@
  *
  * Each client measures for itself: more than before is believed at once, less only by
  * and by, so that it notices with the first answer that a backend gets slow (peak
- * EWMA). Of others it believes what two say. So whoever makes slow answers, by
- * asking for what takes long or by not reading them, makes a backend look slow to
- * itself alone. What nobody measures fades, so that who was slow once is asked again.
+ * EWMA). Of others it believes what two say. So a client that makes
+ * responses slow, by asking for what takes long or by not reading them, makes a backend
+ * look slow to itself alone. A value without new measurements fades, so that a backend
+ * that was slow once is tried again.
  */
 #pragma once
 
@@ -19,81 +20,83 @@
 #include "../lib/verdict.h"
 #include "client.h"
 
-#define ANSWER_SHIFT 3	    /* a sample counts for an eighth */
-#define ANSWER_HALF_LIFE 32 /* ticks: about 2.1 seconds */
+#define RESPONSE_SHIFT 3      /* a sample counts for an eighth */
+#define RESPONSE_HALF_LIFE 32 /* ticks: about 2.1 seconds */
 
 /*
  * Longer than a second, about, is a stream or a backend that hangs: how much
  * longer says nothing. It also bounds for how long a backend is not asked again.
  */
-#define ANSWER_MOST_US ((1 << ANSWER_US_BITS) - 1)
+#define RESPONSE_MOST_US ((1 << RESPONSE_US_BITS) - 1)
 
-#define ANSWER_TICK_MASK ((1 << ANSWER_TICK_BITS) - 1)
+#define RESPONSE_TICK_MASK ((1 << RESPONSE_TICK_BITS) - 1)
 
 /*
- * What is known of an answer time. While nobody measures it, the two part: who was
+ * The bounds of a response time. Without new measurements they part: a backend that was
  * slow may be faster by now, but is not known to be faster than any other.
  */
-struct answer_time {
+struct response_time {
 	__u32 most_us;	/* what was measured last; 0: unknown */
 	__u32 least_us; /* the same, faded; 0: unknown */
 };
 
 /* The same as a word: the greater one is the longer time. */
-static __always_inline __u64 time_word(struct answer_time t)
+static __always_inline __u64 time_word(struct response_time t)
 {
 	return (__u64)t.least_us << 32 | t.most_us;
 }
 
-static __always_inline __u32 answer_tick(void)
+static __always_inline __u32 response_tick(void)
 {
-	return bpf_ktime_get_coarse_ns() >> ANSWER_NS_SHIFT;
+	return bpf_ktime_get_coarse_ns() >> RESPONSE_NS_SHIFT;
 }
 
 /* Ticks since a word was measured. */
-static __always_inline __u32 answer_age(__u64 word, __u32 now)
+static __always_inline __u32 response_age(__u64 word, __u32 now)
 {
-	return elapsed_bits(now, word >> ANSWER_TICK_SHIFT, ANSWER_TICK_BITS);
+	return elapsed_bits(now, word >> RESPONSE_TICK_SHIFT,
+			    RESPONSE_TICK_BITS);
 }
 
 /* What a client knows by its word. */
-static __always_inline struct answer_time answer_time(__u64 word, __u32 now)
+static __always_inline struct response_time response_time(__u64 word, __u32 now)
 {
-	__u32 us = word & ANSWER_MOST_US, age = answer_age(word, now);
-	__u32 halves = age / ANSWER_HALF_LIFE, least;
+	__u32 us = word & RESPONSE_MOST_US, age = response_age(word, now);
+	__u32 halves = age / RESPONSE_HALF_LIFE, least;
 
 	least = halves > 31 ? 0 : us >> halves;
 	/* Between two halves it is a line. */
-	least -= least * (age % ANSWER_HALF_LIFE) / (2 * ANSWER_HALF_LIFE);
-	return (struct answer_time){ word & ANSWER_AT_LEAST ? 0 : us, least };
+	least -= least * (age % RESPONSE_HALF_LIFE) / (2 * RESPONSE_HALF_LIFE);
+	return (struct response_time){ word & RESPONSE_AT_LEAST ? 0 : us,
+				       least };
 }
 
 /* The word of a client at an index, read once: others write it. */
-static __always_inline __u64 answer_word(const struct backend *b, __u32 i)
+static __always_inline __u64 response_word(const struct backend *b, __u32 i)
 {
-	return *(const volatile __u64 *)&b->answers[i % ANSWER_CLIENTS];
+	return *(const volatile __u64 *)&b->responses[i % RESPONSE_CLIENTS];
 }
 
 /*
- * What a client has to believe of the answer time of a backend, as time_word(): the
+ * What a client has to believe of the response time of a backend, as time_word(): the
  * longest by the word of two clients, and its own counts for two. Whoever asks makes
  * sure that it is measured from now on. It must take any pointer.
  */
 STEP __u64 ask_time_word(struct backend *b, __u32 client)
 {
 	__u64 own = 0, longest = 0, second = 0, word, t;
-	__u32 longest_of = NO_CLIENT, of, now = answer_tick();
+	__u32 longest_of = NO_CLIENT, of, now = response_tick();
 
 	if (!b)
 		return 0;
 	if (!b->is_timed)
 		b->is_timed = 1;
-	for (__u32 i = 0; i < ANSWER_CLIENTS; i++) {
-		word = answer_word(b, i);
+	for (__u32 i = 0; i < RESPONSE_CLIENTS; i++) {
+		word = response_word(b, i);
 		if (!word)
 			continue;
-		t = time_word(answer_time(word, now));
-		of = word >> ANSWER_CLIENT_SHIFT;
+		t = time_word(response_time(word, now));
+		of = word >> RESPONSE_CLIENT_SHIFT;
 		if (of == client)
 			own = t;
 		if (t >= longest) {
@@ -108,25 +111,25 @@ STEP __u64 ask_time_word(struct backend *b, __u32 client)
 	return own > second ? own : second;
 }
 
-static __always_inline struct answer_time ask_answer_time(struct backend *b,
-							  __u32 client)
+static __always_inline struct response_time ask_response(struct backend *b,
+							 __u32 client)
 {
 	__u64 t = ask_time_word(b, client);
 
-	return (struct answer_time){ t, t >> 32 };
+	return (struct response_time){ t, t >> 32 };
 }
 
 /* Where the word of a client goes: it takes the place of its last or of the oldest. */
-static __always_inline __u32 place_of_answer(const struct backend *b,
-					     __u32 client, __u32 now)
+static __always_inline __u32 index_of_response(const struct backend *b,
+					       __u32 client, __u32 now)
 {
 	__u32 oldest = 0, most = 0;
 
-	for (__u32 i = 0; i < ANSWER_CLIENTS; i++) {
-		__u64 word = answer_word(b, i);
-		__u32 age = answer_age(word, now);
+	for (__u32 i = 0; i < RESPONSE_CLIENTS; i++) {
+		__u64 word = response_word(b, i);
+		__u32 age = response_age(word, now);
 
-		if (!word || word >> ANSWER_CLIENT_SHIFT == client)
+		if (!word || word >> RESPONSE_CLIENT_SHIFT == client)
 			return i;
 		if (age > most) {
 			most = age;
@@ -137,36 +140,36 @@ static __always_inline __u32 place_of_answer(const struct backend *b,
 }
 
 /*
- * A client has measured so many microseconds, or, with ANSWER_AT_LEAST, has waited for
+ * A client has measured so many microseconds, or, with RESPONSE_AT_LEAST, has waited for
  * so long: then what is less than it knows says nothing. If two CPUs write at once one
  * measurement is lost.
  */
-STEP int note_answer(struct backend *b, __u32 client, __u64 us,
-		     enum answer_word at_least)
+STEP int note_response(struct backend *b, __u32 client, __u64 us,
+		       enum response_word at_least)
 {
-	struct answer_time old;
-	__u32 now, place;
+	struct response_time old;
+	__u32 now, index;
 	__u64 word;
 
 	if (!b || client >= NO_CLIENT)
 		return 0;
-	if (us > ANSWER_MOST_US)
-		us = ANSWER_MOST_US;
-	now = answer_tick();
-	place = place_of_answer(b, client, now);
-	word = answer_word(b, place);
-	if (word >> ANSWER_CLIENT_SHIFT != client)
+	if (us > RESPONSE_MOST_US)
+		us = RESPONSE_MOST_US;
+	now = response_tick();
+	index = index_of_response(b, client, now);
+	word = response_word(b, index);
+	if (word >> RESPONSE_CLIENT_SHIFT != client)
 		word = 0;
-	old = answer_time(word, now);
+	old = response_time(word, now);
 	if (at_least && (us <= old.least_us || us <= old.most_us))
 		return 0;
 	/* What was measured beats at once what was waited for in vain. */
-	if (us < old.least_us && !(word & ANSWER_AT_LEAST))
-		us = old.least_us - ((old.least_us - us) >> ANSWER_SHIFT);
-	word = (__u64)client << ANSWER_CLIENT_SHIFT |
-	       (__u64)(now & ANSWER_TICK_MASK) << ANSWER_TICK_SHIFT | at_least |
-	       us;
-	*(volatile __u64 *)&b->answers[place % ANSWER_CLIENTS] = word;
+	if (us < old.least_us && !(word & RESPONSE_AT_LEAST))
+		us = old.least_us - ((old.least_us - us) >> RESPONSE_SHIFT);
+	word = (__u64)client << RESPONSE_CLIENT_SHIFT |
+	       (__u64)(now & RESPONSE_TICK_MASK) << RESPONSE_TICK_SHIFT |
+	       at_least | us;
+	*(volatile __u64 *)&b->responses[index % RESPONSE_CLIENTS] = word;
 	return 0;
 }
 
@@ -186,20 +189,21 @@ note_exchange(struct backend *b, const struct tcp_sock *tp, __u32 client)
 	if (elapsed_ticks(sent, received) ||
 	    !BPF_CORE_READ(tp, bytes_received)) {
 		if (BPF_CORE_READ(tp, bytes_sent)) /* an answer was due */
-			note_answer(b, client,
-				    elapsed(bpf_ktime_get_ns() / 1000, sent_us),
-				    ANSWER_AT_LEAST);
+			note_response(b, client,
+				      elapsed(bpf_ktime_get_ns() / 1000,
+					      sent_us),
+				      RESPONSE_AT_LEAST);
 		return;
 	}
 	if (elapsed_ticks(bpf_jiffies64(), received) * (__u64)tick_us * 1000 >
-	    (__u64)ANSWER_HALF_LIFE << ANSWER_NS_SHIFT)
+	    (__u64)RESPONSE_HALF_LIFE << RESPONSE_NS_SHIFT)
 		return; /* it was long ago */
 	us = elapsed(BPF_CORE_READ(tp, tcp_mstamp), sent_us);
 	most = (elapsed_ticks(received, sent) + 1ULL) * tick_us;
 	if (us > most)
 		us = most;
 	most = BPF_CORE_READ(tp, srtt_us) >> 3; /* no answer is faster */
-	note_answer(b, client, us > most ? us : most, 0);
+	note_response(b, client, us > most ? us : most, 0);
 }
 
 /* The socket that had been sent to a backend is about to be closed. */

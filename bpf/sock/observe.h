@@ -133,8 +133,9 @@ static __always_inline void connection_stands(struct bpf_sock_ops *ctx,
 {
 	note_taken(w);
 	if (w->backend->is_timed && w->sk && client_speaks(w->sk))
-		note_answer(w->backend, measurer(w->entry->netns),
-			    ctx->srtt_us >> SRTT_UNIT_SHIFT, ANSWER_AT_LEAST);
+		note_response(w->backend, measurer(w->entry->netns),
+			      ctx->srtt_us >> SRTT_UNIT_SHIFT,
+			      RESPONSE_AT_LEAST);
 }
 
 /* Did a connection end by what the network said, or never said? */

@@ -48,7 +48,7 @@ func backendMetrics(k kernel, all bool) ([]metrics.Backend, int, error) {
 			}
 			out = append(out, metrics.Backend{
 				Service: service.ServiceName, Port: service.Port, Backend: b.At,
-				InFlight: b.InFlight, Failures: b.Failures, Ejected: b.Ejected > 0, Answer: b.Answer,
+				InFlight: b.InFlight, Failures: b.Failures, Ejected: b.Ejected > 0, Response: b.Response,
 			})
 		}
 		return nil

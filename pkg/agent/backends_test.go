@@ -63,7 +63,7 @@ func (m *fakeMaps) serve(name string, a lb.Algorithm, ids ...uint32) {
 // lines is one line for each backend.
 func lines(all []metrics.Backend) (out []string) {
 	for _, b := range all {
-		out = append(out, fmt.Sprintf("%s %s in flight %d, failures %d, ejected %v, %s", b.Service.Name, b.Backend.Addr, b.InFlight, b.Failures, b.Ejected, b.Answer))
+		out = append(out, fmt.Sprintf("%s %s in flight %d, failures %d, ejected %v, %s", b.Service.Name, b.Backend.Addr, b.InFlight, b.Failures, b.Ejected, b.Response))
 	}
 	return out
 }
@@ -84,7 +84,7 @@ func TestBackendsAreToldOfWhereThereIsSomethingToTell(t *testing.T) {
 	m.serve("least", lb.LC, 4, 5)
 	m.loads = map[uint32]datapath.Load{
 		1: {InFlight: 1, Failures: 1}, 2: {InFlight: 2}, 3: {InFlight: 3, Failures: 3, Ejected: time.Minute},
-		4: {InFlight: 4}, 5: {InFlight: 5, Answer: time.Millisecond},
+		4: {InFlight: 4}, 5: {InFlight: 5, Response: time.Millisecond},
 	}
 	delete(m.held.Backends, 2) // while it was read
 	byDefault := []string{

@@ -268,22 +268,22 @@ func listBackends(r *datapath.Reader, _ []string) (command.Table, error) {
 		}
 	}
 	all := []backend{}
-	t := command.Table{Header: []string{"ID", "BACKEND", "IN FLIGHT", "ANSWER", "HEALTH", "TABLES"}}
+	t := command.Table{Header: []string{"ID", "BACKEND", "IN FLIGHT", "RESPONSE", "HEALTH", "TABLES"}}
 	for id, at := range r.Backends() {
 		b := backend{ID: id, Backend: at.At.String(), Tables: append([]string{}, named[id]...), Load: at.Load}
 		all = append(all, b)
-		t.Rows = append(t.Rows, []string{fmt.Sprint(id), b.Backend, fmt.Sprint(b.InFlight), answer(b.Load), health(b.Load), strings.Join(b.Tables, " ")})
+		t.Rows = append(t.Rows, []string{fmt.Sprint(id), b.Backend, fmt.Sprint(b.InFlight), response(b.Load), health(b.Load), strings.Join(b.Tables, " ")})
 	}
 	t.Value = all
 	return t, nil
 }
 
-// answer is the answer time of a backend, "-" where nobody measures it.
-func answer(l datapath.Load) string {
-	if l.Answer == 0 {
+// response is the response time of a backend, "-" where nobody measures it.
+func response(l datapath.Load) string {
+	if l.Response == 0 {
 		return "-"
 	}
-	return l.Answer.String()
+	return l.Response.String()
 }
 
 // health says whether a backend takes connections, as far as this node knows.

@@ -78,17 +78,6 @@ const (
 	headgateAlgorithmALGORITHMS        headgateAlgorithm = 13
 )
 
-type headgateAnswerWord uint32
-
-const (
-	headgateAnswerWordANSWER_US_BITS      headgateAnswerWord = 20
-	headgateAnswerWordANSWER_AT_LEAST     headgateAnswerWord = 1048576
-	headgateAnswerWordANSWER_TICK_SHIFT   headgateAnswerWord = 21
-	headgateAnswerWordANSWER_TICK_BITS    headgateAnswerWord = 27
-	headgateAnswerWordANSWER_CLIENT_SHIFT headgateAnswerWord = 48
-	headgateAnswerWordANSWER_NS_SHIFT     headgateAnswerWord = 26
-)
-
 type headgateBackend struct {
 	_             structs.HostLayout
 	To            headgateAddrPort
@@ -105,7 +94,7 @@ type headgateBackend struct {
 	Ejection      headgateEjection
 	IsTimed       uint8
 	Pad           [13]uint8
-	Answers       [8]uint64
+	Responses     [8]uint64
 }
 
 type headgateCounters struct {
@@ -332,6 +321,17 @@ type headgateResetBudget struct {
 	SinceNs uint64
 	Spent   uint64
 }
+
+type headgateResponseWord uint32
+
+const (
+	headgateResponseWordRESPONSE_US_BITS      headgateResponseWord = 20
+	headgateResponseWordRESPONSE_AT_LEAST     headgateResponseWord = 1048576
+	headgateResponseWordRESPONSE_TICK_SHIFT   headgateResponseWord = 21
+	headgateResponseWordRESPONSE_TICK_BITS    headgateResponseWord = 27
+	headgateResponseWordRESPONSE_CLIENT_SHIFT headgateResponseWord = 48
+	headgateResponseWordRESPONSE_NS_SHIFT     headgateResponseWord = 26
+)
 
 type headgateService struct {
 	_     structs.HostLayout

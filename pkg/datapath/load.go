@@ -10,9 +10,9 @@ import (
 
 // Load is how a backend is, as far as this node knows.
 type Load struct {
-	InFlight uint32        `json:"in_flight"`           // connections and flows that are open
-	Answer   time.Duration `json:"answer_ns,omitempty"` // answer time as one client measured it last, at the least if it got none; 0: nobody asks, or none is known
-	Failures uint32        `json:"failures,omitempty"`  // in a row
+	InFlight uint32        `json:"in_flight"`             // connections and flows that are open
+	Response time.Duration `json:"response_ns,omitempty"` // response time as one client measured it last, at the least if it got none; 0: nobody asks, or none is known
+	Failures uint32        `json:"failures,omitempty"`    // in a row
 	// Eject is for how long the backend has been one that all clients avoid, 0 where
 	// it is none.
 	Ejected time.Duration `json:"ejected_ns,omitempty"`
@@ -51,7 +51,7 @@ func (r *Reader) Backends() iter.Seq2[uint32, Backend] {
 func decodeBackend(b *headgateBackend) Backend {
 	out := Backend{At: decodeAddrPort(b.To), Load: Load{
 		InFlight: uint32(max(b.InFlight, 0)),
-		Answer:   lastAnswer(b),
+		Response: lastResponse(b),
 		Failures: uint32(b.Failures),
 	}}
 	switch b.Ejection {
@@ -64,16 +64,16 @@ func decodeBackend(b *headgateBackend) Backend {
 	return out
 }
 
-// lastAnswer returns the answer time that a client measured last.
-func lastAnswer(b *headgateBackend) (last time.Duration) {
-	if b.Answers == [len(b.Answers)]uint64{} {
+// lastResponse returns the response time that a client measured last.
+func lastResponse(b *headgateBackend) (last time.Duration) {
+	if b.Responses == [len(b.Responses)]uint64{} {
 		return 0
 	}
-	const us, ticks = 1<<headgateAnswerWordANSWER_US_BITS - 1, 1<<headgateAnswerWordANSWER_TICK_BITS - 1
+	const us, ticks = 1<<headgateResponseWordRESPONSE_US_BITS - 1, 1<<headgateResponseWordRESPONSE_TICK_BITS - 1
 	now, _ := coarseClock()
-	tick, youngest := uint64(now>>headgateAnswerWordANSWER_NS_SHIFT), uint64(ticks)
-	for _, word := range b.Answers {
-		if age := (tick - word>>headgateAnswerWordANSWER_TICK_SHIFT) & ticks; word != 0 && age <= youngest {
+	tick, youngest := uint64(now>>headgateResponseWordRESPONSE_NS_SHIFT), uint64(ticks)
+	for _, word := range b.Responses {
+		if age := (tick - word>>headgateResponseWordRESPONSE_TICK_SHIFT) & ticks; word != 0 && age <= youngest {
 			last, youngest = time.Duration(word&us)*time.Microsecond, age
 		}
 	}

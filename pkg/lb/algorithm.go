@@ -23,7 +23,7 @@ const (
 	SED                               // shortest expected delay
 	NQ                                // an idle one, otherwise as SED
 	P2C                               // the better of two random ones, by connections
-	Latency                           // the better of two, by answer time × connections
+	Latency                           // the better of two, by response time × connections
 )
 
 // algorithmNames are the names of algorithms, in order.

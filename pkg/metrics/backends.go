@@ -18,12 +18,12 @@ type Backend struct {
 	InFlight uint32        // connections and flows that are open
 	Failures uint32        // in a row
 	Ejected  bool          // all clients prefer others to it
-	Answer   time.Duration // answer time as last measured, 0: nobody asks, or none is known
+	Response time.Duration // response time as last measured, 0: nobody asks, or none is known
 }
 
 // backends are the metrics with a series for each backend.
 type backends struct {
-	inFlight, failures, ejected, answer, omitted *prometheus.Desc
+	inFlight, failures, ejected, response, omitted *prometheus.Desc
 }
 
 func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc) backends {
@@ -34,13 +34,13 @@ func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc
 		inFlight: of("in_flight", "Open connections and flows from this node to a backend, over all Service ports."),
 		failures: of("consecutive_failures", "Consecutive connections that the backend did not take."),
 		ejected:  of("ejected", "1 if all clients avoid the backend, since it took no connections, else 0."),
-		answer:   of("answer_seconds", "Time in which a backend answers, network and application, where an algorithm measures it."),
+		response: of("response_seconds", "Response time of the backend in seconds, network and application, where an algorithm measures it."),
 		omitted:  desc("headgate_backends_omitted", "Backends left out of the per-backend metrics because of the limit of 1,000."),
 	}
 }
 
 func (b backends) descs() []*prometheus.Desc {
-	return []*prometheus.Desc{b.inFlight, b.failures, b.ejected, b.answer, b.omitted}
+	return []*prometheus.Desc{b.inFlight, b.failures, b.ejected, b.response, b.omitted}
 }
 
 func (b backends) collect(to sink, all []Backend, omitted int) {
@@ -49,8 +49,8 @@ func (b backends) collect(to sink, all []Backend, omitted int) {
 		to.gauge(b.inFlight, float64(one.InFlight), labels...)
 		to.gauge(b.failures, float64(one.Failures), labels...)
 		to.gauge(b.ejected, truth(one.Ejected), labels...)
-		if one.Answer > 0 {
-			to.gauge(b.answer, one.Answer.Seconds(), labels...)
+		if one.Response > 0 {
+			to.gauge(b.response, one.Response.Seconds(), labels...)
 		}
 	}
 	to.gauge(b.omitted, float64(omitted))

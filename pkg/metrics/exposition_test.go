@@ -70,7 +70,7 @@ var snapshot = Snapshot{
 	},
 	Attached: []Program{{Hook: "connect4", Attached: true}, {Hook: "connect6"}, {Hook: "device_in", Device: "eth0", Attached: true}},
 	BackendLoads: []Backend{
-		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(1), InFlight: 7, Answer: 1500 * time.Microsecond},
+		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(1), InFlight: 7, Response: 1500 * time.Microsecond},
 		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(2), Failures: 3, Ejected: true},
 		{Service: lb.ServiceName{Namespace: "shop", Name: "canary"}, Backend: backend(1), InFlight: 7}, // they share it
 	},

@@ -139,8 +139,8 @@ func TestAnswerTimesAreMeasuredWhereTheyAreAskedFor(t *testing.T) {
 			conn.close()
 		}
 		n.inspect(func(i *datapath.Reader) error {
-			if took := i.Backend(n.backendID(b)).Answer; took > 0 != c.known {
-				t.Errorf("%s: answer time %s", c.algorithm, took)
+			if took := i.Backend(n.backendID(b)).Response; took > 0 != c.known {
+				t.Errorf("%s: response time %s", c.algorithm, took)
 			}
 			return nil
 		})

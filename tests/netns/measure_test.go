@@ -84,7 +84,7 @@ func TestWhatTwoClientsMeasureIsBelieved(t *testing.T) {
 	})
 }
 
-// eachMeasuring tests with each algorithm that goes by answer times, and with a backend
+// eachMeasuring tests with each algorithm that goes by response times, and with a backend
 // that is slow or never answers.
 func eachMeasuring(t *testing.T, test func(t *testing.T, m measuring, first time.Duration)) {
 	t.Helper()

@@ -83,7 +83,7 @@ func TestMetricsTellOfBackendsOneByOne(t *testing.T) {
 		`headgate_backend_ejected{backend="10.244.0.1:8080/TCP",namespace="default",port="http",service="least"} 0`,
 		`headgate_backend_ejected{backend="10.244.0.2:8080/TCP",namespace="default",port="http",service="least"} 0`, // one client alone avoids it
 		`headgate_backend_consecutive_failures{backend="10.244.0.2:8080/TCP",namespace="default",port="http",service="random"} `,
-		`headgate_backend_answer_seconds{backend="10.244.0.1:8080/TCP",namespace="default",port="http",service="least"} `,
+		`headgate_backend_response_seconds{backend="10.244.0.1:8080/TCP",namespace="default",port="http",service="least"} `,
 		`headgate_backends_omitted 0`,
 	} {
 		if got := series(t, address, want); len(got) != 1 {

@@ -175,9 +175,9 @@ func TestHowLongABackendTakesToAnswerIsMeasured(t *testing.T) {
 			c.client(client)
 			_ = client.Close()
 			got := n.answerTime(&all[0].backend) + n.answerTime(&all[1].backend) // one of them knows nothing
-			t.Logf("answer time %s", got)
+			t.Logf("response time %s", got)
 			if got < c.least || got > c.most {
-				t.Errorf("answer time %s, want %s to %s", got, c.least, c.most)
+				t.Errorf("response time %s, want %s to %s", got, c.least, c.most)
 			}
 		})
 	}
@@ -185,7 +185,7 @@ func TestHowLongABackendTakesToAnswerIsMeasured(t *testing.T) {
 
 func (n *node) answerTime(b *backend) time.Duration {
 	n.tb.Helper()
-	return n.load(b).Answer
+	return n.load(b).Response
 }
 
 // Who has only shaken hands is not known to be fast: he would get everything until his

@@ -78,8 +78,8 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
 	enum verdict v;
 
 	if (!may_begin(pkt)) {
-		if (!find_lost(pkt, f, view, &client, &choice, &had_reply))
-			return refuse_lost(f->service);
+		if (!recover_flow(pkt, f, view, &client, &choice, &had_reply))
+			return refuse_midstream(f->service);
 	} else {
 		v = select_from(f, view,
 				f->flags & FRONTEND_FALLS_BACK

@@ -102,7 +102,7 @@ STEP int begin_flow(struct packet *pkt, struct flow *flow)
 		note_unsent(pkt);
 		return begins(pkt, flow) ?
 			       refuse(DROP_SNAT_EXHAUSTED, flow->service) :
-			       refuse_lost(flow->service);
+			       refuse_midstream(flow->service);
 	}
 	flow_filter_add(&key.dst, key.dst_port);
 	if (key.hook == HOOK_IN)

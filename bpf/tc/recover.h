@@ -18,10 +18,10 @@
 #include "packet.h"
 
 /* Backends of which the reply directions are looked up. */
-#define LOST_TRIES 32
+#define RECOVER_TRIES 32
 
 /* The search for the backend of which there is a reply direction to the client. */
-struct lost_search {
+struct recovery {
 	struct tuple key; /* of the reply; source is each backend in turn */
 	struct tuple to;  /* what it must become */
 	__u32 offset;	  /* of the table */
@@ -31,7 +31,7 @@ struct lost_search {
 
 static long try_backend(__u32 i, void *data)
 {
-	struct lost_search *s = data;
+	struct recovery *s = data;
 	struct flow *reply;
 
 	s->choice.slot = s->offset + i;
@@ -52,7 +52,7 @@ static __noinline bool find_by_reply(const struct packet *pkt,
 				     const struct frontend *f,
 				     struct choice *choice)
 {
-	struct lost_search s = {
+	struct recovery s = {
 		.key = pkt->tuple,
 		.to = reversed(&pkt->tuple),
 		.offset = f->members.offset,
@@ -62,7 +62,8 @@ static __noinline bool find_by_reply(const struct packet *pkt,
 	s.key.hook = HOOK_OUT;
 	s.key.dst = pkt->tuple.src;
 	s.key.dst_port = pkt->tuple.src_port;
-	bpf_loop(tries < LOST_TRIES ? tries : LOST_TRIES, try_backend, &s, 0);
+	bpf_loop(tries < RECOVER_TRIES ? tries : RECOVER_TRIES, try_backend, &s,
+		 0);
 	*choice = s.choice;
 	return s.found;
 }
@@ -94,10 +95,12 @@ static __always_inline bool find_by_hash(const struct frontend *f,
 	return find_backend(choice);
 }
 
-/* Finds the backend that a client without a flow had; false if that is lost. */
-static __always_inline bool
-find_lost(const struct packet *pkt, const struct frontend *f, struct view view,
-	  const struct client *client, struct choice *choice, bool *had_reply)
+/* Finds the backend that a client without a flow had; false if that is not possible. */
+static __always_inline bool recover_flow(const struct packet *pkt,
+					 const struct frontend *f,
+					 struct view view,
+					 const struct client *client,
+					 struct choice *choice, bool *had_reply)
 {
 	struct affinity_key key = { .service = f->service };
 	__u64 had;
@@ -125,8 +128,8 @@ static __always_inline bool is_settled(void)
 	return a && a->settled;
 }
 
-/* What becomes of a packet of a connection that is lost. */
-static __always_inline enum verdict refuse_lost(__u32 service)
+/* What becomes of a packet within a connection whose flow cannot be recovered. */
+static __always_inline enum verdict refuse_midstream(__u32 service)
 {
 	refuse(DROP_NO_FLOW, service);
 	return is_settled() ? VERDICT_RESET : VERDICT_REFUSE;

@@ -174,7 +174,7 @@ static __always_inline bool take_oldest(struct port_search *s)
 /*
  * Adds the reply direction of a flow whose packets become *to, which may get another
  * source port; false if there is none. Without begins there is one already, or the
- * connection is lost.
+ * connection cannot go on.
  */
 static __always_inline bool add_reply(struct tuple *to, enum hook reply_hook,
 				      const struct flow *reply, bool begins)

@@ -203,7 +203,7 @@ struct about {
 	char cgroup[512]; /* where the programs are attached */
 	__u8 object[32];  /* SHA-256 of the object and its constants */
 	__u64 writes;	  /* by the agent to the maps, since they were made */
-	__u64 settled;	  /* 1: no other maps know flows that these do not */
+	__u64 flows_migrated; /* 1: no other maps know flows that these do not */
 	__u64 removed_ns; /* a Service last lost a backend; monotonic clock */
 };
 

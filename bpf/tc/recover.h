@@ -120,17 +120,17 @@ static __always_inline bool recover_flow(const struct packet *pkt,
  * Has everything been taken along from the maps that were in force before these?
  * Until then a client had better send again.
  */
-static __always_inline bool is_settled(void)
+static __always_inline bool flows_migrated(void)
 {
 	__u32 zero = 0;
 	struct about *a = bpf_map_lookup_elem(&about, &zero);
 
-	return a && a->settled;
+	return a && a->flows_migrated;
 }
 
 /* What becomes of a packet within a connection whose flow cannot be recovered. */
 static __always_inline enum verdict refuse_midstream(__u32 service)
 {
 	refuse(DROP_NO_FLOW, service);
-	return is_settled() ? VERDICT_RESET : VERDICT_REFUSE;
+	return flows_migrated() ? VERDICT_RESET : VERDICT_REFUSE;
 }

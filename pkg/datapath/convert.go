@@ -149,11 +149,12 @@ var formerly = map[string][]string{
 	"struct socket_slot":    {"promise_slot"},
 	"struct stored_entries": {"stored_promises"},
 
-	"flow.ring_slot":   {"place"},
-	"datagram.queued":  {"held"},
-	"datagram.seen":    {"known"},
-	"frontend.members": {"known"},
-	"frontend.views":   {"internal", "external", "wider"},
+	"flow.ring_slot":       {"place"},
+	"about.flows_migrated": {"settled"},
+	"datagram.queued":      {"held"},
+	"datagram.seen":        {"known"},
+	"frontend.members":     {"known"},
+	"frontend.views":       {"internal", "external", "wider"},
 
 	"socket_slot.entry":       {"promise"},
 	"stored_entries.entry":    {"promise"},

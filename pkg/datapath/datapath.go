@@ -201,7 +201,7 @@ func (d *Datapath) lock(dir string) error {
 // during a replacement, and holds what is in force.
 func (d *Datapath) tidy() error {
 	d.maps.about.describe(d.cfg)
-	d.maps.about.at(0).Settled = 1 // from now on an unknown connection is lost
+	d.maps.about.at(0).FlowsMigrated = 1 // from now on an unknown connection is reset
 	if err := detachAll(d.path("links"), isOurs); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
 package datapath
 
-// Settled is what the maps say of themselves, for tests.
-func (d *Datapath) Settled() *uint64 { return &d.maps.about.at(0).Settled }
+// FlowsMigrated is what the maps say of themselves, for tests.
+func (d *Datapath) FlowsMigrated() *uint64 { return &d.maps.about.at(0).FlowsMigrated }

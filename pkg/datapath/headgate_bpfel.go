@@ -14,14 +14,14 @@ import (
 )
 
 type headgateAbout struct {
-	_         structs.HostLayout
-	Version   [64]int8
-	Node      [256]int8
-	Cgroup    [512]int8
-	Object    [32]uint8
-	Writes    uint64
-	Settled   uint64
-	RemovedNs uint64
+	_             structs.HostLayout
+	Version       [64]int8
+	Node          [256]int8
+	Cgroup        [512]int8
+	Object        [32]uint8
+	Writes        uint64
+	FlowsMigrated uint64
+	RemovedNs     uint64
 }
 
 type headgateAddrPort struct {

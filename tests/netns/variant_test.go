@@ -38,6 +38,7 @@ var formerNames = map[string]string{
 	"queued_frame":          "held_frame",
 	"fragment_queued":       "fragment_held",
 	"half_open_flows":       "brief_flows",
+	"flows_migrated":        "settled",
 	"next_half_open":        "next_brief_flow",
 	"ring_slot":             "place",
 	"socket_nat":            "promises",

@@ -282,7 +282,7 @@ func (r *rig) settle(tb testing.TB, yes bool) {
 	defer m.Close()
 	value, err := m.LookupBytes(uint32(0))
 	must(tb, err)
-	value[fieldOffset(tb, m, "about", "settled")] = map[bool]byte{true: 1}[yes]
+	value[fieldOffset(tb, m, "about", "flows_migrated")] = map[bool]byte{true: 1}[yes]
 	must(tb, m.Put(uint32(0), value))
 }
 

@@ -226,8 +226,9 @@ static __always_inline __u64 hash_flow(const struct ip_addr *client, __u64 port)
  * An index into a table of which offset and size are given, below the size. The
  * algorithm may be weighted. It must take any pointer.
  */
-STEP int choose_index(const struct ip_addr *client, const struct ip_addr *dst,
-		      __u64 port, __u64 table, enum algorithm algorithm)
+GLOBAL_FUNC int choose_index(const struct ip_addr *client,
+			     const struct ip_addr *dst, __u64 port, __u64 table,
+			     enum algorithm algorithm)
 {
 	struct request r = {
 		.table = { .offset = table, .size = table >> 32 },

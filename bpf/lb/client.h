@@ -49,7 +49,7 @@ static __always_inline __u64 hash_addr(const struct ip_addr *a)
  * A keyed hash of a client's address, so that no client can pass for another. Who
  * is not on this node has all of a /64 of IPv6: that is one client.
  */
-STEP __u32 client_id(const struct ip_addr *client, bool on_node)
+GLOBAL_FUNC __u32 client_id(const struct ip_addr *client, bool on_node)
 {
 	struct ip_addr a;
 

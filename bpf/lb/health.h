@@ -142,7 +142,7 @@ static __always_inline bool vote(struct backend *b, __u32 client,
  * others is noted only while no client has failed that does. It must take any
  * pointer.
  */
-STEP int note_failure(struct backend *b, __u32 client, bool for_others)
+GLOBAL_FUNC int note_failure(struct backend *b, __u32 client, bool for_others)
 {
 	__u64 now_ns = bpf_ktime_get_coarse_ns();
 	__u32 now = health_time(now_ns), retry = now + retry_interval(0);

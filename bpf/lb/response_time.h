@@ -82,7 +82,7 @@ static __always_inline __u64 response_word(const struct backend *b, __u32 i)
  * longest by the word of two clients, and its own counts for two. Whoever asks makes
  * sure that it is measured from now on. It must take any pointer.
  */
-STEP __u64 ask_time_word(struct backend *b, __u32 client)
+GLOBAL_FUNC __u64 ask_time_word(struct backend *b, __u32 client)
 {
 	__u64 own = 0, longest = 0, second = 0, word, t;
 	__u32 longest_of = NO_CLIENT, of, now = response_tick();
@@ -144,8 +144,8 @@ static __always_inline __u32 index_of_response(const struct backend *b,
  * so long: then what is less than it knows says nothing. If two CPUs write at once one
  * measurement is lost.
  */
-STEP int note_response(struct backend *b, __u32 client, __u64 us,
-		       enum response_word at_least)
+GLOBAL_FUNC int note_response(struct backend *b, __u32 client, __u64 us,
+			      enum response_word at_least)
 {
 	struct response_time old;
 	__u32 now, index;

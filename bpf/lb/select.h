@@ -109,8 +109,8 @@ static __always_inline bool is_sure(__u32 slot, __u32 client)
  * be avoided: the first, from a random one on, or the best. If all of the view are
  * ejected, it is one of the fallbacks from the given one on (VIEWS: there is none). NO_SLOT: the chosen one has to do. It must take any pointer.
  */
-STEP __u32 avoid(const struct frontend *f, __u64 view, __u32 slot,
-		 enum view_index fallback, __u32 client)
+GLOBAL_FUNC __u32 avoid(const struct frontend *f, __u64 view, __u32 slot,
+			enum view_index fallback, __u32 client)
 {
 	struct view v = { .offset = view, .size = view >> 32 };
 	struct survey s = { .chosen = slot - v.offset, .client = client };

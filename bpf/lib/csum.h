@@ -139,7 +139,7 @@ static __always_inline __u32 crc32c_product(__u32 a, __u32 b)
 }
 
 /* What the CRC of len bytes changes by if the first four change by diff. */
-STEP __u32 crc32c_change(__u32 diff, __u32 len)
+GLOBAL_FUNC __u32 crc32c_change(__u32 diff, __u32 len)
 {
 	for (int place = 0; place < SCTP_LEN_DIGITS; place++, len >>= 4) {
 		if (len & 15)

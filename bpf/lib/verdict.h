@@ -8,7 +8,7 @@
  * Steps that are verified once, wherever they are called from, instead of anew
  * on every path that leads to them. They must take any pointer.
  */
-#define STEP __noinline __attribute__((visibility("default")))
+#define GLOBAL_FUNC __noinline __attribute__((visibility("default")))
 
 enum verdict {
 	VERDICT_CONTINUE, /* on to the next step */

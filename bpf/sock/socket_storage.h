@@ -102,24 +102,24 @@ static __always_inline struct socket_entry *entry_at(struct socket_entry *e,
 }
 
 /* The same of sockets that ask many frontends. */
-STEP __u32 many_for_frontend(const struct many_entries *m,
-			     const struct addr_port *frontend)
+GLOBAL_FUNC __u32 many_for_frontend(const struct many_entries *m,
+				    const struct addr_port *frontend)
 {
 	if (!m || !frontend)
 		return MANY_ENTRIES;
 	return index_of_frontend(m->entry, MANY_ENTRIES, frontend);
 }
 
-STEP __u32 many_to_backend(const struct many_entries *m,
-			   const struct addr_port *backend,
-			   enum entry_flag without)
+GLOBAL_FUNC __u32 many_to_backend(const struct many_entries *m,
+				  const struct addr_port *backend,
+				  enum entry_flag without)
 {
 	if (!m || !backend)
 		return MANY_ENTRIES;
 	return index_of_backend(m->entry, MANY_ENTRIES, backend, without);
 }
 
-STEP __u32 many_free(const struct many_entries *m)
+GLOBAL_FUNC __u32 many_free(const struct many_entries *m)
 {
 	if (!m)
 		return MANY_ENTRIES;
@@ -286,7 +286,7 @@ static __always_inline struct backend *retire_entry(struct socket_entry *e)
 	return b;
 }
 
-STEP int retire_many(struct many_entries *m)
+GLOBAL_FUNC int retire_many(struct many_entries *m)
 {
 	for (int i = 0; m && i < MANY_ENTRIES; i++)
 		retire_entry(&m->entry[i]);

@@ -151,7 +151,7 @@ static __noinline enum verdict bypass_services(const struct packet *pkt,
  * What becomes of a packet that may be for a frontend. *flow is empty; if the packet
  * begins a flow (VERDICT_BEGIN) it says which.
  */
-STEP int balance(struct packet *pkt, struct flow *flow)
+GLOBAL_FUNC int balance(struct packet *pkt, struct flow *flow)
 {
 	struct frontend *f;
 	struct view view;
@@ -192,7 +192,7 @@ STEP int balance(struct packet *pkt, struct flow *flow)
  * does not answer to itself through the node. Nothing else that goes into a
  * pod is changed.
  */
-STEP int from_device(struct packet *pkt, struct flow *flow)
+GLOBAL_FUNC int from_device(struct packet *pkt, struct flow *flow)
 {
 	struct flow *reply;
 	struct tuple key;

@@ -192,7 +192,7 @@ static __always_inline bool confirms(const struct packet *pkt,
  * Makes the other direction of a flow again: the map had no room for it, or its backend
  * has left the Service. So the one to the backend is as good as new: its next packet asks.
  */
-STEP int restore_other(const struct packet *pkt, const struct flow *flow)
+GLOBAL_FUNC int restore_other(const struct packet *pkt, const struct flow *flow)
 {
 	struct flow other;
 	struct tuple key;
@@ -218,7 +218,7 @@ STEP int restore_other(const struct packet *pkt, const struct flow *flow)
  * half-open. The look-up of the other direction keeps that from being the least
  * recently used, however few packets it has.
  */
-STEP int note_packet(const struct packet *pkt, struct flow *flow)
+GLOBAL_FUNC int note_packet(const struct packet *pkt, struct flow *flow)
 {
 	struct flow *other;
 	struct tuple key;
@@ -259,7 +259,7 @@ STEP int note_packet(const struct packet *pkt, struct flow *flow)
  * A packet of a flow, whose ports are known, becomes what that says (VERDICT_REWRITE);
  * what has none goes on to the next step.
  */
-STEP int follow_flow(struct packet *pkt)
+GLOBAL_FUNC int follow_flow(struct packet *pkt)
 {
 	struct flow *flow;
 	struct tuple key;

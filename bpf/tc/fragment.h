@@ -49,8 +49,8 @@ static __always_inline __u32 next_number(const struct fragment_key *key)
  * Queues a fragment. The first one may have come meanwhile, to another CPU: then
  * this one goes on with its ports.
  */
-STEP int queue_fragment(struct __sk_buff *skb, struct packet *pkt,
-			const struct fragment_key *fragment)
+GLOBAL_FUNC int queue_fragment(struct __sk_buff *skb, struct packet *pkt,
+			       const struct fragment_key *fragment)
 {
 	struct queued_key key = {};
 	struct queued_frame *frame;
@@ -120,8 +120,8 @@ static long release_one(__u32 i, void *data)
  * Sends the first fragment to its device again, and those that waited for it
  * after that. The packet itself has then served its turn.
  */
-STEP int release(struct __sk_buff *skb, const struct fragment_key *fragment,
-		 __u32 n)
+GLOBAL_FUNC int release(struct __sk_buff *skb,
+			const struct fragment_key *fragment, __u32 n)
 {
 	struct release r = { .skb = skb };
 
@@ -177,7 +177,7 @@ static __always_inline int first_ports(struct __sk_buff *skb,
 	return release(skb, key, n < QUEUED_FRAGMENTS ? n : QUEUED_FRAGMENTS);
 }
 
-STEP int fragment_ports(struct __sk_buff *skb, struct packet *pkt)
+GLOBAL_FUNC int fragment_ports(struct __sk_buff *skb, struct packet *pkt)
 {
 	struct fragment_key key = {};
 
@@ -196,7 +196,7 @@ STEP int fragment_ports(struct __sk_buff *skb, struct packet *pkt)
  * Fills in ports, and what matters of a TCP header. A packet passes that has none, or
  * is cut short in its transport header, so that nothing begins with it.
  */
-STEP int find_ports(struct __sk_buff *skb, struct packet *pkt)
+GLOBAL_FUNC int find_ports(struct __sk_buff *skb, struct packet *pkt)
 {
 	__u32 end;
 

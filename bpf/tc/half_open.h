@@ -22,7 +22,7 @@
 #define NO_RING_SLOT 0xffffffff
 
 /* Takes the next slot of the ring for the flow with a key, and returns it. */
-STEP __u32 take_ring_slot(const struct tuple *key)
+GLOBAL_FUNC __u32 take_ring_slot(const struct tuple *key)
 {
 	__u32 zero = 0, slot = 0, *next;
 	struct tuple *at, old;

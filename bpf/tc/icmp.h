@@ -61,7 +61,8 @@ static __always_inline bool parse_inner(struct __sk_buff *skb,
  * Corrects the transport checksum of the inner packet, if that is quoted so
  * far, and returns what that adds to the sum of the ICMP message.
  */
-STEP __u32 fix_quoted_csum(struct __sk_buff *skb, const struct packet *inner)
+GLOBAL_FUNC __u32 fix_quoted_csum(struct __sk_buff *skb,
+				  const struct packet *inner)
 {
 	__u32 off, from, diff;
 	__u16 csum;
@@ -155,7 +156,7 @@ static __noinline int rewrite_error(struct __sk_buff *skb, struct packet *outer,
 	return VERDICT_PASS;
 }
 
-STEP int translate_error(struct __sk_buff *skb, struct packet *outer)
+GLOBAL_FUNC int translate_error(struct __sk_buff *skb, struct packet *outer)
 {
 	struct packet inner = {};
 	struct flow *flow;

@@ -150,7 +150,7 @@ static __always_inline bool rewrite_plain6(struct __sk_buff *skb,
 }
 
 /* Makes a plain packet what it becomes; false if that is to be done otherwise. */
-STEP bool rewrite_plain(struct __sk_buff *skb, struct packet *pkt)
+GLOBAL_FUNC bool rewrite_plain(struct __sk_buff *skb, struct packet *pkt)
 {
 	__u32 l3_off, summed;
 	struct sk_buff *k;
@@ -241,7 +241,7 @@ static __always_inline bool fix_csum(struct __sk_buff *skb,
 	return fix_sctp_csum(skb, pkt, diff);
 }
 
-STEP bool rewrite_any(struct __sk_buff *skb, struct packet *pkt)
+GLOBAL_FUNC bool rewrite_any(struct __sk_buff *skb, struct packet *pkt)
 {
 	struct ports ports;
 	__u64 flags = 0;

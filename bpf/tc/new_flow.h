@@ -86,7 +86,7 @@ static __always_inline void give_ring_slot(const struct tuple *key)
  * CPUs that begin the same flow the one that adds the original direction first wins,
  * and the packet of the other follows (VERDICT_FOLLOW).
  */
-STEP int begin_flow(struct packet *pkt, struct flow *flow)
+GLOBAL_FUNC int begin_flow(struct packet *pkt, struct flow *flow)
 {
 	struct flow entry;
 	struct tuple key;

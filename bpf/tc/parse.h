@@ -152,8 +152,8 @@ static __always_inline bool parse_ip6(struct __sk_buff *skb, struct packet *pkt,
  * Reads the headers of a packet of a kind that Ethernet has a number for; false if
  * it is none of ours.
  */
-STEP bool parse(struct __sk_buff *skb, struct packet *pkt, __u32 l3_off,
-		__u32 kind)
+GLOBAL_FUNC bool parse(struct __sk_buff *skb, struct packet *pkt, __u32 l3_off,
+		       __u32 kind)
 {
 	if (!pkt)
 		return false;

@@ -118,7 +118,7 @@ static __always_inline int send_and_ask(const struct bpf_fib_lookup *hop)
 }
 
 /* Sends a rewritten packet to its next hop, or on through the stack. */
-STEP int send_on(struct __sk_buff *skb, struct packet *pkt)
+GLOBAL_FUNC int send_on(struct __sk_buff *skb, struct packet *pkt)
 {
 	struct bpf_fib_lookup hop = {};
 	struct ethhdr eth;

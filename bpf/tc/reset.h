@@ -161,7 +161,7 @@ static __always_inline bool may_reset(void)
  * Answers a packet with a reset, and returns what the program is to return. What
  * has options, extension headers or other fragments is dropped.
  */
-STEP int reset(struct __sk_buff *skb, struct packet *pkt)
+GLOBAL_FUNC int reset(struct __sk_buff *skb, struct packet *pkt)
 {
 	struct tcphdr got, reset = {};
 

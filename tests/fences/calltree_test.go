@@ -43,7 +43,7 @@ func TestTheCallTreesAreThoseOfTheCode(t *testing.T) {
 func TestWrongCallTreesAreReported(t *testing.T) {
 	functions := functionsOf([]file{
 		{"bpf/headgate.bpf.c", []byte("int in(struct x *c)\n{\n\treturn step(c);\n}\n\nint out(struct x *c)\n{\n\treturn step(c);\n}\n")},
-		{"bpf/tc/a.h", []byte("STEP int step(struct x *c)\n{\n\tlead(c);\n\treturn detail(c);\n}\n" +
+		{"bpf/tc/a.h", []byte("GLOBAL_FUNC int step(struct x *c)\n{\n\tlead(c);\n\treturn detail(c);\n}\n" +
 			"static __always_inline int lead(struct x *c)\n{\n\treturn bpf_loop(1, each, c, 0);\n}\n" +
 			"static long each(__u32 i, void *c)\n{\n\treturn last(c); /* other() */\n}\n")},
 		{"bpf/tc/b.h", []byte("static __always_inline enum verdict\nlast(struct x *c)\n{\n\treturn refuse(c);\n}\n" +
@@ -196,7 +196,7 @@ func needed(from string, functions map[string]*function) (names []string) {
 			return lead
 		}
 		at := len(names)
-		lead := strings.Contains(f.signature, "STEP ") || strings.Contains(f.signature, "enum verdict")
+		lead := strings.Contains(f.signature, "GLOBAL_FUNC ") || strings.Contains(f.signature, "enum verdict")
 		leads[name] = lead
 		for _, c := range f.calls {
 			lead = visit(c) || lead

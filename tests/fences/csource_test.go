@@ -16,7 +16,7 @@ type function struct {
 var (
 	// definition is a function as clang-format writes it: its name, and the body
 	// between two braces at the start of a line.
-	definition = regexp.MustCompile(`(?ms)^((?:static|STEP|int)\b[^;{}#]*?[\s*])(\w+)\([^;{}]*?\)\n\{\n(.*?)^\}`)
+	definition = regexp.MustCompile(`(?ms)^((?:static|GLOBAL_FUNC|int)\b[^;{}#]*?[\s*])(\w+)\([^;{}]*?\)\n\{\n(.*?)^\}`)
 	called     = regexp.MustCompile(`(\w+)\(`)
 	word       = regexp.MustCompile(`\w+`)
 	// callback is the start of a function that bpf_loop is given.

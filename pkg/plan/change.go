@@ -52,7 +52,7 @@ func (c *change) want(f lb.Frontend) {
 	e := c.p.frontends[f.AddrPort]
 	switch {
 	case e == nil:
-		id = c.p.pool.frontendIDs.take()
+		id = c.p.pool.frontendIDs.alloc()
 		c.newIDs = append(c.newIDs, id)
 	case e.claim.Service != c.name:
 		id, e = c.idOf(e, f), nil
@@ -133,10 +133,10 @@ func (c *change) undo() {
 	for _, t := range c.take {
 		c.p.dropEntry(t.entry)
 	}
-	c.p.pool.settle()
+	c.p.pool.commit()
 	c.undoRewrites()
 	c.p.pool.forget(c.puts)
-	c.p.pool.frontendIDs.give(c.newIDs...)
+	c.p.pool.frontendIDs.free(c.newIDs...)
 }
 
 // forget removes what the given operations were to write.
@@ -151,7 +151,7 @@ func (p *pool) forget(puts []Op) {
 		case PutTable:
 			r := run{o.Backends, o.Weights, o.Cursor}
 			key := r.key()
-			p.regions.give(Table{Offset: o.Table.Offset, Size: r.extent()})
+			p.regions.free(Table{Offset: o.Table.Offset, Size: r.extent()})
 			delete(p.tables, key)
 			delete(p.retiredTables, key)
 		case PutService:
@@ -160,8 +160,8 @@ func (p *pool) forget(puts []Op) {
 			delete(p.retiredServices, o.Service)
 		}
 	}
-	p.backendIDs.give(backends...)
-	p.serviceIDs.give(services...)
+	p.backendIDs.free(backends...)
+	p.serviceIDs.free(services...)
 }
 
 // finish makes the change: what is new bottom-up, what ends top-down.
@@ -177,7 +177,7 @@ func (c *change) finish() {
 		c.place(t)
 		p.setDrain(t.key, c.drains[t.key])
 	}
-	p.pool.settle()
+	p.pool.commit()
 	p.waitFor(c.name, c.refused)
 	for _, key := range slices.SortedFunc(maps.Keys(c.had), lb.AddrPort.Compare) {
 		if !c.passOn(key) {

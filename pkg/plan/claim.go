@@ -107,7 +107,7 @@ func (c *change) idOf(old *entry, f lb.Frontend) uint32 {
 	if !old.value.Filtered && len(f.SourceRanges) == 0 {
 		return old.value.ID
 	}
-	id := c.p.pool.frontendIDs.take()
+	id := c.p.pool.frontendIDs.alloc()
 	c.newIDs = append(c.newIDs, id)
 	return id
 }
@@ -123,19 +123,19 @@ func (p *Planner) displace(key lb.AddrPort, old *entry) {
 // waits for it; false if none does.
 func (c *change) passOn(key lb.AddrPort) bool {
 	p := c.p
-	heir, ok := p.bestWaiting(key, c.name)
+	next, ok := p.bestWaiting(key, c.name)
 	if !ok {
 		return false
 	}
-	f := p.wanting[key][heir.Service]
-	delete(p.wanting[key], heir.Service)
+	f := p.wanting[key][next.Service]
+	delete(p.wanting[key], next.Service)
 	if len(p.wanting[key]) == 0 {
 		delete(p.wanting, key)
 	}
-	e := c.newEntry(c.idOf(p.frontends[key], f), heir.Service, f, nil, &c.ops)
+	e := c.newEntry(c.idOf(p.frontends[key], f), next.Service, f, nil, &c.ops)
 	p.ranges.use(e.value.Service, e.ranges, &c.ops)
 	delete(p.draining, key)
 	c.place(taken{key, e})
-	p.own(heir.Service, append(p.owned[heir.Service], key))
+	p.own(next.Service, append(p.owned[next.Service], key))
 	return true
 }

@@ -8,8 +8,8 @@ import (
 // idPool hands out IDs from 1 upwards, the lowest free one first, so that equal
 // input gives equal IDs.
 type idPool struct {
-	next uint32 // every ID from here on is free
-	free idHeap // free IDs below next
+	next   uint32 // every ID from here on is free
+	unused idHeap // free IDs below next
 }
 
 // newIDPool returns a pool in which the used IDs are taken.
@@ -20,26 +20,26 @@ func newIDPool(used map[uint32]bool) *idPool {
 	}
 	for id := uint32(1); id < p.next; id++ {
 		if !used[id] {
-			p.free = append(p.free, id) // ascending: already a heap
+			p.unused = append(p.unused, id) // ascending: already a heap
 		}
 	}
 	return p
 }
 
-func (p *idPool) take() uint32 {
-	if len(p.free) > 0 {
-		return heap.Pop(&p.free).(uint32)
+func (p *idPool) alloc() uint32 {
+	if len(p.unused) > 0 {
+		return heap.Pop(&p.unused).(uint32)
 	}
 	p.next++
 	return p.next - 1
 }
 
-// give makes IDs free. Those at the end shrink the pool.
-func (p *idPool) give(ids ...uint32) {
-	p.free = append(p.free, ids...)
-	slices.Sort(p.free) // sorted is a heap, too
-	for n := len(p.free); n > 0 && p.free[n-1] == p.next-1; n-- {
-		p.free = p.free[:n-1]
+// free makes IDs unused. Those at the end shrink the pool.
+func (p *idPool) free(ids ...uint32) {
+	p.unused = append(p.unused, ids...)
+	slices.Sort(p.unused) // sorted is a heap, too
+	for n := len(p.unused); n > 0 && p.unused[n-1] == p.next-1; n-- {
+		p.unused = p.unused[:n-1]
 		p.next--
 	}
 }
@@ -49,7 +49,7 @@ func (p *idPool) give(ids ...uint32) {
 func (p *idPool) size() uint32 { return p.next }
 
 // taken is the number of IDs that are in use.
-func (p *idPool) taken() uint64 { return uint64(p.next) - 1 - uint64(len(p.free)) }
+func (p *idPool) taken() uint64 { return uint64(p.next) - 1 - uint64(len(p.unused)) }
 
 type idHeap []uint32
 

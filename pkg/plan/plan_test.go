@@ -357,19 +357,19 @@ func resolved(c Content) map[string]string {
 }
 
 func TestEveryPrefixIsSafeAndAdoptionWritesNothing(t *testing.T) {
-	for _, from := range []int{1, 2, heirFrom} {
-		t.Run(fmt.Sprint("heirs from ", from), func(t *testing.T) { everyPrefixIsSafe(t, from) })
+	for _, from := range []int{1, 2, deriveFrom} {
+		t.Run(fmt.Sprint("derived from ", from), func(t *testing.T) { everyPrefixIsSafe(t, from) })
 	}
 }
 
 // fewOfAll are limits that leave room for some of the Services of a world.
 var fewOfAll = Sizes{Frontends: 12, Slots: 60, Backends: 30, Services: 6}
 
-func everyPrefixIsSafe(t *testing.T, heirFrom int) {
+func everyPrefixIsSafe(t *testing.T, deriveFrom int) {
 	for seed := range uint64(150) {
-		w := &world{Rand: rand.New(rand.NewPCG(seed, uint64(heirFrom))), state: map[lb.ServiceName][]lb.Frontend{}}
+		w := &world{Rand: rand.New(rand.NewPCG(seed, uint64(deriveFrom))), state: map[lb.ServiceName][]lb.Frontend{}}
 		l := &lab{Planner: New(fewOfAll)}
-		l.pool.heirFrom = heirFrom
+		l.pool.deriveFrom = deriveFrom
 		for step := range 200 {
 			name, _ := w.change()
 			if w.IntN(5) == 0 {
@@ -406,7 +406,7 @@ func (l *lab) recount(tb testing.TB) {
 	tb.Helper()
 	uses := map[lb.AddrPort]int{}
 	for _, t := range l.pool.tables {
-		if t.descent != nil || t.heir != nil {
+		if t.delta != nil || t.successor != nil {
 			tb.Fatalf("table %s still comes after another one, or before one", t.table())
 		}
 		for _, b := range t.backends {
@@ -452,7 +452,7 @@ func (l *lab) adoptAgain(tb testing.TB, w *world) {
 	if p.Retired() > 0 {
 		tb.Fatalf("%d retired after adoption of swept content", p.Retired())
 	}
-	p.pool.heirFrom = l.pool.heirFrom
+	p.pool.deriveFrom = l.pool.deriveFrom
 	l.Planner = p
 	if diff := cmp.Diff(before, resolved(l.model.Content())); diff != "" {
 		tb.Fatalf("adoption changed something:\n%s", diff)

@@ -22,8 +22,8 @@ type pool struct {
 
 	key maglev.Key // of tables for hashes
 
-	heirFrom int         // backends from which on tables have heirs
-	heirs    []*tableRef // that a change has brought, until it is settled
+	deriveFrom int         // backends from which on tables are derived
+	derived    []*tableRef // tables of a change, until it is committed
 
 	time             Mark // when what retires now does so
 	retiredFrontends []retiredFrontend
@@ -57,10 +57,10 @@ type tableRef struct {
 
 	// Of large tables that this process has made: the IDs of its backends, and
 	// what counts their uses.
-	ids     []uint32
-	refs    []*backendRef
-	descent *descent  // while a change is made that brings it
-	heir    *tableRef // that takes over what it uses
+	ids       []uint32
+	refs      []*backendRef
+	delta     *delta    // while a change is made that brings it
+	successor *tableRef // derived from it, gets its references
 }
 
 // table returns its slots.
@@ -82,7 +82,7 @@ func newPool() *pool {
 		retiredBackends: map[lb.AddrPort]*backendRef{},
 		retiredTables:   map[string]*tableRef{},
 		retiredServices: map[Service]*serviceRef{},
-		heirFrom:        heirFrom,
+		deriveFrom:      deriveFrom,
 	}
 }
 
@@ -102,12 +102,12 @@ func (p *pool) useTable(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 	t := p.tables[key]
 	switch {
 	case t == nil:
-		t = &tableRef{region: p.regions.take(r.extent()), size: uint32(len(r.slots)), key: key, weighted: r.weights != nil}
+		t = &tableRef{region: p.regions.alloc(r.extent()), size: uint32(len(r.slots)), key: key, weighted: r.weights != nil}
 		p.tables[key] = t
 		*ops = append(*ops, PutTable{Table: t.table(), Backends: r.slots, Weights: r.weights, Cursor: r.cursor})
 	case t.uses > 0: // it holds them already
 		if t.uses++; d != nil {
-			p.release(d.come)
+			p.release(d.added)
 		} else {
 			p.dropBackends(spec.backends)
 		}
@@ -119,7 +119,7 @@ func (p *pool) useTable(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 		t.ids = nil
 	}
 	if t.uses++; d != nil {
-		p.bequeath(d, t)
+		p.transfer(d, t)
 	}
 	return t
 }
@@ -130,7 +130,7 @@ func (p *pool) useHashed(spec tableSpec, ops *[]Op) *tableRef {
 	name := r.key()
 	t := p.tables[name]
 	if t == nil {
-		t = &tableRef{region: p.regions.take(r.extent()), size: uint32(len(r.slots)), key: name, slots: r.slots, backends: backends}
+		t = &tableRef{region: p.regions.alloc(r.extent()), size: uint32(len(r.slots)), key: name, slots: r.slots, backends: backends}
 		p.tables[name] = t
 		*ops = append(*ops, PutTable{Table: t.table(), Backends: r.slots, Weights: r.weights, Cursor: r.cursor})
 	} else if t.uses > 0 {
@@ -168,12 +168,12 @@ func (p *pool) fill(spec tableSpec, ops *[]Op) (run, []lb.AddrPort) {
 
 // useBackends uses backends once more and returns their IDs; of many also what
 // counts their uses, and where there is a base, how they differ from those.
-func (p *pool) useBackends(backends []lb.AddrPort, base *tableRef, ops *[]Op) (ids []uint32, refs []*backendRef, d *descent) {
-	if base != nil && base.refs != nil && len(backends) >= p.heirFrom {
+func (p *pool) useBackends(backends []lb.AddrPort, base *tableRef, ops *[]Op) (ids []uint32, refs []*backendRef, d *delta) {
+	if base != nil && base.refs != nil && len(backends) >= p.deriveFrom {
 		return p.derive(base, backends, ops)
 	}
 	ids = make([]uint32, len(backends))
-	if len(backends) >= p.heirFrom {
+	if len(backends) >= p.deriveFrom {
 		refs = make([]*backendRef, len(backends))
 	}
 	for i, b := range backends {
@@ -216,9 +216,9 @@ func (p *pool) dropTable(t *tableRef) {
 	t.retired = p.time
 	p.retiredTables[t.key] = t
 	switch {
-	case t.descent != nil:
-		p.giveUp(t)
-	case t.heir == nil: // else what it uses is passed on
+	case t.delta != nil:
+		p.abort(t)
+	case t.successor == nil: // else what it uses is passed on
 		p.dropAll(t)
 	}
 }
@@ -226,7 +226,7 @@ func (p *pool) dropTable(t *tableRef) {
 func (p *pool) useBackend(b lb.AddrPort, ops *[]Op) *backendRef {
 	r := p.backends[b]
 	if r == nil {
-		r = &backendRef{id: p.backendIDs.take()}
+		r = &backendRef{id: p.backendIDs.alloc()}
 		p.backends[b] = r
 		*ops = append(*ops, PutBackend{ID: r.id, Backend: b})
 	}
@@ -244,7 +244,7 @@ func (p *pool) dropBackends(backends []lb.AddrPort) {
 func (p *pool) useService(s Service, ops *[]Op) uint32 {
 	r := p.services[s]
 	if r == nil {
-		r = &serviceRef{id: p.serviceIDs.take()}
+		r = &serviceRef{id: p.serviceIDs.alloc()}
 		p.services[s] = r
 		*ops = append(*ops, PutService{ID: r.id, Service: s})
 	}

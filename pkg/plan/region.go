@@ -8,9 +8,9 @@ import (
 
 // regions hands out runs of slots, first fit, and joins what comes back.
 type regions struct {
-	free []Table // by offset; no two touch, none reaches end
-	end  uint32  // every slot from here on is free
-	used uint32  // slots of all runs
+	unused []Table // by offset; no two touch, none reaches end
+	end    uint32  // every slot from here on is free
+	used   uint32  // slots of all runs
 }
 
 // newRegions returns regions in which the used tables are taken. It is an
@@ -24,7 +24,7 @@ func newRegions(used []Table) (*regions, error) {
 			return nil, fmt.Errorf("table %s overlaps the one before it, which ends at slot %d", t, r.end)
 		}
 		if gap := t.Offset - r.end; gap > 0 {
-			r.free = append(r.free, Table{Offset: r.end, Size: gap})
+			r.unused = append(r.unused, Table{Offset: r.end, Size: gap})
 		}
 		r.end = t.Offset + t.Size
 		r.used += t.Size
@@ -32,16 +32,16 @@ func newRegions(used []Table) (*regions, error) {
 	return r, nil
 }
 
-func (r *regions) take(size uint32) Table {
+func (r *regions) alloc(size uint32) Table {
 	r.used += size
-	for i, f := range r.free {
+	for i, f := range r.unused {
 		if f.Size < size {
 			continue
 		}
 		if f.Size == size {
-			r.free = slices.Delete(r.free, i, i+1)
+			r.unused = slices.Delete(r.unused, i, i+1)
 		} else {
-			r.free[i] = Table{Offset: f.Offset + size, Size: f.Size - size}
+			r.unused[i] = Table{Offset: f.Offset + size, Size: f.Size - size}
 		}
 		return Table{Offset: f.Offset, Size: size}
 	}
@@ -50,21 +50,21 @@ func (r *regions) take(size uint32) Table {
 	return t
 }
 
-func (r *regions) give(t Table) {
+func (r *regions) free(t Table) {
 	r.used -= t.Size
-	i, _ := slices.BinarySearchFunc(r.free, t, func(a, b Table) int { return cmp.Compare(a.Offset, b.Offset) })
-	if i < len(r.free) && t.Offset+t.Size == r.free[i].Offset {
-		t.Size += r.free[i].Size
-		r.free = slices.Delete(r.free, i, i+1)
+	i, _ := slices.BinarySearchFunc(r.unused, t, func(a, b Table) int { return cmp.Compare(a.Offset, b.Offset) })
+	if i < len(r.unused) && t.Offset+t.Size == r.unused[i].Offset {
+		t.Size += r.unused[i].Size
+		r.unused = slices.Delete(r.unused, i, i+1)
 	}
-	if i > 0 && r.free[i-1].Offset+r.free[i-1].Size == t.Offset {
+	if i > 0 && r.unused[i-1].Offset+r.unused[i-1].Size == t.Offset {
 		i--
-		t = Table{Offset: r.free[i].Offset, Size: r.free[i].Size + t.Size}
-		r.free = slices.Delete(r.free, i, i+1)
+		t = Table{Offset: r.unused[i].Offset, Size: r.unused[i].Size + t.Size}
+		r.unused = slices.Delete(r.unused, i, i+1)
 	}
 	if t.Offset+t.Size == r.end {
 		r.end = t.Offset
 		return
 	}
-	r.free = slices.Insert(r.free, i, t)
+	r.unused = slices.Insert(r.unused, i, t)
 }

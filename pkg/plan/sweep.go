@@ -49,7 +49,7 @@ func (p *pool) sweep(m Mark) []Op {
 	var frontends, backends, services []uint32
 	for key, t := range p.retiredTables {
 		if t.retired <= m {
-			p.regions.give(t.region)
+			p.regions.free(t.region)
 			delete(p.tables, key)
 			delete(p.retiredTables, key)
 		}
@@ -76,9 +76,9 @@ func (p *pool) sweep(m Mark) []Op {
 	})
 	slices.Sort(backends)
 	slices.Sort(services)
-	p.frontendIDs.give(frontends...)
-	p.backendIDs.give(backends...)
-	p.serviceIDs.give(services...)
+	p.frontendIDs.free(frontends...)
+	p.backendIDs.free(backends...)
+	p.serviceIDs.free(services...)
 	ops := make([]Op, 0, len(backends)+len(services))
 	for _, id := range backends {
 		ops = append(ops, ClearBackend{ID: id})

@@ -77,7 +77,7 @@ func (d *Datapath) compare(off []int32, first bool, l iterators) error {
 	for id := range backends.len {
 		before[id] = atomic.LoadInt32(&backends.at(id).InFlight)
 	}
-	counted, err := d.census(l)
+	counted, err := d.countAll(l)
 	if err != nil {
 		return err
 	}
@@ -105,8 +105,8 @@ func nearest(low, high int32) int32 {
 	}
 }
 
-// census counts the entries and flows of every backend.
-func (d *Datapath) census(l iterators) ([]int32, error) {
+// countAll counts the socket NAT entries and flows of every backend.
+func (d *Datapath) countAll(l iterators) ([]int32, error) {
 	out := make([]int32, d.maps.backends.len)
 	slots, err := newMapping[headgateSocketSlot](d.maps.byName["socket_nat"], false)
 	if err != nil {

@@ -21,8 +21,8 @@ type State struct {
 
 	healthChecked map[ServiceName]bool // those with a health-check NodePort
 	ready         map[ServiceName]int  // of those, on this node, where it was counted since the last change
-	carried       map[ServiceName]*carried
-	carryFrom     int // endpoints of a Service
+	caches        map[ServiceName]*selectionCache
+	cacheFrom     int // endpoints of a Service
 	recalled      map[ServiceName]*recalled
 
 	externalIPs ExternalIPs
@@ -41,8 +41,8 @@ func NewState() *State {
 
 		healthChecked: map[ServiceName]bool{},
 		ready:         map[ServiceName]int{},
-		carried:       map[ServiceName]*carried{},
-		carryFrom:     carryFrom,
+		caches:        map[ServiceName]*selectionCache{},
+		cacheFrom:     cacheFrom,
 		recalled:      map[ServiceName]*recalled{},
 
 		externals: map[netip.Addr]*external{},
@@ -100,7 +100,7 @@ func (st *State) putService(name ServiceName, svc *Service) bool {
 	case svc == nil:
 		delete(st.services, name)
 		delete(st.healthChecked, name)
-		delete(st.carried, name)
+		delete(st.caches, name)
 		delete(st.oversized, name)
 		return known
 	case known && old.equal(svc):
@@ -146,7 +146,7 @@ func (st *State) attach(svc ServiceName, slice *Slice, dirty map[ServiceName]boo
 	i, _ := slices.BinarySearchFunc(list, slice.Name, compareName)
 	st.byService[svc] = slices.Insert(list, i, slice)
 	st.countEndpoints(slice, 1, dirty)
-	if c := st.carried[svc]; c != nil {
+	if c := st.caches[svc]; c != nil {
 		c.changed(nil, slice)
 	}
 }
@@ -162,7 +162,7 @@ func (st *State) detach(slice *Slice, dirty map[ServiceName]bool) {
 	} else {
 		delete(st.byService, svc)
 	}
-	if c := st.carried[svc]; c != nil {
+	if c := st.caches[svc]; c != nil {
 		c.changed(slice, nil)
 	}
 	dirty[svc] = true
@@ -176,14 +176,14 @@ func (st *State) Frontends(name ServiceName) []Frontend {
 		return nil
 	}
 	recalls := st.Recalls(name)
-	if c := st.carried[name]; c != nil && !recalls && c.follow(svc, st.node) {
+	if c := st.caches[name]; c != nil && !recalls && c.apply(svc, st.node) {
 		return st.bounded(svc, c.parts)
 	}
-	parts := partsOf(svc, st.slicesOf(name), st.node, st.carryFrom)
-	if c := carry(svc, st.node, parts); c != nil && !recalls {
-		st.carried[name] = c
+	parts := partsOf(svc, st.slicesOf(name), st.node, st.cacheFrom)
+	if c := newCache(svc, st.node, parts); c != nil && !recalls {
+		st.caches[name] = c
 	} else {
-		delete(st.carried, name)
+		delete(st.caches, name)
 	}
 	return st.bounded(svc, parts)
 }

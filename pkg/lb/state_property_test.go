@@ -68,15 +68,15 @@ var serviceNames = []string{"web", "api", "dns", ""}
 // After any sequence of updates the State answers as if it had been told
 // everything at once, and it has named every Service whose answer changed.
 func TestStateFollowsAnyHistory(t *testing.T) {
-	for _, from := range []int{0, 3, carryFrom} {
-		t.Run(fmt.Sprint("carrying from ", from), func(t *testing.T) { followAnyHistory(t, from) })
+	for _, from := range []int{0, 3, cacheFrom} {
+		t.Run(fmt.Sprint("cached from ", from), func(t *testing.T) { applyAnyHistory(t, from) })
 	}
 }
 
-func followAnyHistory(t *testing.T, carryFrom int) {
+func applyAnyHistory(t *testing.T, cacheFrom int) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	st := NewState()
-	st.carryFrom = carryFrom
+	st.cacheFrom = cacheFrom
 	w := &world{services: map[ServiceName]*Service{}, slices: map[SliceName]*Slice{}}
 	before := map[ServiceName]known{}
 	for step := range 1500 {

@@ -57,7 +57,7 @@ func (s *Service) uses(port ServicePort) (cluster, local bool) {
 }
 
 // selectCluster selects the endpoints for policy Cluster.
-func (s *selection) selectCluster(from []candidate, c census, zones ZonePolicy, node Node) {
+func (s *selection) selectCluster(from []candidate, c counts, zones ZonePolicy, node Node) {
 	if zones == ZoneHints {
 		s.cluster, s.clusterWhy = c.list(from, c.clusterRule(), node), c.why(node)
 		return
@@ -91,8 +91,8 @@ func (s selection) view(p TrafficPolicy) View {
 	return v
 }
 
-// census counts the endpoints that matter to the selection.
-type census struct {
+// counts are of the endpoints that matter to the selection.
+type counts struct {
 	ready        int // everything down to readyHere is counted of these only
 	nodeHinted   int // for some node
 	forNode      int // for this node
@@ -103,9 +103,9 @@ type census struct {
 	drainingHere int
 }
 
-// count takes the census.
-func count(from []candidate, node Node) census {
-	var c census
+// count counts them.
+func count(from []candidate, node Node) counts {
+	var c counts
 	for _, one := range from {
 		e := one.endpoint
 		switch {
@@ -124,17 +124,17 @@ func count(from []candidate, node Node) census {
 	return c
 }
 
-// plus adds what another census has counted.
-func (c census) plus(o census) census {
-	return census{
+// plus adds other counts.
+func (c counts) plus(o counts) counts {
+	return counts{
 		c.ready + o.ready, c.nodeHinted + o.nodeHinted, c.forNode + o.forNode, c.zoneHinted + o.zoneHinted,
 		c.forZone + o.forZone, c.readyHere + o.readyHere, c.draining + o.draining, c.drainingHere + o.drainingHere,
 	}
 }
 
-// minus takes away what another census has counted.
-func (c census) minus(o census) census {
-	return c.plus(census{-o.ready, -o.nodeHinted, -o.forNode, -o.zoneHinted, -o.forZone, -o.readyHere, -o.draining, -o.drainingHere})
+// minus subtracts other counts.
+func (c counts) minus(o counts) counts {
+	return c.plus(counts{-o.ready, -o.nodeHinted, -o.forNode, -o.zoneHinted, -o.forZone, -o.readyHere, -o.draining, -o.drainingHere})
 }
 
 // rule says which endpoints a list has.
@@ -168,7 +168,7 @@ func (r rule) wants(e *Endpoint, node Node) bool {
 }
 
 // size returns how many endpoints a list has by its rule.
-func (c census) size(r rule) int {
+func (c counts) size(r rule) int {
 	return [...]int{allReady: c.ready, readyForNode: c.forNode, readyForZone: c.forZone,
 		allDraining: c.draining, readyHere: c.readyHere, drainingHere: c.drainingHere}[r]
 }
@@ -177,7 +177,7 @@ func (c census) size(r rule) int {
 // followed only where every ready endpoint has one and at least one of them means
 // us: a partial set of hints is one that a controller is still writing (KEP-2433,
 // KEP-3015). Terminating endpoints are taken from anywhere.
-func (c census) clusterRule() rule {
+func (c counts) clusterRule() rule {
 	switch {
 	case c.ready == 0:
 		return allDraining
@@ -191,7 +191,7 @@ func (c census) clusterRule() rule {
 }
 
 // why says why clients under policy Cluster reach what clusterRule says.
-func (c census) why(node Node) Why {
+func (c counts) why(node Node) Why {
 	switch c.clusterRule() {
 	case allDraining:
 		return WhyTerminating
@@ -214,7 +214,7 @@ func (c census) why(node Node) Why {
 
 // localRule says which endpoints clients under policy Local reach, whatever the
 // hints say.
-func (c census) localRule() rule {
+func (c counts) localRule() rule {
 	if c.readyHere > 0 {
 		return readyHere
 	}
@@ -222,7 +222,7 @@ func (c census) localRule() rule {
 }
 
 // list returns the endpoints of a rule.
-func (c census) list(from []candidate, r rule, node Node) []AddrPort {
+func (c counts) list(from []candidate, r rule, node Node) []AddrPort {
 	return pick(from, c.size(r), func(e *Endpoint) bool { return r.wants(e, node) })
 }
 

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Services with at least so many endpoints are brought up to date by the slices
-// that change. For smaller ones keeping what that takes is not worth it.
-const carryFrom = 256
+// Selections of Services with at least so many endpoints are cached, and brought up to
+// date by the slices that change. For smaller ones the cache is not worth it.
+const cacheFrom = 256
 
-// carryMost is by how many slices at once; beyond that it is as well to look at
-// all of them.
-const carryMost = 64
+// applyMost is the number of changed slices from which on it is cheaper to look at all
+// of them.
+const applyMost = 64
 
 // part is what was found for one Service port in one family.
 type part struct {
@@ -20,15 +20,15 @@ type part struct {
 	selection selection
 	// What it takes to bring the selection up to date.
 	every  []AddrPort // the backends of all endpoints, sorted
-	census census
-	// carries is set where that can be done: where no two endpoints are the
+	counts counts
+	// cacheable is set where that can be done: where no two endpoints are the
 	// same backend, and all have the same weight.
-	carries bool
+	cacheable bool
 }
 
-// partsOf looks at all endpoints of a Service. Where there are at least so many
-// of them, they come with what it takes to be followed.
-func partsOf(svc *Service, from []*Slice, node Node, carryFrom int) []part {
+// partsOf looks at all endpoints of a Service. Where there are at least so many of them,
+// the parts have what the cache needs.
+func partsOf(svc *Service, from []*Slice, node Node, cacheFrom int) []part {
 	var parts []part
 	for _, port := range svc.Ports {
 		for _, ip := range svc.ClusterIPs {
@@ -43,8 +43,8 @@ func partsOf(svc *Service, from []*Slice, node Node, carryFrom int) []part {
 			if slices.Equal(p.selection.members, p.selection.cluster) {
 				p.selection.members = p.selection.cluster // equal content, one slice
 			}
-			if p.carries = n == len(candidates) && n >= carryFrom && len(svc.Weights) == 0 && svc.Zones == ZoneHints && allPlain(candidates); p.carries {
-				p.census, p.every = count(candidates, node), p.selection.members
+			if p.cacheable = n == len(candidates) && n >= cacheFrom && len(svc.Weights) == 0 && svc.Zones == ZoneHints && allPlain(candidates); p.cacheable {
+				p.counts, p.every = count(candidates, node), p.selection.members
 				if len(p.every) != n {
 					p.every = pick(candidates, n, func(*Endpoint) bool { return true })
 				}
@@ -60,54 +60,54 @@ func allPlain(all []candidate) bool {
 	return !slices.ContainsFunc(all, func(c candidate) bool { return c.endpoint.Drained || c.endpoint.Weight > DefaultWeight })
 }
 
-// carried is what is known of a large Service, and the slices by which it has
+// selectionCache is what is known of a large Service, and the slices by which it has
 // changed since.
-type carried struct {
-	svc        *Service
-	node       Node
-	parts      []part
-	gone, come []*Slice
+type selectionCache struct {
+	svc            *Service
+	node           Node
+	parts          []part
+	removed, added []*Slice
 }
 
-// carry returns what is to be kept of a Service, nil where that is nothing.
-func carry(svc *Service, node Node, parts []part) *carried {
-	if len(parts) == 0 || slices.ContainsFunc(parts, func(p part) bool { return !p.carries }) {
+// newCache returns the cache of a Service, nil where it gets none.
+func newCache(svc *Service, node Node, parts []part) *selectionCache {
+	if len(parts) == 0 || slices.ContainsFunc(parts, func(p part) bool { return !p.cacheable }) {
 		return nil
 	}
-	return &carried{svc: svc, node: node, parts: parts}
+	return &selectionCache{svc: svc, node: node, parts: parts}
 }
 
-// follow brings everything up to date by the slices that have changed. It says
+// apply brings everything up to date by the slices that have changed. It says
 // whether it could: mostly, but not where other endpoints than those of the slices
 // are chosen or left, now.
-func (c *carried) follow(svc *Service, node Node) bool {
-	if len(c.gone)+len(c.come) > carryMost || svc != c.svc || node.Name != c.node.Name || node.Zone != c.node.Zone {
+func (c *selectionCache) apply(svc *Service, node Node) bool {
+	if len(c.removed)+len(c.added) > applyMost || svc != c.svc || node.Name != c.node.Name || node.Zone != c.node.Zone {
 		return false
 	}
 	parts := slices.Clone(c.parts)
 	for i := range parts {
-		if !parts[i].follow(svc, node, c.gone, c.come) {
+		if !parts[i].apply(svc, node, c.removed, c.added) {
 			return false
 		}
 	}
-	c.parts, c.gone, c.come = parts, nil, nil
+	c.parts, c.removed, c.added = parts, nil, nil
 	return true
 }
 
-func (p *part) follow(svc *Service, node Node, from, to []*Slice) bool {
-	gone, come := gather(from, p.port, p.clusterIP), gather(to, p.port, p.clusterIP)
-	census := p.census.plus(count(come, node)).minus(count(gone, node))
-	cluster, local := census.clusterRule(), census.localRule()
-	if !allPlain(come) || cluster != p.census.clusterRule() || local != p.census.localRule() {
+func (p *part) apply(svc *Service, node Node, from, to []*Slice) bool {
+	removed, added := gather(from, p.port, p.clusterIP), gather(to, p.port, p.clusterIP)
+	counts := p.counts.plus(count(added, node)).minus(count(removed, node))
+	cluster, local := counts.clusterRule(), counts.localRule()
+	if !allPlain(added) || cluster != p.counts.clusterRule() || local != p.counts.localRule() {
 		return false
 	}
 	edit := func(list []AddrPort, wanted func(*Endpoint) bool) ([]AddrPort, bool) {
-		return edited(list, pick(gone, len(gone), wanted), pick(come, len(come), wanted))
+		return edited(list, pick(removed, len(removed), wanted), pick(added, len(added), wanted))
 	}
 	s, old, ok := &p.selection, p.selection, true
 	var done [4]bool
-	s.clusterWhy = census.why(node)
-	s.hasAny = census.ready+census.draining > 0
+	s.clusterWhy = counts.why(node)
+	s.hasAny = counts.ready+counts.draining > 0
 	p.every, done[0] = edit(p.every, func(*Endpoint) bool { return true })
 	usesCluster, usesLocal := svc.uses(p.port)
 	s.cluster, done[1] = edit(old.cluster, func(e *Endpoint) bool { return usesCluster && cluster.wants(e, node) })
@@ -119,17 +119,17 @@ func (p *part) follow(svc *Service, node Node, from, to []*Slice) bool {
 	share(&s.members, p.every)
 	share(&s.local, s.cluster)
 	share(&s.members, s.cluster)
-	p.census = census
+	p.counts = counts
 	return ok
 }
 
 // changed notes that a slice is another one, nil where there is none.
-func (c *carried) changed(gone, come *Slice) {
-	if gone != nil {
-		c.gone = append(c.gone, gone)
+func (c *selectionCache) changed(removed, added *Slice) {
+	if removed != nil {
+		c.removed = append(c.removed, removed)
 	}
-	if come != nil {
-		c.come = append(c.come, come)
+	if added != nil {
+		c.added = append(c.added, added)
 	}
 }
 
@@ -140,28 +140,28 @@ func share(list *[]AddrPort, other []AddrPort) {
 	}
 }
 
-// edited returns a sorted list of backends without those that are gone and with
-// those that come; all are sorted. It is the list itself where that is the same.
-// It cannot be done where one is not there that is to go, or there that is to
-// come. What it costs beside copying is up to the changes alone.
-func edited(list, gone, come []AddrPort) (out []AddrPort, ok bool) {
-	gone, come = differ(gone, come)
-	if len(gone)+len(come) == 0 {
+// edited returns a sorted list of backends without those that are removed and with
+// those that are added; all are sorted. It is the list itself where that is the same.
+// It cannot be done where one to be removed is not there, or one to be added is. What
+// it costs beside copying is up to the changes alone.
+func edited(list, removed, added []AddrPort) (out []AddrPort, ok bool) {
+	removed, added = differ(removed, added)
+	if len(removed)+len(added) == 0 {
 		return list, true
 	}
-	if n := len(list) + len(come) - len(gone); n > 0 {
+	if n := len(list) + len(added) - len(removed); n > 0 {
 		out = make([]AddrPort, 0, n)
 	}
-	for len(gone)+len(come) > 0 {
-		goes := len(come) == 0 || len(gone) > 0 && gone[0].Compare(come[0]) < 0
-		next := &come
+	for len(removed)+len(added) > 0 {
+		goes := len(added) == 0 || len(removed) > 0 && removed[0].Compare(added[0]) < 0
+		next := &added
 		if goes {
-			next = &gone
+			next = &removed
 		}
 		one := (*next)[0]
 		*next = (*next)[1:]
 		i, there := slices.BinarySearchFunc(list, one, AddrPort.Compare)
-		if there != goes || !goes && len(come) > 0 && come[0] == one {
+		if there != goes || !goes && len(added) > 0 && added[0] == one {
 			return nil, false
 		}
 		out = append(out, list[:i]...)

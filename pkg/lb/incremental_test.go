@@ -29,7 +29,7 @@ func TestALargeServiceIsFollowedBySlices(t *testing.T) {
 				Ports: []ServicePort{{Name: "http", Protocol: TCP, Port: 80}}}
 			tc.edit(svc)
 			st := NewState()
-			st.carryFrom = 1
+			st.cacheFrom = 1
 			node := Node{Name: "node-1", Zone: "zone-a"}
 			st.Apply(Update{Services: map[ServiceName]*Service{svc.ServiceName: svc}, Node: &node})
 			all := map[SliceName]*Slice{}
@@ -41,12 +41,12 @@ func TestALargeServiceIsFollowedBySlices(t *testing.T) {
 				if rng.IntN(3) == 0 {
 					continue // several changes at once
 				}
-				before := st.carried[svc.ServiceName]
+				before := st.caches[svc.ServiceName]
 				got, want := st.Frontends(svc.ServiceName), Frontends(svc, slices.Collect(maps.Values(all)), node)
 				if !sameFrontends(want, got) {
 					t.Fatalf("step %d: frontends %v, want %v", step, got, want)
 				}
-				if before != nil && st.carried[svc.ServiceName] == before {
+				if before != nil && st.caches[svc.ServiceName] == before {
 					followed++
 				}
 			}
@@ -93,10 +93,10 @@ func TestAListThatDoesNotFitItsChangesIsNotEdited(t *testing.T) {
 		return out
 	}
 	for _, tc := range []struct {
-		name             string
-		list, gone, come []AddrPort
-		want             []AddrPort
-		ok               bool
+		name                 string
+		list, removed, added []AddrPort
+		want                 []AddrPort
+		ok                   bool
 	}{
 		{"nothing", at(1, 2), nil, nil, at(1, 2), true},
 		{"the same goes and comes", at(1, 2), at(2), at(2), at(1, 2), true},
@@ -108,7 +108,7 @@ func TestAListThatDoesNotFitItsChangesIsNotEdited(t *testing.T) {
 		{"one comes twice", at(1, 3), nil, at(2, 2), nil, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, ok := edited(tc.list, tc.gone, tc.come)
+			got, ok := edited(tc.list, tc.removed, tc.added)
 			if ok != tc.ok || !slices.Equal(got, tc.want) {
 				t.Errorf("got %v, %t, want %v, %t", got, ok, tc.want, tc.ok)
 			}

@@ -176,6 +176,23 @@ func TestWhatWaitsToBeClearedIsWaitedFor(t *testing.T) {
 	l.set(t, web, third)
 }
 
+// Services that were not changed yet may have more source ranges than they ask for.
+func TestSourceRangesThatTheMapHasNoRoomForWait(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	l.limits = uses{limitedRanges: 1}
+	for i := range byte(roomForLimit) {
+		l.ranges[SourceRange{9, netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, i}), 32)}] = 1
+	}
+	f := many(t, "203.0.113.1:80/TCP", 1, 1)
+	f.Kind, f.SourceRanges = lb.LoadBalancerIP, []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+	_, err := l.Set(web, []lb.Frontend{f})
+	if err == nil || !strings.Contains(err.Error(), "is not changed yet: it takes 3 entries of the source_ranges map, with those that drain, and there is room for 2") {
+		t.Errorf("a range more than there is room for: %v", err)
+	}
+	l.ranges[SourceRange{1, f.SourceRanges[0]}] = 1 // there already
+	l.set(t, web, f)
+}
+
 func TestAServiceAsksForWhatItThenHas(t *testing.T) {
 	l := &lab{Planner: New(Sizes{Frontends: 1, Slots: 2, Backends: 3, Services: 4})}
 	if want := (uses{1, 2, 3, 4, MaxSourceRanges}); l.limits != want {

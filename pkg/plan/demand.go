@@ -25,6 +25,14 @@ func (m limited) String() string {
 	return [numLimited]string{"frontends", "slots", "backends", "services", "source_ranges"}[m]
 }
 
+// remedy says how there is more room in the map.
+func (m limited) remedy() string {
+	if m == limitedRanges { // which has no flag
+		return "join neighbouring ranges"
+	}
+	return "raise --max-" + m.String()
+}
+
 // uses counts entries of each limited map.
 type uses [numLimited]uint64
 

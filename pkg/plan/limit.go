@@ -160,9 +160,9 @@ func (p *Planner) shortage(name lb.ServiceName, r ration) lb.Problem {
 	}
 	problem.Reason = fmt.Sprintf("%s: all Services together ask for %d entries of the %s map, this one for %d, and there is room for %d",
 		what, p.shared.total[m], m, p.shared.demands[name].full[m], p.limits[m])
-	problem.Remedy = fmt.Sprintf("raise --max-%s, %s", m, remedy)
+	problem.Remedy = m.remedy() + ", " + remedy
 	if m == limitedRanges {
-		problem.Field, problem.Remedy = "spec.loadBalancerSourceRanges", "join neighbouring ranges"
+		problem.Field, problem.Remedy = "spec.loadBalancerSourceRanges", m.remedy()
 	}
 	return problem
 }
@@ -184,7 +184,7 @@ func (c *change) lacksRoom() error {
 		problem := lb.Problem{
 			Object: "Service " + c.name.String(),
 			Reason: fmt.Sprintf("is not changed yet: it takes %d entries of the %s map, with those that drain, and there is room for %d", needs[m], limited(m), room),
-			Remedy: fmt.Sprintf("raise --max-%s", limited(m)),
+			Remedy: limited(m).remedy(),
 		}
 		p.shared.cramped[c.name] = problem
 		return problem

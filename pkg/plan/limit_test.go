@@ -186,7 +186,7 @@ func TestSourceRangesThatTheMapHasNoRoomForWait(t *testing.T) {
 	f := many(t, "203.0.113.1:80/TCP", 1, 1)
 	f.Kind, f.SourceRanges = lb.LoadBalancerIP, []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	_, err := l.Set(web, []lb.Frontend{f})
-	if err == nil || !strings.Contains(err.Error(), "is not changed yet: it takes 3 entries of the source_ranges map, with those that drain, and there is room for 2") {
+	if err == nil || !strings.Contains(err.Error(), "is not changed yet: it takes 3 entries of the source_ranges map, with those that drain, and there is room for 2; join neighbouring ranges") {
 		t.Errorf("a range more than there is room for: %v", err)
 	}
 	l.ranges[SourceRange{1, f.SourceRanges[0]}] = 1 // there already

@@ -17,6 +17,7 @@
 #include <linux/pkt_cls.h>
 
 #include "../abi/maps.h"
+#include "../lib/csum.h"
 #include "../lib/kernel.h"
 #include "../lib/verdict.h"
 #include "packet.h"
@@ -70,31 +71,46 @@ static __always_inline long find_hop(struct __sk_buff *skb,
 	return bpf_fib_lookup(skb, hop, sizeof(*hop), 0);
 }
 
-/* Takes one off the time to live; false if that was the last. */
-static __always_inline bool count_hop(struct __sk_buff *skb,
-				      const struct packet *pkt)
+/* Takes one off the hops that a packet still has; false if that was the last. */
+static __always_inline bool count_hop4(struct __sk_buff *skb)
 {
-	__u32 off = pkt->l3_off + (pkt->ip4 ?
-					   offsetof(struct iphdr, ttl) :
-					   offsetof(struct ipv6hdr, hop_limit));
-	struct {
-		__u8 ttl;
-		__u8 protocol;
-	} word;
-	__u16 was, is;
+	struct iphdr *ip = (void *)(long)skb->data + ETH_HLEN;
+	__u16 *word = (void *)&ip->ttl, was; /* with the protocol */
 
-	if (bpf_skb_load_bytes(skb, off, &word, sizeof(word)) || word.ttl <= 1)
+	if ((void *)(ip + 1) > (void *)(long)skb->data_end || ip->ttl <= 1)
 		return false;
-	__builtin_memcpy(&was, &word, sizeof(was));
-	word.ttl--;
-	__builtin_memcpy(&is, &word, sizeof(is));
-	if (pkt->ip4 &&
-	    bpf_l3_csum_replace(skb,
-				pkt->l3_off + offsetof(struct iphdr, check),
-				was, is, sizeof(is)))
+	was = *word;
+	ip->ttl--;
+	ip->check = ~sum_fold(sum_replace((__u16)~ip->check, was, *word));
+	return true;
+}
+
+/* The header of IPv6 has no checksum; a sum of the packet may have to change. */
+static __always_inline bool count_hop6(struct __sk_buff *skb)
+{
+	struct ipv6hdr *ip = (void *)(long)skb->data + ETH_HLEN;
+	__u16 *word = (void *)&ip->nexthdr, was; /* with the hop limit */
+
+	if ((void *)(ip + 1) > (void *)(long)skb->data_end ||
+	    ip->hop_limit <= 1)
 		return false;
-	return !bpf_skb_store_bytes(skb, off, &word.ttl, sizeof(word.ttl),
-				    pkt->ip4 ? 0 : BPF_F_RECOMPUTE_CSUM);
+	was = *word;
+	ip->hop_limit--;
+	bpf_csum_update(skb, sum_replace(0, was, *word));
+	return true;
+}
+
+/* Writes the Ethernet header, which no sum of the packet covers. */
+static __always_inline bool write_macs(struct __sk_buff *skb,
+				       const struct bpf_fib_lookup *hop)
+{
+	struct ethhdr *eth = (void *)(long)skb->data;
+
+	if ((void *)(eth + 1) > (void *)(long)skb->data_end)
+		return false;
+	__builtin_memcpy(eth->h_dest, hop->dmac, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, hop->smac, ETH_ALEN);
+	return true;
 }
 
 /* May flows leave by a device without the stack? It must give them its address. */
@@ -121,7 +137,6 @@ static __always_inline int send_and_ask(const struct bpf_fib_lookup *hop)
 GLOBAL_FUNC int send_on(struct __sk_buff *skb, struct packet *pkt)
 {
 	struct bpf_fib_lookup hop = {};
-	struct ethhdr eth;
 	long found;
 
 	if (!pkt || pkt->fragment || pkt->more_fragments || skb->vlan_present ||
@@ -134,15 +149,13 @@ GLOBAL_FUNC int send_on(struct __sk_buff *skb, struct packet *pkt)
 	if (found != BPF_FIB_LKUP_RET_SUCCESS &&
 	    found != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return TC_ACT_UNSPEC;
-	if (!is_way_out(hop.ifindex) || !count_hop(skb, pkt))
+	if (!is_way_out(hop.ifindex) ||
+	    !(pkt->ip4 ? count_hop4(skb) : count_hop6(skb)))
 		return TC_ACT_UNSPEC;
 	count(flow_redirected);
 	if (found == BPF_FIB_LKUP_RET_NO_NEIGH)
 		return send_and_ask(&hop);
-	__builtin_memcpy(eth.h_dest, hop.dmac, ETH_ALEN);
-	__builtin_memcpy(eth.h_source, hop.smac, ETH_ALEN);
-	if (bpf_skb_store_bytes(skb, 0, &eth, 2 * ETH_ALEN,
-				BPF_F_RECOMPUTE_CSUM))
+	if (!write_macs(skb, &hop))
 		return TC_ACT_SHOT;
 	return bpf_redirect(hop.ifindex, 0);
 }

@@ -193,6 +193,14 @@ func TestSourceRangesThatTheMapHasNoRoomForWait(t *testing.T) {
 	l.set(t, web, f)
 }
 
+func TestSourceRangesThatAreTheSameCountOnce(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	l.limits = uses{limitedRanges: 1}
+	f := many(t, "203.0.113.1:80/TCP", 1, 1)
+	f.Kind, f.SourceRanges = lb.LoadBalancerIP, []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("198.51.100.7/24")}
+	l.set(t, web, f)
+}
+
 func TestAServiceAsksForWhatItThenHas(t *testing.T) {
 	l := &lab{Planner: New(Sizes{Frontends: 1, Slots: 2, Backends: 3, Services: 4})}
 	if want := (uses{1, 2, 3, 4, MaxSourceRanges}); l.limits != want {

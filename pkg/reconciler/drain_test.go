@@ -97,3 +97,19 @@ func TestAServiceThatKeepsItsBackendsDrains(t *testing.T) {
 		want(t, "told of the other one", []string{"1h3m0s lost 10.244.1.2:8080/TCP"}, b.dp.lost())
 	})
 }
+
+func TestABackendIsDrainedThoughASliceIsBad(t *testing.T) {
+	dp := &fake{}
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		b.begin(draining(time.Hour, 1, 1, 2))
+		b.Update(draining(time.Hour, 1, 1))
+		pass(time.Minute)
+		u := draining(time.Hour, 1, 1)
+		u.HoldEndpoints = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
+		b.Update(u)
+		pass(time.Minute)
+		want(t, "backends while one drains", 2, len(dp.Backends))
+		pass(2 * time.Hour)
+		want(t, "backends after that", 1, len(dp.Backends))
+	})
+}

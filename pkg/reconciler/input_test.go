@@ -259,3 +259,100 @@ type spectator struct {
 }
 
 func (s *spectator) Problems(p []lb.Problem) { s.problems = p }
+
+// An address of the node is a NodePort's before that of a load balancer: so nothing is
+// planned before it is known which these are, and again when they change.
+func TestWhoGetsAnAddressIsDecidedByThoseOfTheNode(t *testing.T) {
+	node := netip.MustParseAddr("192.0.2.1")
+	u, other := web(2, 2), web(1, 1)
+	for _, s := range u.Services {
+		s.LoadBalancerIPs, s.Ports[0].Port = []netip.Addr{node}, 30080
+	}
+	for name, s := range other.Services {
+		s.Ports[0].NodePort, u.Services[name] = 30080, s
+	}
+	for name, s := range other.Slices {
+		u.Slices[name] = s
+	}
+	dp := &fake{}
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		b.Update(u)
+		pass(time.Minute)
+		b.SetNodeAddresses(map[netip.Addr]plan.AddressKind{node: plan.NodeAddress})
+		synctest.Wait()
+		for _, op := range dp.ops {
+			if strings.Contains(op, "192.0.2.1:30080") {
+				t.Errorf("before the addresses of the node were known: %s", op)
+			}
+		}
+		b.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
+		synctest.Wait()
+		if !slices.Contains(dp.frontends(), "192.0.2.1 default/web-2") {
+			t.Errorf("it is no address of the node any more, but in force are %q", dp.frontends())
+		}
+	})
+}
+
+func TestAHeldServiceKeepsItsShare(t *testing.T) {
+	dp := inForce(t, web(1, 1, 2), web(2, 1))
+	inBubbleOf(t, plan.Sizes{Backends: 4}, dp, func(t *testing.T, b *bench) {
+		u := web(2, 1, 2, 3)
+		u.Hold = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
+		b.begin(u)
+		pass(time.Hour)
+		want(t, "backends in force", 3, len(dp.Backends))
+	})
+}
+
+// Once a Service was told of, it is known when it goes.
+func TestWhatWasSeenSinceGoesBesideWhatCannotBeRead(t *testing.T) {
+	dp := inForce(t, web(1, 1))
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		b.begin(web(1, 1))
+		u := without(1)
+		u.Partial = true
+		b.Update(u)
+		synctest.Wait()
+		want(t, "in force", 0, len(dp.frontends()))
+	})
+}
+
+// While a slice is bad, what its Service had is known as endpoints, which nobody may take the
+// addresses of.
+func TestAnAddressIsFreeWhenABadSliceIsMended(t *testing.T) {
+	dp := inForce(t, web(1, 1))
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		u := web(2, 1)
+		for _, s := range u.Services {
+			s.ExternalIPs = []netip.Addr{netip.MustParseAddr("10.244.1.1")}
+		}
+		for name, s := range web(1).Services {
+			u.Services[name] = s
+		}
+		u.HoldEndpoints = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
+		b.begin(u)
+		want(t, "while it is bad", []string{"10.96.0.1 default/web-1", "10.96.0.2 default/web-2"}, dp.frontends())
+		b.Update(web(1, 2))
+		synctest.Wait()
+		want(t, "mended", []string{"10.244.1.1 default/web-2", "10.96.0.1 default/web-1", "10.96.0.2 default/web-2"}, dp.frontends())
+	})
+}
+
+// A Service that went and came again has nothing of what it was before.
+func TestWhatABadSliceKeepsGoesWithItsService(t *testing.T) {
+	dp := inForce(t, web(1, 1))
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		told := func(services map[lb.ServiceName]*lb.Service) {
+			u := lb.Update{Services: services, HoldEndpoints: map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}}
+			b.Update(u)
+			pass(time.Hour)
+		}
+		b.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
+		told(web(1).Services)
+		want(t, "backends while the slice is bad", 1, len(dp.Backends))
+		told(without(1).Services)
+		want(t, "in force without the Service", 0, len(dp.frontends()))
+		told(web(1).Services)
+		want(t, "backends when it is back", 0, len(dp.Backends))
+	})
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
 )
 
 // heard is a prober that only listens.
@@ -54,6 +55,28 @@ func TestProbersHearOfServicesAsTheyAre(t *testing.T) {
 		want(t, "heard", []string{
 			"default/web-1 [10.244.1.1:8080/TCP 10.244.1.2:8080/TCP]", "default/web-1 [10.244.1.1:8080/TCP]", "default/web-1 []",
 		}, h.got)
+	})
+}
+
+// What is refused changes nothing of what is asked: neither of what a Service keeps, nor of
+// one that has nothing.
+func TestProbersHearOfWhatIsInForce(t *testing.T) {
+	probed := func(n byte, endpoints ...byte) lb.Update {
+		u := web(n, endpoints...)
+		for _, s := range u.Services {
+			s.Probe = lb.Probe{Kind: lb.TCPProbe, Interval: time.Second}
+		}
+		return u
+	}
+	inBubbleOf(t, plan.Sizes{Backends: 2}, &fake{}, func(t *testing.T, b *bench) {
+		h := &heard{}
+		b.Probe(h)
+		b.begin(probed(1, 1, 2))
+		b.Update(probed(1, 1, 2, 3))
+		synctest.Wait()
+		b.Update(probed(2, 1, 2, 3, 4))
+		synctest.Wait()
+		want(t, "heard", []string{"default/web-1 [10.244.1.1:8080/TCP 10.244.1.2:8080/TCP]", "default/web-2 []"}, h.got)
 	})
 }
 

@@ -101,11 +101,17 @@ type bench struct {
 // inBubble runs a test with a reconciler in simulated time.
 func inBubble(t *testing.T, dp *fake, test func(t *testing.T, b *bench)) {
 	t.Helper()
+	inBubbleOf(t, plan.Sizes{}, dp, test)
+}
+
+// inBubbleOf does so with limits.
+func inBubbleOf(t *testing.T, limits plan.Sizes, dp *fake, test func(t *testing.T, b *bench)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		core, log := observer.New(zapcore.InfoLevel)
 		dp.began = time.Now()
 		inbox := NewInbox(nil)
-		r, err := New(zap.New(core), inbox, dp, plan.Sizes{})
+		r, err := New(zap.New(core), inbox, dp, limits)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -356,3 +356,17 @@ func TestWhatABadSliceKeepsGoesWithItsService(t *testing.T) {
 		want(t, "backends when it is back", 0, len(dp.Backends))
 	})
 }
+
+// Of what this process was told it knows which slice it was of: what left a good one is gone,
+// though another one is bad from now on.
+func TestABadSliceKeepsNothingOfTheOthers(t *testing.T) {
+	dp := &fake{}
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		b.begin(web(1, 1, 2))
+		u := web(1, 1)
+		u.HoldEndpoints = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
+		b.Update(u)
+		pass(time.Hour)
+		want(t, "backends", 1, len(dp.Backends))
+	})
+}

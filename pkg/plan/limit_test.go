@@ -176,6 +176,14 @@ func TestWhatWaitsToBeClearedIsWaitedFor(t *testing.T) {
 	l.set(t, web, third)
 }
 
+func TestWhatNeedsNoMoreThanBeforeNeedNotWait(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	l.set(t, web, many(t, "10.96.0.1:80/TCP", 1, 4))
+	l.set(t, web, many(t, "10.96.0.1:80/TCP", 1, 1))
+	l.limits = uses{limitedBackends: 1} // of which four are taken as long as nothing is cleared
+	l.set(t, web, many(t, "10.96.0.1:80/TCP", 1, 1), many(t, "10.96.0.2:80/TCP", 1, 1))
+}
+
 // Services that were not changed yet may have more source ranges than they ask for.
 func TestSourceRangesThatTheMapHasNoRoomForWait(t *testing.T) {
 	l := &lab{Planner: New(Sizes{})}

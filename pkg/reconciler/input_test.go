@@ -338,6 +338,24 @@ func TestAnAddressIsFreeWhenABadSliceIsMended(t *testing.T) {
 	})
 }
 
+// Who has an address already loses it when it becomes known as that of an endpoint.
+func TestAnAddressIsTakenWhenWhatABadSliceHadIsKnown(t *testing.T) {
+	dp := inForce(t, web(1, 1))
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		bad := map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
+		u := web(2, 1)
+		for _, s := range u.Services {
+			s.ExternalIPs = []netip.Addr{netip.MustParseAddr("10.244.1.1")}
+		}
+		u.Hold, u.HoldEndpoints = bad, bad
+		b.begin(u)
+		want(t, "while both are bad", []string{"10.244.1.1 default/web-2", "10.96.0.1 default/web-1", "10.96.0.2 default/web-2"}, dp.frontends())
+		b.Update(lb.Update{Services: web(1).Services, HoldEndpoints: bad})
+		synctest.Wait()
+		want(t, "the Service is mended", []string{"10.96.0.1 default/web-1", "10.96.0.2 default/web-2"}, dp.frontends())
+	})
+}
+
 // A Service that went and came again has nothing of what it was before.
 func TestWhatABadSliceKeepsGoesWithItsService(t *testing.T) {
 	dp := inForce(t, web(1, 1))

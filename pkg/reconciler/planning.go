@@ -89,7 +89,7 @@ func (r *Reconciler) plan(name lb.ServiceName, wanted map[lb.ServiceName][]lb.Fr
 // known of the Service itself.
 func (r *Reconciler) held(name lb.ServiceName) bool {
 	service, _ := r.state.Seen(name)
-	return !service && r.planner.Has(name) && (r.input.Hold[name] || r.input.Partial && r.adopted[name])
+	return !service && (r.input.Hold[name] || r.input.Partial && r.adopted[name])
 }
 
 // recall has Services keep what they had where that may be of a slice which cannot be

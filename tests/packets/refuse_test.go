@@ -19,6 +19,7 @@ var refuseStories = []story{
 	{"Datagrams end with their Service", datagramsEndWithTheirService},
 	{"An idle flow of datagrams is a new one", anIdleFlowOfDatagramsIsANewOne},
 	{"A connection outlives draining and is reset then", aConnectionOutlivesDrainingAndIsResetThen},
+	{"A flow that was noted just now loses its backend at once", aFlowLosesItsBackendAtOnce},
 	{"A port that comes again is a new choice", aPortThatComesAgainIsANewChoice},
 	{"A client outside comes back to its backend", aClientOutsideComesBackToItsBackend},
 }
@@ -171,6 +172,27 @@ func aConnectionOutlivesDrainingAndIsResetThen(t *testing.T, c cast) {
 	c.becomes(t, "a new one from the same port goes to whom there is", in, uplink, p, p.to(p.src, now))
 	a := p.to(p.src, now).answer("SA", nil)
 	c.becomes(t, "and back", out, uplink, a, a.to(vip, p.src))
+}
+
+// aFlowLosesItsBackendAtOnce has established flows, of which a packet asks for the backend once
+// a second, or after a Service has lost one.
+func aFlowLosesItsBackendAtOnce(t *testing.T, c cast) {
+	vip, gone, now := at(c.vip, 80), at(c.local, 8080), at(c.local2, 8080)
+	for i, left := range [][]lb.Frontend{{c.frontend(lb.LoadBalancerIP, vip, now)}, nil} {
+		c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, gone))
+		p := c.establish(t, at(c.client, 40000+uint16(i)), vip, gone).with("A")
+		c.set(t, "other", c.frontend(lb.LoadBalancerIP, at(c.vip2, 80), gone))
+		c.becomes(t, "another Service has come", in, uplink, p, p.to(p.src, gone))
+		c.set(t, "web", left...)
+		switch {
+		case c.protocol == lb.TCP:
+			c.isReset(t, "its backend has left the Service", in, uplink, p)
+		case left == nil:
+			c.untouched(t, "the Service has gone", in, uplink, p)
+		default:
+			c.becomes(t, "its backend has left the Service", in, uplink, p, p.to(p.src, now))
+		}
+	}
 }
 
 func aPortThatComesAgainIsANewChoice(t *testing.T, c cast) {

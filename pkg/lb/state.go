@@ -57,7 +57,7 @@ func NewState() *State {
 // nothing. A slice that moves from one Service to another changes both. A
 // slice that names no Service belongs to none.
 //
-// Pods, Problems, Hold, HoldEndpoints and Partial are for others: Apply ignores them.
+// Pods, Problems, Frozen, FrozenEndpoints and Partial are for others: Apply ignores them.
 func (st *State) Apply(u Update) []ServiceName {
 	dirty := map[ServiceName]bool{}
 	st.setServiceCIDRs(u.ServiceCIDRs, dirty)

@@ -83,7 +83,7 @@ func TestApplyNamesWhatChanged(t *testing.T) {
 		{"an unknown Service goes", Update{Services: map[ServiceName]*Service{{"default", "x"}: nil}}, ""},
 		{"a Service goes", Update{Services: map[ServiceName]*Service{webName: nil}}, "default/web"},
 		{"the same Service goes again", Update{Services: map[ServiceName]*Service{webName: nil}}, ""},
-		{"problems are not for the state", Update{Problems: []Problem{{Reason: "x"}}, Hold: map[ServiceName]bool{apiName: true}, Partial: true}, ""},
+		{"problems are not for the state", Update{Problems: []Problem{{Reason: "x"}}, Frozen: map[ServiceName]bool{apiName: true}, Partial: true}, ""},
 	} {
 		if got := names(st.Apply(step.update)); got != step.want {
 			t.Errorf("%s: changed %q, want %q", step.name, got, step.want)

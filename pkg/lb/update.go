@@ -24,12 +24,12 @@ type Update struct {
 	// Problems is everything wrong with the input now, not only what this
 	// update brought.
 	Problems []Problem
-	// Hold names the Services that are bad, and were never good since this
-	// process started: what the kernel has of them stays. HoldEndpoints names
+	// Frozen names the Services that are bad, and were never good since this
+	// process started: what the kernel has of them stays. FrozenEndpoints names
 	// those of which a slice is bad that was never good: what the kernel has of
 	// their endpoints stays, beside what other slices say. Like Problems, both
 	// are complete sets.
-	Hold, HoldEndpoints map[ServiceName]bool
+	Frozen, FrozenEndpoints map[ServiceName]bool
 	// Partial is set while some input cannot be read at all, so that
 	// objects may exist that the source has never seen.
 	Partial bool

@@ -81,12 +81,12 @@ func TestAServiceThatKeepsItsBackendsDrains(t *testing.T) {
 		b.begin(draining(time.Minute, 1, 1, 2))
 		b.Update(draining(time.Minute, 1, 2))
 		synctest.Wait()
-		hold := lb.Update{HoldEndpoints: map[lb.ServiceName]bool{}}
+		frozen := lb.Update{FrozenEndpoints: map[lb.ServiceName]bool{}}
 		for name := range web(1).Services {
-			hold.HoldEndpoints[name] = true
+			frozen.FrozenEndpoints[name] = true
 		}
-		hold.Slices = without(1).Slices // the only one has become one that was never good
-		b.Update(hold)
+		frozen.Slices = without(1).Slices // the only one has become one that was never good
+		b.Update(frozen)
 		pass(2 * time.Minute)
 		want(t, "told", []string{"1m0s lost 10.244.1.1:8080/TCP"}, b.dp.lost())
 		pass(time.Hour)
@@ -105,7 +105,7 @@ func TestABackendIsDrainedThoughASliceIsBad(t *testing.T) {
 		b.Update(draining(time.Hour, 1, 1))
 		pass(time.Minute)
 		u := draining(time.Hour, 1, 1)
-		u.HoldEndpoints = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
+		u.FrozenEndpoints = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
 		b.Update(u)
 		pass(time.Minute)
 		want(t, "backends while one drains", 2, len(dp.Backends))

@@ -71,26 +71,26 @@ func TestWhatVanishedWhileNoAgentRanGoesWithTheFirstUpdate(t *testing.T) {
 	})
 }
 
-func TestHeldServicesStayUntilTheyAreNotHeld(t *testing.T) {
+func TestFrozenServicesStayUntilTheyAreNotFrozen(t *testing.T) {
 	dp := inForce(t, web(1, 1), web(2, 1))
 	inBubble(t, dp, func(t *testing.T, b *bench) {
 		u := web(2, 1, 2)
-		u.Hold = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
+		u.Frozen = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
 		b.begin(u)
 		pass(time.Hour)
-		want(t, "while held", []string{"10.96.0.1 default/web-1", "10.96.0.2 default/web-2"}, dp.frontends())
+		want(t, "while frozen", []string{"10.96.0.1 default/web-1", "10.96.0.2 default/web-2"}, dp.frontends())
 		want(t, "backends", 3, len(dp.Backends))
 
 		u = web(1, 7)
-		u.Hold, u.Services = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}, nil
+		u.Frozen, u.Services = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}, nil
 		b.Update(u) // its slice is good again, but the Service is not
 		pass(time.Hour)
-		want(t, "backends while held", 3, len(dp.Backends))
+		want(t, "backends while frozen", 3, len(dp.Backends))
 
 		b.Update(lb.Update{Services: web(1).Services})
 		pass(time.Hour)
 		if got := dp.Model.Content().String(); !strings.Contains(got, "10.244.1.7:8080") || strings.Contains(got, "10.244.1.1:8080") {
-			t.Errorf("not held any more, but what came meanwhile is not in force:\n%s", got)
+			t.Errorf("not frozen any more, but what came meanwhile is not in force:\n%s", got)
 		}
 	})
 }
@@ -297,7 +297,7 @@ func TestAHeldServiceKeepsItsShare(t *testing.T) {
 	dp := inForce(t, web(1, 1, 2), web(2, 1))
 	inBubbleOf(t, plan.Sizes{Backends: 4}, dp, func(t *testing.T, b *bench) {
 		u := web(2, 1, 2, 3)
-		u.Hold = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
+		u.Frozen = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
 		b.begin(u)
 		pass(time.Hour)
 		want(t, "backends in force", 3, len(dp.Backends))
@@ -329,7 +329,7 @@ func TestAnAddressIsFreeWhenABadSliceIsMended(t *testing.T) {
 		for name, s := range web(1).Services {
 			u.Services[name] = s
 		}
-		u.HoldEndpoints = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
+		u.FrozenEndpoints = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
 		b.begin(u)
 		want(t, "while it is bad", []string{"10.96.0.1 default/web-1", "10.96.0.2 default/web-2"}, dp.frontends())
 		b.Update(web(1, 2))
@@ -347,10 +347,10 @@ func TestAnAddressIsTakenWhenWhatABadSliceHadIsKnown(t *testing.T) {
 		for _, s := range u.Services {
 			s.ExternalIPs = []netip.Addr{netip.MustParseAddr("10.244.1.1")}
 		}
-		u.Hold, u.HoldEndpoints = bad, bad
+		u.Frozen, u.FrozenEndpoints = bad, bad
 		b.begin(u)
 		want(t, "while both are bad", []string{"10.244.1.1 default/web-2", "10.96.0.1 default/web-1", "10.96.0.2 default/web-2"}, dp.frontends())
-		b.Update(lb.Update{Services: web(1).Services, HoldEndpoints: bad})
+		b.Update(lb.Update{Services: web(1).Services, FrozenEndpoints: bad})
 		synctest.Wait()
 		want(t, "the Service is mended", []string{"10.96.0.1 default/web-1", "10.96.0.2 default/web-2"}, dp.frontends())
 	})
@@ -361,7 +361,7 @@ func TestWhatABadSliceKeepsGoesWithItsService(t *testing.T) {
 	dp := inForce(t, web(1, 1))
 	inBubble(t, dp, func(t *testing.T, b *bench) {
 		told := func(services map[lb.ServiceName]*lb.Service) {
-			u := lb.Update{Services: services, HoldEndpoints: map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}}
+			u := lb.Update{Services: services, FrozenEndpoints: map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}}
 			b.Update(u)
 			pass(time.Hour)
 		}
@@ -382,7 +382,7 @@ func TestABadSliceKeepsNothingOfTheOthers(t *testing.T) {
 	inBubble(t, dp, func(t *testing.T, b *bench) {
 		b.begin(web(1, 1, 2))
 		u := web(1, 1)
-		u.HoldEndpoints = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
+		u.FrozenEndpoints = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
 		b.Update(u)
 		pass(time.Hour)
 		want(t, "backends", 1, len(dp.Backends))

@@ -22,7 +22,7 @@ func local(addresses map[netip.Addr]plan.AddressKind) map[netip.Addr]bool {
 }
 
 // planWaiting plans every Service that changed, of which a backend is drained, or
-// that lost a frontend to one of these, and is not held. It waits for a whole
+// that lost a frontend to one of these, and is not frozen. It waits for a whole
 // picture: what an address is decides who gets it.
 func (r *Reconciler) planWaiting() {
 	if !r.complete() {
@@ -52,7 +52,7 @@ func (r *Reconciler) ask(names []lb.ServiceName) map[lb.ServiceName][]lb.Fronten
 		return wanted
 	}
 	for _, name := range names {
-		if !r.held(name) {
+		if !r.frozen(name) {
 			wanted[name] = r.state.Frontends(name)
 			r.planner.Ask(name, wanted[name])
 		}
@@ -63,7 +63,7 @@ func (r *Reconciler) ask(names []lb.ServiceName) map[lb.ServiceName][]lb.Fronten
 // plan plans one Service, which otherwise goes on waiting.
 func (r *Reconciler) plan(name lb.ServiceName, wanted map[lb.ServiceName][]lb.Frontend) {
 	r.waiting[name] = true
-	if r.held(name) {
+	if r.frozen(name) {
 		return
 	}
 	frontends, known := wanted[name]
@@ -85,11 +85,11 @@ func (r *Reconciler) plan(name lb.ServiceName, wanted map[lb.ServiceName][]lb.Fr
 	r.prober.SetFrontends(name, frontends)
 }
 
-// held says whether what is in force of a Service stays as it is, since nothing good is
+// frozen says whether what is in force of a Service stays as it is, since nothing good is
 // known of the Service itself.
-func (r *Reconciler) held(name lb.ServiceName) bool {
+func (r *Reconciler) frozen(name lb.ServiceName) bool {
 	service, _ := r.state.Seen(name)
-	return !service && (r.input.Hold[name] || r.input.Partial && r.adopted[name])
+	return !service && (r.input.Frozen[name] || r.input.Partial && r.adopted[name])
 }
 
 // recall has Services keep what they had where that may be of a slice which cannot be
@@ -112,7 +112,7 @@ func (r *Reconciler) recall() {
 // lacks says whether a Service may have endpoints that nobody has told of: a slice of it is
 // bad, or since before this process something is unread that may hold one.
 func (r *Reconciler) lacks(name lb.ServiceName) bool {
-	return r.input.HoldEndpoints[name] || r.input.Partial && (r.adopted[name] || r.state.Recalls(name))
+	return r.input.FrozenEndpoints[name] || r.input.Partial && (r.adopted[name] || r.state.Recalls(name))
 }
 
 // wait has Services planned next.

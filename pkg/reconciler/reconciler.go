@@ -59,12 +59,12 @@ type Reconciler struct {
 	planner  *plan.Planner
 
 	// Everything below belongs to Run.
-	input      lb.Update // the newest problems, holds and partiality
+	input      lb.Update // the newest problems, what is frozen and partial
 	gotUpdate  bool
 	gotAddress bool
 	ready      chan struct{}
 	adopted    map[lb.ServiceName]bool // in force since before, not set yet
-	waiting    map[lb.ServiceName]bool // changed, but held or refused
+	waiting    map[lb.ServiceName]bool // changed, but frozen or refused
 	pending    []plan.Op
 	reported   map[string]bool
 	logged     budget
@@ -208,7 +208,7 @@ func (r *Reconciler) gather() {
 		for _, name := range r.state.Apply(u) {
 			dirty[name] = true
 		}
-		r.input = lb.Update{Problems: u.Problems, Hold: u.Hold, HoldEndpoints: u.HoldEndpoints, Partial: u.Partial}
+		r.input = lb.Update{Problems: u.Problems, Frozen: u.Frozen, FrozenEndpoints: u.FrozenEndpoints, Partial: u.Partial}
 		r.gotUpdate = true
 	}
 	if n.addresses != nil {

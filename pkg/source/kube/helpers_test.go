@@ -177,11 +177,11 @@ func (w *world) String() string {
 	for _, p := range w.last.Problems {
 		out = append(out, "problem "+p.Object+" "+p.Field)
 	}
-	for n := range w.last.Hold {
-		out = append(out, "hold "+n.Name)
+	for n := range w.last.Frozen {
+		out = append(out, "frozen "+n.Name)
 	}
-	for n := range w.last.HoldEndpoints {
-		out = append(out, "hold endpoints of "+n.Name)
+	for n := range w.last.FrozenEndpoints {
+		out = append(out, "frozen endpoints of "+n.Name)
 	}
 	slices.Sort(out)
 	return lines(out...)

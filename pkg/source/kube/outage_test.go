@@ -15,7 +15,7 @@ func TestARelistFindsWhatWasMissed(t *testing.T) {
 		bad := service("bad", 80, clusterIP("10.96.0.256"))
 		a.put(service("web", 80), service("api", 80), service("old", 80), bad, endpoints("web-1", "web", "10.0.0.1"), endpoints("old-1", "old", "10.0.0.2"))
 		r := mustStart(t, a, mustNew(t, a))
-		r.until("hold bad", "node node-a ", "problem Service default/bad spec.clusterIP",
+		r.until("frozen bad", "node node-a ", "problem Service default/bad spec.clusterIP",
 			"service api 80", "service old 80", "service web 80", "slice old-1 of old: 10.0.0.2", "slice web-1 of web: 10.0.0.1")
 		releaseServices, releaseSlices := a.hold("services"), a.hold("endpointslices")
 		a.hangUp()

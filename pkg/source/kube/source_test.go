@@ -102,7 +102,7 @@ func TestABadObjectLeavesItsLastGoodVersion(t *testing.T) {
 		a.put(service("web", 80), service("never", 80, clusterIP("x")), endpoints("web-1", "web", "10.0.0.1"), endpoints("api-1", "api", "127.0.0.1"))
 		r := mustStart(t, a, mustNew(t, a))
 		good := []string{"service web 80", "slice web-1 of web: 10.0.0.1"}
-		never := []string{"hold endpoints of api", "hold never", "node node-a ", "problem EndpointSlice default/api-1 endpoints[0].addresses[0]"}
+		never := []string{"frozen endpoints of api", "frozen never", "node node-a ", "problem EndpointSlice default/api-1 endpoints[0].addresses[0]"}
 		r.until(append(append(never, "problem Service default/never spec.clusterIP"), good...)...)
 		a.put(service("web", 0), endpoints("web-1", "web", "pod"))
 		r.until(append(append(never, "problem EndpointSlice default/web-1 endpoints[0].addresses[0]",

@@ -16,10 +16,10 @@ func TestBadInputIsSaidAndWhatWasGoodStays(t *testing.T) {
 		want string
 		// at a start with the bad version:
 		opaque bool
-		held   bool
-		slice  bool // is what is held
+		frozen bool
+		slice  bool // is what is frozen
 	}{
-		{name: "a broken YAML document", opaque: true, held: false,
+		{name: "a broken YAML document", opaque: true, frozen: false,
 			bad:  docs(slice, replace(web, "kind: Service", "kind: [Service")),
 			want: "dir/a.yaml:13: document 2: cannot be read: did not find expected ',' or ']'; correct the syntax"},
 		{name: "a separator with something behind it", opaque: true,
@@ -38,31 +38,31 @@ func TestBadInputIsSaidAndWhatWasGoodStays(t *testing.T) {
 			want: "dir/a.yaml:12: document 2: items: is missing; write a list, [] where it has no items"},
 		{name: "a list whose items are none", opaque: true, bad: docs(slice, "apiVersion: v1\nkind: List\nitems: {kind: Service}\n"),
 			want: "dir/a.yaml:12: document 2: items: is not a list; write a list, [] where it has no items"},
-		{name: "a misspelt kind", held: true, bad: docs(slice, replace(web, "Service", "Servise")),
+		{name: "a misspelt kind", frozen: true, bad: docs(slice, replace(web, "Service", "Servise")),
 			want: `dir/a.yaml:12: Service default/web: kind "Servise": is not a known kind; write "Service"`},
-		{name: "an unknown version", held: true, bad: docs(slice, replace(web, "v1", "v2")),
+		{name: "an unknown version", frozen: true, bad: docs(slice, replace(web, "v1", "v2")),
 			want: `dir/a.yaml:12: Service default/web: apiVersion "v2": is not a known version of Service; write "v1"`},
-		{name: "a Service without ports", held: true, bad: docs(slice, web[:strings.Index(web, "  ports")]),
+		{name: "a Service without ports", frozen: true, bad: docs(slice, web[:strings.Index(web, "  ports")]),
 			want: "dir/a.yaml:12: Service default/web: spec.ports: is empty: a Service needs at least one port; add a port"},
-		{name: "a port out of range", held: true, bad: docs(slice, serviceYAML("web", 65536)),
+		{name: "a port out of range", frozen: true, bad: docs(slice, serviceYAML("web", 65536)),
 			want: `dir/a.yaml:12: Service default/web: spec.ports[0].port "65536": is out of range; give it a port from 1 to 65535`},
-		{name: "a port that is no number", held: true, bad: docs(slice, replace(web, "80\n", "abc\n")),
+		{name: "a port that is no number", frozen: true, bad: docs(slice, replace(web, "80\n", "abc\n")),
 			want: `dir/a.yaml:12: Service default/web: spec.ports[0].port "abc": is not a whole number in range; write a whole number in range`},
-		{name: "a port that no number type takes", held: true, bad: docs(slice, replace(web, "80\n", "99999999999\n")),
+		{name: "a port that no number type takes", frozen: true, bad: docs(slice, replace(web, "80\n", "99999999999\n")),
 			want: `dir/a.yaml:12: Service default/web: spec.ports[0].port "99999999999": is not a whole number in range; write a whole number in range`},
-		{name: "an endpoint that is not an IP", held: true, slice: true, bad: docs(replace(slice, "10.244.1.1", "pod-1"), web),
+		{name: "an endpoint that is not an IP", frozen: true, slice: true, bad: docs(replace(slice, "10.244.1.1", "pod-1"), web),
 			want: `dir/a.yaml:1: EndpointSlice default/web-1: endpoints[0].addresses[0] "pod-1": is not an IP address; write an IPv4 or IPv6 address, such as "192.0.2.1" or "2001:db8::1"`},
-		{name: "a loopback endpoint", held: true, slice: true, bad: docs(replace(slice, "10.244.1.1", "127.0.0.1"), web),
+		{name: "a loopback endpoint", frozen: true, slice: true, bad: docs(replace(slice, "10.244.1.1", "127.0.0.1"), web),
 			want: `dir/a.yaml:1: EndpointSlice default/web-1: endpoints[0].addresses[0] "127.0.0.1": is a loopback address; write a unicast address that other nodes can reach`},
-		{name: "a link-local endpoint", held: true, slice: true, bad: docs(replace(slice, "10.244.1.1", "169.254.1.1"), web),
+		{name: "a link-local endpoint", frozen: true, slice: true, bad: docs(replace(slice, "10.244.1.1", "169.254.1.1"), web),
 			want: `dir/a.yaml:1: EndpointSlice default/web-1: endpoints[0].addresses[0] "169.254.1.1": is a link-local address; write a unicast address that other nodes can reach`},
-		{name: "a slice with a field of the wrong type", held: true, slice: true, bad: docs(replace(slice, "port: 8080", "port: [8080]"), web),
+		{name: "a slice with a field of the wrong type", frozen: true, slice: true, bad: docs(replace(slice, "port: 8080", "port: [8080]"), web),
 			want: `dir/a.yaml:1: EndpointSlice default/web-1: ports[0].port: is not a whole number in range; write a whole number in range`},
 		{name: "a slice with a list for labels", opaque: true, bad: docs(replace(slice, "{kubernetes.io/service-name: web}", "[web]"), web),
 			want: `dir/a.yaml:1: EndpointSlice default/web-1: metadata.labels: is not a map of fields; write a map of fields`},
 		{name: "a slice whose Service is a number", opaque: true, bad: docs(replace(slice, "service-name: web", "service-name: 5"), web),
 			want: `dir/a.yaml:1: EndpointSlice default/web-1: metadata.labels.kubernetes.io/service-name "5": is not a string; write a string, in quotes: YAML takes on, off, yes, no, true, false and numbers for other than text`},
-		{name: "a slice of an old version", held: true, slice: true, bad: docs(replace(slice, "io/v1", "io/v1beta1"), web),
+		{name: "a slice of an old version", frozen: true, slice: true, bad: docs(replace(slice, "io/v1", "io/v1beta1"), web),
 			want: `dir/a.yaml:1: EndpointSlice default/web-1: apiVersion "discovery.k8s.io/v1beta1": is not a known version of EndpointSlice; write "discovery.k8s.io/v1"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestBadInputIsSaidAndWhatWasGoodStays(t *testing.T) {
 			f.save("b.yaml", serviceYAML("api", 90))
 			f.save("a.yaml", tc.bad)
 			f.wantSaid(t, tc.want)
-			f.wantHold(t)
+			f.wantFrozen(t)
 			if f.partial != tc.opaque {
 				t.Errorf("partial is %v", f.partial)
 			}
@@ -96,15 +96,15 @@ func TestBadInputIsSaidAndWhatWasGoodStays(t *testing.T) {
 			}
 			switch {
 			case tc.slice:
-				f.wantHold(t, "endpoints of web")
-			case tc.held:
-				f.wantHold(t, "web")
+				f.wantFrozen(t, "endpoints of web")
+			case tc.frozen:
+				f.wantFrozen(t, "web")
 			default:
-				f.wantHold(t)
+				f.wantFrozen(t)
 			}
 			f.remove("a.yaml")
 			f.wantSaid(t)
-			f.wantHold(t)
+			f.wantFrozen(t)
 		})
 	}
 }
@@ -128,7 +128,7 @@ func TestTypeErrorsNameTheFieldAsFarAsTheyCan(t *testing.T) {
 			f := newFolder()
 			f.save("a.json", tc.text)
 			f.wantSaid(t, "dir/a.json:1: Service default/web: "+tc.want)
-			f.wantHold(t, "web")
+			f.wantFrozen(t, "web")
 		})
 	}
 }
@@ -160,7 +160,7 @@ func TestABadItemOfAListLeavesTheOthersAlone(t *testing.T) {
 		`dir/a.yaml:1: Service default/web: spec.ports[0].port "0": is out of range; give it a port from 1 to 65535`,
 		`dir/a.yaml:1: items[2] of the ServiceList: metadata.name: is missing, so the Service cannot be told from others; give it a name`,
 		`dir/a.yaml:1: items[3] of the ServiceList: kind "List": is a list within a list; put its items into the outer one`)
-	f.wantHold(t, "web")
+	f.wantFrozen(t, "web")
 	if f.port("api") != 80 || !f.partial {
 		t.Errorf("got %v, partial %v", f.services, f.partial)
 	}

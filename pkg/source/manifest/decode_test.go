@@ -95,7 +95,7 @@ func TestWhatHasNoEffectIsSaidButDoesNotReject(t *testing.T) {
 			f := newFolder()
 			f.save("a.yaml", tc.text)
 			f.wantSaid(t, tc.want)
-			f.wantHold(t)
+			f.wantFrozen(t)
 			if f.port("web") != 80 || f.partial {
 				t.Errorf("got %v, partial %v", f.services, f.partial)
 			}

@@ -57,14 +57,14 @@ func sliceName(name string) lb.SliceName     { return lb.SliceName{Namespace: "d
 
 // world is what a receiver of updates knows.
 type world struct {
-	services      map[lb.ServiceName]*lb.Service
-	slices        map[lb.SliceName]*lb.Slice
-	node          lb.Node
-	problems      []lb.Problem
-	hold          map[lb.ServiceName]bool
-	holdEndpoints map[lb.ServiceName]bool
-	partial       bool
-	updates       int
+	services        map[lb.ServiceName]*lb.Service
+	slices          map[lb.SliceName]*lb.Slice
+	node            lb.Node
+	problems        []lb.Problem
+	frozen          map[lb.ServiceName]bool
+	frozenEndpoints map[lb.ServiceName]bool
+	partial         bool
+	updates         int
 }
 
 func newWorld() *world {
@@ -85,7 +85,7 @@ func (w *world) take(u lb.Update) {
 	if u.Node != nil {
 		w.node = *u.Node
 	}
-	w.problems, w.hold, w.holdEndpoints, w.partial = u.Problems, u.Hold, u.HoldEndpoints, u.Partial
+	w.problems, w.frozen, w.frozenEndpoints, w.partial = u.Problems, u.Frozen, u.FrozenEndpoints, u.Partial
 	w.updates++
 }
 
@@ -124,8 +124,8 @@ func (w *world) wantSaid(tb testing.TB, want ...string) {
 	}
 }
 
-// wantHold checks the Services that are held, or "endpoints of" which are.
-func (w *world) wantHold(tb testing.TB, names ...string) {
+// wantFrozen checks the Services that are frozen, or "endpoints of" which are.
+func (w *world) wantFrozen(tb testing.TB, names ...string) {
 	tb.Helper()
 	services, endpoints := map[lb.ServiceName]bool{}, map[lb.ServiceName]bool{}
 	for _, n := range names {
@@ -135,11 +135,11 @@ func (w *world) wantHold(tb testing.TB, names ...string) {
 			services[serviceName(n)] = true
 		}
 	}
-	if diff := cmp.Diff(services, w.hold); diff != "" {
-		tb.Error("held (-want +got):", diff)
+	if diff := cmp.Diff(services, w.frozen); diff != "" {
+		tb.Error("frozen (-want +got):", diff)
 	}
-	if diff := cmp.Diff(endpoints, w.holdEndpoints); diff != "" {
-		tb.Error("held endpoints (-want +got):", diff)
+	if diff := cmp.Diff(endpoints, w.frozenEndpoints); diff != "" {
+		tb.Error("frozen endpoints (-want +got):", diff)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestExternalIPsAreThoseThatTheOperatorHonours(t *testing.T) {
 				t.Errorf("external IPs (-want +got):\n%s", diff)
 			}
 			f.wantSaid(t, tc.said...)
-			f.wantHold(t)
+			f.wantFrozen(t)
 		})
 	}
 }

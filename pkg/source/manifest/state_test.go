@@ -55,7 +55,7 @@ func TestAServiceThatBecomesHeadlessGoesAndStaysGone(t *testing.T) {
 		t.Error("it is still there")
 	}
 	f.save("a.yaml", serviceYAML("web", 0))
-	f.wantHold(t) // its last good version is: nothing
+	f.wantFrozen(t) // its last good version is: nothing
 }
 
 func TestABrokenDocumentKeepsWhatTheFileHad(t *testing.T) {
@@ -98,9 +98,9 @@ func TestOfTwoFilesTheFirstCounts(t *testing.T) {
 func TestAVersionThatWasNeverGoodDoesNotCountAgainstAGoodOne(t *testing.T) {
 	f := newFolder()
 	f.save("a.yaml", serviceYAML("web", 0))
-	f.wantHold(t, "web")
+	f.wantFrozen(t, "web")
 	f.save("b.yaml", serviceYAML("web", 82))
-	f.wantHold(t)
+	f.wantFrozen(t)
 	if f.port("web") != 82 {
 		t.Errorf("got %d", f.port("web"))
 	}
@@ -140,7 +140,7 @@ func TestAGoodVersionStaysWhereABadOneInAnotherFileIsLeft(t *testing.T) {
 	if f.port("web") != 80 {
 		t.Errorf("got port %d, want the last good one", f.port("web"))
 	}
-	f.wantHold(t)
+	f.wantFrozen(t)
 	f.save("b.yaml", serviceYAML("web", 82))
 	if f.port("web") != 82 {
 		t.Errorf("mended, but got port %d", f.port("web"))

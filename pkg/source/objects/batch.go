@@ -20,12 +20,12 @@ type Batch struct {
 	partial  bool
 	update   lb.Update
 	problems map[ID][]lb.Problem
-	holds    map[ID]lb.ServiceName
+	frozen   map[ID]lb.ServiceName
 	stale    bool // the next three are not what the two above say
 
-	allProblems   []lb.Problem // never written to once made, like the next two
-	holdServices  map[lb.ServiceName]bool
-	holdEndpoints map[lb.ServiceName]bool
+	allProblems     []lb.Problem // never written to once made, like the next two
+	frozenServices  map[lb.ServiceName]bool
+	frozenEndpoints map[lb.ServiceName]bool
 }
 
 // NewBatch returns a batch with nothing but the name of this node in it, of which nothing
@@ -36,7 +36,7 @@ func NewBatch(node string, waitFor ...string) *Batch {
 		waiting:  map[string]bool{},
 		stale:    true,
 		problems: map[ID][]lb.Problem{},
-		holds:    map[ID]lb.ServiceName{},
+		frozen:   map[ID]lb.ServiceName{},
 	}
 	for _, kind := range waitFor {
 		b.waiting[kind] = true
@@ -81,17 +81,17 @@ func (b *Batch) SetPartial(partial bool) {
 
 // note is Note, and says which Service waits for the object to become good, if any. Call
 // it within change.
-func (b *Batch) note(id ID, problems []lb.Problem, hold lb.ServiceName) {
-	if slices.Equal(b.problems[id], problems) && b.holds[id] == hold {
+func (b *Batch) note(id ID, problems []lb.Problem, frozen lb.ServiceName) {
+	if slices.Equal(b.problems[id], problems) && b.frozen[id] == frozen {
 		return
 	}
 	b.stale, b.news = true, true
-	b.problems[id], b.holds[id] = problems, hold
+	b.problems[id], b.frozen[id] = problems, frozen
 	if len(problems) == 0 {
 		delete(b.problems, id)
 	}
-	if hold == (lb.ServiceName{}) {
-		delete(b.holds, id)
+	if frozen == (lb.ServiceName{}) {
+		delete(b.frozen, id)
 	}
 }
 
@@ -107,7 +107,7 @@ func (b *Batch) Next() (u lb.Update, ok bool) {
 		b.account()
 	}
 	u = b.update
-	u.Problems, u.Hold, u.HoldEndpoints, u.Partial = b.allProblems, b.holdServices, b.holdEndpoints, b.partial
+	u.Problems, u.Frozen, u.FrozenEndpoints, u.Partial = b.allProblems, b.frozenServices, b.frozenEndpoints, b.partial
 	b.empty()
 	return u, true
 }
@@ -115,15 +115,15 @@ func (b *Batch) Next() (u lb.Update, ok bool) {
 // account makes anew what every update says in full.
 func (b *Batch) account() {
 	b.stale, b.allProblems = false, nil
-	b.holdServices, b.holdEndpoints = map[lb.ServiceName]bool{}, map[lb.ServiceName]bool{}
+	b.frozenServices, b.frozenEndpoints = map[lb.ServiceName]bool{}, map[lb.ServiceName]bool{}
 	for _, id := range slices.SortedFunc(maps.Keys(b.problems), ID.Compare) {
 		b.allProblems = append(b.allProblems, b.problems[id]...)
 	}
-	for id, owner := range b.holds {
+	for id, owner := range b.frozen {
 		if id.Kind == SliceKind {
-			b.holdEndpoints[owner] = true
+			b.frozenEndpoints[owner] = true
 		} else {
-			b.holdServices[owner] = true
+			b.frozenServices[owner] = true
 		}
 	}
 }

@@ -46,11 +46,11 @@ func (s *Store) Replace(entries []*Entry) {
 
 func (s *Store) apply(e *Entry) {
 	old := s.kept[e.Key]
-	var hold lb.ServiceName
+	var frozen lb.ServiceName
 	if e.Bad && old == nil {
-		hold = e.Owner
+		frozen = e.Owner
 	}
-	s.out.note(ID{s.Name, e.Key}, e.Problems, hold)
+	s.out.note(ID{s.Name, e.Key}, e.Problems, frozen)
 	if e.Bad || old == e.Value || old != nil && e.Value != nil && s.same(old, e.Value) {
 		return
 	}

@@ -103,7 +103,7 @@ func TestAnObjectOfAnyKindComesStaysAndGoes(t *testing.T) {
 		e := k.Read(bad)
 		e.Key, e.Value, e.Bad = KeyOf(good(t, k.New())), nil, true
 		s.Apply(e)
-		if u, _ := out.Next(); len(u.Hold)+len(u.HoldEndpoints)+len(u.Services)+len(u.Slices)+len(u.Pods)+len(u.NodeAddresses)+len(u.ServiceCIDRs) > 0 {
+		if u, _ := out.Next(); len(u.Frozen)+len(u.FrozenEndpoints)+len(u.Services)+len(u.Slices)+len(u.Pods)+len(u.NodeAddresses)+len(u.ServiceCIDRs) > 0 {
 			t.Errorf("%s: a bad version of what was good changes more than problems: %+v", k.Name, u)
 		}
 		s.Replace(nil)
@@ -120,7 +120,7 @@ func TestAnObjectOfAnyKindComesStaysAndGoes(t *testing.T) {
 
 // A Service waits for an object of it that was never good, until the object is good or
 // gone.
-func TestWhatWasNeverGoodHoldsItsService(t *testing.T) {
+func TestWhatWasNeverGoodFreezesItsService(t *testing.T) {
 	web := lb.ServiceName{Namespace: "default", Name: "web"}
 	for _, k := range Kinds("web", convert.Options{}, false)[:2] {
 		for end, does := range map[string]func(*Store, *Entry){
@@ -133,12 +133,12 @@ func TestWhatWasNeverGoodHoldsItsService(t *testing.T) {
 			e := k.Read(good(t, k.New()))
 			s.Apply(&Entry{Key: e.Key, Bad: true, Owner: e.Owner, Problems: []lb.Problem{{Object: "it", Reason: "is bad"}}})
 			u, ok := out.Next()
-			if held := map[string]bool{ServiceKind: u.Hold[web], SliceKind: u.HoldEndpoints[web]}; !ok || !held[k.Name] || len(u.Hold)+len(u.HoldEndpoints) != 1 || len(u.Problems) != 1 {
-				t.Errorf("%s: hold %v, of endpoints %v, problems %v", k.Name, u.Hold, u.HoldEndpoints, u.Problems)
+			if frozen := map[string]bool{ServiceKind: u.Frozen[web], SliceKind: u.FrozenEndpoints[web]}; !ok || !frozen[k.Name] || len(u.Frozen)+len(u.FrozenEndpoints) != 1 || len(u.Problems) != 1 {
+				t.Errorf("%s: frozen %v, of endpoints %v, problems %v", k.Name, u.Frozen, u.FrozenEndpoints, u.Problems)
 			}
 			does(s, e)
-			if u, ok := out.Next(); !ok || len(u.Hold)+len(u.HoldEndpoints)+len(u.Problems) > 0 {
-				t.Errorf("%s, %s: hold %v, of endpoints %v, problems %v", k.Name, end, u.Hold, u.HoldEndpoints, u.Problems)
+			if u, ok := out.Next(); !ok || len(u.Frozen)+len(u.FrozenEndpoints)+len(u.Problems) > 0 {
+				t.Errorf("%s, %s: frozen %v, of endpoints %v, problems %v", k.Name, end, u.Frozen, u.FrozenEndpoints, u.Problems)
 			}
 		}
 	}

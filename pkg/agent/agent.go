@@ -56,7 +56,7 @@ func run(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger) error
 	if err != nil {
 		return err
 	}
-	in := newIntake(cfg, log, newAnswers(cfg, log, tell, measured))
+	in := newIntake(cfg, log, newStatusServer(cfg, log, tell, measured))
 	group, ctx := errgroup.WithContext(ctx)
 	opened := make(chan struct{})
 	group.Go(func() error {
@@ -68,10 +68,10 @@ func run(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger) error
 		return err
 	})
 	if api, ok := tell.(interface{ Health() kube.Health }); ok {
-		group.Go(func() error { in.answers.watchContact(ctx, api.Health); return nil })
+		group.Go(func() error { in.status.watchContact(ctx, api.Health); return nil })
 	}
 	group.Go(func() error {
-		dp, err := openDatapath(cfg, key, log, in.answers.problems.setSockets)
+		dp, err := openDatapath(cfg, key, log, in.status.problems.setSockets)
 		if err != nil {
 			return err
 		}
@@ -105,14 +105,14 @@ func openDatapath(cfg Config, key maglev.Key, log *zap.Logger, told func(how str
 // work brings what comes in into the kernel, until the context ends or a part of it
 // cannot go on.
 func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *intake, dp *datapath.Datapath) error {
-	in.answers.watchDatapath(dp.Reader)
+	in.status.watchDatapath(dp.Reader)
 	r, err := reconciler.New(log, in.inbox, dp, cfg.Limits)
 	if err != nil {
 		return err
 	}
 	r.Balance(cfg.policy(), key)
 	r.ExternalIPs(lb.ExternalIPs{Allowed: cfg.Convert.ExternalIPs.Allowed, OffNode: cfg.Convert.ExternalIPs.OffNode})
-	r.Observe(in.answers)
+	r.Observe(in.status)
 	group, ctx := errgroup.WithContext(ctx)
 	if in.prober != nil {
 		r.Probe(in.prober)
@@ -120,7 +120,7 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 	}
 	group.Go(func() error { r.Run(ctx); return nil })
 	group.Go(func() error {
-		if err := in.answers.clearEjected(ctx, r.Ready(), in.inbox); err != nil {
+		if err := in.status.clearEjected(ctx, r.Ready(), in.inbox); err != nil {
 			log.Warn("clear backends that an earlier configuration ejected", zap.Error(err))
 		}
 		return nil
@@ -129,8 +129,8 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 	group.Go(func() error {
 		return netdev.WatchDevices(ctx, cfg.Devices, in.devices.pods, in.devices.setDevices, in.devices.missed)
 	})
-	group.Go(func() error { in.answers.watchEjected(ctx); return nil })
-	in.answers.serve(ctx, group)
+	group.Go(func() error { in.status.watchEjected(ctx); return nil })
+	in.status.serve(ctx, group)
 	return group.Wait()
 }
 

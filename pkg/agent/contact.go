@@ -25,16 +25,16 @@ type Contact struct {
 
 // contact is what was said of the API server.
 type contact struct {
-	answers *answers
-	health  func() kube.Health
-	said    map[string]bool // problems that were logged since contact was lost
-	report  Contact
+	status *statusServer
+	health func() kube.Health
+	said   map[string]bool // problems that were logged since contact was lost
+	report Contact
 }
 
 // watchContact tells of contact with the API server that is lost and that comes
 // back, until the context ends.
-func (a *answers) watchContact(ctx context.Context, health func() kube.Health) {
-	c := &contact{answers: a, health: health, said: map[string]bool{}}
+func (a *statusServer) watchContact(ctx context.Context, health func() kube.Health) {
+	c := &contact{status: a, health: health, said: map[string]bool{}}
 	a.metrics.WatchContact(c.measure)
 	tick := time.NewTicker(contactEvery)
 	defer tick.Stop()
@@ -63,20 +63,20 @@ func (c *contact) measure() metrics.Contact {
 // look tells what is new.
 func (c *contact) look(now time.Time) {
 	h := c.health()
-	problems := h.Problems(c.answers.cfg.NodeName, now)
+	problems := h.Problems(c.status.cfg.NodeName, now)
 	c.log(h, problems, now)
 	report := Contact{Server: h.Server, Synced: h.Synced}
 	if len(problems) > 0 {
 		report.Lost = now.Add(-h.Age(now))
 	}
 	c.report = report
-	c.answers.problems.setContact(report, problems)
-	c.answers.proxy.SetContact(c.reason(h, problems))
+	c.status.problems.setContact(report, problems)
+	c.status.proxy.SetContact(c.reason(h, problems))
 }
 
 // log says each problem once for as long as contact is lost, and that it is back.
 func (c *contact) log(h kube.Health, problems []lb.Problem, now time.Time) {
-	log := c.answers.log
+	log := c.status.log
 	for _, p := range problems {
 		if text := p.Error(); !c.said[text] {
 			c.said[text] = true

@@ -25,10 +25,10 @@ const apiURL = "https://192.0.2.1:6443"
 func TestContactThatIsLostIsToldOnceAndOnceWhenItIsBack(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	dir, tell := t.TempDir(), &told{}
-	a := newAnswers(Config{NodeName: "node-a", StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.New(core), tell, metrics.New("test"))
+	a := newStatusServer(Config{NodeName: "node-a", StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.New(core), tell, metrics.New("test"))
 	began := time.Now().Add(-time.Hour)
 	h := kube.Health{Began: began, Cause: syscall.ECONNREFUSED, Servers: map[string]error{apiURL: syscall.ECONNREFUSED}}
-	c := &contact{answers: a, health: func() kube.Health { return h }, said: map[string]bool{}}
+	c := &contact{status: a, health: func() kube.Health { return h }, said: map[string]bool{}}
 	a.metrics.WatchContact(c.measure)
 	const problem = `Node node-a: API server "` + apiURL + `": refuses connections; check that it runs, and listens at this address and port`
 
@@ -83,7 +83,7 @@ func TestContactThatIsLostIsToldOnceAndOnceWhenItIsBack(t *testing.T) {
 func TestProgramsThatWereTakenAwayAreToldOfOnce(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	tell := &told{}
-	a := newAnswers(Config{NodeName: "node-a", Manifests: "dir"}, zap.New(core), tell, metrics.New("test"))
+	a := newStatusServer(Config{NodeName: "node-a", Manifests: "dir"}, zap.New(core), tell, metrics.New("test"))
 	healthz := func(want int, reason string) {
 		t.Helper()
 		if code, body := get(t, a.proxy.Handler(), "/healthz"); code != want || !strings.Contains(body, reason) {
@@ -118,7 +118,7 @@ func TestWhatIsAmissBesideProgramsInForceIsToldOfWithoutHarm(t *testing.T) {
 		"cannot be attached, packets of these devices are not balanced: eth9: busy; look at the device": {Devices: errors.New("eth9: busy")},
 	} {
 		tell := &told{}
-		a := newAnswers(Config{NodeName: "node-a", Manifests: "dir"}, zap.NewNop(), tell, metrics.New("test"))
+		a := newStatusServer(Config{NodeName: "node-a", Manifests: "dir"}, zap.NewNop(), tell, metrics.New("test"))
 		a.Force(f)
 		if len(tell.last) != 1 || !strings.Contains(tell.last[0].Error(), "Node node-a: programs: "+want) {
 			t.Errorf("told %v, want %q", tell.last, want)

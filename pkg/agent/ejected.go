@@ -21,7 +21,7 @@ const ejectedEvery = time.Second
 // clearEjected ends what an earlier configuration has ejected and nobody would clear in
 // this one: where no backend is ever ejected, or where nobody asks again those that a
 // probe found out. It waits until the programs of this configuration are in force.
-func (a *answers) clearEjected(ctx context.Context, ready <-chan struct{}, to judge) error {
+func (a *statusServer) clearEjected(ctx context.Context, ready <-chan struct{}, to judge) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -46,7 +46,7 @@ func isStray(cfg Config, l datapath.Load) bool {
 }
 
 // watchEjected tells of backends that the datapath avoids, until the context ends.
-func (a *answers) watchEjected(ctx context.Context) {
+func (a *statusServer) watchEjected(ctx context.Context) {
 	tick := time.NewTicker(ejectedEvery)
 	defer tick.Stop()
 	var search datapath.Ejected

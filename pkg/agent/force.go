@@ -15,7 +15,7 @@ import (
 const restoredFor = time.Minute
 
 // Force implements reconciler.Observer.
-func (a *answers) Force(f reconciler.Force) {
+func (a *statusServer) Force(f reconciler.Force) {
 	var problems []lb.Problem
 	about := func(value, reason, remedy string) {
 		problems = append(problems, lb.Problem{Object: "Node " + a.cfg.NodeName, Field: "programs", Value: value, Reason: reason, Remedy: remedy})
@@ -50,7 +50,7 @@ type restored struct {
 }
 
 // logForce logs what is new, and what is over.
-func (a *answers) logForce(problems []lb.Problem) {
+func (a *statusServer) logForce(problems []lb.Problem) {
 	now := map[string]bool{}
 	for _, p := range problems {
 		text := p.Error()

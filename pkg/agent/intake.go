@@ -14,26 +14,26 @@ import (
 // the datapath is: what comes early waits in the inbox.
 type intake struct {
 	inbox     *reconciler.Inbox
-	answers   *answers
+	status    *statusServer
 	addresses *nodeAddresses
 	devices   *deviceList
 	prober    *probe.Prober // nil where nothing is probed
 }
 
-func newIntake(cfg Config, log *zap.Logger, answers *answers) *intake {
-	inbox := reconciler.NewInbox(answers.queuedUpdate)
+func newIntake(cfg Config, log *zap.Logger, status *statusServer) *intake {
+	inbox := reconciler.NewInbox(status.queuedUpdate)
 	return &intake{
-		inbox: inbox, answers: answers,
+		inbox: inbox, status: status,
 		addresses: newNodeAddresses(cfg, inbox.SetNodeAddresses),
 		devices:   newDeviceList(cfg.PodDevices, log, inbox.SetDevices),
-		prober:    newProber(cfg, log, inbox, answers.problems),
+		prober:    newProber(cfg, log, inbox, status.problems),
 	}
 }
 
 // update takes what a source says.
 func (in *intake) update(u lb.Update) {
 	if u.Node != nil {
-		in.answers.setNode(*u.Node)
+		in.status.setNode(*u.Node)
 		in.addresses.setNode(*u.Node)
 	}
 	in.devices.setPods(u.Pods)

@@ -65,7 +65,7 @@ func TestWhatProbesSayIsJudgedAndLoggedOnce(t *testing.T) {
 func TestAProberIsBoundByWhatUpdatesSay(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	told := make(chan []lb.Problem, 10)
-	a := newAnswers(Config{}, zap.New(core), nil, metrics.New("test"))
+	a := newStatusServer(Config{}, zap.New(core), nil, metrics.New("test"))
 	a.problems.count = func(all []lb.Problem) { told <- all }
 	newIntake(Config{}, zap.NewNop(), a).update(lb.Update{}) // no prober
 	in := newIntake(Config{Datapath: datapath.Config{EjectAfter: 1}, Convert: convert.Options{Probes: true}}, zap.New(core), a)

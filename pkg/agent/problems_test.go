@@ -28,7 +28,7 @@ func (t *told) Report(problems []lb.Problem) { t.last, t.times = problems, t.tim
 
 func TestProblemsReachOwnersMetricsAndTheReport(t *testing.T) {
 	dir, tell := filepath.Join(t.TempDir(), "new"), &told{}
-	a := newAnswers(Config{StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), tell, metrics.New("test"))
+	a := newStatusServer(Config{StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), tell, metrics.New("test"))
 	a.Problems(nil)
 	want := func(when string, lines ...string) {
 		t.Helper()
@@ -64,7 +64,7 @@ func TestProblemsReachOwnersMetricsAndTheReport(t *testing.T) {
 
 func TestWhateverIsWrongIsToldTogether(t *testing.T) {
 	dir, tell := t.TempDir(), &told{}
-	a := newAnswers(Config{StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), tell, metrics.New("test"))
+	a := newStatusServer(Config{StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), tell, metrics.New("test"))
 	one := func(reason string) []lb.Problem { return []lb.Problem{{Reason: reason}} }
 	a.problems.setForce(one("programs"))
 	a.problems.setContact(Contact{}, one("contact"))
@@ -85,7 +85,7 @@ func TestWhateverIsWrongIsToldTogether(t *testing.T) {
 
 func TestOfProblemsOfProbesTheNewOnesAreLogged(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
-	a := newAnswers(Config{}, zap.New(core), nil, metrics.New("test"))
+	a := newStatusServer(Config{}, zap.New(core), nil, metrics.New("test"))
 	first, second := lb.Problem{Reason: "first"}, lb.Problem{Reason: "second"}
 	a.problems.setProbes([]lb.Problem{first})
 	a.problems.setProbes([]lb.Problem{first, second})
@@ -97,7 +97,7 @@ func TestOfProblemsOfProbesTheNewOnesAreLogged(t *testing.T) {
 func TestWhatIsSaidAgainIsNotPassedOnAgain(t *testing.T) {
 	for name, dir := range map[string]string{"with a report": t.TempDir(), "without one": ""} {
 		tell := &told{}
-		a := newAnswers(Config{StateDir: dir}, zap.NewNop(), tell, metrics.New("test"))
+		a := newStatusServer(Config{StateDir: dir}, zap.NewNop(), tell, metrics.New("test"))
 		for range 3 {
 			wrong := []lb.Problem{{Object: "Node node-a", Reason: "is wrong"}}
 			a.Problems(wrong)
@@ -121,7 +121,7 @@ func TestAReportThatCannotBeWrittenIsSaidOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	core, log := observer.New(zapcore.InfoLevel)
-	a := newAnswers(Config{StateDir: file}, zap.New(core), nil, metrics.New("test"))
+	a := newStatusServer(Config{StateDir: file}, zap.New(core), nil, metrics.New("test"))
 	for range 3 {
 		a.Problems(nil)
 	}
@@ -151,7 +151,7 @@ func TestProblemsOfBackendsAndProbesAreBounded(t *testing.T) {
 	}
 	tell := &told{}
 	core, log := observer.New(zapcore.WarnLevel)
-	a := newAnswers(Config{}, zap.New(core), tell, metrics.New("test"))
+	a := newStatusServer(Config{}, zap.New(core), tell, metrics.New("test"))
 	for name, set := range map[string]func([]lb.Problem){"backends": a.problems.setEjected, "probes": a.problems.setProbes} {
 		set(many)
 		if n := len(tell.last); n != lb.MostTogether+1 || tell.last[n-1].Error() != "the node: has 5 more problems; mend the others first" {

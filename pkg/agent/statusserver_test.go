@@ -41,7 +41,7 @@ func TestTheNodeIsEligibleOnceItIsKnownAndAsLongAsItStays(t *testing.T) {
 		{"about to leave", Config{}, []lb.Node{{Name: "a"}, {Name: "a", Leaving: true}}, http.StatusServiceUnavailable},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			a := newAnswers(tc.config, zap.NewNop(), nil, metrics.New("test"))
+			a := newStatusServer(tc.config, zap.NewNop(), nil, metrics.New("test"))
 			for _, n := range tc.nodes {
 				a.setNode(n)
 			}
@@ -56,7 +56,7 @@ func TestTheNodeIsEligibleOnceItIsKnownAndAsLongAsItStays(t *testing.T) {
 }
 
 func TestMetricsTellWhatTheReconcilerDid(t *testing.T) {
-	a := newAnswers(Config{Version: "v1"}, zap.NewNop(), nil, metrics.New("test"))
+	a := newStatusServer(Config{Version: "v1"}, zap.NewNop(), nil, metrics.New("test"))
 	a.queuedUpdate(time.Now())
 	a.Problems([]lb.Problem{{Object: "Service default/web", Reason: "is bad"}})
 	a.Flushed(reconciler.Attempt{
@@ -79,7 +79,7 @@ func TestMetricsTellWhatTheReconcilerDid(t *testing.T) {
 }
 
 func TestTheProxyIsUpToDateOnlyWhenNothingWaits(t *testing.T) {
-	a := newAnswers(Config{}, zap.NewNop(), nil, metrics.New("test"))
+	a := newStatusServer(Config{}, zap.NewNop(), nil, metrics.New("test"))
 	a.queuedUpdate(time.Now())
 	a.queuedUpdate(time.Now())
 	a.Flushed(reconciler.Attempt{Batch: reconciler.Batch{Updates: 1}})
@@ -99,7 +99,7 @@ func TestAChangeMayWaitForTwoSyncPeriods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cfg Config
 		cfg.Manifests, cfg.SyncPeriod = "dir", 7*time.Second
-		a := newAnswers(cfg, zap.NewNop(), nil, metrics.New("test"))
+		a := newStatusServer(cfg, zap.NewNop(), nil, metrics.New("test"))
 		a.Flushed(reconciler.Attempt{})
 		a.queuedUpdate(time.Now())
 		for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
@@ -123,7 +123,7 @@ func TestAnAddressThatIsTakenEndsTheAgentWhereThatIsAskedFor(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		group, ctx := errgroup.WithContext(ctx)
 		core, logs := observer.New(zap.InfoLevel)
-		newAnswers(cfg, zap.New(core), nil, metrics.New("test")).serve(ctx, group)
+		newStatusServer(cfg, zap.New(core), nil, metrics.New("test")).serve(ctx, group)
 		if !hard { // it tries again until it ends
 			for logs.Len() == 0 && ctx.Err() == nil {
 				time.Sleep(time.Millisecond)
@@ -138,7 +138,7 @@ func TestAnAddressThatIsTakenEndsTheAgentWhereThatIsAskedFor(t *testing.T) {
 }
 
 func TestTheConfigurationCanBeRead(t *testing.T) {
-	a := newAnswers(Config{Settings: map[string]any{"node-name": "node-a"}}, zap.NewNop(), nil, metrics.New("test"))
+	a := newStatusServer(Config{Settings: map[string]any{"node-name": "node-a"}}, zap.NewNop(), nil, metrics.New("test"))
 	h := a.metrics.Handler(metrics.HandlerConfig{Config: func() any { return a.cfg.Settings }})
 	if code, body := get(t, h, "/configz"); code != http.StatusOK || body != `{"node-name":"node-a"}` {
 		t.Errorf("got %d, %s", code, body)

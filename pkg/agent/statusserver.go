@@ -22,9 +22,9 @@ import (
 // programmed by one loop here.
 var families = []lb.Family{lb.IPv4, lb.IPv6}
 
-// answers is what others are told of the agent: metrics, health, and the
+// statusServer is what others are told of the agent: metrics, health, and the
 // health-check NodePorts. It observes the reconciler.
-type answers struct {
+type statusServer struct {
 	cfg      Config
 	log      *zap.Logger
 	metrics  *metrics.Metrics
@@ -42,10 +42,10 @@ type answers struct {
 	queued int // updates that were handed over and not yet brought in
 }
 
-var _ reconciler.Observer = (*answers)(nil)
+var _ reconciler.Observer = (*statusServer)(nil)
 
-func newAnswers(cfg Config, log *zap.Logger, tell reporter, measured *metrics.Metrics) *answers {
-	a := &answers{cfg: cfg, log: log, metrics: measured, entries: newEntryCounts()}
+func newStatusServer(cfg Config, log *zap.Logger, tell reporter, measured *metrics.Metrics) *statusServer {
+	a := &statusServer{cfg: cfg, log: log, metrics: measured, entries: newEntryCounts()}
 	a.proxy = healthcheck.NewProxyServer(healthcheck.ProxyConfig{Timeout: 2 * cfg.SyncPeriod, Healthz: a.metrics.CountHealthz, Livez: a.metrics.CountLivez})
 	a.problems = &problems{log: log, dir: cfg.StateDir, count: a.metrics.SetProblems, tell: tell,
 		unserved: map[lb.ServiceName]lb.Problem{}, report: Report{BPFRoot: cfg.Datapath.Root, Conntrack: cfg.Conntrack.Sets()}}
@@ -65,13 +65,13 @@ func newAnswers(cfg Config, log *zap.Logger, tell reporter, measured *metrics.Me
 }
 
 // watchDatapath has a datapath read, for metrics and ejected backends.
-func (a *answers) watchDatapath(open func() (*datapath.Reader, error)) {
+func (a *statusServer) watchDatapath(open func() (*datapath.Reader, error)) {
 	a.open = open
 	a.metrics.WatchDatapath(a.snapshot)
 }
 
 // countEntries goes through maps to count their entries.
-func (a *answers) countEntries() (counts map[string]uint32, err error) {
+func (a *statusServer) countEntries() (counts map[string]uint32, err error) {
 	err = datapath.Look(a.open, func(r *datapath.Reader) error {
 		counts, err = r.CountEntries()
 		return err
@@ -80,10 +80,10 @@ func (a *answers) countEntries() (counts map[string]uint32, err error) {
 }
 
 // setNode says what the Node object says.
-func (a *answers) setNode(n lb.Node) { a.proxy.SetNode(&healthcheck.Node{Deleting: n.Leaving}) }
+func (a *statusServer) setNode(n lb.Node) { a.proxy.SetNode(&healthcheck.Node{Deleting: n.Leaving}) }
 
 // queuedUpdate says that a source has handed over an update.
-func (a *answers) queuedUpdate(now time.Time) {
+func (a *statusServer) queuedUpdate(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.queued++
@@ -94,7 +94,7 @@ func (a *answers) queuedUpdate(now time.Time) {
 }
 
 // Flushed implements reconciler.Observer.
-func (a *answers) Flushed(t reconciler.Attempt) {
+func (a *statusServer) Flushed(t reconciler.Attempt) {
 	for _, f := range families {
 		a.metrics.ObserveSync(metrics.Sync{Family: f, Full: !a.whole, Failed: t.Err != nil, End: t.Ended, Took: t.Ended.Sub(t.Began)})
 	}
@@ -122,7 +122,7 @@ func (a *answers) Flushed(t reconciler.Attempt) {
 
 // updated says that so many updates are in the kernel. Only when none is left
 // does the proxy count as up to date.
-func (a *answers) updated(n int) {
+func (a *statusServer) updated(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.queued -= n; a.queued > 0 {
@@ -134,10 +134,10 @@ func (a *answers) updated(n int) {
 }
 
 // Problems implements reconciler.Observer.
-func (a *answers) Problems(problems []lb.Problem) { a.problems.setInput(problems) }
+func (a *statusServer) Problems(problems []lb.Problem) { a.problems.setInput(problems) }
 
 // serve answers until the context ends.
-func (a *answers) serve(ctx context.Context, group *errgroup.Group) {
+func (a *statusServer) serve(ctx context.Context, group *errgroup.Group) {
 	group.Go(func() error { a.services.Run(ctx); return nil })
 	if a.cfg.MetricsAddress != "" {
 		group.Go(func() error { a.entries.watch(ctx, a.countEntries, a.log); return nil })
@@ -170,7 +170,7 @@ func (a *answers) serve(ctx context.Context, group *errgroup.Group) {
 }
 
 // snapshot reads what is in force, for whoever scrapes.
-func (a *answers) snapshot() (s metrics.Snapshot, err error) {
+func (a *statusServer) snapshot() (s metrics.Snapshot, err error) {
 	err = datapath.Look(a.open, func(r *datapath.Reader) error {
 		s, err = a.read(r)
 		return err
@@ -178,7 +178,7 @@ func (a *answers) snapshot() (s metrics.Snapshot, err error) {
 	return s, err
 }
 
-func (a *answers) read(r *datapath.Reader) (s metrics.Snapshot, err error) {
+func (a *statusServer) read(r *datapath.Reader) (s metrics.Snapshot, err error) {
 	t, err := r.Totals()
 	if err != nil {
 		return s, err

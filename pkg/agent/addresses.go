@@ -16,15 +16,15 @@ type nodeAddresses struct {
 	allow    proxyconfig.NodePorts
 	bind     netip.Addr // primary address whatever the Node says, unless unspecified
 	loopback bool
-	tell     func(map[netip.Addr]plan.AddressKind)
+	notify   func(map[netip.Addr]plan.AddressKind)
 
 	mu      sync.Mutex
 	local   map[netip.Addr]bool // nil as long as nothing is known
 	primary []netip.Addr
 }
 
-func newNodeAddresses(cfg Config, tell func(map[netip.Addr]plan.AddressKind)) *nodeAddresses {
-	return &nodeAddresses{allow: cfg.NodePorts, bind: cfg.BindAddress, loopback: cfg.NodePortLoopback, tell: tell}
+func newNodeAddresses(cfg Config, notify func(map[netip.Addr]plan.AddressKind)) *nodeAddresses {
+	return &nodeAddresses{allow: cfg.NodePorts, bind: cfg.BindAddress, loopback: cfg.NodePortLoopback, notify: notify}
 }
 
 // setLocal says which addresses the node's devices have.
@@ -32,7 +32,7 @@ func (n *nodeAddresses) setLocal(local map[netip.Addr]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.local = local
-	n.tell(n.kinds())
+	n.notify(n.kinds())
 }
 
 // setNode says what the Node object says.
@@ -50,7 +50,7 @@ func (n *nodeAddresses) setNode(node lb.Node) {
 		}
 	}
 	if n.local != nil {
-		n.tell(n.kinds())
+		n.notify(n.kinds())
 	}
 }
 

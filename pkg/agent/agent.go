@@ -52,11 +52,11 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 // context ends or one of them cannot go on.
 func run(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger) error {
 	measured := metrics.New(cfg.Version)
-	source, tell, err := newSource(cfg, log, measured)
+	source, reports, err := newSource(cfg, log, measured)
 	if err != nil {
 		return err
 	}
-	in := newIntake(cfg, log, newStatusServer(cfg, log, tell, measured))
+	in := newIntake(cfg, log, newStatusServer(cfg, log, reports, measured))
 	group, ctx := errgroup.WithContext(ctx)
 	opened := make(chan struct{})
 	group.Go(func() error {
@@ -67,7 +67,7 @@ func run(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger) error
 		}
 		return err
 	})
-	if api, ok := tell.(interface{ Health() kube.Health }); ok {
+	if api, ok := reports.(interface{ Health() kube.Health }); ok {
 		group.Go(func() error { in.status.watchContact(ctx, api.Health); return nil })
 	}
 	group.Go(func() error {
@@ -82,14 +82,14 @@ func run(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger) error
 	return group.Wait()
 }
 
-// openDatapath takes the node. What becomes of sockets is told once it is known.
-func openDatapath(cfg Config, key maglev.Key, log *zap.Logger, told func(how string)) (*datapath.Datapath, error) {
+// openDatapath takes the node. How sockets are destroyed is reported once it is known.
+func openDatapath(cfg Config, key maglev.Key, log *zap.Logger, reported func(how string)) (*datapath.Datapath, error) {
 	own := cfg.Datapath
 	own.Node, own.Version, own.HashKey = cfg.NodeName, cfg.Version, key
 	own.Sizes, own.Pods = datapath.DefaultSizes, cfg.PodDevices.watched()
-	own.Told = func(how string) {
+	own.ReportSockets = func(how string) {
 		log.Info("sockets are " + how)
-		told(how)
+		reported(how)
 	}
 	dp, err := datapath.Open(own)
 	if err != nil {

@@ -29,7 +29,7 @@ type kernel interface {
 func backendMetrics(k kernel, all bool) ([]metrics.Backend, int, error) {
 	var out []metrics.Backend
 	type pair struct{ service, backend uint32 }
-	told := map[pair]bool{} // a Service port has several frontends
+	listed := map[pair]bool{} // a Service port has several frontends
 	err := k.Frontends(func(_ lb.AddrPort, f plan.Frontend) error {
 		members, err := k.Slots(f.Members)
 		if err != nil {
@@ -38,10 +38,10 @@ func backendMetrics(k kernel, all bool) ([]metrics.Backend, int, error) {
 		compares := all || f.Algorithm().Compares()
 		for _, id := range members {
 			b := k.Backend(id)
-			if b.At.Port == 0 || !compares && b.Failures == 0 && b.Ejected == 0 || told[pair{f.Service, id}] {
+			if b.At.Port == 0 || !compares && b.Failures == 0 && b.Ejected == 0 || listed[pair{f.Service, id}] {
 				continue // it has gone meanwhile, or there is nothing to tell
 			}
-			told[pair{f.Service, id}] = true
+			listed[pair{f.Service, id}] = true
 			service, err := k.Service(f.Service)
 			if err != nil {
 				return err

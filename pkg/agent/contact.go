@@ -27,14 +27,14 @@ type Contact struct {
 type contact struct {
 	status *statusServer
 	health func() kube.Health
-	said   map[string]bool // problems that were logged since contact was lost
+	logged map[string]bool // problems that were logged since contact was lost
 	report Contact
 }
 
 // watchContact tells of contact with the API server that is lost and that comes
 // back, until the context ends.
 func (a *statusServer) watchContact(ctx context.Context, health func() kube.Health) {
-	c := &contact{status: a, health: health, said: map[string]bool{}}
+	c := &contact{status: a, health: health, logged: map[string]bool{}}
 	a.metrics.WatchContact(c.measure)
 	tick := time.NewTicker(contactEvery)
 	defer tick.Stop()
@@ -78,13 +78,13 @@ func (c *contact) look(now time.Time) {
 func (c *contact) log(h kube.Health, problems []lb.Problem, now time.Time) {
 	log := c.status.log
 	for _, p := range problems {
-		if text := p.Error(); !c.said[text] {
-			c.said[text] = true
+		if text := p.Error(); !c.logged[text] {
+			c.logged[text] = true
 			log.Warn("no contact with the API server", zap.Duration("since", h.Age(now).Round(time.Second)), zap.String("problem", text))
 		}
 	}
-	if len(problems) == 0 && len(c.said) > 0 {
-		clear(c.said)
+	if len(problems) == 0 && len(c.logged) > 0 {
+		clear(c.logged)
 		log.Info("contact with the API server", zap.String("server", h.Server), zap.Duration("after", now.Sub(c.report.Lost).Round(time.Second)))
 	}
 }

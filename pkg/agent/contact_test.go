@@ -24,16 +24,16 @@ const apiURL = "https://192.0.2.1:6443"
 
 func TestContactThatIsLostIsToldOnceAndOnceWhenItIsBack(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
-	dir, tell := t.TempDir(), &told{}
-	a := newStatusServer(Config{NodeName: "node-a", StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.New(core), tell, metrics.New("test"))
+	dir, reports := t.TempDir(), &recorder{}
+	a := newStatusServer(Config{NodeName: "node-a", StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.New(core), reports, metrics.New("test"))
 	began := time.Now().Add(-time.Hour)
 	h := kube.Health{Began: began, Cause: syscall.ECONNREFUSED, Servers: map[string]error{apiURL: syscall.ECONNREFUSED}}
-	c := &contact{status: a, health: func() kube.Health { return h }, said: map[string]bool{}}
+	c := &contact{status: a, health: func() kube.Health { return h }, logged: map[string]bool{}}
 	a.metrics.WatchContact(c.measure)
 	const problem = `Node node-a: API server "` + apiURL + `": refuses connections; check that it runs, and listens at this address and port`
 
 	c.look(began.Add(time.Second))
-	if logs.Len() != 0 || len(tell.last) != 0 {
+	if logs.Len() != 0 || len(reports.last) != 0 {
 		t.Errorf("a problem after a second: %v", logs.All())
 	}
 	for i := range 10 {
@@ -42,8 +42,8 @@ func TestContactThatIsLostIsToldOnceAndOnceWhenItIsBack(t *testing.T) {
 	if got := logs.FilterMessage("no contact with the API server").FilterField(zap.String("problem", problem)).Len(); got != 1 {
 		t.Errorf("it was logged %d times: %v", got, logs.All())
 	}
-	if len(tell.last) != 1 || tell.last[0].Error() != problem {
-		t.Errorf("told %v", tell.last)
+	if len(reports.last) != 1 || reports.last[0].Error() != problem {
+		t.Errorf("told %v", reports.last)
 	}
 	code, body := get(t, a.proxy.Handler(), "/healthz")
 	if code != http.StatusServiceUnavailable || !strings.Contains(body, "refuses connections") {
@@ -82,8 +82,8 @@ func TestContactThatIsLostIsToldOnceAndOnceWhenItIsBack(t *testing.T) {
 
 func TestProgramsThatWereTakenAwayAreToldOfOnce(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
-	tell := &told{}
-	a := newStatusServer(Config{NodeName: "node-a", Manifests: "dir"}, zap.New(core), tell, metrics.New("test"))
+	reports := &recorder{}
+	a := newStatusServer(Config{NodeName: "node-a", Manifests: "dir"}, zap.New(core), reports, metrics.New("test"))
 	healthz := func(want int, reason string) {
 		t.Helper()
 		if code, body := get(t, a.proxy.Handler(), "/healthz"); code != want || !strings.Contains(body, reason) {
@@ -99,13 +99,13 @@ func TestProgramsThatWereTakenAwayAreToldOfOnce(t *testing.T) {
 	a.Force(reconciler.Force{Restored: []string{"connect4", "connect6"}})
 	a.Force(reconciler.Force{})
 	healthz(http.StatusOK, "")
-	if len(tell.last) != 1 || tell.last[0].Value != "connect4, connect6" {
-		t.Errorf("told %v", tell.last)
+	if len(reports.last) != 1 || reports.last[0].Value != "connect4, connect6" {
+		t.Errorf("told %v", reports.last)
 	}
 	a.restored.until = time.Now()
 	a.Force(reconciler.Force{})
-	if len(tell.last) != 0 || logs.FilterMessage("problem").Len() != 2 || logs.FilterMessage("problem solved").Len() != 2 {
-		t.Errorf("told %v, logged %v", tell.last, logs.All())
+	if len(reports.last) != 0 || logs.FilterMessage("problem").Len() != 2 || logs.FilterMessage("problem solved").Len() != 2 {
+		t.Errorf("told %v, logged %v", reports.last, logs.All())
 	}
 	_, body := get(t, a.metrics.Handler(noConfig), "/metrics")
 	wantLine(t, body, "headgate_programs_restored_total ", 2)
@@ -117,18 +117,18 @@ func TestWhatIsAmissBesideProgramsInForceIsToldOfWithoutHarm(t *testing.T) {
 		"cannot be pinned and end with the agent: no file system; mount a BPF file system where it was": {Unpinned: errors.New("no file system")},
 		"cannot be attached, packets of these devices are not balanced: eth9: busy; look at the device": {Devices: errors.New("eth9: busy")},
 	} {
-		tell := &told{}
-		a := newStatusServer(Config{NodeName: "node-a", Manifests: "dir"}, zap.NewNop(), tell, metrics.New("test"))
+		reports := &recorder{}
+		a := newStatusServer(Config{NodeName: "node-a", Manifests: "dir"}, zap.NewNop(), reports, metrics.New("test"))
 		a.Force(f)
-		if len(tell.last) != 1 || !strings.Contains(tell.last[0].Error(), "Node node-a: programs: "+want) {
-			t.Errorf("told %v, want %q", tell.last, want)
+		if len(reports.last) != 1 || !strings.Contains(reports.last[0].Error(), "Node node-a: programs: "+want) {
+			t.Errorf("told %v, want %q", reports.last, want)
 		}
 		if code, body := get(t, a.proxy.Handler(), "/healthz"); code != http.StatusOK {
 			t.Errorf("%s: /healthz: %d, %s", want, code, body)
 		}
 		a.Force(reconciler.Force{})
-		if len(tell.last) != 0 {
-			t.Errorf("told %v when it is over", tell.last)
+		if len(reports.last) != 0 {
+			t.Errorf("told %v when it is over", reports.last)
 		}
 	}
 }

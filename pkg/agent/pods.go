@@ -32,7 +32,7 @@ func (p PodDevices) watched() bool { return p == PodDevicesMarked || p == PodDev
 type deviceList struct {
 	choice PodDevices
 	log    *zap.Logger
-	tell   func([]plan.Device)
+	notify func([]plan.Device)
 
 	pods  *netdev.Pods // nil where none are watched
 	known map[lb.PodName]*lb.Pod
@@ -40,8 +40,8 @@ type deviceList struct {
 	uplinks []string // devices on which others reach the node, as logged; nil at first
 }
 
-func newDeviceList(choice PodDevices, log *zap.Logger, tell func([]plan.Device)) *deviceList {
-	l := &deviceList{choice: choice, log: log, tell: tell, known: map[lb.PodName]*lb.Pod{}}
+func newDeviceList(choice PodDevices, log *zap.Logger, notify func([]plan.Device)) *deviceList {
+	l := &deviceList{choice: choice, log: log, notify: notify, known: map[lb.PodName]*lb.Pod{}}
 	if choice.watched() {
 		l.pods = netdev.NewPods()
 	}
@@ -80,7 +80,7 @@ func (l *deviceList) setDevices(list []netdev.Device) {
 			Index: uint32(d.Index), Name: d.Name, IP4: d.IP4, IP6: d.IP6, L3: d.L3, Pod: d.Pod != "", Exempt: namespaces[d.PodAddr],
 		})
 	}
-	l.tell(out)
+	l.notify(out)
 }
 
 // logUplinks logs on which devices packets from elsewhere are balanced, as often as

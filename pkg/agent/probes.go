@@ -27,11 +27,11 @@ type judge interface {
 
 // probing is how backends are asked, and what becomes of what that says.
 func probing(cfg Config, log *zap.Logger, to judge, problems *problems) probe.Config {
-	said := verdictLog{log: log, bad: map[lb.AddrPort]bool{}}
+	logged := verdictLog{log: log, bad: map[lb.AddrPort]bool{}}
 	return probe.Config{
 		Failures: int(cfg.Datapath.EjectAfter), Allowed: cfg.ProbePrefixes, Problems: problems.setProbes,
-		Tell: func(ctx context.Context, v probe.Verdict) {
-			said.note(v)
+		Notify: func(ctx context.Context, v probe.Verdict) {
+			logged.note(v)
 			to.Judge(ctx, v.Backend, v.Err != nil, v.For)
 		},
 	}

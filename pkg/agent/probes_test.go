@@ -46,7 +46,7 @@ func TestWhatProbesSayIsJudgedAndLoggedOnce(t *testing.T) {
 		t.Errorf("asked until %d failures, of %v", c.Failures, c.Allowed)
 	}
 	for _, err := range []error{nil, errors.New("refused"), errors.New("refused"), nil, nil, errors.New("refused")} {
-		c.Tell(t.Context(), probe.Verdict{Backend: probed, Err: err, For: time.Second})
+		c.Notify(t.Context(), probe.Verdict{Backend: probed, Err: err, For: time.Second})
 	}
 	bad, well := probed.String()+" true 1s", probed.String()+" false 1s"
 	if !slices.Equal(judged, bench{well, bad, bad, well, well, bad}) {

@@ -20,10 +20,10 @@ type reporter interface {
 // problems puts together what is wrong, from all who find out, and passes it on:
 // to metrics, to the owners of Services, to a file for headgate status.
 type problems struct {
-	log   *zap.Logger
-	dir   string // of the file, "" for none
-	count func([]lb.Problem)
-	tell  reporter // nil where there is nobody to tell
+	log     *zap.Logger
+	dir     string // of the file, "" for none
+	count   func([]lb.Problem)
+	reports reporter // nil where there is none
 
 	mu       sync.Mutex
 	input    []lb.Problem                  // of the reconciler
@@ -124,8 +124,8 @@ func (p *problems) pass() {
 	}
 	all = slices.Concat(all, p.ejected, p.probes, p.contact, p.force)
 	p.count(all)
-	if p.tell != nil {
-		p.tell.Report(all)
+	if p.reports != nil {
+		p.reports.Report(all)
 	}
 	lines := []string{}
 	for _, one := range all {

@@ -19,21 +19,21 @@ import (
 )
 
 // told is a reporter that keeps what it was told last, and how often it was.
-type told struct {
+type recorder struct {
 	last  []lb.Problem
 	times int
 }
 
-func (t *told) Report(problems []lb.Problem) { t.last, t.times = problems, t.times+1 }
+func (t *recorder) Report(problems []lb.Problem) { t.last, t.times = problems, t.times+1 }
 
 func TestProblemsReachOwnersMetricsAndTheReport(t *testing.T) {
-	dir, tell := filepath.Join(t.TempDir(), "new"), &told{}
-	a := newStatusServer(Config{StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), tell, metrics.New("test"))
+	dir, reports := filepath.Join(t.TempDir(), "new"), &recorder{}
+	a := newStatusServer(Config{StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), reports, metrics.New("test"))
 	a.Problems(nil)
 	want := func(when string, lines ...string) {
 		t.Helper()
 		var got []string
-		for _, p := range tell.last {
+		for _, p := range reports.last {
 			got = append(got, p.Error())
 		}
 		if diff := cmp.Diff(lines, got); diff != "" {
@@ -63,8 +63,8 @@ func TestProblemsReachOwnersMetricsAndTheReport(t *testing.T) {
 }
 
 func TestWhateverIsWrongIsToldTogether(t *testing.T) {
-	dir, tell := t.TempDir(), &told{}
-	a := newStatusServer(Config{StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), tell, metrics.New("test"))
+	dir, reports := t.TempDir(), &recorder{}
+	a := newStatusServer(Config{StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), reports, metrics.New("test"))
 	one := func(reason string) []lb.Problem { return []lb.Problem{{Reason: reason}} }
 	a.problems.setForce(one("programs"))
 	a.problems.setContact(Contact{}, one("contact"))
@@ -73,7 +73,7 @@ func TestWhateverIsWrongIsToldTogether(t *testing.T) {
 	a.problems.setInput(one("input"))
 	a.problems.setSockets("destroyed")
 	var got []string
-	for _, p := range tell.last {
+	for _, p := range reports.last {
 		got = append(got, p.Reason)
 	}
 	want := []string{"input", "ejected", "probes", "contact", "programs"}
@@ -96,8 +96,8 @@ func TestOfProblemsOfProbesTheNewOnesAreLogged(t *testing.T) {
 
 func TestWhatIsSaidAgainIsNotPassedOnAgain(t *testing.T) {
 	for name, dir := range map[string]string{"with a report": t.TempDir(), "without one": ""} {
-		tell := &told{}
-		a := newStatusServer(Config{StateDir: dir}, zap.NewNop(), tell, metrics.New("test"))
+		reports := &recorder{}
+		a := newStatusServer(Config{StateDir: dir}, zap.NewNop(), reports, metrics.New("test"))
 		for range 3 {
 			wrong := []lb.Problem{{Object: "Node node-a", Reason: "is wrong"}}
 			a.Problems(wrong)
@@ -106,11 +106,11 @@ func TestWhatIsSaidAgainIsNotPassedOnAgain(t *testing.T) {
 			a.problems.setProbes(wrong)
 			a.problems.setEjected(wrong)
 		}
-		if tell.times != 5 || len(tell.last) != 5 {
-			t.Errorf("%s: told %d times, of %d problems at last, want 5 and 5", name, tell.times, len(tell.last))
+		if reports.times != 5 || len(reports.last) != 5 {
+			t.Errorf("%s: told %d times, of %d problems at last, want 5 and 5", name, reports.times, len(reports.last))
 		}
-		if a.problems.setContact(Contact{Server: "b"}, nil); len(tell.last) != 4 {
-			t.Errorf("%s: told of %d problems when one is over, want 4", name, len(tell.last))
+		if a.problems.setContact(Contact{Server: "b"}, nil); len(reports.last) != 4 {
+			t.Errorf("%s: told of %d problems when one is over, want 4", name, len(reports.last))
 		}
 	}
 }
@@ -149,13 +149,13 @@ func TestProblemsOfBackendsAndProbesAreBounded(t *testing.T) {
 	for i := range many {
 		many[i] = lb.Problem{Object: "Service default/web", Value: strconv.Itoa(i), Reason: "does not take connections"}
 	}
-	tell := &told{}
+	reports := &recorder{}
 	core, log := observer.New(zapcore.WarnLevel)
-	a := newStatusServer(Config{}, zap.New(core), tell, metrics.New("test"))
+	a := newStatusServer(Config{}, zap.New(core), reports, metrics.New("test"))
 	for name, set := range map[string]func([]lb.Problem){"backends": a.problems.setEjected, "probes": a.problems.setProbes} {
 		set(many)
-		if n := len(tell.last); n != lb.MostTogether+1 || tell.last[n-1].Error() != "the node: has 5 more problems; mend the others first" {
-			t.Errorf("%s: %d are told, the last is %v", name, n, tell.last[n-1])
+		if n := len(reports.last); n != lb.MostTogether+1 || reports.last[n-1].Error() != "the node: has 5 more problems; mend the others first" {
+			t.Errorf("%s: %d are told, the last is %v", name, n, reports.last[n-1])
 		}
 		set(nil)
 	}

@@ -44,10 +44,10 @@ type statusServer struct {
 
 var _ reconciler.Observer = (*statusServer)(nil)
 
-func newStatusServer(cfg Config, log *zap.Logger, tell reporter, measured *metrics.Metrics) *statusServer {
+func newStatusServer(cfg Config, log *zap.Logger, reports reporter, measured *metrics.Metrics) *statusServer {
 	a := &statusServer{cfg: cfg, log: log, metrics: measured, entries: newEntryCounts()}
 	a.proxy = healthcheck.NewProxyServer(healthcheck.ProxyConfig{Timeout: 2 * cfg.SyncPeriod, Healthz: a.metrics.CountHealthz, Livez: a.metrics.CountLivez})
-	a.problems = &problems{log: log, dir: cfg.StateDir, count: a.metrics.SetProblems, tell: tell,
+	a.problems = &problems{log: log, dir: cfg.StateDir, count: a.metrics.SetProblems, reports: reports,
 		unserved: map[lb.ServiceName]lb.Problem{}, report: Report{BPFRoot: cfg.Datapath.Root, Conntrack: cfg.Conntrack.Sets()}}
 	a.services = healthcheck.NewServiceServer(healthcheck.ServiceConfig{
 		Healthy: a.proxy.Fit,

@@ -58,14 +58,14 @@ func readFlags(file string, text []byte, flags *pflag.FlagSet) error {
 		if flag == nil || name == "config" {
 			return fmt.Errorf("--config %s: line %d: no flag is named %s; headgate agent --help lists them", file, value.Line, lb.Quote(name))
 		}
-		said, ok := flagText(flag, value)
+		text, ok := flagText(flag, value)
 		if !ok {
 			return fmt.Errorf("--config %s: line %d: %s takes a single value", file, value.Line, name)
 		}
 		if flag.Changed {
 			continue
 		}
-		if err := flags.Set(name, said); err != nil {
+		if err := flags.Set(name, text); err != nil {
 			return fmt.Errorf("--config %s: line %d: %w", file, value.Line, command.ExplainFlag(err))
 		}
 	}
@@ -119,10 +119,10 @@ func (o *agentOptions) takeOver(changed func(flag string) bool) error {
 	for _, own := range []struct {
 		flag  string
 		value *string
-		said  string
+		given string
 	}{{"algorithm", &o.Algorithm, c.Algorithm}, {"log-level", &o.logLevel, c.LogLevel}, {"log-format", &o.logFormat, c.LogFormat}} {
-		if !changed(own.flag) && own.said != "" {
-			*own.value = own.said
+		if !changed(own.flag) && own.given != "" {
+			*own.value = own.given
 		}
 	}
 	return nil

@@ -50,7 +50,7 @@ func (e *env) status(out io.Writer) error {
 
 // showStarting prints what an agent says that has pinned nothing yet.
 func (e *env) showStarting(out io.Writer) error {
-	said, rows, err := e.said(true)
+	report, rows, err := e.readReport(true)
 	if err != nil {
 		return err
 	}
@@ -59,8 +59,8 @@ func (e *env) showStarting(out io.Writer) error {
 		Starting bool           `json:"starting"`
 		Contact  *agent.Contact `json:"contact,omitempty"`
 		Problems []string       `json:"problems"`
-	}{true, true, said.Contact, said.Problems}
-	return e.Print(out, command.Table{Rows: append([][]string{{"agent", said.waits(time.Now())}}, rows...), Value: value})
+	}{true, true, report.Contact, report.Problems}
+	return e.Print(out, command.Table{Rows: append([][]string{{"agent", report.waits(time.Now())}}, rows...), Value: value})
 }
 
 func (e *env) showStatus(r *datapath.Reader) (t command.Table, well bool, err error) {
@@ -72,13 +72,13 @@ func (e *env) showStatus(r *datapath.Reader) (t command.Table, well bool, err er
 	if err != nil {
 		return command.Table{}, false, err
 	}
-	said, saidRows, err := e.said(s.Agent)
+	report, reportRows, err := e.readReport(s.Agent)
 	if err != nil {
 		return command.Table{}, false, err
 	}
 	state := "not running: what it programmed stays in force"
 	if s.Agent {
-		state = said.waits(time.Now())
+		state = report.waits(time.Now())
 	}
 	rows := [][]string{
 		{"agent", state},
@@ -92,7 +92,7 @@ func (e *env) showStatus(r *datapath.Reader) (t command.Table, well bool, err er
 		{"writes", fmt.Sprint(s.Writes)},
 	}
 	hooks, attached := hookRows(s)
-	rows = slices.Concat(rows, hooks, counts("count", s.Counters), counts("drop", s.Drops), saidRows)
+	rows = slices.Concat(rows, hooks, counts("count", s.Counters), counts("drop", s.Drops), reportRows)
 	value := struct {
 		datapath.Status
 		Frontends int            `json:"frontends"`
@@ -101,8 +101,8 @@ func (e *env) showStatus(r *datapath.Reader) (t command.Table, well bool, err er
 		Sockets   string         `json:"sockets,omitempty"`
 		Contact   *agent.Contact `json:"contact,omitempty"`
 		Problems  []string       `json:"problems"`
-	}{s, totals.Frontends, totals.Tables, totals.Backends, said.Sockets, said.Contact, said.Problems}
-	return command.Table{Rows: rows, Value: value}, s.Agent && attached && len(said.Problems) == 0, nil
+	}{s, totals.Frontends, totals.Tables, totals.Backends, report.Sockets, report.Contact, report.Problems}
+	return command.Table{Rows: rows, Value: value}, s.Agent && attached && len(report.Problems) == 0, nil
 }
 
 // hookRows returns a row for each program, and whether all are in force.
@@ -147,9 +147,9 @@ func (r agentReport) waits(now time.Time) string {
 	}
 }
 
-// said returns what the agent says of itself, as long as it runs: what it said
+// readReport returns what the agent reports of itself, as long as it runs: what it wrote
 // before may be true no more.
-func (e *env) said(runs bool) (r agentReport, rows [][]string, err error) {
+func (e *env) readReport(runs bool) (r agentReport, rows [][]string, err error) {
 	if runs {
 		r.Report, err = agent.ReadReport(e.state, e.bpfRoot)
 	}

@@ -48,9 +48,9 @@ type Config struct {
 	// Diag has sockets destroyed through INET_DIAG, as it is where the kernel has
 	// no bpf_sock_destroy.
 	Diag bool
-	// Told is told how sockets are told of lost backends, once that is known and
-	// when it changes. May be nil.
-	Told func(how string) `json:"-"`
+	// ReportSockets is called with how sockets of lost backends are destroyed, at first
+	// and whenever that changes. May be nil.
+	ReportSockets func(how string) `json:"-"`
 	// Pods says that there may be pods whose sockets are left alone.
 	Pods bool `bpf:"pod_devices"`
 	// Redirect lets packets to other nodes leave past the stack.
@@ -88,7 +88,7 @@ type Datapath struct {
 	locks    []*os.File
 	maps     *mapSet
 	programs programSet // nil once attached
-	told     string     // as Told was told
+	reported string     // to ReportSockets
 	held     held       // what was in force after the last Attach and SetDevices
 	stale    stale
 	devices  []plan.Device

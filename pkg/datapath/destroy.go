@@ -49,12 +49,12 @@ func (d *Datapath) DestroySockets(losses []plan.Loss) error {
 		}
 		return runIterators(through, do)
 	})
-	d.say(named, err)
+	d.reportSockets(named, err)
 	return err
 }
 
-// say tells how sockets are told, where that is news.
-func (d *Datapath) say(named bool, err error) {
+// reportSockets reports how sockets are destroyed, where that is news.
+func (d *Datapath) reportSockets(named bool, err error) {
 	how := toldByBPF
 	switch {
 	case errors.Is(err, ErrNoDestroy):
@@ -62,10 +62,10 @@ func (d *Datapath) say(named bool, err error) {
 	case named:
 		how = toldByDiag
 	}
-	if d.told != how && d.cfg.Told != nil {
-		d.cfg.Told(how)
+	if d.reported != how && d.cfg.ReportSockets != nil {
+		d.cfg.ReportSockets(how)
 	}
-	d.told = how
+	d.reported = how
 }
 
 // destroysFromBPF says whether the kernel lets BPF destroy sockets.
@@ -112,8 +112,8 @@ var destroyers = map[string]string{"destroy_tcp": "", "destroy_udp": ""}
 
 // drained reads what an iterator says, which is nothing where it destroys
 // sockets itself.
-func drained(said io.Reader) error {
-	if _, err := io.Copy(io.Discard, said); err != nil {
+func drained(output io.Reader) error {
+	if _, err := io.Copy(io.Discard, output); err != nil {
 		return fmt.Errorf("go through the sockets: %w", err)
 	}
 	return nil

@@ -117,7 +117,7 @@ func TestSocketsOfALostBackendAreToldAndOthersLeftAlone(t *testing.T) {
 		told := func(t *testing.T, diag bool, how string) {
 			cfg := config(t)
 			cfg.SocketEntries, cfg.Diag = c.entries, diag
-			cfg.Told = func(got string) {
+			cfg.ReportSockets = func(got string) {
 				if !strings.HasPrefix(got, how) {
 					t.Errorf("told that sockets are %q, want %q", got, how)
 				}

@@ -17,16 +17,16 @@ const settle = 5 * time.Millisecond
 
 // WatchAddresses calls tell with the addresses of the node, at once and after
 // every change, until the context ends. The map is the caller's own.
-func WatchAddresses(ctx context.Context, tell func(map[netip.Addr]bool)) error {
+func WatchAddresses(ctx context.Context, notify func(map[netip.Addr]bool)) error {
 	read := func() (map[netip.Addr]bool, bool, error) { a, err := Addresses(); return a, false, err }
-	return watch(ctx, nil, read, maps.Equal[map[netip.Addr]bool, map[netip.Addr]bool], func(a map[netip.Addr]bool) { tell(maps.Clone(a)) })
+	return watch(ctx, nil, read, maps.Equal[map[netip.Addr]bool, map[netip.Addr]bool], func(a map[netip.Addr]bool) { notify(maps.Clone(a)) })
 }
 
 // WatchDevices calls tell with the devices that the patterns choose, see
 // Devices, and those of the pods, which may be nil; at once and after every
 // change, until the context ends. miss hears of pods whose device was not found;
 // they are looked for again and again.
-func WatchDevices(ctx context.Context, patterns []string, pods *Pods, tell func([]Device), miss func(pod string, why error)) error {
+func WatchDevices(ctx context.Context, patterns []string, pods *Pods, notify func([]Device), miss func(pod string, why error)) error {
 	if pods == nil {
 		pods = NewPods()
 	}
@@ -46,7 +46,7 @@ func WatchDevices(ctx context.Context, patterns []string, pods *Pods, tell func(
 		maps.DeleteFunc(missed, func(pod string, _ int) bool { return missing[pod] == nil })
 		return append(list, ofPods...), len(missing) > 0, nil
 	}
-	return watch(ctx, pods.changed, read, slices.Equal[[]Device], func(d []Device) { tell(slices.Clone(d)) })
+	return watch(ctx, pods.changed, read, slices.Equal[[]Device], func(d []Device) { notify(slices.Clone(d)) })
 }
 
 // tellMissed is how many readings in a row miss a pod that is worth a word: those
@@ -59,8 +59,8 @@ const lookAgain = time.Second
 // watch calls tell with what read returns, at once and whenever that is no
 // longer equal to what was told. It reads after every change of the network, when
 // more says so, and after a while where read says that something is missing.
-func watch[T any](ctx context.Context, more <-chan struct{}, read func() (T, bool, error), equal func(a, b T) bool, tell func(T)) error {
-	told, last := false, *new(T)
+func watch[T any](ctx context.Context, more <-chan struct{}, read func() (T, bool, error), equal func(a, b T) bool, notify func(T)) error {
+	notified, last := false, *new(T)
 	for ctx.Err() == nil {
 		changes, stop, err := subscribe()
 		if err != nil {
@@ -72,9 +72,9 @@ func watch[T any](ctx context.Context, more <-chan struct{}, read func() (T, boo
 				stop()
 				return err
 			}
-			if !told || !equal(last, now) {
-				told, last = true, now
-				tell(now)
+			if !notified || !equal(last, now) {
+				notified, last = true, now
+				notify(now)
 			}
 			open = wait(ctx, changes, more, missing)
 		}

@@ -59,7 +59,7 @@ func name(n string) lb.ServiceName { return lb.ServiceName{Namespace: "default",
 
 func TestWhatIsRefusedIsAProblemOfItsServiceUntilItIsNot(t *testing.T) {
 	problems := make(chan []lb.Problem, 10)
-	p := New(Config{Tell: func(context.Context, Verdict) {}, Problems: func(all []lb.Problem) { problems <- all }})
+	p := New(Config{Notify: func(context.Context, Verdict) {}, Problems: func(all []lb.Problem) { problems <- all }})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { p.Run(ctx); close(done) }()

@@ -29,8 +29,8 @@ const forIntervals = 3
 type Config struct {
 	Failures int            // in a row that make a backend bad, at least 1
 	Allowed  []netip.Prefix // addresses that may be asked; nil for all that Guard allows
-	// Tell is told verdicts, from many goroutines.
-	Tell func(context.Context, Verdict)
+	// Notify is told verdicts, from many goroutines.
+	Notify func(context.Context, Verdict)
 	// Problems is told everything that is wrong with what Services ask for, whenever
 	// that changes.
 	Problems func([]lb.Problem)
@@ -284,6 +284,6 @@ func (p *Prober) judge(t target, err error, holds time.Duration) (verdicts []Ver
 
 func (p *Prober) tellAll(ctx context.Context, verdicts []Verdict) {
 	for _, v := range verdicts {
-		p.cfg.Tell(ctx, v)
+		p.cfg.Notify(ctx, v)
 	}
 }

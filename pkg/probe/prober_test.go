@@ -136,7 +136,7 @@ func start(t *testing.T, failures int) watched {
 
 func newWatched(failures int) watched {
 	says := make(chan Verdict, 1000)
-	w := watched{New(Config{Failures: failures, Tell: func(_ context.Context, v Verdict) { says <- v }, Problems: func([]lb.Problem) {}}), says}
+	w := watched{New(Config{Failures: failures, Notify: func(_ context.Context, v Verdict) { says <- v }, Problems: func([]lb.Problem) {}}), says}
 	w.refuse = func(netip.Addr) string { return "" }
 	w.SetNode(nil)
 	return w

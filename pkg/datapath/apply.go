@@ -140,7 +140,7 @@ func (s *mapSet) changeSlots(o plan.PutSlots) error {
 		slot := o.Table.Offset + c.Index
 		atomic.StoreUint32(&s.slots.at(slot / slotsPerChunk).Backend[slot%slotsPerChunk], c.To)
 	}
-	return s.noteRemoval()
+	return nil
 }
 
 func (s *mapSet) putSlots(offset uint32, backends []uint32) {

@@ -3,6 +3,7 @@ package packets
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
 )
@@ -180,6 +181,7 @@ func aFlowLosesItsBackendAtOnce(t *testing.T, c cast) {
 	vip, gone, now := at(c.vip, 80), at(c.local, 8080), at(c.local2, 8080)
 	for i, left := range [][]lb.Frontend{{c.frontend(lb.LoadBalancerIP, vip, now)}, nil} {
 		c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, gone))
+		time.Sleep(25 * time.Millisecond) // by the clock of flows, which ticks, what was lost before is older
 		p := c.establish(t, at(c.client, 40000+uint16(i)), vip, gone).with("A")
 		c.set(t, "other", c.frontend(lb.LoadBalancerIP, at(c.vip2, 80), gone))
 		c.becomes(t, "another Service has come", in, uplink, p, p.to(p.src, gone))

@@ -2,6 +2,8 @@ package lb
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -45,8 +47,9 @@ func (st *State) recount(name ServiceName, all *Slice, n int) []ServiceName {
 	return sortedNames(dirty)
 }
 
-// Recalled returns the sorted names of the Services that keep what they had.
-func (st *State) Recalled() []ServiceName { return sortedNames(st.recalled) }
+// Recalled returns the names of the Services that keep what they had. Forget may be called
+// meanwhile.
+func (st *State) Recalled() iter.Seq[ServiceName] { return maps.Keys(st.recalled) }
 
 // Recalls says whether a Service keeps what it had.
 func (st *State) Recalls(name ServiceName) bool { return st.recalled[name] != nil }

@@ -95,7 +95,7 @@ func (r *Reconciler) frozen(name lb.ServiceName) bool {
 // recall has Services keep what they had where that may be of a slice which cannot be
 // read, and forget it when everything can.
 func (r *Reconciler) recall() {
-	for _, name := range r.state.Recalled() {
+	for name := range r.state.Recalled() {
 		if service, _ := r.state.Seen(name); !service || !r.lacks(name) {
 			r.wait(r.state.Forget(name))
 			r.waiting[name] = true

@@ -109,7 +109,7 @@ func (b *bench) progress(text string) {
 	}
 }
 
-// step is progress that also stands where there is no terminal, and the place
+// step is progress that also stands where there is no terminal, and the topology
 // where an interrupt is heard.
 func (b *bench) step(format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)

@@ -37,7 +37,7 @@ func (b *bench) forwardTCP(paths []*forwardPath) error {
 		if p.missing != "" {
 			continue
 		}
-		client := p.place.Namespace(theClient)
+		client := p.topology.Namespace(theClient)
 		add := func(what string, o op) *kase {
 			k := &kase{name: p.name + ", " + what, in: client, n: b.plan.tcpCalls, op: o}
 			cases = append(cases, k)

@@ -55,12 +55,12 @@ func newFrames(p *forwardPath) (*frames, error) {
 		return f, err
 	}
 	// Or the device has no queue that frames could go through.
-	return f, raw.EnableGRO(p.place.Namespace(theNode).Path(), toSender)
+	return f, raw.EnableGRO(p.topology.Namespace(theNode).Path(), toSender)
 }
 
 // attach has a program take in what comes from the node.
 func (f *frames) attach(machine string, program *ebpf.Program) error {
-	return f.path.place.Namespace(machine).Do(func() error {
+	return f.path.topology.Namespace(machine).Do(func() error {
 		l, err := netlink.LinkByName(toNode)
 		if err != nil {
 			return err
@@ -96,7 +96,7 @@ func (f *frames) configure() error {
 }
 
 func (f *frames) hardware(machine, device string) (mac net.HardwareAddr, index int, err error) {
-	err = f.path.place.Namespace(machine).Do(func() error {
+	err = f.path.topology.Namespace(machine).Do(func() error {
 		l, err := netlink.LinkByName(device)
 		if err == nil {
 			mac, index = l.Attrs().HardwareAddr, l.Attrs().Index
@@ -119,7 +119,7 @@ func (f *frames) establish(c *frameCase) error {
 	if err := f.end.Update(f.objects.Echo); err != nil {
 		return err
 	}
-	before, err := f.path.place.Received(theSender, toNode)
+	before, err := f.path.topology.Received(theSender, toNode)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (f *frames) establish(c *frameCase) error {
 			}
 		}
 	}
-	after, err := f.path.place.Received(theSender, toNode)
+	after, err := f.path.topology.Received(theSender, toNode)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (f *frames) measure(c *frameCase, count int) error {
 	if err := f.establish(c); err != nil {
 		return err
 	}
-	before, err := f.path.place.Received(theServer, toNode)
+	before, err := f.path.topology.Received(theServer, toNode)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (f *frames) measure(c *frameCase, count int) error {
 	if err != nil {
 		return err
 	}
-	after, err := f.path.place.Received(theServer, toNode)
+	after, err := f.path.topology.Received(theServer, toNode)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (f *frames) send(flows, count int, verdict uint32) (ns float64, err error) 
 	if err != nil {
 		return 0, err
 	}
-	err = f.path.place.Namespace(theSender).Do(func() error {
+	err = f.path.topology.Namespace(theSender).Do(func() error {
 		waited, from := waiting(), clock()
 		_, err := f.objects.MakeFrame.Run(&ebpf.RunOptions{
 			Data: make([]byte, frameSize), Context: context, Repeat: uint32(count), Flags: liveFrames, BatchSize: liveBatch,

@@ -43,12 +43,12 @@ type forwardPath struct {
 	redirect  bool
 	rules     func(p *forwardPath) (tool string, texts []string) // nil: none
 
-	b       *bench
-	missing string // why it is not measured
-	place   *traffic.Place
-	group   *group // with Headgate
-	talk    *talk
-	frames  *frames
+	b        *bench
+	missing  string // why it is not measured
+	topology *traffic.Topology
+	group    *group // with Headgate
+	talk     *talk
+	frames   *frames
 
 	connect, exchange, life *kase
 	few, many               *frameCase
@@ -91,7 +91,7 @@ func (p *forwardPath) target() (first netip.Addr, n int, port uint16) {
 
 // build makes the machines and what the node does.
 func (p *forwardPath) build() error {
-	spec, err := traffic.BuiltinPlace("pair", traffic.RunName("headgate-bench")+"-"+p.key)
+	spec, err := traffic.BuiltinTopology("pair", traffic.RunName("headgate-bench")+"-"+p.key)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (p *forwardPath) build() error {
 		Prefixes: []netip.Prefix{netip.PrefixFrom(frameNet4, 16)},
 	})
 	spec.Links = append(spec.Links, traffic.Link{A: theNode, B: theSender})
-	if p.place, err = traffic.NewPlace(spec); err != nil {
+	if p.topology, err = traffic.NewTopology(spec); err != nil {
 		return err
 	}
 	switch {
@@ -127,7 +127,7 @@ func (p *forwardPath) startHeadgate() (err error) {
 	p.group.root = filepath.Join(p.b.bpffs, p.group.name)
 	cfg := p.group.config(nil)
 	cfg.Redirect, cfg.Flows = p.redirect, 1<<19
-	return p.place.Namespace(theNode).Do(func() error {
+	return p.topology.Namespace(theNode).Do(func() error {
 		d, err := datapath.Open(cfg)
 		if err != nil {
 			return err
@@ -140,7 +140,7 @@ func (p *forwardPath) startHeadgate() (err error) {
 // fill brings the Services into the kernel.
 func (p *forwardPath) fill(d *datapath.Datapath) error {
 	planner := plan.New(plan.Sizes{})
-	node := p.place.Machine(theNode).Addrs
+	node := p.topology.Machine(theNode).Addrs
 	ops := planner.SetNodeAddresses(map[netip.Addr]plan.AddressKind{node[0]: plan.NodeAddress, node[1]: plan.NodeAddress})
 	for i := range p.services {
 		fs := frontends(tcp4, i, 1)
@@ -205,8 +205,8 @@ func (p *forwardPath) close() error {
 	if p.group != nil {
 		errs = append(errs, p.b.drop(p.group))
 	}
-	if p.place != nil {
-		errs = append(errs, p.place.Close())
+	if p.topology != nil {
+		errs = append(errs, p.topology.Close())
 	}
 	return errors.Join(errs...)
 }

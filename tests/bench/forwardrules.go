@@ -25,7 +25,7 @@ func (p *forwardPath) loadRules() error {
 			return err
 		}
 	}
-	return p.place.Namespace(theNode).Do(longerThanARun)
+	return p.topology.Namespace(theNode).Do(longerThanARun)
 }
 
 // feed gives a tool its input on the node.
@@ -33,7 +33,7 @@ func (p *forwardPath) feed(path, text string, args ...string) error {
 	cmd := exec.CommandContext(p.b.ctx, path, args...)
 	var said bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), &said, &said
-	if err := p.place.Namespace(theNode).Start(cmd); err != nil {
+	if err := p.topology.Namespace(theNode).Start(cmd); err != nil {
 		return err
 	}
 	if err := cmd.Wait(); err != nil {

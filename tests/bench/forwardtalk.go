@@ -26,7 +26,7 @@ var patience = unix.Timeval{Sec: 10}
 func newTalk(p *forwardPath) (*talk, error) {
 	first, n, port := p.target()
 	t := &talk{targets: newTargets(first, n, port)}
-	err := p.place.Namespace(theServer).Do(func() (err error) {
+	err := p.topology.Namespace(theServer).Do(func() (err error) {
 		t.listeners, err = listenTCP(t.targets.family, backendPort)
 		if err != nil {
 			return err
@@ -36,7 +36,7 @@ func newTalk(p *forwardPath) (*talk, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t, p.place.Namespace(theClient).Do(func() (err error) {
+	return t, p.topology.Namespace(theClient).Do(func() (err error) {
 		t.client, t.server, err = t.open(0)
 		return err
 	})

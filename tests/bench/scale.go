@@ -24,7 +24,7 @@ type scaled struct {
 	dir      string
 	binaries string // of Kubernetes
 	headgate string // the agent's
-	place    *traffic.Place
+	topology *traffic.Topology
 	cluster  *controlplane.Cluster
 	rss      map[string]float64 // resident at rest, by program
 }
@@ -56,7 +56,7 @@ func (s *scaled) prepare() (err error) {
 	if s.headgate, err = s.buildAgent(s.dir); err != nil {
 		return err
 	}
-	s.place, err = traffic.NewPlace(traffic.PlaceSpec{Name: traffic.RunName("headgate-bench"), Machines: []traffic.Machine{
+	s.topology, err = traffic.NewTopology(traffic.TopologySpec{Name: traffic.RunName("headgate-bench"), Machines: []traffic.Machine{
 		{Name: theNode, Forwards: true, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}},
 	}})
 	if err != nil {
@@ -73,14 +73,14 @@ func (s *scaled) close() error {
 	if s.cluster != nil {
 		errs = append(errs, s.cluster.Close())
 	}
-	if s.place != nil {
-		errs = append(errs, s.place.Close())
+	if s.topology != nil {
+		errs = append(errs, s.topology.Close())
 	}
 	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
 }
 
 // node is the network namespace that all of it is in.
-func (s *scaled) node() *traffic.Namespace { return s.place.Namespace(theNode) }
+func (s *scaled) node() *traffic.Namespace { return s.topology.Namespace(theNode) }
 
 // cleanEnv is this process's environment as a user's would be.
 func cleanEnv() []string {

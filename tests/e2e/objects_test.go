@@ -168,7 +168,7 @@ func (s *stage) serve(i int, name string, port uint16) *serve.Server {
 	for _, a := range podAddrs(i) {
 		endpoints = append(endpoints, serve.Endpoint{Name: name, Addr: netip.AddrPortFrom(a, port)})
 	}
-	server, err := serve.Start(endpoints, serve.Options{Loops: 1, Within: s.world.place.Namespace(podName(i)).Do})
+	server, err := serve.Start(endpoints, serve.Options{Loops: 1, Within: s.world.topology.Namespace(podName(i)).Do})
 	if err != nil {
 		s.tb.Fatal(err)
 	}

@@ -41,13 +41,13 @@ func podAddrs(i int) []netip.Addr {
 // world is the machine and the control plane that all tests share: a start takes
 // a while, and tests keep apart by namespaces of Kubernetes.
 type world struct {
-	once    sync.Once
-	err     error
-	dir     string
-	place   *traffic.Place
-	cluster *controlplane.Cluster
-	crowd   *serve.Server
-	stages  int // tests that have used it
+	once     sync.Once
+	err      error
+	dir      string
+	topology *traffic.Topology
+	cluster  *controlplane.Cluster
+	crowd    *serve.Server
+	stages   int // tests that have used it
 }
 
 var theWorld world
@@ -72,11 +72,11 @@ func (w *world) make(ctx context.Context) (err error) {
 	if w.dir, err = os.MkdirTemp("", "headgate-e2e-"); err != nil {
 		return err
 	}
-	if w.place, err = traffic.NewPlace(placeSpec()); err != nil {
+	if w.topology, err = traffic.NewTopology(topologySpec()); err != nil {
 		return err
 	}
 	everywhere := []serve.Endpoint{{Name: "crowd", Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), 8080)}}
-	if w.crowd, err = serve.Start(everywhere, serve.Options{Within: w.place.Namespace("crowd").Do}); err != nil {
+	if w.crowd, err = serve.Start(everywhere, serve.Options{Within: w.topology.Namespace("crowd").Do}); err != nil {
 		return err
 	}
 	w.cluster, err = controlplane.Start(ctx, controlplane.Config{
@@ -87,9 +87,9 @@ func (w *world) make(ctx context.Context) (err error) {
 	return err
 }
 
-// placeSpec is the node, with a pod for each server and one for the crowd.
-func placeSpec() traffic.PlaceSpec {
-	spec := traffic.PlaceSpec{Name: traffic.RunName("headgate-e2e"), Machines: []traffic.Machine{
+// topologySpec is the node, with a pod for each server and one for the crowd.
+func topologySpec() traffic.TopologySpec {
+	spec := traffic.TopologySpec{Name: traffic.RunName("headgate-e2e"), Machines: []traffic.Machine{
 		{Name: thisNode, Forwards: true, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}},
 	}}
 	crowded := traffic.Machine{
@@ -108,7 +108,7 @@ func placeSpec() traffic.PlaceSpec {
 }
 
 // node is the namespace of the node that the agent is on.
-func (w *world) node() *traffic.Namespace { return w.place.Namespace(thisNode) }
+func (w *world) node() *traffic.Namespace { return w.topology.Namespace(thisNode) }
 
 func (w *world) close() error {
 	var errs []error
@@ -118,8 +118,8 @@ func (w *world) close() error {
 	if w.crowd != nil {
 		errs = append(errs, w.crowd.Close())
 	}
-	if w.place != nil {
-		errs = append(errs, w.place.Close())
+	if w.topology != nil {
+		errs = append(errs, w.topology.Close())
 	}
 	if w.dir != "" {
 		errs = append(errs, os.RemoveAll(filepath.Clean(w.dir)))

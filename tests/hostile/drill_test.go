@@ -180,7 +180,7 @@ func (d *drill) talk(who, speaks string, to netip.AddrPort, service *object) {
 		d.tb.Fatal(err)
 	}
 	talker.cmd.Stdout = &talker.said
-	if err := d.place.Namespace(who).Start(talker.cmd); err != nil {
+	if err := d.topology.Namespace(who).Start(talker.cmd); err != nil {
 		d.tb.Fatal(err)
 	}
 	d.talkers = append(d.talkers, talker)

@@ -119,7 +119,7 @@ func (s *stage) inPod(ctx context.Context, name string, to netip.AddrPort, ownNa
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, UidMappings: ids, GidMappings: ids, Credential: &syscall.Credential{NoSetGroups: true}}
 	}
 	s.cgroup.Adopt(cmd)
-	if err := s.place.Namespace("tenant").Start(cmd); err != nil {
+	if err := s.topology.Namespace("tenant").Start(cmd); err != nil {
 		s.tb.Fatal(err)
 	}
 	<-ctx.Done()
@@ -155,7 +155,7 @@ func ownNodePort(ctx context.Context, s *stage, got *row) {
 		s.cgroup.Adopt(cmd)
 		var said strings.Builder
 		cmd.Stdout = &said
-		if err := s.place.Namespace("tenant").Start(cmd); err != nil {
+		if err := s.topology.Namespace("tenant").Start(cmd); err != nil {
 			s.tb.Fatal(err)
 		}
 		if err := cmd.Wait(); err != nil || !strings.Contains(said.String(), serve.BackendHeader+": itself\r\n") {

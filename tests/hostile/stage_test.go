@@ -46,12 +46,12 @@ var machines = map[string][2]netip.Addr{
 
 // stage is the node with its agent, and everybody around it.
 type stage struct {
-	tb      testing.TB
-	place   *traffic.Place
-	cgroup  *traffic.Cgroup // of what runs on the node
-	agent   *testenv.Agent
-	wire    *wire
-	callers []*caller
+	tb       testing.TB
+	topology *traffic.Topology
+	cgroup   *traffic.Cgroup // of what runs on the node
+	agent    *testenv.Agent
+	wire     *wire
+	callers  []*caller
 }
 
 // newStage makes the network and the victim's servers, and starts the agent.
@@ -75,7 +75,7 @@ func newStage(tb testing.TB, manifests map[string]string, flags ...string) *stag
 	s.serve("node-a", "node", nodeAddr, 2222)
 	s.wire = s.openWire()
 	s.agent = testenv.NewAgent(tb, manifests)
-	s.agent.Cgroup, s.agent.Run = s.cgroup.Path, s.place.Namespace("node-a").Start
+	s.agent.Cgroup, s.agent.Run = s.cgroup.Path, s.topology.Namespace("node-a").Start
 	s.agent.Flags = append([]string{"--devices", "hg-outside"}, flags...)
 	s.start()
 	return s
@@ -83,7 +83,7 @@ func newStage(tb testing.TB, manifests map[string]string, flags ...string) *stag
 
 func (s *stage) makePlace() {
 	s.tb.Helper()
-	spec := traffic.PlaceSpec{Name: traffic.RunName("hg-hostile"), Client: "outside", Machines: []traffic.Machine{
+	spec := traffic.TopologySpec{Name: traffic.RunName("hg-hostile"), Client: "outside", Machines: []traffic.Machine{
 		{Name: "node-a", Forwards: true, Gateway: "outside", Addrs: []netip.Addr{nodeAddr, netip.MustParseAddr("2001:db8::11")}},
 		{Name: "outside", Gateway: "node-a", Addrs: []netip.Addr{outsideAddr, netip.MustParseAddr("2001:db8:c::1")}},
 	}, Links: []traffic.Link{{A: "node-a", B: "outside"}}}
@@ -92,11 +92,11 @@ func (s *stage) makePlace() {
 		spec.Links = append(spec.Links, traffic.Link{A: "node-a", B: name})
 	}
 	var err error
-	if s.place, err = traffic.NewPlace(spec); err != nil {
+	if s.topology, err = traffic.NewTopology(spec); err != nil {
 		s.tb.Fatal(err)
 	}
 	s.tb.Cleanup(func() {
-		if err := s.place.Close(); err != nil {
+		if err := s.topology.Close(); err != nil {
 			s.tb.Error(err)
 		}
 	})
@@ -105,7 +105,7 @@ func (s *stage) makePlace() {
 // do runs f on a machine.
 func (s *stage) do(machine string, f func() error) {
 	s.tb.Helper()
-	if err := s.place.Namespace(machine).Do(f); err != nil {
+	if err := s.topology.Namespace(machine).Do(f); err != nil {
 		s.tb.Fatalf("%s: %v", machine, err)
 	}
 }
@@ -114,7 +114,7 @@ func (s *stage) do(machine string, f func() error) {
 func (s *stage) serve(machine, name string, addr netip.Addr, port uint16) *serve.Server {
 	s.tb.Helper()
 	endpoint := serve.Endpoint{Name: name, Addr: netip.AddrPortFrom(addr, port)}
-	server, err := serve.Start([]serve.Endpoint{endpoint}, serve.Options{Loops: 1, Within: s.place.Namespace(machine).Do})
+	server, err := serve.Start([]serve.Endpoint{endpoint}, serve.Options{Loops: 1, Within: s.topology.Namespace(machine).Do})
 	if err != nil {
 		s.tb.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func pairsOfDatagrams(ctx context.Context, s *stage, got *row) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		_, err := raw.Run(ctx, raw.Spec{
-			Kind: raw.UDP, Method: raw.Ring, Namespace: s.place.Namespace("outside").Path(), Target: datagramPort,
+			Kind: raw.UDP, Method: raw.Ring, Namespace: s.topology.Namespace("outside").Path(), Target: datagramPort,
 			Sources: netip.MustParsePrefix("198.18.0.0/30"), Rate: 50_000, Duration: 2 * time.Hour, Senders: 1,
 		})
 		if err != nil {

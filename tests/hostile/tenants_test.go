@@ -60,7 +60,7 @@ func (s *stage) wantLate(ctx context.Context, got *row) {
 
 // askOutside connects once from outside.
 func (s *stage) askOutside(to netip.AddrPort) error {
-	return s.place.Namespace("outside").Do(func() error {
+	return s.topology.Namespace("outside").Do(func() error {
 		fd, err := dial(unix.SOCK_STREAM, to, time.Second)
 		if fd >= 0 {
 			_ = unix.Close(fd)

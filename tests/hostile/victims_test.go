@@ -63,7 +63,7 @@ func (s *stage) addCaller(who string, spec load.Spec) {
 	if who == "outside" {
 		cgroup = nil
 	}
-	c, err := load.StartClient(s.place.Namespace(who), cgroup, who, role("client"))
+	c, err := load.StartClient(s.topology.Namespace(who), cgroup, who, role("client"))
 	if err != nil {
 		s.tb.Fatal(err)
 	}

@@ -192,7 +192,7 @@ func fragmentsForNobody(ctx context.Context, s *stage, got *row) {
 	flooded := make(chan error)
 	go func() {
 		_, err := raw.Run(ctx, raw.Spec{
-			Kind: raw.FirstFragments, Method: raw.Ring, Namespace: s.place.Namespace("outside").Path(),
+			Kind: raw.FirstFragments, Method: raw.Ring, Namespace: s.topology.Namespace("outside").Path(),
 			Target: netip.AddrPortFrom(tenantAddr, 9), Sources: netip.MustParsePrefix("198.18.0.0/16"), Rate: 20_000, Duration: 2 * time.Hour, Senders: 1,
 		})
 		flooded <- err

@@ -27,13 +27,13 @@ kernel makes itself. The result counts packets that arrive at the device next to
 the client.`
 
 type floodFlags struct {
-	spec    raw.Spec
-	kind    string
-	method  string
-	place   string
-	target  string
-	sources string
-	output  string
+	spec     raw.Spec
+	kind     string
+	method   string
+	topology string
+	target   string
+	sources  string
+	output   string
 }
 
 func newFlood(e *env) *cobra.Command {
@@ -52,8 +52,8 @@ func newFlood(e *env) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.kind, "kind", string(raw.SYN), "packets to send: "+strings.Join(kinds, ", "))
 	flags.StringVar(&f.method, "method", string(raw.Ring), "how to send: ring, or live for live frames")
-	flags.StringVar(&f.place, "place", "pair", "network that is made: "+strings.Join(placeNames(), ", "))
-	flags.StringVar(&f.target, "target", "", "ADDRESS:PORT in the network of the place (default the first server)")
+	flags.StringVar(&f.topology, "topology", "pair", "network that is made: "+strings.Join(topologyNames(), ", "))
+	flags.StringVar(&f.target, "target", "", "ADDRESS:PORT in the network of the topology (default the first server)")
 	flags.StringVar(&f.sources, "source", "", "prefix of the source addresses (default: the client's, 10.250.0.0/16 or fd00:250::/64)")
 	flags.IntVar(&f.spec.Size, "size", 0, "size of a packet in bytes, with its Ethernet header (default: the smallest)")
 	flags.Float64Var(&f.spec.Rate, "rate", 0, "packets per second (default: as many as possible)")
@@ -67,7 +67,7 @@ func (e *env) flood(cmd *cobra.Command, f *floodFlags) (err error) {
 	if cmd.Flags().Changed("rate") && f.spec.Rate <= 0 {
 		return fmt.Errorf("--rate %v: nothing would ever be sent; leave --rate out to send as much as goes", f.spec.Rate)
 	}
-	plan, err := traffic.BuiltinPlace(f.place, traffic.RunName(namePrefix))
+	plan, err := traffic.BuiltinTopology(f.topology, traffic.RunName(namePrefix))
 	if err != nil {
 		return err
 	}
@@ -81,25 +81,25 @@ func (e *env) flood(cmd *cobra.Command, f *floodFlags) (err error) {
 	if _, err := removeStale(); err != nil {
 		return err
 	}
-	place, err := traffic.NewPlace(plan)
+	topology, err := traffic.NewTopology(plan)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, place.Close()) }()
-	spec.Namespace = place.Namespace(plan.Client).Path()
+	defer func() { err = errors.Join(err, topology.Close()) }()
+	spec.Namespace = topology.Namespace(plan.Client).Path()
 	report := e.newReport()
-	run, err := floodIn(cmd, place, spec)
+	run, err := floodIn(cmd, topology, spec)
 	if err != nil {
 		return err
 	}
-	run.Labels = withLabel(nil, "place", f.place)
+	run.Labels = withLabel(nil, "topology", f.topology)
 	report.Runs = []result.Run{run}
 	report.Meta.End()
 	return e.printReport(cmd, f.output, report)
 }
 
-// resolve returns what the flags say, with what the place has for the rest.
-func (f *floodFlags) resolve(ctx context.Context, plan traffic.PlaceSpec) (raw.Spec, error) {
+// resolve returns what the flags say, with what the topology has for the rest.
+func (f *floodFlags) resolve(ctx context.Context, plan traffic.TopologySpec) (raw.Spec, error) {
 	spec := f.spec
 	spec.Kind, spec.Method = raw.Kind(f.kind), raw.Method(f.method)
 	_, servers := plan.ServerAddr(0)
@@ -129,7 +129,7 @@ func (f *floodFlags) resolve(ctx context.Context, plan traffic.PlaceSpec) (raw.S
 	return spec, asked.Validate()
 }
 
-func clientPrefixes(plan traffic.PlaceSpec) []netip.Prefix {
+func clientPrefixes(plan traffic.TopologySpec) []netip.Prefix {
 	for _, m := range plan.Machines {
 		if m.Name == plan.Client {
 			return m.Prefixes
@@ -139,14 +139,14 @@ func clientPrefixes(plan traffic.PlaceSpec) []netip.Prefix {
 }
 
 // floodIn sends a flood, and counts what arrives next to the client.
-func floodIn(cmd *cobra.Command, place *traffic.Place, spec raw.Spec) (result.Run, error) {
-	machine, device := place.NextToClient()
+func floodIn(cmd *cobra.Command, topology *traffic.Topology, spec raw.Spec) (result.Run, error) {
+	machine, device := topology.NextToClient()
 	if spec.Method == raw.Live {
-		if err := raw.EnableGRO(place.Namespace(machine).Path(), device); err != nil {
+		if err := raw.EnableGRO(topology.Namespace(machine).Path(), device); err != nil {
 			return result.Run{}, err
 		}
 	}
-	before, err := place.Received(machine, device)
+	before, err := topology.Received(machine, device)
 	if err != nil {
 		return result.Run{}, err
 	}
@@ -154,7 +154,7 @@ func floodIn(cmd *cobra.Command, place *traffic.Place, spec raw.Spec) (result.Ru
 	if err != nil {
 		return result.Run{}, err
 	}
-	after, err := place.Received(machine, device)
+	after, err := topology.Received(machine, device)
 	if err != nil {
 		return result.Run{}, err
 	}

@@ -27,20 +27,20 @@ const (
 
 const runLong = `Run makes a small network in network namespaces, with servers and a client, runs a
 load there and removes everything, on Ctrl-C too. The next run removes what a killed one left
-behind. No packet reaches the network of this machine. It needs root. The places are
+behind. No packet reaches the network of this machine. It needs root. The topologies are
 
 %s
 Without --target the client sends to the servers directly: that is the reference for
-load balancers. --at runs commands while load flows. They find $PLACE in their
-environment; the namespace of a machine is $PLACE-MACHINE, as ip netns lists it.`
+load balancers. --at runs commands while load flows. They find $TOPOLOGY in their
+environment; the namespace of a machine is $TOPOLOGY-MACHINE, as ip netns lists it.`
 
 // runFlags are the flags of "headgate-bench run".
 type runFlags struct {
 	loadFlags
-	place   string
-	servers int
-	family  string
-	faults  serve.Faults
+	topology string
+	servers  int
+	family   string
+	faults   serve.Faults
 }
 
 func newRun(e *env) *cobra.Command {
@@ -48,39 +48,39 @@ func newRun(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run a load in network namespaces made for it",
-		Long:  fmt.Sprintf(runLong, placeList()),
+		Long:  fmt.Sprintf(runLong, topologyList()),
 		Args:  command.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return e.run(cmd, &f) },
 	}
 	f.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.place, "place", "pair", "network that is made: "+strings.Join(placeNames(), ", "))
+	flags.StringVar(&f.topology, "topology", "pair", "network that is made: "+strings.Join(topologyNames(), ", "))
 	flags.IntVar(&f.servers, "servers", 3, "number of servers, spread over the machines for them")
 	flags.StringVar(&f.family, "family", "4", "address family of the servers: 4, 6 or both")
-	flags.StringSliceVar(&f.targets, "target", nil, "ADDRESS:PORT to send to instead of the servers, within the place")
+	flags.StringSliceVar(&f.targets, "target", nil, "ADDRESS:PORT to send to instead of the servers, within the topology")
 	flags.DurationVar(&f.faults.Delay, "server-delay", 0, "delay of each answer of the servers")
 	flags.IntVar(&f.faults.DropEvery, "server-drop-every", 0, "the servers ignore each N-th request (0: none)")
 	return cmd
 }
 
-func placeNames() []string {
+func topologyNames() []string {
 	var names []string
-	for name := range traffic.PlaceNames() {
+	for name := range traffic.TopologyNames() {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	return names
 }
 
-func placeList() string {
+func topologyList() string {
 	var list strings.Builder
-	for _, name := range placeNames() {
-		fmt.Fprintf(&list, "  %-6s %s\n", name, traffic.PlaceNames()[name])
+	for _, name := range topologyNames() {
+		fmt.Fprintf(&list, "  %-6s %s\n", name, traffic.TopologyNames()[name])
 	}
 	return list.String()
 }
 
-// serverPort is the port of all servers of a place.
+// serverPort is the port of all servers of a topology.
 const serverPort = 8080
 
 func (e *env) run(cmd *cobra.Command, f *runFlags) (err error) {
@@ -91,7 +91,7 @@ func (e *env) run(cmd *cobra.Command, f *runFlags) (err error) {
 	if !slices.Contains([]string{"4", "6", "both"}, f.family) {
 		return fmt.Errorf("--family %s: it is 4, 6 or both", lb.Quote(f.family))
 	}
-	if _, err := traffic.BuiltinPlace(f.place, ""); err != nil {
+	if _, err := traffic.BuiltinTopology(f.topology, ""); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {
@@ -109,14 +109,14 @@ func (e *env) run(cmd *cobra.Command, f *runFlags) (err error) {
 		return err
 	}
 	site, err := load.NewSite(load.SiteSpec{
-		Place: f.place, RunName: traffic.RunName(namePrefix), Servers: f.servers, Port: serverPort, Faults: f.faults,
+		Topology: f.topology, RunName: traffic.RunName(namePrefix), Servers: f.servers, Port: serverPort, Faults: f.faults,
 		Worker: worker(program),
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, site.Close()) }()
-	if err := os.Setenv("PLACE", traffic.RunName(namePrefix)); err != nil {
+	if err := os.Setenv("TOPOLOGY", traffic.RunName(namePrefix)); err != nil {
 		return err
 	}
 	if len(spec.Targets) == 0 {
@@ -127,7 +127,7 @@ func (e *env) run(cmd *cobra.Command, f *runFlags) (err error) {
 	}
 	// Where the client is, there is no way out of what was made for it.
 	spec.Outside = true
-	f.labels = withLabel(f.labels, "place", f.place)
+	f.labels = withLabel(f.labels, "topology", f.topology)
 	return e.measure(cmd, &f.loadFlags, site.Client.Run, spec, actions)
 }
 

@@ -17,7 +17,7 @@ func (d *demo) holdOn(ctx context.Context) error {
 	d.screen.line(fmt.Sprintf("  %s status --bpf-root %s", d.headgate, s.bpfRoot()))
 	d.screen.line(fmt.Sprintf("  edit %s and watch %s/agent.log", s.manifests(), s.dir))
 	d.screen.line(fmt.Sprintf("  a client: echo $$ > %s/cgroup.procs", s.cgroup.Path))
-	d.screen.line(fmt.Sprintf("            nsenter --net=%s curl http://%s", s.place.Namespace(clientPod).Path(), clusterIPs[0]))
+	d.screen.line(fmt.Sprintf("            nsenter --net=%s curl http://%s", s.topology.Namespace(clientPod).Path(), clusterIPs[0]))
 	d.screen.line("Enter ends the demo.")
 	entered := make(chan struct{})
 	go func() {

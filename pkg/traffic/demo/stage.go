@@ -57,7 +57,7 @@ var (
 // stage is everything that a demo makes. The zero stage is empty.
 type stage struct {
 	dir       string // holds manifests/, bpf/ and agent.log
-	place     *traffic.Place
+	topology  *traffic.Topology
 	cgroup    *traffic.Cgroup
 	servers   map[string]*serve.Server // by name of the backend
 	inside    *load.Client             // a pod of the node, in the cgroup
@@ -74,7 +74,7 @@ func (s *stage) bpfRoot() string   { return filepath.Join(s.dir, "bpf", "headgat
 func (s *stage) manifests() string { return filepath.Join(s.dir, "manifests") }
 
 // node is the namespace of the node.
-func (s *stage) node() *traffic.Namespace { return s.place.Namespace(nodeMachine) }
+func (s *stage) node() *traffic.Namespace { return s.topology.Namespace(nodeMachine) }
 
 func (s *stage) onClose(undo func() error) { s.undo = append(s.undo, undo) }
 
@@ -114,7 +114,7 @@ func (s *stage) build(worker func() *exec.Cmd) (removed []string, err error) {
 	if err != nil {
 		return removed, err
 	}
-	for _, part := range []func() error{s.makeFiles, s.makePlace, s.makeCgroup, s.startServers} {
+	for _, part := range []func() error{s.makeFiles, s.makeTopology, s.makeCgroup, s.startServers} {
 		if err := part(); err != nil {
 			return removed, err
 		}
@@ -158,8 +158,8 @@ func copyManifests(from fs.FS, to string) error {
 // behind this one, too.
 const nodeMachine, clientPod = "node", "client"
 
-func (s *stage) makePlace() (err error) {
-	spec := traffic.PlaceSpec{
+func (s *stage) makeTopology() (err error) {
+	spec := traffic.TopologySpec{
 		Name:     traffic.RunName(namePrefix),
 		Machines: []traffic.Machine{{Name: nodeMachine, Addrs: nodeAddrs, Forwards: true}},
 	}
@@ -167,8 +167,8 @@ func (s *stage) makePlace() (err error) {
 		spec.Machines = append(spec.Machines, traffic.Machine{Name: pod.name, Node: nodeMachine, Gateway: nodeMachine, Addrs: pod.addrs})
 		spec.Links = append(spec.Links, traffic.Link{A: nodeMachine, B: pod.name})
 	}
-	if s.place, err = traffic.NewPlace(spec); err == nil {
-		s.onClose(s.place.Close)
+	if s.topology, err = traffic.NewTopology(spec); err == nil {
+		s.onClose(s.topology.Close)
 	}
 	return err
 }
@@ -187,7 +187,7 @@ func (s *stage) startServers() error {
 		for _, at := range append(targets(b.addrs, tcpTargetPort), targets(b.addrs, udpTargetPort)...) {
 			endpoints = append(endpoints, serve.Endpoint{Name: b.name, Addr: at})
 		}
-		server, err := serve.Start(endpoints, serve.Options{Within: s.place.Namespace(b.name).Do})
+		server, err := serve.Start(endpoints, serve.Options{Within: s.topology.Namespace(b.name).Do})
 		if err != nil {
 			return err
 		}
@@ -210,7 +210,7 @@ func (s *stage) startClients(worker func() *exec.Cmd) error {
 	} {
 		cmd := worker()
 		cmd.Stderr = os.Stderr
-		client, err := load.StartClient(s.place.Namespace(c.in), c.cgroup, c.name, cmd)
+		client, err := load.StartClient(s.topology.Namespace(c.in), c.cgroup, c.name, cmd)
 		if err != nil {
 			return err
 		}

@@ -12,24 +12,24 @@ import (
 
 // SiteSpec says what is built to send load in.
 type SiteSpec struct {
-	Place   string // a built-in one, see traffic.PlaceNames
-	RunName string // begins the name of every namespace, see traffic.RunName
-	Servers int    // spread over the machines for them
-	Port    uint16 // host order, of all servers
-	Faults  serve.Faults
+	Topology string // a built-in one, see traffic.TopologyNames
+	RunName  string // begins the name of every namespace, see traffic.RunName
+	Servers  int    // spread over the machines for them
+	Port     uint16 // host order, of all servers
+	Faults   serve.Faults
 	// Worker returns a command whose main part is Serve: the client.
 	Worker func() *exec.Cmd
 	// Cgroup is what the client starts in, nil for that of this process.
 	Cgroup *traffic.Cgroup
 }
 
-// Site is a place with servers and a client process. The servers are threads of
+// Site is a topology with servers and a client process. The servers are threads of
 // this process.
 type Site struct {
-	Place   *traffic.Place
-	Client  *Client
-	Servers []SiteServer
-	serving []*serve.Server
+	Topology *traffic.Topology
+	Client   *Client
+	Servers  []SiteServer
+	serving  []*serve.Server
 }
 
 // SiteServer is a server of a site.
@@ -84,27 +84,27 @@ func (s *Site) Close() error {
 	for _, server := range s.serving {
 		errs = append(errs, server.Close())
 	}
-	if s.Place != nil {
-		errs = append(errs, s.Place.Close())
+	if s.Topology != nil {
+		errs = append(errs, s.Topology.Close())
 	}
 	*s = Site{}
 	return errors.Join(errs...)
 }
 
 func (s *Site) build(spec SiteSpec) error {
-	place, err := traffic.BuiltinPlace(spec.Place, spec.RunName)
+	topology, err := traffic.BuiltinTopology(spec.Topology, spec.RunName)
 	if err != nil {
 		return err
 	}
 	if spec.Servers < 1 || spec.Servers > maxServers {
 		return fmt.Errorf("%d servers: there can be 1 to %d", spec.Servers, maxServers)
 	}
-	if s.Place, err = traffic.NewPlace(place); err != nil {
+	if s.Topology, err = traffic.NewTopology(topology); err != nil {
 		return err
 	}
 	endpoints := make(map[string][]serve.Endpoint) // by machine
 	for i := range spec.Servers {
-		machine, addrs := place.ServerAddr(i)
+		machine, addrs := topology.ServerAddr(i)
 		server := SiteServer{Name: fmt.Sprintf("server-%d", i+1), Machine: machine}
 		for _, a := range addrs {
 			addr := netip.AddrPortFrom(a, spec.Port)
@@ -113,14 +113,14 @@ func (s *Site) build(spec SiteSpec) error {
 		}
 		s.Servers = append(s.Servers, server)
 	}
-	for _, machine := range place.Servers {
-		options := serve.Options{Within: s.Place.Namespace(machine).Do, Faults: spec.Faults}
+	for _, machine := range topology.Servers {
+		options := serve.Options{Within: s.Topology.Namespace(machine).Do, Faults: spec.Faults}
 		server, err := serve.Start(endpoints[machine], options)
 		if err != nil {
 			return fmt.Errorf("machine %s: %w", machine, err)
 		}
 		s.serving = append(s.serving, server)
 	}
-	s.Client, err = StartClient(s.Place.Namespace(place.Client), spec.Cgroup, "the client", spec.Worker())
+	s.Client, err = StartClient(s.Topology.Namespace(topology.Client), spec.Cgroup, "the client", spec.Worker())
 	return err
 }

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // mustSite makes a site with two servers on each machine for them.
-func mustSite(tb testing.TB, place string, cgroup *traffic.Cgroup) *Site {
+func mustSite(tb testing.TB, topology string, cgroup *traffic.Cgroup) *Site {
 	tb.Helper()
 	requireRoot(tb)
 	worker := func() *exec.Cmd {
@@ -39,12 +39,12 @@ func mustSite(tb testing.TB, place string, cgroup *traffic.Cgroup) *Site {
 		cmd.Env = append(os.Environ(), clientEnv+"=1")
 		return cmd
 	}
-	spec, err := traffic.BuiltinPlace(place, "")
+	spec, err := traffic.BuiltinTopology(topology, "")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	site, err := NewSite(SiteSpec{
-		Place: place, RunName: traffic.RunName("headgate-load-" + place), Servers: 2 * len(spec.Servers), Port: 8080,
+		Topology: topology, RunName: traffic.RunName("headgate-load-" + topology), Servers: 2 * len(spec.Servers), Port: 8080,
 		Worker: worker, Cgroup: cgroup,
 	})
 	if err != nil {
@@ -77,8 +77,8 @@ func mustAsk(tb testing.TB, site *Site, spec Spec) result.Run {
 	return run
 }
 
-func TestEveryPlaceConnectsItsClientToAllServers(t *testing.T) {
-	for name := range traffic.PlaceNames() {
+func TestEveryTopologyConnectsItsClientToAllServers(t *testing.T) {
+	for name := range traffic.TopologyNames() {
 		t.Run(name, func(t *testing.T) {
 			site := mustSite(t, name, nil)
 			targets := site.Targets(true, true)
@@ -97,12 +97,12 @@ func TestEveryPlaceConnectsItsClientToAllServers(t *testing.T) {
 func TestPodsOfTwoNodesTalkThroughTheTunnel(t *testing.T) {
 	site := mustSite(t, "vxlan", nil)
 	far := site.Servers[1]
-	if node := site.Place.Machine(far.Machine).Node; node != "node-b" {
+	if node := site.Topology.Machine(far.Machine).Node; node != "node-b" {
 		t.Fatalf("server 2 is on %s", node)
 	}
-	before := sentBy(t, site.Place.Namespace("node-a"), "vx-node-b")
+	before := sentBy(t, site.Topology.Namespace("node-a"), "vx-node-b")
 	run := mustAsk(t, site, Spec{Kind: CRR, Targets: far.Addrs[:1], Rate: 100, Duration: 100 * time.Millisecond})
-	if sent := sentBy(t, site.Place.Namespace("node-a"), "vx-node-b") - before; sent < 4*run.Completed {
+	if sent := sentBy(t, site.Topology.Namespace("node-a"), "vx-node-b") - before; sent < 4*run.Completed {
 		t.Errorf("the tunnel carried %d packets of %d connections, want at least 4 of each", sent, run.Completed)
 	}
 }
@@ -123,7 +123,7 @@ func sentBy(tb testing.TB, ns *traffic.Namespace, device string) (packets uint64
 	return packets
 }
 
-func TestTheClientOfAPlaceHasManyAddresses(t *testing.T) {
+func TestTheClientOfATopologyHasManyAddresses(t *testing.T) {
 	site := mustSite(t, "pair", nil)
 	sources := []netip.Prefix{netip.MustParsePrefix("10.250.3.0/24"), netip.MustParsePrefix("fd00:250::/112")}
 	run := mustAsk(t, site, Spec{Kind: CRR, Targets: site.Targets(true, true), Sources: sources, Rate: 200, Duration: 200 * time.Millisecond})

@@ -29,9 +29,9 @@ type event struct {
 // serving is an API server with two Services in the process of the test.
 func serving(t *testing.T) (*apiServer, []service, string) {
 	t.Helper()
-	services := newServices(place(t, "pair"), Spec{Services: 2, Endpoints: 2})
+	services := newServices(topology(t, "pair"), Spec{Services: 2, Endpoints: 2})
 	a := newAPIServer()
-	a.nodes.items = [][]byte{nodeObject("node-a", place(t, "pair").Machines[0].Addrs).text()}
+	a.nodes.items = [][]byte{nodeObject("node-a", topology(t, "pair").Machines[0].Addrs).text()}
 	for _, s := range services {
 		a.services.items = append(a.services.items, serviceObject(s, true).text())
 		a.slices.items = append(a.slices.items, sliceObject(s, allReady(s), "node-a").text())
@@ -83,7 +83,7 @@ func TestAServiceProxyIsToldWhatThereIs(t *testing.T) {
 
 func TestWhoWatchesIsToldOfChanges(t *testing.T) {
 	a, services, url := serving(t)
-	p := &Peer{Spec: Spec{Place: "pair"}, node: "node-a", api: a}
+	p := &Peer{Spec: Spec{Topology: "pair"}, node: "node-a", api: a}
 	_, listed := get(t, url+"/apis/discovery.k8s.io/v1/endpointslices?watch=true&resourceVersion=1")
 	_, streamed := get(t, url+"/apis/discovery.k8s.io/v1/endpointslices?watch=true&sendInitialEvents=true")
 	before := version{service: services[1], number: 1, members: allReady(services[1])}

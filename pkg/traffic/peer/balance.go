@@ -57,7 +57,7 @@ func (p *Peer) feed(ctx context.Context, input, program string, args ...string) 
 	cmd := exec.CommandContext(ctx, program, args...)
 	var output bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &output, &output
-	err := p.site.Place.Namespace(p.node).Start(cmd)
+	err := p.site.Topology.Namespace(p.node).Start(cmd)
 	if err == nil {
 		err = cmd.Wait()
 	}
@@ -77,7 +77,7 @@ func (p *Peer) startAgent() error {
 	if err := traffic.MountBPF(filepath.Join(p.dir, "bpf")); err != nil {
 		return err
 	}
-	_, device := p.site.Place.NextToClient()
+	_, device := p.site.Topology.NextToClient()
 	cgroup := p.cgroup.Path
 	if p.Spec.Name == HeadgateTC { // the client's sockets are not to be met
 		other, err := traffic.NewCgroup(p.Spec.CgroupTop, p.Spec.RunName+"-none")
@@ -103,7 +103,7 @@ func (p *Peer) startProcess(program string, args ...string) error {
 		defer log.Close()
 		cmd := exec.Command(program, args...)
 		cmd.Stdout, cmd.Stderr = log, log
-		return cmd, p.site.Place.Namespace(p.node).Start(cmd)
+		return cmd, p.site.Topology.Namespace(p.node).Start(cmd)
 	}}
 	p.undo = append(p.undo, p.process.end)
 	return p.process.begin()

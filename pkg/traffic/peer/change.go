@@ -24,7 +24,7 @@ const (
 	gone
 )
 
-// member is an endpoint that a Service has, had or will have. Its place among the
+// member is an endpoint that a Service has, had or will have. Its topology among the
 // members stays, so that rules for it keep their names.
 type member struct {
 	addr netip.AddrPort
@@ -159,7 +159,7 @@ func (p *Peer) newChanges() *changes {
 		add(number, p.services[number], false)
 	}
 	if p.Spec.Services > 1 {
-		more := newServices(p.site.Place.Spec, p.withOneMore())
+		more := newServices(p.site.Topology.Spec, p.withOneMore())
 		add(p.Spec.Services, more[p.Spec.Services], true)
 	}
 	c.apply, c.period = p.applier()
@@ -208,7 +208,7 @@ func (p *Peer) writeManifests() error {
 			fixed = append(fixed, s)
 		}
 	}
-	text := manifests(fixed, p.node, p.site.Place.Machine(p.node).Addrs, p.outside())
+	text := manifests(fixed, p.node, p.site.Topology.Machine(p.node).Addrs, p.outside())
 	if err := os.WriteFile(filepath.Join(p.dir, "manifests", "services.json"), []byte(text), 0o600); err != nil {
 		return err
 	}

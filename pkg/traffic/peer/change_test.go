@@ -19,12 +19,12 @@ import (
 	"github.com/headgate/headgate/pkg/traffic/rules"
 )
 
-// changing is a peer without load balancer, place and servers whose changes go to
+// changing is a peer without load balancer, topology and servers whose changes go to
 // apply.
 func changing(t *testing.T, services int, apply func(before, after []version) error) *Peer {
 	t.Helper()
-	spec := place(t, "pair")
-	p := &Peer{Spec: Spec{Name: NFTables, Services: services, Endpoints: 3}, site: &load.Site{Place: &traffic.Place{Spec: spec}}}
+	spec := topology(t, "pair")
+	p := &Peer{Spec: Spec{Name: NFTables, Services: services, Endpoints: 3}, site: &load.Site{Topology: &traffic.Topology{Spec: spec}}}
 	p.services = newServices(spec, p.Spec)
 	p.changes = p.newChanges()
 	p.changes.period = 0

@@ -41,7 +41,7 @@ func (p *Peer) startTaken() error {
 		machines: make(map[netip.AddrPort]string), serving: make(map[netip.AddrPort]*serve.Server), names: make(map[netip.AddrPort]string),
 	}
 	for k, name := range []string{Old, Replacement} {
-		machine, addrs := p.site.Place.Spec.ServerAddr(p.Spec.Endpoints*(1+number) + k)
+		machine, addrs := p.site.Topology.Spec.ServerAddr(p.Spec.Endpoints*(1+number) + k)
 		addr := netip.AddrPortFrom(p.ofFamily(addrs), askedPort)
 		p.taken.machines[addr], p.taken.names[addr] = machine, name
 		if name == Old {
@@ -59,7 +59,7 @@ func (p *Peer) startTaken() error {
 
 func (p *Peer) startServer(addr netip.AddrPort) error {
 	machine := p.taken.machines[addr]
-	server, err := serve.Start([]serve.Endpoint{{Name: p.taken.names[addr], Addr: addr}}, serve.Options{Loops: 1, Within: p.site.Place.Namespace(machine).Do})
+	server, err := serve.Start([]serve.Endpoint{{Name: p.taken.names[addr], Addr: addr}}, serve.Options{Loops: 1, Within: p.site.Topology.Namespace(machine).Do})
 	if err != nil {
 		return fmt.Errorf("machine %s: %w", machine, err)
 	}
@@ -112,7 +112,7 @@ func (p *Peer) blackhole(change func(*netlink.Route) error) error {
 		Dst:   &net.IPNet{IP: p.taken.old.Addr().AsSlice(), Mask: net.CIDRMask(p.taken.old.Addr().BitLen(), p.taken.old.Addr().BitLen())},
 		Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_BLACKHOLE,
 	}
-	if err := p.site.Place.Namespace(p.taken.machines[p.taken.old]).Do(func() error { return change(route) }); err != nil {
+	if err := p.site.Topology.Namespace(p.taken.machines[p.taken.old]).Do(func() error { return change(route) }); err != nil {
 		return fmt.Errorf("have packets to %s vanish: %w", p.taken.old.Addr(), err)
 	}
 	return nil

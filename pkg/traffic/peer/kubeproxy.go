@@ -34,17 +34,17 @@ users: [{name: bench, user: {}}]
 
 // outside says that clients are not on the node, and Services have addresses of a
 // load balancer.
-func (p *Peer) outside() bool { return p.Spec.Place == "pair" }
+func (p *Peer) outside() bool { return p.Spec.Topology == "pair" }
 
 // startKubeProxy starts kube-proxy on the node, with an API server of the node
 // that has the Services.
 func (p *Peer) startKubeProxy(mode string) error {
 	var l net.Listener
-	if err := p.site.Place.Namespace(p.node).Do(func() (err error) { l, err = net.Listen("tcp", "127.0.0.1:0"); return err }); err != nil {
+	if err := p.site.Topology.Namespace(p.node).Do(func() (err error) { l, err = net.Listen("tcp", "127.0.0.1:0"); return err }); err != nil {
 		return err
 	}
 	p.api = newAPIServer()
-	p.api.nodes.items = [][]byte{nodeObject(p.node, p.site.Place.Machine(p.node).Addrs).text()}
+	p.api.nodes.items = [][]byte{nodeObject(p.node, p.site.Topology.Machine(p.node).Addrs).text()}
 	for _, s := range p.services {
 		p.api.services.items = append(p.api.services.items, serviceObject(s, p.outside()).text())
 		p.api.slices.items = append(p.api.slices.items, sliceObject(s, allReady(s), p.node).text())

@@ -37,7 +37,7 @@ func Names() []string {
 func IsKubeProxy(name string) bool { return name == KubeProxyIPTables || name == KubeProxyNFTables }
 
 // Hook is another load balancer. Its commands are for /bin/sh and find in their
-// environment $NODE, the namespace of the node, $PLACE, the start of the names of
+// environment $NODE, the namespace of the node, $TOPOLOGY, the start of the names of
 // all, $CGROUP, which the client is in, and $SERVICES, a file with a line for each
 // Service: protocol, address:port and its endpoints, with spaces between.
 type Hook struct {
@@ -51,7 +51,7 @@ type Hook struct {
 type Spec struct {
 	Name      string
 	Hook      *Hook // of a peer that is not among Names
-	Place     string
+	Topology  string
 	RunName   string // see traffic.RunName; with more behind it that is the peer's own
 	UDP       bool   // Services are of UDP, not of TCP
 	IPv6      bool   // Services and servers have such addresses, not IPv4
@@ -67,7 +67,7 @@ type Spec struct {
 	Ready     time.Duration    // how long it may take until all Services answer
 }
 
-// Peer is a place with servers, a client, and a load balancer between them.
+// Peer is a topology with servers, a client, and a load balancer between them.
 type Peer struct {
 	Spec     Spec
 	site     *load.Site
@@ -102,14 +102,14 @@ func (s Spec) Validate() error {
 	if s.Services < 1 || s.Endpoints < 1 || s.Services > maxServices || s.Endpoints > maxAsked || (s.Services+1)*s.Endpoints > maxEndpoints {
 		return fmt.Errorf("%d Services of %d endpoints: there can be %d Services, %d endpoints of one and %d in all", s.Services, s.Endpoints, maxServices, maxAsked, maxEndpoints)
 	}
-	if s.Place != "node" && s.Place != "pair" {
-		return fmt.Errorf("place %q: peers are compared in node and pair", s.Place)
+	if s.Topology != "node" && s.Topology != "pair" {
+		return fmt.Errorf("topology %q: peers are compared in node and pair", s.Topology)
 	}
-	if s.Name == HeadgateSocket && s.Place != "node" {
-		return fmt.Errorf("place %q: clients of %s are on the node, so the place is node", s.Place, s.Name)
+	if s.Name == HeadgateSocket && s.Topology != "node" {
+		return fmt.Errorf("topology %q: clients of %s are on the node, so the topology is node", s.Topology, s.Name)
 	}
-	if s.Name == HeadgateTC && s.Place != "pair" {
-		return fmt.Errorf("place %q: clients of %s come from elsewhere, so the place is pair", s.Place, s.Name)
+	if s.Name == HeadgateTC && s.Topology != "pair" {
+		return fmt.Errorf("topology %q: clients of %s come from elsewhere, so the topology is pair", s.Topology, s.Name)
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func (p *Peer) start(ctx context.Context) (err error) {
 
 // Environment is what commands find.
 func (p *Peer) Environment() []string {
-	return append(os.Environ(), "PLACE="+p.Spec.RunName, "NODE="+p.site.Place.Namespace(p.node).Name(),
+	return append(os.Environ(), "TOPOLOGY="+p.Spec.RunName, "NODE="+p.site.Topology.Namespace(p.node).Name(),
 		"CGROUP="+p.cgroup.Path, "SERVICES="+p.servicesFile())
 }
 

@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/pkg/traffic"
 )
 
-func place(t *testing.T, name string) traffic.PlaceSpec {
+func topology(t *testing.T, name string) traffic.TopologySpec {
 	t.Helper()
-	spec, err := traffic.BuiltinPlace(name, "x")
+	spec, err := traffic.BuiltinTopology(name, "x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func place(t *testing.T, name string) traffic.PlaceSpec {
 func TestServicesHaveEndpointsOfTheirOwn(t *testing.T) {
 	for _, name := range []string{"node", "pair"} {
 		for _, spec := range []Spec{{Services: 30_000, Endpoints: 3}, {Services: 30_000, Endpoints: 3, IPv6: true}, {Services: 100, Endpoints: 1000}} {
-			services := newServices(place(t, name), spec)
+			services := newServices(topology(t, name), spec)
 			nets, seen := netsOf(spec.IPv6), make(map[netip.AddrPort]string)
 			for _, s := range services {
 				for _, a := range append([]netip.AddrPort{s.Addr}, s.Endpoints...) {
@@ -43,7 +43,7 @@ func TestServicesHaveEndpointsOfTheirOwn(t *testing.T) {
 }
 
 func TestEveryServiceIsAskedOnce(t *testing.T) {
-	services := newServices(place(t, "pair"), Spec{Services: 100, Endpoints: 3})
+	services := newServices(topology(t, "pair"), Spec{Services: 100, Endpoints: 3})
 	all := targets(services, false, false)
 	seen := make(map[netip.AddrPort]bool)
 	for _, a := range all {
@@ -59,14 +59,14 @@ func TestEveryServiceIsAskedOnce(t *testing.T) {
 
 func TestPeersThatCannotBeAreRefused(t *testing.T) {
 	for want, spec := range map[string]Spec{
-		`peer "moon": there are direct`:                      {Name: "moon", Place: "node", Services: 1, Endpoints: 1},
-		`0 Services of 1 endpoints`:                          {Name: Direct, Place: "node", Endpoints: 1},
-		`200 Services of 3000 endpoints: there can be 60000`: {Name: Direct, Place: "node", Services: 200, Endpoints: 3_000},
-		`1 Services of 6000 endpoints: there can be`:         {Name: Direct, Place: "node", Services: 1, Endpoints: 6_000},
-		`place "zones": peers are compared in node and pair`: {Name: Direct, Place: "zones", Services: 1, Endpoints: 1},
-		`clients of headgate-socket are on the node`:         {Name: HeadgateSocket, Place: "pair", Services: 1, Endpoints: 1},
-		`clients of headgate-tc come from elsewhere`:         {Name: HeadgateTC, Place: "node", Services: 1, Endpoints: 1},
-		`bring up nothing, Services 1: peer "nothing": the`:  {Name: "nothing", Place: "node", Services: 1, Endpoints: 1},
+		`peer "moon": there are direct`:                         {Name: "moon", Topology: "node", Services: 1, Endpoints: 1},
+		`0 Services of 1 endpoints`:                             {Name: Direct, Topology: "node", Endpoints: 1},
+		`200 Services of 3000 endpoints: there can be 60000`:    {Name: Direct, Topology: "node", Services: 200, Endpoints: 3_000},
+		`1 Services of 6000 endpoints: there can be`:            {Name: Direct, Topology: "node", Services: 1, Endpoints: 6_000},
+		`topology "zones": peers are compared in node and pair`: {Name: Direct, Topology: "zones", Services: 1, Endpoints: 1},
+		`clients of headgate-socket are on the node`:            {Name: HeadgateSocket, Topology: "pair", Services: 1, Endpoints: 1},
+		`clients of headgate-tc come from elsewhere`:            {Name: HeadgateTC, Topology: "node", Services: 1, Endpoints: 1},
+		`bring up nothing, Services 1: peer "nothing": the`:     {Name: "nothing", Topology: "node", Services: 1, Endpoints: 1},
 	} {
 		err := spec.Validate()
 		if strings.HasPrefix(want, "bring up") {

@@ -14,19 +14,19 @@ const (
 	servicePort  = 80
 	askedPort    = 8080 // of the servers of the asked Service: each says who it is
 	wildcardPort = 8081 // of all others, which listen on every address of a machine
-	// wildcardPorts is how many there are from that one on: a place has fewer
+	// wildcardPorts is how many there are from that one on: a topology has fewer
 	// addresses than there may be endpoints.
 	wildcardPorts = 8
 )
 
-// addressesAPlace is how many addresses for servers a place has at least.
-const addressesAPlace = 60_000
+// addressesATopology is how many addresses for servers a topology has at least.
+const addressesATopology = 60_000
 
 // Limits of what is brought up.
 const (
 	maxServices  = 60_000
-	maxEndpoints = addressesAPlace * wildcardPorts // of all Services
-	maxAsked     = 5_000                           // of one: servers with a socket of their own
+	maxEndpoints = addressesATopology * wildcardPorts // of all Services
+	maxAsked     = 5_000                              // of one: servers with a socket of their own
 )
 
 // nets are where the addresses of a family are.
@@ -58,7 +58,7 @@ func asked(services int) int { return services / 2 }
 
 // newServices returns Services with endpoints of their own: no two share one, so
 // nobody gains by having found that they are the same.
-func newServices(place traffic.PlaceSpec, spec Spec) []service {
+func newServices(topology traffic.TopologySpec, spec Spec) []service {
 	protocol, family := "tcp", 0
 	if spec.UDP {
 		protocol = "udp"
@@ -75,9 +75,9 @@ func newServices(place traffic.PlaceSpec, spec Spec) []service {
 			if i == asked(spec.Services) {
 				n, port = k, askedPort
 			} else {
-				n, port = n%addressesAPlace, port+n/addressesAPlace
+				n, port = n%addressesATopology, port+n/addressesATopology
 			}
-			_, addrs := place.ServerAddr(n)
+			_, addrs := topology.ServerAddr(n)
 			all[i].Endpoints = append(all[i].Endpoints, netip.AddrPortFrom(addrs[family], uint16(port)))
 		}
 	}

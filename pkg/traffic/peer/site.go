@@ -11,26 +11,26 @@ import (
 	"github.com/headgate/headgate/pkg/traffic/serve"
 )
 
-// startSite makes the place, its servers and the client.
+// startSite makes the topology, its servers and the client.
 func (p *Peer) startSite() (err error) {
 	p.site, err = load.NewSite(load.SiteSpec{
-		Place: p.Spec.Place, RunName: p.Spec.RunName, Servers: p.Spec.Endpoints, Port: askedPort, Cgroup: p.cgroup,
+		Topology: p.Spec.Topology, RunName: p.Spec.RunName, Servers: p.Spec.Endpoints, Port: askedPort, Cgroup: p.cgroup,
 		Worker: p.Spec.Worker,
 	})
 	if err != nil {
 		return err
 	}
-	place := p.site.Place
-	p.node, _ = place.NextToClient()
-	p.services = newServices(place.Spec, p.Spec)
+	topology := p.site.Topology
+	p.node, _ = topology.NextToClient()
+	p.services = newServices(topology.Spec, p.Spec)
 	if p.Spec.Drill {
 		if err := p.startTaken(); err != nil {
 			return errors.Join(err, p.site.Close())
 		}
 	}
 	p.changes = p.newChanges()
-	for _, machine := range place.Spec.Servers {
-		server, err := serve.Start(p.wildcards(machine), serve.Options{Within: place.Namespace(machine).Do})
+	for _, machine := range topology.Spec.Servers {
+		server, err := serve.Start(p.wildcards(machine), serve.Options{Within: topology.Namespace(machine).Do})
 		if err != nil {
 			return errors.Join(fmt.Errorf("machine %s: %w", machine, err), p.site.Close())
 		}
@@ -54,7 +54,7 @@ func (p *Peer) wildcards(machine string) []serve.Endpoint {
 		unspecified = netip.IPv6Unspecified()
 	}
 	var all []serve.Endpoint
-	for i := range (p.Spec.Services+1)*p.Spec.Endpoints/addressesAPlace + 1 {
+	for i := range (p.Spec.Services+1)*p.Spec.Endpoints/addressesATopology + 1 {
 		all = append(all, serve.Endpoint{Name: machine, Addr: netip.AddrPortFrom(unspecified, uint16(wildcardPort+i))})
 	}
 	return all

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/pkg/traffic"
 )
 
-func mustPlace(tb testing.TB) *traffic.Place {
+func mustTopology(tb testing.TB) *traffic.Topology {
 	tb.Helper()
 	if os.Geteuid() != 0 {
 		if os.Getenv("HEADGATE_REQUIRE_PRIVILEGED") == "1" {
@@ -18,28 +18,28 @@ func mustPlace(tb testing.TB) *traffic.Place {
 		}
 		tb.Skip("needs root to make network namespaces")
 	}
-	plan, err := traffic.BuiltinPlace("pair", traffic.RunName("headgate-test")+"-raw")
+	plan, err := traffic.BuiltinTopology("pair", traffic.RunName("headgate-test")+"-raw")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	place, err := traffic.NewPlace(plan)
+	topology, err := traffic.NewTopology(plan)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := place.Close(); err != nil {
+		if err := topology.Close(); err != nil {
 			tb.Error(err)
 		}
 	})
-	return place
+	return topology
 }
 
 // received returns what the server's machine receives meanwhile: the packets
 // have come through the node, which forwards nothing that is not valid.
-func received(tb testing.TB, place *traffic.Place, send func()) uint64 {
+func received(tb testing.TB, topology *traffic.Topology, send func()) uint64 {
 	tb.Helper()
 	count := func() uint64 {
-		n, err := place.Received("server", "hg-node-a")
+		n, err := topology.Received("server", "hg-node-a")
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -52,9 +52,9 @@ func received(tb testing.TB, place *traffic.Place, send func()) uint64 {
 }
 
 func TestFloodsArriveBehindTheNode(t *testing.T) {
-	place := mustPlace(t)
-	machine, device := place.NextToClient()
-	if err := EnableGRO(place.Namespace(machine).Path(), device); err != nil {
+	topology := mustTopology(t)
+	machine, device := topology.NextToClient()
+	if err := EnableGRO(topology.Namespace(machine).Path(), device); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
@@ -68,10 +68,10 @@ func TestFloodsArriveBehindTheNode(t *testing.T) {
 	} {
 		s := Spec{
 			Kind: tc.kind, Method: tc.method, Target: netip.MustParseAddrPort(tc.target), Sources: netip.MustParsePrefix(tc.sources),
-			Namespace: place.Namespace("client").Path(), Rate: 5000, Duration: time.Second,
+			Namespace: topology.Namespace("client").Path(), Rate: 5000, Duration: time.Second,
 		}
 		var sent uint64
-		got := received(t, place, func() {
+		got := received(t, topology, func() {
 			r, err := Run(t.Context(), s)
 			if err != nil {
 				t.Fatalf("%s by %s: %v", tc.kind, tc.method, err)
@@ -92,11 +92,11 @@ func TestFloodsArriveBehindTheNode(t *testing.T) {
 }
 
 func TestTheCeilingOfBothMethodsIsMeasured(t *testing.T) {
-	place := mustPlace(t)
+	topology := mustTopology(t)
 	for _, method := range []Method{Ring, Live} {
 		c, err := Ceiling(t.Context(), Spec{
 			Kind: UDP, Method: method, Target: netip.MustParseAddrPort("10.101.0.1:80"), Sources: netip.MustParsePrefix("10.250.0.0/16"),
-			Namespace: place.Namespace("client").Path(),
+			Namespace: topology.Namespace("client").Path(),
 		})
 		if err != nil || c.PerSecond < 10_000 {
 			t.Errorf("ceiling by %s is %+v, %v", method, c, err)

@@ -74,7 +74,7 @@ func (s Scenario) has(peer string, services int) bool {
 // labels tell runs of the case, and of a churn if there is any, apart from the
 // others of the scenario.
 func (s Scenario) labels(c Case, churn string) map[string]string {
-	labels := map[string]string{report.PeerLabel: c.Peer, report.ServicesLabel: strconv.Itoa(c.Services), "place": s.Place}
+	labels := map[string]string{report.PeerLabel: c.Peer, report.ServicesLabel: strconv.Itoa(c.Services), "topology": s.Topology}
 	if len(s.Endpoints) > 1 {
 		labels[report.EndpointsLabel] = strconv.Itoa(c.Endpoints)
 	}
@@ -90,7 +90,7 @@ func (s Scenario) labels(c Case, churn string) map[string]string {
 // peer is what is brought up for a case.
 func (s Scenario) peer(c Case) peer.Spec {
 	spec := peer.Spec{
-		Name: c.Peer, Place: s.Place, UDP: s.Load.Kind.OverUDP(), IPv6: c.Family == IPv6,
+		Name: c.Peer, Topology: s.Topology, UDP: s.Load.Kind.OverUDP(), IPv6: c.Family == IPv6,
 		Services: c.Services, Endpoints: c.Endpoints, Drill: s.Drill.takesServers(),
 	}
 	if hook, ok := s.Hooks[c.Peer]; ok {

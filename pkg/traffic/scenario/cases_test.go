@@ -19,7 +19,7 @@ import (
 
 const goodCases = `
 name: x
-place: pair
+topology: pair
 peers: [direct, nftables, kube-proxy-nftables]
 services: [1, 1000]
 endpoints: [3, 100]
@@ -49,7 +49,7 @@ func TestEachCombinationIsACase(t *testing.T) {
 	if diff := cmp.Diff(want, all[:5]); diff != "" || len(all) != 4*5 || all[19] != "nftables with 1000 Services of 100 endpoints, IPv6" {
 		t.Errorf("cases are %q, of which the first differ (-want +got):\n%s", all, diff)
 	}
-	labels := map[string]string{"peer": "nftables", "services": "1000", "endpoints": "100", "family": "ipv6", "place": "pair", "churn": "5"}
+	labels := map[string]string{"peer": "nftables", "services": "1000", "endpoints": "100", "family": "ipv6", "topology": "pair", "churn": "5"}
 	if diff := cmp.Diff(labels, s.labels(s.cases()[19], "5")); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
@@ -160,10 +160,10 @@ func TestRulesBalanceInBothFamilies(t *testing.T) {
 			t.Fatalf("make test installs %s: %s", program, err)
 		}
 	}
-	for _, place := range []string{"node", "pair"} {
+	for _, topology := range []string{"node", "pair"} {
 		everyOneAnswers(t, mustRun(t, `
 name: x
-place: `+place+`
+topology: `+topology+`
 peers: [direct, nftables, iptables]
 services: 20
 endpoints: [1, 30]
@@ -181,7 +181,7 @@ func TestKubeProxyBalancesAndFollowsChanges(t *testing.T) {
 	}
 	runs := mustRun(t, `
 name: x
-place: node
+topology: node
 peers: [kube-proxy-iptables, kube-proxy-nftables]
 services: 5
 endpoints: 3
@@ -198,7 +198,7 @@ load: {kind: crr, rate: 200, timeout: 5s, duration: 1500ms}
 	}
 	replaced := mustRun(t, `
 name: x
-place: pair
+topology: pair
 ask: one
 peers: [kube-proxy-nftables]
 services: 5

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 
 const goodDrill = `
 name: x
-place: node
+topology: node
 ask: one
 peers: [direct, other]
 hooks: {other: {setup: "true", change: "true", restart: "true"}}
@@ -120,7 +120,7 @@ const slack = 150 * time.Millisecond
 func TestADrillWithoutLoadBalancerComesOutAsKnown(t *testing.T) {
 	runs := mustRunScenario(t, `
 name: x
-place: node
+topology: node
 ask: one
 peers: [direct]
 services: [1]
@@ -148,7 +148,7 @@ drill: {kind: replace-endpoint, at: 500ms, slow: 5s}
 func TestConnectionsToASilentServerFail(t *testing.T) {
 	runs := mustRunScenario(t, `
 name: x
-place: node
+topology: node
 ask: one
 peers: [direct]
 services: [1]
@@ -170,7 +170,7 @@ drill: {kind: kill-backend, at: 400ms, how: silent}
 // few rules, made from the list that they find.
 const hooked = `
 name: x
-place: node
+topology: node
 ask: one
 peers: [mine]
 hooks:

@@ -34,7 +34,7 @@ type Settings struct {
 // Services take a while.
 const readyLimit = 5 * time.Minute
 
-// Run brings all peers up, each in a place of its own, and measures them in
+// Run brings all peers up, each in a topology of its own, and measures them in
 // rounds: each round has every peer with every number of Services once, in an
 // order of its own, so that whatever else goes on meets all of them. Interrupted,
 // it returns what was measured by then.

@@ -20,11 +20,11 @@ import (
 
 // Scenario is a file.
 type Scenario struct {
-	Name  string               `yaml:"name"`
-	Text  string               `yaml:"text"`  // what is measured and why, a paragraph
-	Place string               `yaml:"place"` // node or pair
-	Peers []string             `yaml:"peers"` // see peer.Names, and the hooks
-	Hooks map[string]peer.Hook `yaml:"hooks"` // other peers by name
+	Name     string               `yaml:"name"`
+	Text     string               `yaml:"text"`     // what is measured and why, a paragraph
+	Topology string               `yaml:"topology"` // node or pair
+	Peers    []string             `yaml:"peers"`    // see peer.Names, and the hooks
+	Hooks    map[string]peer.Hook `yaml:"hooks"`    // other peers by name
 	// Services, Endpoints of each and Family are one or several: every
 	// combination is measured by itself. A peer may have its limit of Services.
 	Services     Some[int]      `yaml:"services"`

@@ -17,7 +17,7 @@ import (
 
 const good = `
 name: x
-place: node
+topology: node
 peers: [direct, other]
 hooks: {other: {setup: "true"}}
 services: [1, 10]
@@ -52,8 +52,8 @@ func TestWhatIsWrongWithAScenarioIsSaid(t *testing.T) {
 		{"peers: [direct, other]", "peers: []", "peers is empty: there are direct, "},
 		{"peers: [direct, other]", "peers: [direct, moon, other]", `peer "moon": there are`},
 		{"services: [1, 10]", "services: []", "services is empty"},
-		{"place: node", "place: zones", "peers are compared in node and pair"},
-		{"place: node", "place: node\nask: some", `ask is "some": it is all or one`},
+		{"topology: node", "topology: zones", "peers are compared in node and pair"},
+		{"topology: node", "topology: node\nask: some", `ask is "some": it is all or one`},
 		{"kind: crr", "kind: udp", "ask is all: of udp write one"},
 		{"kind: crr", "kind: crr, download: true", "load.download is of kind bulk, and this is crr"},
 		{"arrivals: poisson", "arrivals: odd", `load.arrivals is "odd"`},
@@ -96,7 +96,7 @@ func rounds(peer string, services int, ms ...float64) []result.Run {
 	var runs []result.Run
 	for i, m := range ms {
 		r := result.Run{
-			Labels:  map[string]string{report.PeerLabel: peer, report.ServicesLabel: fmt.Sprint(services), "place": "", result.RoundLabel: fmt.Sprint(i)},
+			Labels:  map[string]string{report.PeerLabel: peer, report.ServicesLabel: fmt.Sprint(services), "topology": "", result.RoundLabel: fmt.Sprint(i)},
 			Latency: result.NewHistogram(), Elapsed: time.Second, Due: 100, InTime: 100, Completed: 100,
 		}
 		for range 100 {

@@ -14,7 +14,7 @@ type way struct {
 var linkLocal = [2]netip.Addr{netip.MustParseAddr("fe80::a"), netip.MustParseAddr("fe80::b")}
 
 // routes returns the ways of a machine to all others.
-func (s PlaceSpec) routes(from string) []way {
+func (s TopologySpec) routes(from string) []way {
 	var ways []way
 	own := s.machine(from)
 	for _, to := range s.Machines {
@@ -37,7 +37,7 @@ func (s PlaceSpec) routes(from string) []way {
 var everything = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 
 // through returns the ways of a machine to prefixes by one of its links.
-func (s PlaceSpec) through(link Link, own Machine, prefixes []netip.Prefix) (ways []way) {
+func (s TopologySpec) through(link Link, own Machine, prefixes []netip.Prefix) (ways []way) {
 	next, _ := link.other(own.Name)
 	for _, p := range prefixes {
 		w := way{to: p, device: link.Device(next), via: link.LinkLocal(next), from: sameFamily(own.Addrs, p.Addr())}
@@ -60,7 +60,7 @@ func (m Machine) prefixes() []netip.Prefix {
 
 // firstLink returns the link of a machine that begins the shortest way to
 // another one, by a search from there in all directions.
-func (s PlaceSpec) firstLink(from string, to Machine) (Link, bool) {
+func (s TopologySpec) firstLink(from string, to Machine) (Link, bool) {
 	tunnels := to.Node != "" // what goes to a node goes below the tunnels, for they do
 	reached := map[string]bool{to.Name: true}
 	for edge := []string{to.Name}; len(edge) > 0; {

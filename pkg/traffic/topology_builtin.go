@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// PlaceNames are the built-in places, each with what it is.
-func PlaceNames() map[string]string {
+// TopologyNames are the built-in topologies, each with what it is.
+func TopologyNames() map[string]string {
 	return map[string]string{
 		"node":  "one node, with a client pod and three server pods",
 		"pair":  "a client, a node that forwards, and a server behind it",
@@ -17,30 +17,30 @@ func PlaceNames() map[string]string {
 	}
 }
 
-// BuiltinPlace returns the spec of a built-in place.
-func BuiltinPlace(name, runName string) (PlaceSpec, error) {
-	spec := PlaceSpec{Name: runName}
+// BuiltinTopology returns the spec of a built-in topology.
+func BuiltinTopology(name, runName string) (TopologySpec, error) {
+	spec := TopologySpec{Name: runName}
 	switch name {
 	case "node":
-		spec.nodePlace()
+		spec.nodeTopology()
 	case "pair":
-		spec.pairPlace()
+		spec.pairTopology()
 	case "zones":
-		spec.zonesPlace()
+		spec.zonesTopology()
 	case "vxlan":
-		spec.vxlanPlace()
+		spec.vxlanTopology()
 	default:
 		var names []string
-		for n := range PlaceNames() {
+		for n := range TopologyNames() {
 			names = append(names, n)
 		}
 		slices.Sort(names)
-		return spec, fmt.Errorf("no built-in place is named %q: there are %s", name, strings.Join(names, ", "))
+		return spec, fmt.Errorf("no built-in topology is named %q: there are %s", name, strings.Join(names, ", "))
 	}
 	return spec, nil
 }
 
-func (s *PlaceSpec) nodePlace() {
+func (s *TopologySpec) nodeTopology() {
 	s.addNode("node-a", "zone-a", 1)
 	s.addPod("client", "node-a", 100, 0)
 	for i := range 3 {
@@ -49,13 +49,13 @@ func (s *PlaceSpec) nodePlace() {
 	s.Client = "client"
 }
 
-func (s *PlaceSpec) pairPlace() {
+func (s *TopologySpec) pairTopology() {
 	s.addNode("node-a", "zone-a", 1)
 	s.addClient("node-a")
 	s.addServerPod("server", "node-a", 1)
 }
 
-func (s *PlaceSpec) zonesPlace() {
+func (s *TopologySpec) zonesTopology() {
 	s.addRouter()
 	for i, node := range []string{"node-a", "node-b", "node-c"} {
 		zone := map[bool]string{true: "zone-a", false: "zone-b"}[i < 2]
@@ -69,7 +69,7 @@ func (s *PlaceSpec) zonesPlace() {
 // vxlanMTU leaves room for the headers of VXLAN, over IPv4, in 1,500 bytes.
 const vxlanMTU = 1450
 
-func (s *PlaceSpec) vxlanPlace() {
+func (s *TopologySpec) vxlanTopology() {
 	s.addRouter()
 	for i, node := range []string{"node-a", "node-b"} {
 		s.addNode(node, "zone-a", i+1)
@@ -89,14 +89,14 @@ func (s *PlaceSpec) vxlanPlace() {
 // The addresses are of the ranges for documentation where there is one client
 // or node, else of private ones. Pods of node n have 10.<9+n>.0.0/16.
 
-func (s *PlaceSpec) addNode(name, zone string, n int) {
+func (s *TopologySpec) addNode(name, zone string, n int) {
 	s.Machines = append(s.Machines, Machine{
 		Name: name, Zone: zone, Forwards: true,
 		Addrs: []netip.Addr{addr4(192, 0, 2, 10+n), addr6("2001:db8::%x", 0x10+n)},
 	})
 }
 
-func (s *PlaceSpec) addRouter() {
+func (s *TopologySpec) addRouter() {
 	s.Machines = append(s.Machines, Machine{
 		Name: "router", Forwards: true, Addrs: []netip.Addr{addr4(192, 0, 2, 1), addr6("2001:db8::%x", 1)},
 	})
@@ -106,7 +106,7 @@ func (s *PlaceSpec) addRouter() {
 var sourcePrefixes = []netip.Prefix{netip.MustParsePrefix("10.250.0.0/16"), netip.MustParsePrefix("fd00:250::/64")}
 
 // addClient adds a client that is no pod.
-func (s *PlaceSpec) addClient(next string) {
+func (s *TopologySpec) addClient(next string) {
 	s.Machines = append(s.Machines, Machine{
 		Name: "client", Addrs: []netip.Addr{addr4(203, 0, 113, 1), addr6("2001:db8:c::%x", 1)}, Prefixes: sourcePrefixes, Gateway: next,
 	})
@@ -114,7 +114,7 @@ func (s *PlaceSpec) addClient(next string) {
 	s.Client = "client"
 }
 
-func (s *PlaceSpec) addPod(name, node string, host, mtu int) {
+func (s *TopologySpec) addPod(name, node string, host, mtu int) {
 	at := s.machine(node)
 	n := int(at.Addrs[0].As4()[3]) - 10
 	m := Machine{
@@ -130,7 +130,7 @@ func (s *PlaceSpec) addPod(name, node string, host, mtu int) {
 
 // addServerPod adds the k-th pod for servers, which has 65,534 addresses for
 // them.
-func (s *PlaceSpec) addServerPod(name, node string, k int) {
+func (s *TopologySpec) addServerPod(name, node string, k int) {
 	s.addPod(name, node, k, 0)
 	m := &s.Machines[len(s.Machines)-1]
 	m.Prefixes = []netip.Prefix{
@@ -142,7 +142,7 @@ func (s *PlaceSpec) addServerPod(name, node string, k int) {
 // ServerAddr returns the addresses of the i-th server, IPv4 and IPv6: servers
 // are spread over the machines for them. The name of the machine comes with
 // them.
-func (s PlaceSpec) ServerAddr(i int) (machine string, addrs []netip.Addr) {
+func (s TopologySpec) ServerAddr(i int) (machine string, addrs []netip.Addr) {
 	m := s.machine(s.Servers[i%len(s.Servers)])
 	host := i/len(s.Servers) + 1
 	for _, p := range m.Prefixes {
@@ -159,6 +159,6 @@ func addr4(a, b, c, d int) netip.Addr {
 }
 
 func addr6(format string, args ...any) netip.Addr {
-	a, _ := netip.ParseAddr(fmt.Sprintf(format, args...)) // a place that is not made says so
+	a, _ := netip.ParseAddr(fmt.Sprintf(format, args...)) // a topology that is not made says so
 	return a
 }

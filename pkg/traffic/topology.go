@@ -1,4 +1,4 @@
-// Package traffic makes small networks in network namespaces (Place), and what
+// Package traffic makes small networks in network namespaces (Topology), and what
 // processes in them need: cgroups and BPF file systems of their own, and names by
 // which the next run finds what a killed one left. The packages below it send
 // load, serve it and measure; the demo, the benchmark and tests share them. It
@@ -12,9 +12,9 @@ import (
 	"slices"
 )
 
-// PlaceSpec describes a small network: machines, and links between them. Every
+// TopologySpec describes a small network: machines, and links between them. Every
 // machine reaches every other one by the shortest way, in both families.
-type PlaceSpec struct {
+type TopologySpec struct {
 	// Name begins the name of every namespace. RemoveStale finds leftovers
 	// by it if it ends in the process ID: see RunName.
 	Name     string
@@ -49,31 +49,31 @@ type Link struct {
 	MTU   int // 0 means the kernel's choice
 }
 
-// Place is a network that exists.
-type Place struct {
-	Spec       PlaceSpec
+// Topology is a network that exists.
+type Topology struct {
+	Spec       TopologySpec
 	namespaces map[string]*Namespace
 }
 
-// NewPlace makes what spec describes. All addresses are reached as soon as it
+// NewTopology makes what spec describes. All addresses are reached as soon as it
 // returns. On error nothing is left behind.
-func NewPlace(spec PlaceSpec) (*Place, error) {
-	p := &Place{Spec: spec, namespaces: make(map[string]*Namespace)}
+func NewTopology(spec TopologySpec) (*Topology, error) {
+	p := &Topology{Spec: spec, namespaces: make(map[string]*Namespace)}
 	if err := p.build(); err != nil {
-		return nil, errors.Join(fmt.Errorf("make place %s: %w", spec.Name, err), p.Close())
+		return nil, errors.Join(fmt.Errorf("make topology %s: %w", spec.Name, err), p.Close())
 	}
 	return p, nil
 }
 
 // Namespace returns the namespace of a machine, nil if there is none of the
 // name.
-func (p *Place) Namespace(machine string) *Namespace { return p.namespaces[machine] }
+func (p *Topology) Namespace(machine string) *Namespace { return p.namespaces[machine] }
 
 // Machine returns what is known of a machine, the zero value if there is none
 // of the name.
-func (p *Place) Machine(name string) Machine { return p.Spec.machine(name) }
+func (p *Topology) Machine(name string) Machine { return p.Spec.machine(name) }
 
-func (s PlaceSpec) machine(name string) Machine {
+func (s TopologySpec) machine(name string) Machine {
 	i := slices.IndexFunc(s.Machines, func(m Machine) bool { return m.Name == name })
 	if i < 0 {
 		return Machine{}
@@ -91,7 +91,7 @@ func (l Link) Device(peer string) string {
 
 // NextToClient returns the machine that the client is linked to, and its device
 // there.
-func (p *Place) NextToClient() (machine, device string) {
+func (p *Topology) NextToClient() (machine, device string) {
 	for _, l := range p.Spec.Links {
 		if peer, joined := l.other(p.Spec.Client); joined {
 			return peer, l.Device(p.Spec.Client)
@@ -102,7 +102,7 @@ func (p *Place) NextToClient() (machine, device string) {
 
 // Close removes every namespace and with them devices, routes and processes. A
 // second call does nothing.
-func (p *Place) Close() error {
+func (p *Topology) Close() error {
 	var errs []error
 	for name, ns := range p.namespaces {
 		errs = append(errs, ns.Close())
@@ -111,7 +111,7 @@ func (p *Place) Close() error {
 	return errors.Join(errs...)
 }
 
-func (p *Place) build() error {
+func (p *Topology) build() error {
 	for _, m := range p.Spec.Machines {
 		ns, err := NewNamespace(p.Spec.Name + "-" + m.Name)
 		if err != nil {
@@ -143,7 +143,7 @@ func (p *Place) build() error {
 }
 
 // await returns when all devices send and receive.
-func (p *Place) await() error {
+func (p *Topology) await() error {
 	for _, l := range p.Spec.Links {
 		for machine, peer := range map[string]string{l.A: l.B, l.B: l.A} {
 			if l.VXLAN != 0 {

@@ -10,34 +10,34 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAnUnknownPlaceIsNamed(t *testing.T) {
-	_, err := BuiltinPlace("moon", "x")
-	if err == nil || !strings.Contains(err.Error(), `no built-in place is named "moon": there are node, pair, vxlan, zones`) {
+func TestAnUnknownTopologyIsNamed(t *testing.T) {
+	_, err := BuiltinTopology("moon", "x")
+	if err == nil || !strings.Contains(err.Error(), `no built-in topology is named "moon": there are node, pair, vxlan, zones`) {
 		t.Errorf("error is %v", err)
 	}
 }
 
-func TestNothingIsLeftOfAPlace(t *testing.T) {
+func TestNothingIsLeftOfATopology(t *testing.T) {
 	requireRoot(t)
 	before := lines(t, "/proc/self/mountinfo")
-	spec, err := BuiltinPlace("node", testName(t))
+	spec, err := BuiltinTopology("node", testName(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, round := range []string{"first", "second"} {
-		place, err := NewPlace(spec)
+		topology, err := NewTopology(spec)
 		if err != nil {
 			t.Fatalf("%s time: %s", round, err)
 		}
 		var inodes []uint64
 		for _, m := range spec.Machines {
-			inodes = append(inodes, inode(t, place.Namespace(m.Name).Path()))
+			inodes = append(inodes, inode(t, topology.Namespace(m.Name).Path()))
 		}
 		sleeper := exec.Command("sleep", "1000")
-		if err := place.Namespace("server-1").Start(sleeper); err != nil {
+		if err := topology.Namespace("server-1").Start(sleeper); err != nil {
 			t.Fatal(err)
 		}
-		if err := place.Close(); err != nil {
+		if err := topology.Close(); err != nil {
 			t.Errorf("%s time: close: %s", round, err)
 		}
 		if err := sleeper.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
@@ -53,17 +53,17 @@ func TestNothingIsLeftOfAPlace(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftOfAPlaceThatCannotBeMade(t *testing.T) {
+func TestNothingIsLeftOfATopologyThatCannotBeMade(t *testing.T) {
 	requireRoot(t)
-	spec, err := BuiltinPlace("pair", testName(t))
+	spec, err := BuiltinTopology("pair", testName(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	const long = "much-too-long-for-a-device"
 	spec.Machines = append(spec.Machines, Machine{Name: long, Addrs: spec.Machines[0].Addrs})
 	spec.Links = append(spec.Links, Link{A: "node-a", B: long})
-	if _, err := NewPlace(spec); err == nil || !strings.Contains(err.Error(), long) {
-		t.Errorf("NewPlace: error %v, want one that names the machine", err)
+	if _, err := NewTopology(spec); err == nil || !strings.Contains(err.Error(), long) {
+		t.Errorf("NewTopology: error %v, want one that names the machine", err)
 	}
 	wantNoNames(t)
 }

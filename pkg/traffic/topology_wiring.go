@@ -45,7 +45,7 @@ func setUpMachine(m Machine) error {
 }
 
 // connect makes a link and sets both ends up.
-func (p *Place) connect(l Link) error {
+func (p *Topology) connect(l Link) error {
 	a, b := p.namespaces[l.A], p.namespaces[l.B]
 	if a == nil || b == nil {
 		return fmt.Errorf("no such machine")
@@ -122,7 +122,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 }
 
 // Received returns how many packets a device of a machine has received.
-func (p *Place) Received(machine, device string) (packets uint64, err error) {
+func (p *Topology) Received(machine, device string) (packets uint64, err error) {
 	err = p.namespaces[machine].Do(func() error {
 		link, err := netlink.LinkByName(device)
 		if err != nil {

@@ -106,7 +106,7 @@ enum device_flag {
 
 /*
  * A network device with programs, by ifindex. Index 0 is the node itself, with
- * the addresses by which it reaches whom it has no special route to.
+ * the addresses that its default routes give.
  */
 struct device {
 	struct ip_addr ip4; /* that flows leave with, all zero for none */

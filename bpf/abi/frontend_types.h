@@ -102,7 +102,7 @@ struct frontend {
 	__u32 slow_start_s; /* seconds; 0: none */
 };
 
-/* Who avoids a backend. */
+/* Which clients avoid a backend. */
 enum ejection {
 	EJECTION_NONE,
 	EJECTION_ONE,	    /* the client that failed last */

@@ -99,8 +99,8 @@ struct affinity {
 enum drop_reason {
 	DROP_NO_ENDPOINT,	/* no usable endpoint anywhere */
 	DROP_NO_LOCAL_ENDPOINT, /* traffic policy Local, none on this node */
-	DROP_NO_SERVICE_PORT,	/* ClusterIP on which nobody serves the port */
-	DROP_NO_SERVICE,	/* address of a Service CIDR that nobody has */
+	DROP_NO_SERVICE_PORT,	/* ClusterIP without a Service on the port */
+	DROP_NO_SERVICE,	/* address of a Service CIDR, of no Service */
 	DROP_SOURCE_RANGE,	/* client outside loadBalancerSourceRanges */
 	DROP_NO_BACKEND,	/* a slot names no backend: a bug */
 	DROP_SNAT_EXHAUSTED,	/* every port to this backend is taken */
@@ -196,7 +196,7 @@ struct counters {
 	__u64 drops[DROP_REASONS]; /* enum drop_reason */
 };
 
-/* Who made the maps. The agent writes it, people read it. */
+/* Which agent made the maps. The agent writes it, people read it. */
 struct about {
 	char version[64]; /* of headgate, NUL-terminated */
 	char node[256];	  /* name of the node, NUL-terminated */

@@ -138,7 +138,7 @@ static __always_inline bool weigh(const struct request *r, struct contender *c)
 
 /*
  * Is b the better one of two? By response time × load, where that is asked for;
- * otherwise by load, and of equals who is not clearly slower: one that takes long
+ * otherwise by load, and of equals the one that is not clearly slower: a slow one
  * is idle for a moment, too. If the bounds of the times overlap, ignore them, so that
  * a slow backend that is tried again is not flooded.
  */
@@ -193,7 +193,7 @@ static __always_inline __u32 better_of_two(const struct request *r,
 		       a.rival.index;
 }
 
-/* Every slot in turn, whoever asks: the cursor is shared by all CPUs. */
+/* Every slot in turn, for all clients together: CPUs share the cursor. */
 static __always_inline __u32 next_index(const struct table *t)
 {
 	__u32 cursor = t->offset + t->size;

@@ -21,7 +21,7 @@ static __always_inline struct ip_addr local_client(__u64 netns_cookie, bool ip4)
 
 /*
  * A client on this node, as one that measures response times: there are fewer bits for
- * it, and no need of a hash, since nobody chooses the cookie of a namespace.
+ * it, and no need of a hash, since no client chooses the cookie of its namespace.
  */
 #define NO_CLIENT (1 << 16)
 
@@ -46,8 +46,8 @@ static __always_inline __u64 hash_addr(const struct ip_addr *a)
 }
 
 /*
- * A keyed hash of a client's address, so that no client can pass for another. Who
- * is not on this node has all of a /64 of IPv6: that is one client.
+ * A keyed hash of a client's address, so that no client can pass for another. A
+ * client elsewhere may use all of a /64 of IPv6: that is one client.
  */
 GLOBAL_FUNC __u32 client_id(const struct ip_addr *client, bool on_node)
 {
@@ -76,7 +76,7 @@ static __noinline bool speaks_for_others(const struct sock *sk)
 	return !level || (level == 1 && !BPF_CORE_READ(ns, owner.val));
 }
 
-/* Who wants a backend. */
+/* A client that gets a backend. */
 struct client {
 	const struct ip_addr *addr;
 	const struct ip_addr *dst; /* that it asked for */

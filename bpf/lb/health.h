@@ -3,7 +3,7 @@
  * How is a backend? What is in flight to it, and does it take connections?
  *
  * A connection is in flight from when a socket or a flow is given a backend until
- * it is closed, fails, or goes elsewhere. What nobody sees, such as an entry that an
+ * it is closed, fails, or goes elsewhere. What no program sees, such as an entry that an
  * LRU map gave up, the agent corrects by counting anew.
  *
  * Passive health: what becomes of connections tells how a backend is, long before
@@ -95,7 +95,7 @@ static __always_inline void eject(struct backend *b, enum ejection how,
 	b->retries = 0;
 	b->ejected_since_s = now_ns / NSEC_PER_SEC;
 	b->next_retry = retry;
-	b->ejection = how; /* last: who sees it sees the retry */
+	b->ejection = how; /* last: a CPU that reads it reads the retry, too */
 	count(backend_ejected);
 }
 
@@ -185,7 +185,7 @@ static __always_inline void note_failed_probe(struct backend *b, __u64 now_ns,
 
 /*
  * The backend took a connection, and all that was held against it is forgotten. It
- * begins slowly if it was gone for sure: otherwise who lies could keep it slow.
+ * begins slowly if it was gone for sure: otherwise a client that lies could keep it slow.
  */
 static __always_inline void note_success_at(struct backend *b, __u64 now_ns)
 {
@@ -246,7 +246,7 @@ static __always_inline bool take_retry(struct backend *b, __u32 client)
 	return true;
 }
 
-/* At the least one connection in so many goes to who has just begun. */
+/* A backend that has just begun gets one connection in so many, at least. */
 #define SLOW_START_LEAST 16
 
 /*

@@ -79,8 +79,8 @@ static __always_inline __u64 response_word(const struct backend *b, __u32 i)
 
 /*
  * What a client has to believe of the response time of a backend, as time_word(): the
- * longest by the word of two clients, and its own counts for two. Whoever asks makes
- * sure that it is measured from now on. It must take any pointer.
+ * longest that two clients have measured, where its own counts for two. From the first
+ * call on it is measured. It must take any pointer.
  */
 GLOBAL_FUNC __u64 ask_time_word(struct backend *b, __u32 client)
 {

@@ -94,7 +94,7 @@ static __always_inline void survey_view(struct survey *s, struct view v)
 /*
  * May all of a view be avoided, since a fallback stands in? Where clients say that
  * the backend of a slot is gone, that has to be confirmed first, unless it is this
- * client that says so: who lies must not send the traffic of others far away.
+ * client that says so: one that lies must not send the traffic of others far away.
  */
 static __always_inline bool is_sure(__u32 slot, __u32 client)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * A keyed hash: SipHash-1-3 (Aumasson and Bernstein, 2012; one round a word and
- * three at the end). Without the key nobody can tell which slot a flow gets, so
- * nobody can aim flows at one backend. All nodes share the key, so they agree.
+ * three at the end). Without the key no client can tell which slot a flow gets, so
+ * none can aim flows at one backend. All nodes share the key, so they agree.
  */
 #pragma once
 

@@ -124,7 +124,7 @@ static __always_inline bool node_address(bool ip4, struct ip_addr *addr)
 
 /*
  * May the client that calls a hook use a frontend with source ranges? Where its
- * address is not known the packets go on as they are, and whoever announces the
+ * address is not known the packets go on as they are, and the node that announces the
  * address of the load balancer looks at theirs.
  */
 static __noinline enum verdict

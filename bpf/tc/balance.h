@@ -106,9 +106,9 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
 }
 
 /*
- * TCP that nobody can take is answered with a reset. A datagram goes to port 0 of
- * the node, on which nobody ever listens: the kernel answers it as it should, and
- * not too often.
+ * TCP without a backend is answered with a reset. A datagram goes to port 0 of the
+ * node, on which nothing can listen: the kernel answers it with the ICMP error that is
+ * due, and limits the rate.
  */
 static __always_inline enum verdict to_nobody(const struct packet *pkt,
 					      struct flow *flow)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Which packets may have to do with a Service? Most do not, see lib/filter.h. And
- * which ones does nobody send who means well, or would the stack discard?
+ * which ones are forged, or would the stack discard?
  */
 #pragma once
 
@@ -47,8 +47,8 @@ static __always_inline bool may_be_ours(const struct packet *pkt)
 }
 
 /*
- * Is the packet from or to loopback? Nobody else may speak to the services that
- * a node keeps to itself there, whatever its sysctls let in (CVE-2020-8558).
+ * Is the packet from or to loopback? What listens there is for the node alone,
+ * whatever its sysctls let in (CVE-2020-8558).
  */
 static __always_inline bool is_martian(const struct packet *pkt)
 {

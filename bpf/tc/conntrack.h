@@ -133,7 +133,10 @@ static __always_inline enum verdict check_flow(const struct packet *pkt,
 	return begins ? VERDICT_CONTINUE : break_flow(pkt, flow);
 }
 
-/* Who acknowledges so many bytes after a SYN has seen it: one guess in 4096. */
+/*
+ * An ACK within this window of the SYN proves that it was received; a blind guess
+ * succeeds once in 4,096.
+ */
 #define HANDSHAKE_WINDOW (1 << 20)
 
 /* Notes what the TCP flags of a packet say of its direction. */

@@ -57,7 +57,7 @@ static __always_inline void note_repeat(const struct packet *pkt,
 		note_failure(b, client_id(&pkt->tuple.src, pkt->pod), true);
 }
 
-/* An ICMP error that came back says that nobody is there. */
+/* An ICMP error says that the backend cannot be reached. */
 static __always_inline void note_unreachable(const struct flow *flow)
 {
 	struct backend *b;

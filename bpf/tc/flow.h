@@ -144,7 +144,7 @@ static __always_inline __u64 last_seen(const struct flow *reply,
 
 /*
  * Has a flow ended? A connection that is open may be silent for long; datagrams,
- * what is closed and what nobody confirmed may not.
+ * closed connections and half-open flows may not.
  */
 static __always_inline bool has_ended(const struct flow *reply,
 				      const struct flow *original, __u64 now)

@@ -4,8 +4,8 @@
  * places where the families meet.
  *
  * A plain packet is written where it lies, without a call of the kernel. At each
- * hook one end of a packet becomes another: where it is for on the way in, whom it
- * is from on the way out, as tc/conntrack.h shows. Both ports may change. The checksums of
+ * hook one end of a packet becomes another: the destination on the way in, the source
+ * on the way out, as tc/conntrack.h shows. Both ports may change. The checksums of
  * all other packets go through the kernel's helpers, since only they know whether a device
  * is still to finish them.
  */

@@ -77,8 +77,8 @@ static __always_inline __u32 l4_header_len(__u8 protocol)
 }
 
 /*
- * Would a fragment replace a part of the transport header? Nobody cuts a header in
- * pieces without a reason (RFC 1858, RFC 3128).
+ * Would a fragment replace a part of the transport header? No stack cuts a header in
+ * pieces (RFC 1858, RFC 3128).
  */
 static __always_inline bool is_over_header(const struct packet *pkt)
 {

@@ -22,9 +22,9 @@
 #define RESET_TTL 64
 
 /*
- * A CPU answers with a reset as often as the kernel sends ICMP errors by default. Who
- * floods a port that nobody serves gets few answers, and so does whose address the
- * flood gives as its own.
+ * A CPU sends as many resets a second as the kernel sends ICMP errors by default. So a
+ * flood of a port without endpoints gets few of them, and so does the address that the
+ * flood forges.
  */
 #define RESETS_PER_SECOND 1000
 
@@ -104,7 +104,7 @@ static __always_inline bool write_tcp(struct __sk_buff *skb,
 				    flags);
 }
 
-/* Sends the frame back to whom it is from. */
+/* Sends the frame back to its sender. */
 static __always_inline bool swap_macs(struct __sk_buff *skb)
 {
 	__u8 was[2 * ETH_ALEN], now[2 * ETH_ALEN];

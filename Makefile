@@ -131,12 +131,12 @@ kube-proxy: ## Build the kube-proxy that report measures beside, once; it takes 
 REPORT_TO = $(if $(QUICK),bin,docs)
 
 .PHONY: report
-report: ## Measure everything, and peers, and write the pages in docs; QUICK=1 tries it and writes to bin (root)
+report: ## Measure everything, and contenders, and write the pages in docs; QUICK=1 tries it and writes to bin (root)
 	$(call need-root)
 	@$(MAKE) --no-print-directory build
 	@$(GO) run ./tests/bench $(if $(QUICK),-quick) -markdown $(REPORT_TO)/performance.md
 	@bin/headgate-bench scenario $(if $(QUICK),--quick) --kube-proxy "$$($(GO) run ./tests/controlplane/built -cached kube-proxy)" $(REPORT_ARGS) \
-		--markdown $(REPORT_TO)/peers.md --plots bin/peers --html bin/report.html --output bin/report.json tests/bench/scenarios/*.yaml
+		--markdown $(REPORT_TO)/contenders.md --plots bin/contenders --html bin/report.html --output bin/report.json tests/bench/scenarios/*.yaml
 
 .PHONY: deps
 deps: ## Install what generate and lint need (Debian 12, root)

@@ -61,7 +61,7 @@ func conntrackRules(*forwardPath) (tool string, texts []string) {
 // podNet4 is where rules take addresses to be of pods: no client is one.
 var podNet4 = netip.PrefixFrom(serverNet4, 16)
 
-// nftRules and iptablesRules are those that peers of a scenario have, too.
+// nftRules and iptablesRules are those that contenders of a scenario have, too.
 func nftRules(p *forwardPath) (tool string, texts []string) {
 	return "nft", rules.NFTables(p.ruled(), podNet4)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/pkg/traffic/result"
 )
 
-// pinned says what the kernel knows of what is pinned: a peer.Kernel.
+// pinned says what the kernel knows of what is pinned: a contender.Kernel.
 type pinned struct{}
 
 func (pinned) CountRuns() (io.Closer, error) { return datapath.CountRuns() }

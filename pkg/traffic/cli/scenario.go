@@ -12,16 +12,16 @@ import (
 	"github.com/headgate/headgate/pkg/cgroup"
 	"github.com/headgate/headgate/pkg/command"
 	"github.com/headgate/headgate/pkg/traffic"
-	"github.com/headgate/headgate/pkg/traffic/peer"
+	"github.com/headgate/headgate/pkg/traffic/contender"
 	"github.com/headgate/headgate/pkg/traffic/report"
 	"github.com/headgate/headgate/pkg/traffic/result"
 	"github.com/headgate/headgate/pkg/traffic/scenario"
 )
 
-const scenarioLong = `Scenario measures the load of each file on several peers, such as no load balancer,
+const scenarioLong = `Scenario measures the load of each file on several contenders, such as no load balancer,
 Headgate and rule sets of kube-proxy's shape, each in a network of its own, in
 interleaved rounds. It prints medians and missed aims, and writes results, plots and
-pages. It needs root, and iptables and nft for peers of these names. docs/bench.md
+pages. It needs root, and iptables and nft for contenders of these names. docs/bench.md
 describes the files.`
 
 // scenarioFlags are the flags of "headgate-bench scenario".
@@ -49,11 +49,11 @@ func newScenario(e *env) *cobra.Command {
 	f.add(flags)
 	flags.BoolVar(&f.quick, "quick", false, "measure a small version of each, to test it: do not use its figures")
 	flags.IntVar(&f.rounds, "rounds", 0, "number of rounds (default: as the files say)")
-	flags.StringVar(&f.kubeProxy, "kube-proxy", "", "kube-proxy program of the peers kube-proxy-iptables and kube-proxy-nftables (default: leave these out)")
+	flags.StringVar(&f.kubeProxy, "kube-proxy", "", "kube-proxy program of the contenders kube-proxy-iptables and kube-proxy-nftables (default: leave these out)")
 	addHeadgate(flags, &f.headgate)
 	flags.StringVarP(&f.output, "output", "o", "", "file to write all results to, as JSON")
 	flags.StringVar(&f.markdown, "markdown", "", "file for a page of tables")
-	flags.StringVar(&f.title, "title", "Headgate beside its peers", "title of the pages")
+	flags.StringVar(&f.title, "title", "Headgate beside its contenders", "title of the pages")
 	return cmd
 }
 
@@ -74,7 +74,7 @@ func (e *env) scenarios(cmd *cobra.Command, f *scenarioFlags, files []string) er
 	}
 	versions := map[string]string{}
 	if f.kubeProxy != "" {
-		version, err := peer.KubeProxyVersion(f.kubeProxy)
+		version, err := contender.KubeProxyVersion(f.kubeProxy)
 		if err != nil {
 			return fmt.Errorf("--kube-proxy: %w", err)
 		}
@@ -108,7 +108,7 @@ func (e *env) scenarios(cmd *cobra.Command, f *scenarioFlags, files []string) er
 
 func scenarioIntro(quick bool) string {
 	text := "Written by headgate-bench scenario; nothing in it is written by hand. Everything runs on one machine, clients, servers and what is between them in network namespaces, and shares its CPUs: " +
-		"read ratios, not absolute figures. Rounds of all peers are interleaved; figures are medians of rounds, intervals of 95 % are from a bootstrap over pairs of rounds. " +
+		"read ratios, not absolute figures. Rounds of all contenders are interleaved; figures are medians of rounds, intervals of 95 % are from a bootstrap over pairs of rounds. " +
 		"The rule sets have the shape of kube-proxy's and fewer rules than it writes. CPU time is that of client, servers and load balancer for an operation, with what the kernel does for them. " +
 		"docs/bench.md says how all of this is measured."
 	if quick {
@@ -117,22 +117,22 @@ func scenarioIntro(quick bool) string {
 	return text
 }
 
-// benchScenario runs one scenario, without the peers that cannot be.
+// benchScenario runs one scenario, without the contenders that cannot be.
 func (e *env) scenario(cmd *cobra.Command, s scenario.Scenario, f *scenarioFlags) (report.Section, error) {
 	section := report.Section{Title: s.Name, Text: s.Text, Report: e.newReport()}
 	progress := func(text string) { fmt.Fprintln(command.Printable(cmd.ErrOrStderr()), text) }
-	for _, name := range s.Peers {
-		if peer.IsKubeProxy(name) && f.kubeProxy == "" {
+	for _, name := range s.Contenders {
+		if contender.IsKubeProxy(name) && f.kubeProxy == "" {
 			s = s.Without(name)
 			note := name + " was skipped: no kube-proxy binary; name one with --kube-proxy"
 			section.Notes = append(section.Notes, note)
 			progress(s.Name + ": " + note)
 		}
 	}
-	if len(s.Peers) == 0 {
+	if len(s.Contenders) == 0 {
 		return section, nil
 	}
-	section.Base = s.Peers[0]
+	section.Base = s.Contenders[0]
 	top, err := cgroup.Root()
 	if err != nil {
 		return section, err

@@ -78,7 +78,7 @@ func churnTable(groups []result.Group) Table {
 
 // shortTitle is what tells a measurement from the others of a scenario.
 func shortTitle(g result.Group) string {
-	parts := []string{g.Labels[PeerLabel]}
+	parts := []string{g.Labels[ContenderLabel]}
 	for _, label := range []string{ServicesLabel, EndpointsLabel, FamilyLabel, ChurnLabel} {
 		if value, ok := g.Labels[label]; ok {
 			parts = append(parts, label+" "+value)
@@ -90,7 +90,7 @@ func shortTitle(g result.Group) string {
 	return strings.Join(parts, ", ")
 }
 
-// drillFigures draws what became of clients around an event, a line for each peer.
+// drillFigures draws what became of clients around an event, a line for each contender.
 func drillFigures(f facet) []Figure {
 	if !slices.ContainsFunc(f.series, func(s series) bool { return s.group.Runs[0].Drill != nil }) {
 		return nil

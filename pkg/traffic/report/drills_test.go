@@ -21,7 +21,7 @@ func drilled() *result.Report {
 		run.Events, run.Failed = []result.Event{{At: 300 * time.Millisecond, Name: "replace"}}, 0
 		first := 301 * time.Millisecond
 		run.Backends = []result.Backend{{Name: "new", Choices: 1, First: &first}, {Name: "old", Choices: 1, Last: 290 * time.Millisecond}}
-		if run.Labels[PeerLabel] == "rules" {
+		if run.Labels[ContenderLabel] == "rules" {
 			run.Backends[1].Last += time.Duration(50+10*i) * time.Millisecond
 			run.TimeLine[2].Failed, run.TimeLine[5].Failed, run.Failed, run.LastFailed = 7, 2, 9, 510*time.Millisecond
 		}
@@ -48,7 +48,7 @@ func TestDrillsAreATable(t *testing.T) {
 	}
 }
 
-func TestDrillsAreDrawnByPeer(t *testing.T) {
+func TestDrillsAreDrawnByContender(t *testing.T) {
 	r := drilled()
 	f := figureNamed(t, r, "drill-failures-crr-1-000-s-constant-churn-50-services-1")
 	figureNamed(t, r, "drill-latency-crr-1-000-s-constant-churn-50-services-1")

@@ -7,9 +7,9 @@ import (
 	"github.com/headgate/headgate/pkg/traffic/result"
 )
 
-// PeerLabel is the label that tells apart the ways that are measured beside each
+// ContenderLabel is the label that tells apart the ways that are measured beside each
 // other: it names the lines of a figure.
-const PeerLabel = "peer"
+const ContenderLabel = "contender"
 
 // series is one measurement, a line of a figure.
 type series struct {
@@ -34,7 +34,7 @@ func (f facet) suffix() string {
 // mostSeries is how many lines a figure may have.
 const mostSeries = 8
 
-// facets puts measurements into figures: with peers one figure for all peers
+// facets puts measurements into figures: with contenders one figure for all contenders
 // that did the same, else as many in a figure as it takes.
 func facets(groups []result.Group) []facet {
 	var list []facet
@@ -42,16 +42,16 @@ func facets(groups []result.Group) []facet {
 	common := commonName(groups)
 	for _, g := range groups {
 		title := strings.TrimPrefix(g.Title, common)
-		name, peer := "", title
-		if p, ok := g.Labels[PeerLabel]; ok {
-			peer, name = p, strings.Replace(title, ", "+PeerLabel+" "+p, "", 1)
+		name, contender := "", title
+		if p, ok := g.Labels[ContenderLabel]; ok {
+			contender, name = p, strings.Replace(title, ", "+ContenderLabel+" "+p, "", 1)
 		}
 		i, known := index[name]
 		if !known || len(list[i].series) == mostSeries {
 			i, index[name] = len(list), len(list)
 			list = append(list, facet{name: name})
 		}
-		list[i].series = append(list[i].series, series{name: peer, group: g, pooled: g.Pooled()})
+		list[i].series = append(list[i].series, series{name: contender, group: g, pooled: g.Pooled()})
 	}
 	for i := range list {
 		list[i].shortNames()

@@ -10,7 +10,7 @@ import (
 )
 
 // WriteMarkdownFile writes the page as Markdown to a file: what fell short, a
-// line of medians for each measurement with a column for each peer, and the
+// line of medians for each measurement with a column for each contender, and the
 // aims. Pictures and all else are in the page of HTML and in the results.
 func (p Page) WriteMarkdownFile(path string) error {
 	return writeWhole(path, func(w io.Writer) error {
@@ -38,10 +38,10 @@ func (p Page) WriteMarkdownFile(path string) error {
 	})
 }
 
-// medians has a row for each measurement that peers share.
+// medians has a row for each measurement that contenders share.
 func (p Page) medians() Table {
-	peers := p.peers()
-	t := Table{Header: append([]string{"measurement"}, peers...)}
+	contenders := p.contenders()
+	t := Table{Header: append([]string{"measurement"}, contenders...)}
 	for _, s := range p.Sections {
 		rows := map[string][]string{}
 		var names []string
@@ -49,9 +49,9 @@ func (p Page) medians() Table {
 			name := caseName(s.Title, g)
 			if rows[name] == nil {
 				names = append(names, name)
-				rows[name] = slices.Repeat([]string{"–"}, len(peers))
+				rows[name] = slices.Repeat([]string{"–"}, len(contenders))
 			}
-			rows[name][slices.Index(peers, g.Labels[PeerLabel])] = medianCell(g)
+			rows[name][slices.Index(contenders, g.Labels[ContenderLabel])] = medianCell(g)
 		}
 		for _, name := range names {
 			t.Rows = append(t.Rows, append([]string{name}, rows[name]...))
@@ -60,20 +60,20 @@ func (p Page) medians() Table {
 	return t
 }
 
-// peers are those of all sections, in the order in which they come.
-func (p Page) peers() []string {
-	var peers []string
+// contenders are those of all sections, in the order in which they come.
+func (p Page) contenders() []string {
+	var contenders []string
 	for _, s := range p.Sections {
 		for _, g := range result.Groups(s.Report.Runs) {
-			if peer := g.Labels[PeerLabel]; !slices.Contains(peers, peer) {
-				peers = append(peers, peer)
+			if contender := g.Labels[ContenderLabel]; !slices.Contains(contenders, contender) {
+				contenders = append(contenders, contender)
 			}
 		}
 	}
-	return peers
+	return contenders
 }
 
-// caseName is what the peers of a row have in common.
+// caseName is what the contenders of a row have in common.
 func caseName(section string, g result.Group) string {
 	_, labels, found := strings.Cut(shortTitle(g), ", ")
 	if !found {
@@ -82,7 +82,7 @@ func caseName(section string, g result.Group) string {
 	return section + ": " + labels
 }
 
-// medianCell is what came of one peer.
+// medianCell is what came of one contender.
 func medianCell(g result.Group) string {
 	pooled := g.Pooled()
 	text := fmt.Sprintf("%s / %s", orDash(g, result.PercentileMetric(50)), orDash(g, result.PercentileMetric(99)))

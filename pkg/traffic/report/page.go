@@ -27,7 +27,7 @@ type Section struct {
 	Text   string   // one paragraph
 	Notes  []string // what else is to be known, such as what was left out
 	Report *result.Report
-	// Base is the peer that the others are compared with, "" for none.
+	// Base is the contender that the others are compared with, "" for none.
 	Base string
 	Aims []Aim
 }

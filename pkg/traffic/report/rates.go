@@ -93,7 +93,7 @@ func scalings(groups []result.Group) []Figure {
 	for _, label := range []string{ServicesLabel, EndpointsLabel} {
 		other := map[string]string{ServicesLabel: EndpointsLabel, EndpointsLabel: ServicesLabel}[label]
 		if len(labelValues(groups, label)) < 2 || len(labelValues(groups, other)) > 1 {
-			continue // or there is no one line for a peer
+			continue // or there is no one line for a contender
 		}
 		for _, part := range partsBy(groups, ChurnLabel, FamilyLabel) {
 			for _, m := range []result.Metric{result.PercentileMetric(50), result.PercentileMetric(99)} {
@@ -143,13 +143,13 @@ func scaling(groups []result.Group, label string, m result.Metric) (Figure, bool
 	p := newPlot("Latency by number of "+name+", "+m.Name, name, m.Name)
 	p.X.Scale, p.X.Tick.Marker = logarithmic{}, steps{text: countText}
 	low, high, most := math.Inf(1), 1.0, 1.0
-	peers := labelValues(groups, PeerLabel)
-	for i, peer := range peers {
+	contenders := labelValues(groups, ContenderLabel)
+	for i, contender := range contenders {
 		var line quartileBars
 		for _, g := range groups {
 			number, err := strconv.ParseFloat(g.Labels[label], 64)
 			values := g.Values(m)
-			if g.Labels[PeerLabel] != peer || err != nil || len(values) == 0 {
+			if g.Labels[ContenderLabel] != contender || err != nil || len(values) == 0 {
 				continue
 			}
 			first, third := result.Quartiles(values)
@@ -170,7 +170,7 @@ func scaling(groups []result.Group, label string, m result.Metric) (Figure, bool
 		if err := line.draw(p, draw.LineStyle{Color: hue(i), Width: vg.Points(1)}); err != nil {
 			return Figure{}, false
 		}
-		p.Legend.Add(peer, curve, points)
+		p.Legend.Add(contender, curve, points)
 	}
 	if math.IsInf(low, 1) {
 		return Figure{}, false

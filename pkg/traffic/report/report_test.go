@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is drawn into testdata; look at it before you commit it")
 
-// example is two peers with 1 and 1,000 Services in three rounds, the same each
+// example is two contenders with 1 and 1,000 Services in three rounds, the same each
 // time: distributions come from formulas, not from chance.
 func example() *result.Report {
 	r := result.NewReport(result.Meta{
@@ -35,17 +35,17 @@ func example() *result.Report {
 	})
 	for round := 1; round <= 3; round++ {
 		for _, services := range []int{1, 1000} {
-			for i, peer := range []string{"direct", "rules"} {
-				r.Runs = append(r.Runs, exampleRun(round, services, peer, 1+float64(i)*float64(services)/500))
+			for i, contender := range []string{"direct", "rules"} {
+				r.Runs = append(r.Runs, exampleRun(round, services, contender, 1+float64(i)*float64(services)/500))
 			}
 		}
 	}
 	return r
 }
 
-func exampleRun(round, services int, peer string, slower float64) result.Run {
+func exampleRun(round, services int, contender string, slower float64) result.Run {
 	run := result.Run{
-		Labels:  map[string]string{"peer": peer, "services": fmt.Sprint(services), "round": fmt.Sprint(round)},
+		Labels:  map[string]string{"contender": contender, "services": fmt.Sprint(services), "round": fmt.Sprint(round)},
 		Load:    result.Load{Kind: "crr", Loop: "open", Rate: 1000, Arrivals: "constant", Targets: []string{"192.0.2.1:80"}, Duration: time.Second},
 		Elapsed: time.Second, Due: 20_000, Completed: 20_000, InTime: uint64(20_000 / slower), Interval: 100 * time.Millisecond,
 		Latency: result.NewHistogram(), Service: result.NewHistogram(), Lateness: result.NewHistogram(),
@@ -58,7 +58,7 @@ func exampleRun(round, services int, peer string, slower float64) result.Run {
 			At: time.Duration(i) * run.Interval, Due: 100, Completed: uint64(90 + i), P50: 70 * time.Microsecond, P99: 300 * time.Microsecond, Max: time.Millisecond,
 		})
 	}
-	if peer == "rules" && services == 1 && round == 1 {
+	if contender == "rules" && services == 1 && round == 1 {
 		run.Failed, run.Errors = 3, map[result.ErrorKind]uint64{result.Refused: 3}
 		run.Events = []result.Event{{At: 300 * time.Millisecond, Name: "kill <one> & all"}}
 	}
@@ -95,7 +95,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-func TestTheFiguresOfAReportWithPeers(t *testing.T) {
+func TestTheFiguresOfAReportWithContenders(t *testing.T) {
 	var names []string
 	for _, f := range Figures(example()) {
 		names = append(names, f.Name)
@@ -104,7 +104,7 @@ func TestTheFiguresOfAReportWithPeers(t *testing.T) {
 		"services-p50", "services-p99",
 		"rate-crr-1-000-s-constant-services-1", "latency-crr-1-000-s-constant-services-1", "cdf-crr-1-000-s-constant-services-1",
 		"rate-crr-1-000-s-constant-services-1000", "latency-crr-1-000-s-constant-services-1000", "cdf-crr-1-000-s-constant-services-1000",
-		"rate-line-crr-1-000-s-constant-peer-rules-services-1-round-1", "latency-line-crr-1-000-s-constant-peer-rules-services-1-round-1",
+		"rate-line-crr-1-000-s-constant-contender-rules-services-1-round-1", "latency-line-crr-1-000-s-constant-contender-rules-services-1-round-1",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("figures (-want +got):\n%s", diff)
@@ -118,7 +118,7 @@ func TestFiguresAreDrawnAsBefore(t *testing.T) {
 		"cdf.svg":      "cdf-crr-1-000-s-constant-services-1",
 		"rate.svg":     "rate-crr-1-000-s-constant-services-1",
 		"services.svg": "services-p50",
-		"line.svg":     "rate-line-crr-1-000-s-constant-peer-rules-services-1-round-1",
+		"line.svg":     "rate-line-crr-1-000-s-constant-contender-rules-services-1-round-1",
 	} {
 		svg, err := figureNamed(t, r, name).SVG()
 		if err != nil {
@@ -286,7 +286,7 @@ func TestWhatWasUsedHasColumnsAndATable(t *testing.T) {
 	r := example()
 	for i := range r.Runs {
 		r.Runs[i].Use = &result.Use{Client: 2 * time.Second, Servers: time.Second, Machine: 4 * time.Second}
-		if r.Runs[i].Labels[PeerLabel] == "rules" {
+		if r.Runs[i].Labels[ContenderLabel] == "rules" {
 			r.Runs[i].Use.Balancer = 10 * time.Millisecond
 			r.Runs[i].Use.Memory = result.Memory{Resident: 10 << 20, Kernel: -1 << 20, BringUp: 1500 * time.Millisecond}
 		}
@@ -316,7 +316,7 @@ func TestWhatWasUsedHasColumnsAndATable(t *testing.T) {
 		}
 	}
 	if strings.Contains(text.String(), "\n  direct, services 1 ") || strings.Contains(text.String(), "rare") {
-		t.Errorf("the table of memory has a peer without load balancer, or a program that did not run:\n%s", text.String())
+		t.Errorf("the table of memory has a contender without load balancer, or a program that did not run:\n%s", text.String())
 	}
 }
 

@@ -71,8 +71,8 @@ func limitText(g result.Group) string {
 	return "not limiting"
 }
 
-// beside compares each measurement with that of a base peer which did the same,
-// in rounds that were interleaved. It returns no rows without peers.
+// beside compares each measurement with that of a base contender which did the same,
+// in rounds that were interleaved. It returns no rows without contenders.
 func beside(groups []result.Group, base string) Table {
 	t := Table{Header: []string{"measurement", "beside", "metric", "×", "95 % interval", "so it is"}}
 	bases := make(map[string]result.Group)

@@ -20,7 +20,7 @@ const mostLines = 4
 
 // worthALine returns the runs whose time lines say something: those with events
 // and those with failures, or all if there are few. Drills have a figure for all
-// peers together.
+// contenders together.
 func worthALine(runs []result.Run) []result.Run {
 	if len(runs) <= mostLines {
 		return runs

@@ -109,11 +109,11 @@ func TestMediansAndQuartiles(t *testing.T) {
 }
 
 // measured returns rounds of a measurement with known rates and latencies.
-func measured(peer string, rounds int, perSecond, latency float64, random *rand.Rand) []Run {
+func measured(contender string, rounds int, perSecond, latency float64, random *rand.Rand) []Run {
 	var runs []Run
 	for round := range rounds {
 		r := Run{
-			Labels: map[string]string{"peer": peer, RoundLabel: fmt.Sprint(round)}, Load: Load{Kind: "rr", Loop: "closed"},
+			Labels: map[string]string{"contender": contender, RoundLabel: fmt.Sprint(round)}, Load: Load{Kind: "rr", Loop: "closed"},
 			Elapsed: time.Second, InTime: uint64(perSecond * (1 + 0.02*random.Float64())), Latency: NewHistogram(),
 		}
 		r.Due, r.Completed = r.InTime, r.InTime
@@ -130,10 +130,10 @@ func TestAComparisonSaysWhatIsBetterAndWhatIsWorse(t *testing.T) {
 	a := &Report{Meta: Meta{Kernel: "6.1"}, Runs: append(measured("x", 7, 10_000, 1e6, random), measured("old", 3, 1, 1, random)...)}
 	b := &Report{Meta: Meta{Kernel: "6.12"}, Runs: append(measured("x", 5, 8_000, 0.5e6, random), measured("new", 3, 1, 1, random)...)}
 	c := Compare(a, b)
-	if len(c.Pairings) != 1 || c.Pairings[0].Title != "rr, closed loop, peer x" {
+	if len(c.Pairings) != 1 || c.Pairings[0].Title != "rr, closed loop, contender x" {
 		t.Fatalf("compared %+v, want the one measurement that both have", c.Pairings)
 	}
-	if diff := cmp.Diff([][]string{{"rr, closed loop, peer old"}, {"rr, closed loop, peer new"}, {"kernel: 6.1, 6.12"}}, [][]string{c.OnlyA, c.OnlyB, c.Differences}); diff != "" {
+	if diff := cmp.Diff([][]string{{"rr, closed loop, contender old"}, {"rr, closed loop, contender new"}, {"kernel: 6.1, 6.12"}}, [][]string{c.OnlyA, c.OnlyB, c.Differences}); diff != "" {
 		t.Errorf("the rest (-want +got):\n%s", diff)
 	}
 	got := map[string]string{}
@@ -161,7 +161,7 @@ func TestSingleRunsAreComparedByTheirSamples(t *testing.T) {
 	random := rand.New(rand.NewPCG(13, 14))
 	a, b := measured("direct", 1, 10_000, 1e6, random), measured("tc", 1, 10_050, 1.5e6, random)
 	c := Compare(&Report{Runs: a}, &Report{Runs: b})
-	if len(c.Pairings) != 1 || !strings.Contains(c.Pairings[0].Title, "peer direct → ") {
+	if len(c.Pairings) != 1 || !strings.Contains(c.Pairings[0].Title, "contender direct → ") {
 		t.Fatalf("compared %+v, want the two runs whose labels differ", c.Pairings)
 	}
 	for _, ch := range c.Pairings[0].Changes {
@@ -196,7 +196,7 @@ func TestAComparisonIsJSONAndATable(t *testing.T) {
 	if err := c.WriteTable(&table); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"rr, closed loop, peer x\n", "  METRIC  A ", "within runs, 1 and 2", "× ∞", "LIMITED"} {
+	for _, want := range []string{"rr, closed loop, contender x\n", "  METRIC  A ", "within runs, 1 and 2", "× ∞", "LIMITED"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("the table has no %q:\n%s", want, table.String())
 		}

@@ -122,7 +122,7 @@ type Meta struct {
 	// the last: how busy the machine was with other things, and with this.
 	LoadBefore [3]float64 `json:"load_average_before"`
 	LoadAfter  [3]float64 `json:"load_average_after"`
-	// Versions are those of all that took part: headgate, go, peers.
+	// Versions are those of all that took part: headgate, go, contenders.
 	Versions map[string]string `json:"versions"`
 	// System is what else decides the figures: clock source, mitigations.
 	System map[string]string `json:"system"`

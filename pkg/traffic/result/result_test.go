@@ -125,7 +125,7 @@ func near(t *testing.T, what string, got, want, slack float64) {
 // example is a run with something in every field.
 func example() Run {
 	r := Run{
-		Name: "connect", Labels: map[string]string{"peer": "direct"},
+		Name: "connect", Labels: map[string]string{"contender": "direct"},
 		Load: Load{
 			Kind: "connect", Loop: "open", Rate: 2000, Arrivals: "poisson", Targets: []string{"192.0.2.1:80"}, Sources: []string{"10.0.0.0/24"},
 			Connections: 64, Senders: 2, PerSocket: 1, Request: 64, Response: 128, Timeout: time.Second, WarmUp: time.Second, Duration: 5 * time.Second,
@@ -223,7 +223,7 @@ func TestTheTableSaysWhatCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"connect, peer direct (interrupted", "open loop, 2,000/s poisson", "16 packets/s received", "p99.99 150µs",
+		"connect, contender direct (interrupted", "open loop, 2,000/s poisson", "16 packets/s received", "p99.99 150µs",
 		"4 refused (connection refused), 6 timeout", "3 established connections lost", "11.111 % lost", "a 6000, b 4000",
 		"max/mean 1.200, chi-square 400.0 with 1 degrees of freedom", "at 1s: kill (1ms) ok", "LIMITED",
 	} {

@@ -10,7 +10,7 @@ import (
 // the warm-up is in none of them.
 type Run struct {
 	Name   string            `json:"name"`
-	Labels map[string]string `json:"labels,omitempty"` // what tells runs apart: peer, services, round
+	Labels map[string]string `json:"labels,omitempty"` // what tells runs apart: contender, services, round
 	Load   Load              `json:"load"`
 
 	// Started is when counting began, Elapsed how long load was offered from

@@ -25,7 +25,7 @@ func (s Scenario) Results(runs []result.Run) []report.Aim {
 func (s Scenario) result(a Aim, groups []result.Group) report.Aim {
 	c, churn := s.aimedAt(a), churnLabel(s.Churn, a.Churn)
 	metric, _ := metricNamed(a.Metric)
-	out := report.Aim{What: fmt.Sprintf("%s of %s, %s", a.Metric, a.Peer, s.circumstances(c)+withChurn(churn)), Measured: "not measured"}
+	out := report.Aim{What: fmt.Sprintf("%s of %s, %s", a.Metric, a.Contender, s.circumstances(c)+withChurn(churn)), Measured: "not measured"}
 	of := s.values(groups, c, churn, metric)
 	bound, text := a.AtMost, metric.Text
 	over := []float64(nil)
@@ -33,7 +33,7 @@ func (s Scenario) result(a Aim, groups []result.Group) report.Aim {
 	case a.Over != "":
 		out.What += ", over " + a.Over
 		other := c
-		other.Peer = a.Over
+		other.Contender = a.Over
 		over, text = s.values(groups, other, churn, metric), timesText
 	case a.OverServices != 0:
 		out.What += ", over " + manyServices(a.OverServices)
@@ -75,7 +75,7 @@ func (s Scenario) result(a Aim, groups []result.Group) report.Aim {
 // aimedAt is the case of an aim: unless it says otherwise, the largest that it can
 // be said of.
 func (s Scenario) aimedAt(a Aim) Case {
-	c := Case{Peer: a.Peer, Services: a.Services, Endpoints: a.Endpoints, Family: a.Family}
+	c := Case{Contender: a.Contender, Services: a.Services, Endpoints: a.Endpoints, Family: a.Family}
 	if c.Family == "" {
 		c.Family = s.Family[0]
 	}
@@ -84,7 +84,7 @@ func (s Scenario) aimedAt(a Aim) Case {
 	}
 	if c.Services == 0 {
 		for _, n := range s.Services {
-			if s.has(a.Peer, n) && s.has(a.Over, n) {
+			if s.has(a.Contender, n) && s.has(a.Over, n) {
 				c.Services = max(c.Services, n)
 			}
 		}
@@ -161,19 +161,19 @@ func (s Scenario) validateAim(a Aim) error {
 		for _, m := range metrics() {
 			names = append(names, m.Name)
 		}
-		return fmt.Errorf("aim of %s: metric %q is none: there are %s", a.Peer, a.Metric, strings.Join(names, ", "))
+		return fmt.Errorf("aim of %s: metric %q is none: there are %s", a.Contender, a.Metric, strings.Join(names, ", "))
 	case ofDrill && s.Drill == nil:
-		return fmt.Errorf("aim of %s: metric %s is of a drill, and there is none", a.Peer, a.Metric)
-	case !slices.Contains(s.Peers, a.Peer):
-		return fmt.Errorf("aim: peer %q is not among peers", a.Peer)
-	case a.Over != "" && !slices.Contains(s.Peers, a.Over):
-		return fmt.Errorf("aim of %s: over %q is not among peers", a.Peer, a.Over)
+		return fmt.Errorf("aim of %s: metric %s is of a drill, and there is none", a.Contender, a.Metric)
+	case !slices.Contains(s.Contenders, a.Contender):
+		return fmt.Errorf("aim: contender %q is not among contenders", a.Contender)
+	case a.Over != "" && !slices.Contains(s.Contenders, a.Over):
+		return fmt.Errorf("aim of %s: over %q is not among contenders", a.Contender, a.Over)
 	case count(a.Over != "", a.OverServices != 0, a.OverFewest, a.OverChurn != nil) > 1:
-		return fmt.Errorf("aim of %s: over, over-services, over-fewest-endpoints and over-churn exclude each other", a.Peer)
+		return fmt.Errorf("aim of %s: over, over-services, over-fewest-endpoints and over-churn exclude each other", a.Contender)
 	case !s.hasChurn(a.Churn) || !s.hasChurn(a.OverChurn):
-		return fmt.Errorf("aim of %s: what churn and over-churn say is not in churn", a.Peer)
+		return fmt.Errorf("aim of %s: what churn and over-churn say is not in churn", a.Contender)
 	case (a.AtMost == 0) == (a.AtLeast == 0) && !metric.Total:
-		return fmt.Errorf("aim of %s: write at-most or at-least", a.Peer)
+		return fmt.Errorf("aim of %s: write at-most or at-least", a.Contender)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/headgate/headgate/pkg/traffic/peer"
+	"github.com/headgate/headgate/pkg/traffic/contender"
 	"github.com/headgate/headgate/pkg/traffic/report"
 )
 
@@ -30,9 +30,9 @@ func (s *Some[T]) UnmarshalYAML(node *yaml.Node) error {
 	return node.Decode(&(*s)[0])
 }
 
-// Case is what is brought up of a peer, once.
+// Case is what is brought up of a contender, once.
 type Case struct {
-	Peer      string
+	Contender string
 	Services  int
 	Endpoints int
 	Family    string
@@ -40,7 +40,7 @@ type Case struct {
 
 // String is the case in words.
 func (c Case) String() string {
-	text := fmt.Sprintf("%s with %d Services of %d endpoints", c.Peer, c.Services, c.Endpoints)
+	text := fmt.Sprintf("%s with %d Services of %d endpoints", c.Contender, c.Services, c.Endpoints)
 	if c.Family == IPv6 {
 		text += ", IPv6"
 	}
@@ -48,13 +48,13 @@ func (c Case) String() string {
 }
 
 // cases are all that are measured, each combination of the lists in the file. What
-// a peer is not to have, since it has too many Services, is left out.
+// a contender is not to have, since it has too many Services, is left out.
 func (s Scenario) cases() []Case {
 	var all []Case
 	for _, family := range s.Family {
 		for _, endpoints := range s.Endpoints {
 			for _, services := range s.Services {
-				for _, name := range s.Peers {
+				for _, name := range s.Contenders {
 					if s.has(name, services) {
 						all = append(all, Case{name, services, endpoints, family})
 					}
@@ -65,16 +65,16 @@ func (s Scenario) cases() []Case {
 	return all
 }
 
-// has says whether a peer is to be measured with so many Services.
-func (s Scenario) has(peer string, services int) bool {
-	most, limited := s.MostServices[peer]
+// has says whether a contender is to be measured with so many Services.
+func (s Scenario) has(contender string, services int) bool {
+	most, limited := s.MostServices[contender]
 	return !limited || services <= most
 }
 
 // labels tell runs of the case, and of a churn if there is any, apart from the
 // others of the scenario.
 func (s Scenario) labels(c Case, churn string) map[string]string {
-	labels := map[string]string{report.PeerLabel: c.Peer, report.ServicesLabel: strconv.Itoa(c.Services), "topology": s.Topology}
+	labels := map[string]string{report.ContenderLabel: c.Contender, report.ServicesLabel: strconv.Itoa(c.Services), "topology": s.Topology}
 	if len(s.Endpoints) > 1 {
 		labels[report.EndpointsLabel] = strconv.Itoa(c.Endpoints)
 	}
@@ -87,13 +87,13 @@ func (s Scenario) labels(c Case, churn string) map[string]string {
 	return labels
 }
 
-// peer is what is brought up for a case.
-func (s Scenario) peer(c Case) peer.Spec {
-	spec := peer.Spec{
-		Name: c.Peer, Topology: s.Topology, UDP: s.Load.Kind.OverUDP(), IPv6: c.Family == IPv6,
+// contender is what is brought up for a case.
+func (s Scenario) contender(c Case) contender.Spec {
+	spec := contender.Spec{
+		Name: c.Contender, Topology: s.Topology, UDP: s.Load.Kind.OverUDP(), IPv6: c.Family == IPv6,
 		Services: c.Services, Endpoints: c.Endpoints, Drill: s.Drill.takesServers(),
 	}
-	if hook, ok := s.Hooks[c.Peer]; ok {
+	if hook, ok := s.Hooks[c.Contender]; ok {
 		spec.Hook = &hook
 	}
 	return spec
@@ -113,18 +113,18 @@ func (s Scenario) validateCases() error {
 		}
 	}
 	for name := range s.MostServices {
-		if !slices.Contains(s.Peers, name) {
-			return fmt.Errorf("most-services: peer %q is not among peers", name)
+		if !slices.Contains(s.Contenders, name) {
+			return fmt.Errorf("most-services: contender %q is not among contenders", name)
 		}
 	}
-	for _, list := range [][]string{s.Peers, s.Family} {
+	for _, list := range [][]string{s.Contenders, s.Family} {
 		if repeated := repeatedOf(list); repeated != "" {
 			return fmt.Errorf("%s is there twice: once is enough", repeated)
 		}
 	}
 	for _, s := range []Scenario{s, s.Small()} {
 		for _, c := range s.cases() {
-			if err := s.peer(c).Validate(); err != nil {
+			if err := s.contender(c).Validate(); err != nil {
 				return err
 			}
 		}
@@ -142,10 +142,10 @@ func repeatedOf(list []string) string {
 	return ""
 }
 
-// Without returns the scenario without a peer, and without what was to be said of
+// Without returns the scenario without a contender, and without what was to be said of
 // it.
 func (s Scenario) Without(name string) Scenario {
-	s.Peers = slices.DeleteFunc(slices.Clone(s.Peers), func(p string) bool { return p == name })
-	s.Aims = slices.DeleteFunc(slices.Clone(s.Aims), func(a Aim) bool { return a.Peer == name || a.Over == name })
+	s.Contenders = slices.DeleteFunc(slices.Clone(s.Contenders), func(p string) bool { return p == name })
+	s.Aims = slices.DeleteFunc(slices.Clone(s.Aims), func(a Aim) bool { return a.Contender == name || a.Over == name })
 	return s
 }

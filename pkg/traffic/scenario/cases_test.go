@@ -20,7 +20,7 @@ import (
 const goodCases = `
 name: x
 topology: pair
-peers: [direct, nftables, kube-proxy-nftables]
+contenders: [direct, nftables, kube-proxy-nftables]
 services: [1, 1000]
 endpoints: [3, 100]
 family: [ipv4, ipv6]
@@ -28,8 +28,8 @@ most-services: {kube-proxy-nftables: 100}
 rounds: 3
 load: {kind: crr, rate: 100, duration: 1s}
 aims:
-  - {peer: nftables, metric: p50, over-fewest-endpoints: true, at-most: 1.1}
-  - {peer: kube-proxy-nftables, family: ipv6, metric: cpu, over: nftables, at-most: 2}
+  - {contender: nftables, metric: p50, over-fewest-endpoints: true, at-most: 1.1}
+  - {contender: kube-proxy-nftables, family: ipv6, metric: cpu, over: nftables, at-most: 2}
 quick: {services: 1, endpoints: 3, duration: 200ms}
 `
 
@@ -49,18 +49,18 @@ func TestEachCombinationIsACase(t *testing.T) {
 	if diff := cmp.Diff(want, all[:5]); diff != "" || len(all) != 4*5 || all[19] != "nftables with 1000 Services of 100 endpoints, IPv6" {
 		t.Errorf("cases are %q, of which the first differ (-want +got):\n%s", all, diff)
 	}
-	labels := map[string]string{"peer": "nftables", "services": "1000", "endpoints": "100", "family": "ipv6", "topology": "pair", "churn": "5"}
+	labels := map[string]string{"contender": "nftables", "services": "1000", "endpoints": "100", "family": "ipv6", "topology": "pair", "churn": "5"}
 	if diff := cmp.Diff(labels, s.labels(s.cases()[19], "5")); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
-	if spec := s.peer(s.cases()[19]); !spec.IPv6 || spec.Endpoints != 100 {
+	if spec := s.contender(s.cases()[19]); !spec.IPv6 || spec.Endpoints != 100 {
 		t.Errorf("the last one is brought up as %+v", spec)
 	}
 	if small := s.Small(); len(small.cases()) != 6 || small.Endpoints[0] != 3 {
 		t.Errorf("the small version has %v", small.cases())
 	}
 	without := s.Without("kube-proxy-nftables")
-	if slices.Contains(without.Peers, "kube-proxy-nftables") || len(without.Aims) != 1 || len(s.Aims) != 2 {
+	if slices.Contains(without.Contenders, "kube-proxy-nftables") || len(without.Aims) != 1 || len(s.Aims) != 2 {
 		t.Errorf("without kube-proxy it is %+v", without)
 	}
 	one, err := parse([]byte(strings.Replace(strings.Replace(goodCases, "[3, 100]", "3", 1), "[ipv4, ipv6]", "ipv6", 1)))
@@ -77,7 +77,7 @@ func TestWhatIsWrongWithCasesIsSaid(t *testing.T) {
 		{"[ipv4, ipv6]", "ipv5", `family is "ipv5": it is ipv4, ipv6 or [ipv4, ipv6]`},
 		{"[ipv4, ipv6]", "[ipv4, ipv4]", "ipv4 is there twice"},
 		{"[direct, nftables", "[direct, nftables, direct", "direct is there twice"},
-		{"most-services: {kube", "most-services: {moon", `most-services: peer "moon-proxy-nftables" is not among peers`},
+		{"most-services: {kube", "most-services: {moon", `most-services: contender "moon-proxy-nftables" is not among contenders`},
 		{"over-fewest-endpoints: true", "over-fewest-endpoints: true, over: direct", "exclude each other"},
 		{"metric: cpu", "metric: gpu", "there are rate, p50, p90, p99, p99.9, p99.99, failed, cpu, client-cpu, machine-cpu, programs"},
 	} {
@@ -95,7 +95,7 @@ func TestAimsAreOfTheLargestCaseThatBothHave(t *testing.T) {
 	}
 	var runs []result.Run
 	add := func(c Case, ms float64) {
-		for _, r := range rounds(c.Peer, c.Services, ms, ms, ms) {
+		for _, r := range rounds(c.Contender, c.Services, ms, ms, ms) {
 			r.Labels = s.labels(c, "")
 			r.Use = &result.Use{Client: time.Duration(ms * float64(time.Millisecond))}
 			runs = append(runs, r)
@@ -164,7 +164,7 @@ func TestRulesBalanceInBothFamilies(t *testing.T) {
 		everyOneAnswers(t, mustRun(t, `
 name: x
 topology: `+topology+`
-peers: [direct, nftables, iptables]
+contenders: [direct, nftables, iptables]
 services: 20
 endpoints: [1, 30]
 family: [ipv4, ipv6]
@@ -182,7 +182,7 @@ func TestKubeProxyBalancesAndFollowsChanges(t *testing.T) {
 	runs := mustRun(t, `
 name: x
 topology: node
-peers: [kube-proxy-iptables, kube-proxy-nftables]
+contenders: [kube-proxy-iptables, kube-proxy-nftables]
 services: 5
 endpoints: 3
 family: [ipv4, ipv6]
@@ -200,7 +200,7 @@ load: {kind: crr, rate: 200, timeout: 5s, duration: 1500ms}
 name: x
 topology: pair
 ask: one
-peers: [kube-proxy-nftables]
+contenders: [kube-proxy-nftables]
 services: 5
 endpoints: 3
 rounds: 1

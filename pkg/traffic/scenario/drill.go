@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/pkg/traffic/contender"
 	"github.com/headgate/headgate/pkg/traffic/load"
-	"github.com/headgate/headgate/pkg/traffic/peer"
 	"github.com/headgate/headgate/pkg/traffic/result"
 )
 
@@ -22,7 +22,7 @@ const (
 
 var drillKinds = []string{replaceEndpoint, restart, killBackend}
 
-// Drill is what happens to a peer in every run, and what the runs are about.
+// Drill is what happens to a contender in every run, and what the runs are about.
 type Drill struct {
 	Kind string        `yaml:"kind"`
 	At   time.Duration `yaml:"at"` // after counting has begun
@@ -77,11 +77,11 @@ func (s Scenario) validateDrill() error {
 // validateTaken is about drills that take a server away.
 func (s Scenario) validateTaken() error {
 	d := s.Drill
-	for _, name := range s.Peers {
+	for _, name := range s.Contenders {
 		if h, ok := s.Hooks[name]; ok && d.Kind == restart && h.Restart == "" {
-			return fmt.Errorf("drill %s of peer %q: hooks.%s.restart is missing", d.Kind, name, name)
+			return fmt.Errorf("drill %s of contender %q: hooks.%s.restart is missing", d.Kind, name, name)
 		} else if ok && d.Kind == replaceEndpoint && h.Change == "" {
-			return fmt.Errorf("drill %s of peer %q: hooks.%s.change is missing", d.Kind, name, name)
+			return fmt.Errorf("drill %s of contender %q: hooks.%s.change is missing", d.Kind, name, name)
 		}
 	}
 	switch {
@@ -107,20 +107,20 @@ func (s Scenario) validateChurn() error {
 		case rate > 0 && slices.Min(s.Endpoints) < 2:
 			return fmt.Errorf("endpoints is %d: churn needs at least 2, one of which leaves and comes back", slices.Min(s.Endpoints))
 		}
-		for _, name := range s.Peers {
+		for _, name := range s.Contenders {
 			if h, ok := s.Hooks[name]; ok && rate > 0 && h.Change == "" {
-				return fmt.Errorf("churn of peer %q: hooks.%s.change is missing", name, name)
+				return fmt.Errorf("churn of contender %q: hooks.%s.change is missing", name, name)
 			}
 		}
 	}
 	return nil
 }
 
-// takesServers says whether peers need servers that can be taken away.
+// takesServers says whether contenders need servers that can be taken away.
 func (d *Drill) takesServers() bool { return d != nil && d.Kind != restart }
 
 // actions are the events of a drill, the one that it is about first.
-func (d *Drill) actions(p *peer.Peer) []load.Action {
+func (d *Drill) actions(p *contender.Contender) []load.Action {
 	if d == nil {
 		return nil
 	}
@@ -164,7 +164,7 @@ func (d *Drill) note(run *result.Run) error {
 	}
 	old, replacement := "", ""
 	if d.Kind == replaceEndpoint {
-		old, replacement = peer.Old, peer.Replacement
+		old, replacement = contender.Old, contender.Replacement
 	}
 	slow := d.Slow
 	if slow == 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/pkg/traffic/result"
 )
 
-// The client of a peer is this program, too.
+// The client of a contender is this program, too.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "worker" {
 		if err := load.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
@@ -31,7 +31,7 @@ const goodDrill = `
 name: x
 topology: node
 ask: one
-peers: [direct, other]
+contenders: [direct, other]
 hooks: {other: {setup: "true", change: "true", restart: "true"}}
 services: [10]
 endpoints: 3
@@ -40,8 +40,8 @@ load: {kind: crr, rate: 100, duration: 2s}
 churn: [0, 5]
 drill: {kind: replace-endpoint, at: 500ms, grace: 1s}
 aims:
-  - {peer: other, metric: last-old, over-churn: 0, at-most: 1.1}
-  - {peer: other, churn: 0, metric: failures, at-most: 0}
+  - {contender: other, metric: last-old, over-churn: 0, at-most: 1.1}
+  - {contender: other, churn: 0, metric: failures, at-most: 0}
 quick: {rounds: 2, churn: [5]}
 `
 
@@ -50,7 +50,7 @@ func TestWhatIsWrongWithADrillIsSaid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Drill.Grace != time.Second || len(s.Churn) != 2 || len(s.Small().Churn) != 1 || !s.peer(s.cases()[0]).Drill {
+	if s.Drill.Grace != time.Second || len(s.Churn) != 2 || len(s.Small().Churn) != 1 || !s.contender(s.cases()[0]).Drill {
 		t.Errorf("read %+v with drill %+v", s, s.Drill)
 	}
 	restart := "{kind: restart, at: 1s, signal: KILL}"
@@ -71,7 +71,7 @@ func TestWhatIsWrongWithADrillIsSaid(t *testing.T) {
 		{"churn: [0, 5]", "churn: [0, -5]", "churn is -5: changes a second go from 0"},
 		{"churn: [0, 5]", "churn: [0, 5000]", "churn is 5000"},
 		{"services: [10]", "services: [1, 10]", "churn needs at least 2 Services"},
-		{`change: "true", `, "", "churn of peer \"other\": hooks.other.change is missing"},
+		{`change: "true", `, "", "churn of contender \"other\": hooks.other.change is missing"},
 		{"metric: failures", "metric: last-new", `metric "last-new" is none: there are rate`},
 		{"over-churn: 0", "over: direct, over-churn: 0", "over, over-services, over-fewest-endpoints and over-churn exclude each other"},
 		{"{kind: replace-endpoint, at: 500ms, grace: 1s}", restart, "drill restart and churn exclude each other"},
@@ -122,7 +122,7 @@ func TestADrillWithoutLoadBalancerComesOutAsKnown(t *testing.T) {
 name: x
 topology: node
 ask: one
-peers: [direct]
+contenders: [direct]
 services: [1]
 endpoints: 3
 rounds: 2
@@ -150,7 +150,7 @@ func TestConnectionsToASilentServerFail(t *testing.T) {
 name: x
 topology: node
 ask: one
-peers: [direct]
+contenders: [direct]
 services: [1]
 endpoints: 3
 rounds: 1
@@ -172,7 +172,7 @@ const hooked = `
 name: x
 topology: node
 ask: one
-peers: [mine]
+contenders: [mine]
 hooks:
   mine:
     setup: &rules |

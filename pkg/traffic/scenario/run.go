@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/pkg/traffic/contender"
 	"github.com/headgate/headgate/pkg/traffic/load"
-	"github.com/headgate/headgate/pkg/traffic/peer"
 	"github.com/headgate/headgate/pkg/traffic/result"
 )
 
@@ -22,47 +22,47 @@ type Settings struct {
 	RunName   string           // see traffic.RunName
 	CgroupTop string           // where cgroups are made
 	RunDir    string           // where folders are made
-	Headgate  string           // the program of peers that are Headgate
+	Headgate  string           // the program of contenders that are Headgate
 	Worker    func() *exec.Cmd // runs the loads, see load.Serve
 	KubeProxy string           // the program, "" without
-	Kernel    peer.Kernel
-	Ready     time.Duration // how long a peer may take until it answers, 0 means readyLimit
+	Kernel    contender.Kernel
+	Ready     time.Duration // how long a contender may take until it answers, 0 means readyLimit
 	Progress  func(text string)
 }
 
-// readyLimit is how long a peer may take until it answers: rules of 10,000
+// readyLimit is how long a contender may take until it answers: rules of 10,000
 // Services take a while.
 const readyLimit = 5 * time.Minute
 
-// Run brings all peers up, each in a topology of its own, and measures them in
-// rounds: each round has every peer with every number of Services once, in an
+// Run brings all contenders up, each in a topology of its own, and measures them in
+// rounds: each round has every contender with every number of Services once, in an
 // order of its own, so that whatever else goes on meets all of them. Interrupted,
 // it returns what was measured by then.
 func (s Scenario) Run(ctx context.Context, settings Settings) (runs []result.Run, err error) {
-	var peers []*peer.Peer
+	var contenders []*contender.Contender
 	defer func() {
-		for _, p := range peers {
+		for _, p := range contenders {
 			err = errors.Join(err, p.Close())
 		}
 	}()
 	for i, c := range s.cases() {
 		settings.Progress(fmt.Sprintf("%s: bring up %s", s.Name, c))
-		p, err := peer.Start(ctx, settings.complete(s.peer(c), i))
+		p, err := contender.Start(ctx, settings.complete(s.contender(c), i))
 		if err != nil {
 			return nil, err
 		}
-		peers = append(peers, p)
+		contenders = append(contenders, p)
 	}
 	churns := s.churns()
 	random := rand.New(rand.NewPCG(3, 4))
 	for round := range s.Rounds {
 		settings.Progress(fmt.Sprintf("%s: round %d of %d", s.Name, round+1, s.Rounds))
-		for _, i := range random.Perm(len(peers) * len(churns)) {
+		for _, i := range random.Perm(len(contenders) * len(churns)) {
 			if ctx.Err() != nil {
 				return runs, nil
 			}
 			which, churn := i/len(churns), churns[i%len(churns)]
-			run, err := s.once(ctx, peers[which], churn, round == 0)
+			run, err := s.once(ctx, contenders[which], churn, round == 0)
 			if err != nil {
 				return runs, err
 			}
@@ -71,7 +71,7 @@ func (s Scenario) Run(ctx context.Context, settings Settings) (runs []result.Run
 			runs = append(runs, run)
 		}
 	}
-	if err := s.countPrograms(ctx, peers, runs); err != nil {
+	if err := s.countPrograms(ctx, contenders, runs); err != nil {
 		return runs, err
 	}
 	return s.inOrder(runs), nil
@@ -88,8 +88,8 @@ func (s Scenario) churns() []float64 {
 // labelOf is the label of runs with a churn, "" if there is none at all.
 func (s Scenario) labelOf(churn float64) string { return churnLabel(s.Churn, &churn) }
 
-// complete fills in what is the same for all peers.
-func (settings Settings) complete(spec peer.Spec, i int) peer.Spec {
+// complete fills in what is the same for all contenders.
+func (settings Settings) complete(spec contender.Spec, i int) contender.Spec {
 	spec.RunName = fmt.Sprintf("%s-%d", settings.RunName, i)
 	spec.CgroupTop, spec.RunDir, spec.Headgate, spec.Worker, spec.Ready = settings.CgroupTop, settings.RunDir, settings.Headgate, settings.Worker, cmp.Or(settings.Ready, readyLimit)
 	spec.KubeProxy, spec.Kernel = settings.KubeProxy, settings.Kernel
@@ -100,8 +100,8 @@ func (settings Settings) complete(spec peer.Spec, i int) peer.Spec {
 const countTime = time.Second
 
 // countPrograms counts runs of BPF programs, in a load of its own behind the
-// rounds, and adds them to the last run of each peer.
-func (s Scenario) countPrograms(ctx context.Context, peers []*peer.Peer, runs []result.Run) error {
+// rounds, and adds them to the last run of each contender.
+func (s Scenario) countPrograms(ctx context.Context, contenders []*contender.Contender, runs []result.Run) error {
 	spec := s.load()
 	spec.Duration = min(spec.Duration, countTime)
 	for i, c := range s.cases() {
@@ -114,7 +114,7 @@ func (s Scenario) countPrograms(ctx context.Context, peers []*peer.Peer, runs []
 		if last < 0 || ctx.Err() != nil {
 			continue
 		}
-		programs, err := peers[i].CountPrograms(ctx, spec, s.Ask == "one")
+		programs, err := contenders[i].CountPrograms(ctx, spec, s.Ask == "one")
 		if err != nil {
 			return err
 		}
@@ -130,15 +130,15 @@ func unrounded(r result.Run) map[string]string {
 	return labels
 }
 
-// once measures a peer. The generator's ceiling is that of every round: it is
+// once measures a contender. The generator's ceiling is that of every round: it is
 // measured in the first.
-func (s Scenario) once(ctx context.Context, p *peer.Peer, churn float64, first bool) (run result.Run, err error) {
+func (s Scenario) once(ctx context.Context, p *contender.Contender, churn float64, first bool) (run result.Run, err error) {
 	spec := s.load()
 	if s.Drill != nil {
 		// Whoever asks first ends by a reset, which a load balancer may not believe.
 		spec.Mark, spec.Unchecked = s.Drill.At, true
 	}
-	spec.Ceiling = first && p.Spec.Name == peer.Direct
+	spec.Ceiling = first && p.Spec.Name == contender.Direct
 	stop := func() (*result.Churn, error) { return nil, nil }
 	if churn > 0 {
 		stop = p.Churn(churn)
@@ -161,8 +161,8 @@ func (s Scenario) once(ctx context.Context, p *peer.Peer, churn float64, first b
 	return run, p.Restore(ctx, s.Drill.How == "silent")
 }
 
-// actions are the events, for one peer.
-func (s Scenario) actions(p *peer.Peer) []load.Action {
+// actions are the events, for one contender.
+func (s Scenario) actions(p *contender.Contender) []load.Action {
 	var actions []load.Action
 	for _, e := range s.Events {
 		actions = append(actions, load.Action{At: e.At, Name: e.Name, Do: func(ctx context.Context) (string, error) {

@@ -14,19 +14,19 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/headgate/headgate/pkg/traffic/contender"
 	"github.com/headgate/headgate/pkg/traffic/load"
-	"github.com/headgate/headgate/pkg/traffic/peer"
 )
 
 // Scenario is a file.
 type Scenario struct {
-	Name     string               `yaml:"name"`
-	Text     string               `yaml:"text"`     // what is measured and why, a paragraph
-	Topology string               `yaml:"topology"` // node or pair
-	Peers    []string             `yaml:"peers"`    // see peer.Names, and the hooks
-	Hooks    map[string]peer.Hook `yaml:"hooks"`    // other peers by name
+	Name       string                    `yaml:"name"`
+	Text       string                    `yaml:"text"`       // what is measured and why, a paragraph
+	Topology   string                    `yaml:"topology"`   // node or pair
+	Contenders []string                  `yaml:"contenders"` // see contender.Names, and the hooks
+	Hooks      map[string]contender.Hook `yaml:"hooks"`      // other contenders by name
 	// Services, Endpoints of each and Family are one or several: every
-	// combination is measured by itself. A peer may have its limit of Services.
+	// combination is measured by itself. A contender may have its limit of Services.
 	Services     Some[int]      `yaml:"services"`
 	Endpoints    Some[int]      `yaml:"endpoints"`
 	Family       Some[string]   `yaml:"family"` // ipv4, unless it is said
@@ -57,7 +57,7 @@ type Load struct {
 	Duration    time.Duration `yaml:"duration"`
 }
 
-// Event is a shell command in every run, which finds what a peer.Hook finds.
+// Event is a shell command in every run, which finds what a contender.Hook finds.
 type Event struct {
 	At      time.Duration `yaml:"at"` // after counting has begun
 	Name    string        `yaml:"name"`
@@ -73,16 +73,16 @@ type Quick struct {
 	Churn     []float64     `yaml:"churn"`
 }
 
-// Aim is a bound of a metric of a peer: of its median, or of how many times as
-// large that is as another peer's or as with another number of Services.
+// Aim is a bound of a metric of a contender: of its median, or of how many times as
+// large that is as another contender's or as with another number of Services.
 type Aim struct {
-	Peer         string   `yaml:"peer"`
+	Contender    string   `yaml:"contender"`
 	Services     int      `yaml:"services"`  // 0: the most there are
 	Endpoints    int      `yaml:"endpoints"` // the same
 	Family       string   `yaml:"family"`    // "": the first
 	Churn        *float64 `yaml:"churn"`     // absent: the most there is
 	Metric       string   `yaml:"metric"`    // rate, p50, p99, failed …, and those of drills
-	Over         string   `yaml:"over"`      // a peer
+	Over         string   `yaml:"over"`      // a contender
 	OverServices int      `yaml:"over-services"`
 	OverChurn    *float64 `yaml:"over-churn"`
 	OverFewest   bool     `yaml:"over-fewest-endpoints"` // over the same with the fewest endpoints there are
@@ -126,8 +126,8 @@ func (s Scenario) validate() error {
 	switch {
 	case s.Name == "":
 		return errors.New("name is missing")
-	case len(s.Peers) == 0:
-		return fmt.Errorf("peers is empty: there are %s, and what hooks bring up", strings.Join(peer.Names(), ", "))
+	case len(s.Contenders) == 0:
+		return fmt.Errorf("contenders is empty: there are %s, and what hooks bring up", strings.Join(contender.Names(), ", "))
 	case s.Rounds < 1 || s.Rounds > 1000:
 		return fmt.Errorf("rounds is %d: it goes from 1 to 1000, and intervals need at least 3", s.Rounds)
 	case s.Ask != "all" && s.Ask != "one":

@@ -18,13 +18,13 @@ import (
 const good = `
 name: x
 topology: node
-peers: [direct, other]
+contenders: [direct, other]
 hooks: {other: {setup: "true"}}
 services: [1, 10]
 endpoints: 3
 rounds: 3
 load: {kind: crr, rate: 100, arrivals: poisson, fin: true, warm-up: 400ms, duration: 1s}
-aims: [{peer: other, metric: p50, over: direct, at-most: 1.1}]
+aims: [{contender: other, metric: p50, over: direct, at-most: 1.1}]
 quick: {services: [1], rounds: 2, duration: 200ms}
 `
 
@@ -49,19 +49,19 @@ func TestWhatIsWrongWithAScenarioIsSaid(t *testing.T) {
 		{"name: x", "nome: x", "field nome not found"},
 		{"name: x", "", "name is missing"},
 		{"rounds: 3\n", "rounds: 0\n", "rounds is 0: it goes from 1 to 1000"},
-		{"peers: [direct, other]", "peers: []", "peers is empty: there are direct, "},
-		{"peers: [direct, other]", "peers: [direct, moon, other]", `peer "moon": there are`},
+		{"contenders: [direct, other]", "contenders: []", "contenders is empty: there are direct, "},
+		{"contenders: [direct, other]", "contenders: [direct, moon, other]", `contender "moon": there are`},
 		{"services: [1, 10]", "services: []", "services is empty"},
-		{"topology: node", "topology: zones", "peers are compared in node and pair"},
+		{"topology: node", "topology: zones", "contenders are compared in node and pair"},
 		{"topology: node", "topology: node\nask: some", `ask is "some": it is all or one`},
 		{"kind: crr", "kind: udp", "ask is all: of udp write one"},
 		{"kind: crr", "kind: crr, download: true", "load.download is of kind bulk, and this is crr"},
 		{"arrivals: poisson", "arrivals: odd", `load.arrivals is "odd"`},
 		{"metric: p50", "metric: p51", `metric "p51" is none`},
-		{"over: direct", "over: sun", `over "sun" is not among peers`},
+		{"over: direct", "over: sun", `over "sun" is not among contenders`},
 		{"over: direct", "over: direct, over-services: 1", "over, over-services, over-fewest-endpoints and over-churn exclude each other"},
 		{"at-most: 1.1", "at-most: 1.1, at-least: 1", "write at-most or at-least"},
-		{"peer: other", "peer: sun", `peer "sun" is not among peers`},
+		{"contender: other", "contender: sun", `contender "sun" is not among contenders`},
 		{"duration: 1s", "duration: soon", "cannot unmarshal"},
 	} {
 		_, err := parse([]byte(strings.Replace(good, tc.old, tc.new, 1)))
@@ -92,11 +92,11 @@ func TestTheScenariosOfTheRepositoryAreRead(t *testing.T) {
 }
 
 // rounds returns runs with known latencies.
-func rounds(peer string, services int, ms ...float64) []result.Run {
+func rounds(contender string, services int, ms ...float64) []result.Run {
 	var runs []result.Run
 	for i, m := range ms {
 		r := result.Run{
-			Labels:  map[string]string{report.PeerLabel: peer, report.ServicesLabel: fmt.Sprint(services), "topology": "", result.RoundLabel: fmt.Sprint(i)},
+			Labels:  map[string]string{report.ContenderLabel: contender, report.ServicesLabel: fmt.Sprint(services), "topology": "", result.RoundLabel: fmt.Sprint(i)},
 			Latency: result.NewHistogram(), Elapsed: time.Second, Due: 100, InTime: 100, Completed: 100,
 		}
 		for range 100 {
@@ -111,14 +111,14 @@ func TestAimsAreMetOrMissed(t *testing.T) {
 	runs := slices.Concat(rounds("direct", 1, 10, 20, 30), rounds("hg", 1, 11, 22, 33), rounds("hg", 9, 22, 44, 66))
 	runs[3].Failed = 1
 	s := Scenario{Services: []int{1, 9}, Endpoints: []int{3}, Family: []string{IPv4}, Aims: []Aim{
-		{Peer: "hg", Services: 1, Metric: "p50", Over: "direct", AtMost: 1.2},
-		{Peer: "hg", Services: 1, Metric: "p50", Over: "direct", AtMost: 1.05},
-		{Peer: "hg", Metric: "p50", OverServices: 1, AtMost: 1.5},
-		{Peer: "hg", Services: 1, Metric: "p50", AtMost: 30e6},
-		{Peer: "hg", Services: 1, Metric: "rate", Over: "direct", AtLeast: 1},
-		{Peer: "hg", Services: 1, Metric: "rate", AtLeast: 101},
-		{Peer: "hg", Services: 1, Metric: "failed"},
-		{Peer: "hg", Metric: "p50", Over: "direct", AtMost: 9},
+		{Contender: "hg", Services: 1, Metric: "p50", Over: "direct", AtMost: 1.2},
+		{Contender: "hg", Services: 1, Metric: "p50", Over: "direct", AtMost: 1.05},
+		{Contender: "hg", Metric: "p50", OverServices: 1, AtMost: 1.5},
+		{Contender: "hg", Services: 1, Metric: "p50", AtMost: 30e6},
+		{Contender: "hg", Services: 1, Metric: "rate", Over: "direct", AtLeast: 1},
+		{Contender: "hg", Services: 1, Metric: "rate", AtLeast: 101},
+		{Contender: "hg", Services: 1, Metric: "failed"},
+		{Contender: "hg", Metric: "p50", Over: "direct", AtMost: 9},
 	}}
 	want := []report.Aim{
 		{What: "p50 of hg, 1 Service, over direct", AtMost: "× 1.200", Measured: "× 1.100 (× 1.100 … × 1.100)", Met: true},

@@ -1,4 +1,4 @@
-package peer
+package contender
 
 import (
 	"context"
@@ -19,12 +19,12 @@ import (
 	"github.com/headgate/headgate/pkg/traffic/rules"
 )
 
-// changing is a peer without load balancer, topology and servers whose changes go to
+// changing is a contender without load balancer, topology and servers whose changes go to
 // apply.
-func changing(t *testing.T, services int, apply func(before, after []version) error) *Peer {
+func changing(t *testing.T, services int, apply func(before, after []version) error) *Contender {
 	t.Helper()
 	spec := topology(t, "pair")
-	p := &Peer{Spec: Spec{Name: NFTables, Services: services, Endpoints: 3}, site: &load.Site{Topology: &traffic.Topology{Spec: spec}}}
+	p := &Contender{Spec: Spec{Name: NFTables, Services: services, Endpoints: 3}, site: &load.Site{Topology: &traffic.Topology{Spec: spec}}}
 	p.services = newServices(spec, p.Spec)
 	p.changes = p.newChanges()
 	p.changes.period = 0
@@ -128,7 +128,7 @@ func TestRulesAreChangedToAndFro(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root for a network namespace")
 	}
-	ns, err := traffic.NewNamespace(fmt.Sprintf("hg-peer-change-%d", os.Getpid()))
+	ns, err := traffic.NewNamespace(fmt.Sprintf("hg-contender-change-%d", os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
 	}

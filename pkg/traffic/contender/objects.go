@@ -1,4 +1,4 @@
-package peer
+package contender
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package peer
+package contender
 
 import (
 	"context"
@@ -34,11 +34,11 @@ users: [{name: bench, user: {}}]
 
 // outside says that clients are not on the node, and Services have addresses of a
 // load balancer.
-func (p *Peer) outside() bool { return p.Spec.Topology == "pair" }
+func (p *Contender) outside() bool { return p.Spec.Topology == "pair" }
 
 // startKubeProxy starts kube-proxy on the node, with an API server of the node
 // that has the Services.
-func (p *Peer) startKubeProxy(mode string) error {
+func (p *Contender) startKubeProxy(mode string) error {
 	var l net.Listener
 	if err := p.site.Topology.Namespace(p.node).Do(func() (err error) { l, err = net.Listen("tcp", "127.0.0.1:0"); return err }); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (p *Peer) startKubeProxy(mode string) error {
 }
 
 // changeAPIServer has the API server tell of changes.
-func (p *Peer) changeAPIServer(_ context.Context, before, after []version) error {
+func (p *Contender) changeAPIServer(_ context.Context, before, after []version) error {
 	for i, v := range after {
 		event := map[[2]bool]string{{true, false}: "ADDED", {false, true}: "DELETED", {false, false}: "MODIFIED"}[[2]bool{before[i].deleted, v.deleted}]
 		if event == "" {

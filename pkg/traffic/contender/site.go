@@ -1,4 +1,4 @@
-package peer
+package contender
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 )
 
 // startSite makes the topology, its servers and the client.
-func (p *Peer) startSite() (err error) {
+func (p *Contender) startSite() (err error) {
 	p.site, err = load.NewSite(load.SiteSpec{
 		Topology: p.Spec.Topology, RunName: p.Spec.RunName, Servers: p.Spec.Endpoints, Port: askedPort, Cgroup: p.cgroup,
 		Worker: p.Spec.Worker,
@@ -39,8 +39,8 @@ func (p *Peer) startSite() (err error) {
 	return nil
 }
 
-// ofFamily is the address of the peer's family, of one of IPv4 and one of IPv6.
-func (p *Peer) ofFamily(addrs []netip.Addr) netip.Addr {
+// ofFamily is the address of the contender's family, of one of IPv4 and one of IPv6.
+func (p *Contender) ofFamily(addrs []netip.Addr) netip.Addr {
 	if p.Spec.IPv6 {
 		return addrs[1]
 	}
@@ -48,7 +48,7 @@ func (p *Peer) ofFamily(addrs []netip.Addr) netip.Addr {
 }
 
 // wildcards are the servers of all Services but the asked one.
-func (p *Peer) wildcards(machine string) []serve.Endpoint {
+func (p *Contender) wildcards(machine string) []serve.Endpoint {
 	unspecified := netip.IPv4Unspecified()
 	if p.Spec.IPv6 {
 		unspecified = netip.IPv6Unspecified()
@@ -61,7 +61,7 @@ func (p *Peer) wildcards(machine string) []serve.Endpoint {
 }
 
 // bringUp brings up the load balancer, and notes what that took.
-func (p *Peer) bringUp(ctx context.Context) error {
+func (p *Contender) bringUp(ctx context.Context) error {
 	before, err := kernelMemory()
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (p *Peer) bringUp(ctx context.Context) error {
 }
 
 // await returns when the first, the asked and the last Service answer.
-func (p *Peer) await(ctx context.Context) error {
+func (p *Contender) await(ctx context.Context) error {
 	to := targets(p.services, true, p.Spec.Name == Direct)
 	kind := load.UDP // its Services but the asked one have no servers that answer
 	if !p.Spec.UDP {

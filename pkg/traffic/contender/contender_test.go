@@ -1,4 +1,4 @@
-package peer
+package contender
 
 import (
 	"net/netip"
@@ -57,16 +57,16 @@ func TestEveryServiceIsAskedOnce(t *testing.T) {
 	}
 }
 
-func TestPeersThatCannotBeAreRefused(t *testing.T) {
+func TestContendersThatCannotBeAreRefused(t *testing.T) {
 	for want, spec := range map[string]Spec{
-		`peer "moon": there are direct`:                         {Name: "moon", Topology: "node", Services: 1, Endpoints: 1},
-		`0 Services of 1 endpoints`:                             {Name: Direct, Topology: "node", Endpoints: 1},
-		`200 Services of 3000 endpoints: there can be 60000`:    {Name: Direct, Topology: "node", Services: 200, Endpoints: 3_000},
-		`1 Services of 6000 endpoints: there can be`:            {Name: Direct, Topology: "node", Services: 1, Endpoints: 6_000},
-		`topology "zones": peers are compared in node and pair`: {Name: Direct, Topology: "zones", Services: 1, Endpoints: 1},
-		`clients of headgate-socket are on the node`:            {Name: HeadgateSocket, Topology: "pair", Services: 1, Endpoints: 1},
-		`clients of headgate-tc come from elsewhere`:            {Name: HeadgateTC, Topology: "node", Services: 1, Endpoints: 1},
-		`bring up nothing, Services 1: peer "nothing": the`:     {Name: "nothing", Topology: "node", Services: 1, Endpoints: 1},
+		`contender "moon": there are direct`:                         {Name: "moon", Topology: "node", Services: 1, Endpoints: 1},
+		`0 Services of 1 endpoints`:                                  {Name: Direct, Topology: "node", Endpoints: 1},
+		`200 Services of 3000 endpoints: there can be 60000`:         {Name: Direct, Topology: "node", Services: 200, Endpoints: 3_000},
+		`1 Services of 6000 endpoints: there can be`:                 {Name: Direct, Topology: "node", Services: 1, Endpoints: 6_000},
+		`topology "zones": contenders are compared in node and pair`: {Name: Direct, Topology: "zones", Services: 1, Endpoints: 1},
+		`clients of headgate-socket are on the node`:                 {Name: HeadgateSocket, Topology: "pair", Services: 1, Endpoints: 1},
+		`clients of headgate-tc come from elsewhere`:                 {Name: HeadgateTC, Topology: "node", Services: 1, Endpoints: 1},
+		`bring up nothing, Services 1: contender "nothing": the`:     {Name: "nothing", Topology: "node", Services: 1, Endpoints: 1},
 	} {
 		err := spec.Validate()
 		if strings.HasPrefix(want, "bring up") {

@@ -1,4 +1,4 @@
-package peer
+package contender
 
 import (
 	"bufio"
@@ -24,7 +24,7 @@ type meter struct {
 }
 
 // startMeter begins at a moment, for so long.
-func (p *Peer) startMeter(at time.Time, length time.Duration) *meter {
+func (p *Contender) startMeter(at time.Time, length time.Duration) *meter {
 	m := &meter{over: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(m.done)
@@ -84,7 +84,7 @@ func (u usage) since(first usage) *result.Use {
 	return use
 }
 
-func (p *Peer) usage() (u usage, err error) {
+func (p *Contender) usage() (u usage, err error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return u, err

@@ -1,4 +1,4 @@
-package peer
+package contender
 
 import (
 	"os"
@@ -53,7 +53,7 @@ func TestAMeterSeesWhoWasBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer group.Close()
-	p := &Peer{cgroup: group}
+	p := &Contender{cgroup: group}
 	cmd := exec.Command("/bin/sh", "-c", "while :; do :; done")
 	group.Adopt(cmd)
 	const length = 500 * time.Millisecond
@@ -90,7 +90,7 @@ func TestAMeterSeesWhoWasBusy(t *testing.T) {
 }
 
 func TestAMeterThatEndsEarlySaysNothing(t *testing.T) {
-	m := (&Peer{}).startMeter(time.Now().Add(time.Hour), time.Hour)
+	m := (&Contender{}).startMeter(time.Now().Add(time.Hour), time.Hour)
 	if use, err := m.stop(); use != nil || err != nil {
 		t.Errorf("it says %v, %v", use, err)
 	}

@@ -1,4 +1,4 @@
-package peer
+package contender
 
 import (
 	"context"
@@ -22,7 +22,7 @@ type Kernel interface {
 
 // Run runs a load on the Services, on all of them in turn or on the one in the
 // middle, with actions that find $NODE and the rest in their environment.
-func (p *Peer) Run(ctx context.Context, spec load.Spec, one bool, actions []load.Action) (result.Run, error) {
+func (p *Contender) Run(ctx context.Context, spec load.Spec, one bool, actions []load.Action) (result.Run, error) {
 	spec.Targets, spec.Outside = targets(p.services, one, p.Spec.Name == Direct), true
 	run, err := load.RunWith(ctx, p.metered, spec, actions)
 	if err == nil && run.Use != nil {
@@ -40,7 +40,7 @@ func (p *Peer) Run(ctx context.Context, spec load.Spec, one bool, actions []load
 
 // metered runs a load and notes what the machine did in the counted time. A run
 // that ended early has no such note.
-func (p *Peer) metered(ctx context.Context, spec load.Spec, started func(time.Time)) (result.Run, error) {
+func (p *Contender) metered(ctx context.Context, spec load.Spec, started func(time.Time)) (result.Run, error) {
 	var meter *meter
 	run, err := p.site.Client.Run(ctx, spec, func(counting time.Time) {
 		if meter == nil { // what comes after the load is its ceiling
@@ -59,7 +59,7 @@ func (p *Peer) metered(ctx context.Context, spec load.Spec, started func(time.Ti
 }
 
 // memoryNow is what the load balancer holds.
-func (p *Peer) memoryNow() (m result.Memory, err error) {
+func (p *Contender) memoryNow() (m result.Memory, err error) {
 	m = p.memory
 	if p.process != nil {
 		if pid := int(p.process.pid.Load()); pid != 0 {
@@ -74,7 +74,7 @@ func (p *Peer) memoryNow() (m result.Memory, err error) {
 
 // CountPrograms runs a load, without warm-up, and returns what BPF programs of the
 // load balancer did in it, nil if it has none.
-func (p *Peer) CountPrograms(ctx context.Context, spec load.Spec, one bool) (programs *result.Programs, err error) {
+func (p *Contender) CountPrograms(ctx context.Context, spec load.Spec, one bool) (programs *result.Programs, err error) {
 	if p.bpfRoot == "" || p.Spec.Kernel == nil {
 		return nil, nil
 	}

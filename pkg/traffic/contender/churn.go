@@ -1,4 +1,4 @@
-package peer
+package contender
 
 import (
 	"errors"
@@ -32,7 +32,7 @@ func churned(services int) []int {
 // which undoes it and says how many changes there were. Without load balancer
 // nothing is changed, and rules are written at most once in a syncPeriod. Servers
 // answer on every address all the time.
-func (p *Peer) Churn(rate float64) (stop func() (*result.Churn, error)) {
+func (p *Contender) Churn(rate float64) (stop func() (*result.Churn, error)) {
 	if p.Spec.Name == Direct {
 		return func() (*result.Churn, error) { return nil, nil }
 	}
@@ -69,7 +69,7 @@ func (p *Peer) Churn(rate float64) (stop func() (*result.Churn, error)) {
 
 // changeOne makes the n-th change: Services in turn, an endpoint leaves each of
 // them and comes back in the next turn.
-func (p *Peer) changeOne(n int) *batch {
+func (p *Contender) changeOne(n int) *batch {
 	if n%comesAndGoes == comesAndGoes-1 {
 		return p.changes.edit(p.Spec.Services, func(v *version) { v.deleted = !v.deleted })
 	}
@@ -80,7 +80,7 @@ func (p *Peer) changeOne(n int) *batch {
 }
 
 // endChurn makes the Services what they were.
-func (p *Peer) endChurn() error {
+func (p *Contender) endChurn() error {
 	var last *batch
 	for _, number := range slices.Concat(churned(p.Spec.Services), []int{p.Spec.Services}) {
 		last = p.changes.edit(number, func(v *version) {

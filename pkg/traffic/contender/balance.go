@@ -1,4 +1,4 @@
-package peer
+package contender
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 )
 
 // balance brings up what stands between client and servers.
-func (p *Peer) balance(ctx context.Context) error {
+func (p *Contender) balance(ctx context.Context) error {
 	local := netsOf(p.Spec.IPv6).pods
 	switch p.Spec.Name {
 	case Direct:
@@ -34,8 +34,8 @@ func (p *Peer) balance(ctx context.Context) error {
 	return p.hook(ctx)
 }
 
-// iptablesRestore is the program for rules of the peer's family.
-func (p *Peer) iptablesRestore() string {
+// iptablesRestore is the program for rules of the contender's family.
+func (p *Contender) iptablesRestore() string {
 	if p.Spec.IPv6 {
 		return "ip6tables-restore"
 	}
@@ -43,7 +43,7 @@ func (p *Peer) iptablesRestore() string {
 }
 
 // feedAll gives a program of the node one input after the other.
-func (p *Peer) feedAll(ctx context.Context, inputs []string, program string, args ...string) error {
+func (p *Contender) feedAll(ctx context.Context, inputs []string, program string, args ...string) error {
 	for _, input := range inputs {
 		if err := p.feed(ctx, input, program, args...); err != nil {
 			return err
@@ -53,7 +53,7 @@ func (p *Peer) feedAll(ctx context.Context, inputs []string, program string, arg
 }
 
 // feed gives a program of the node its input.
-func (p *Peer) feed(ctx context.Context, input, program string, args ...string) error {
+func (p *Contender) feed(ctx context.Context, input, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	var output bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &output, &output
@@ -70,7 +70,7 @@ func (p *Peer) feed(ctx context.Context, input, program string, args ...string) 
 
 // startAgent starts Headgate on the node. For clients on the node their cgroup is
 // its own; for those from elsewhere it is at their device.
-func (p *Peer) startAgent() error {
+func (p *Contender) startAgent() error {
 	if err := p.writeManifests(); err != nil {
 		return err
 	}
@@ -93,8 +93,8 @@ func (p *Peer) startAgent() error {
 }
 
 // startProcess starts a load balancer's process on the node, which ends with the
-// peer. What it says goes to a file.
-func (p *Peer) startProcess(program string, args ...string) error {
+// contender. What it says goes to a file.
+func (p *Contender) startProcess(program string, args ...string) error {
 	p.process = &process{name: filepath.Base(program), start: func() (*exec.Cmd, error) {
 		log, err := os.OpenFile(filepath.Join(p.dir, processLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -109,11 +109,11 @@ func (p *Peer) startProcess(program string, args ...string) error {
 	return p.process.begin()
 }
 
-// processLog is what the load balancer's process says, in the peer's folder.
+// processLog is what the load balancer's process says, in the contender's folder.
 const processLog = "process.log"
 
 // processText is the end of what the load balancer's process says, "" without one.
-func (p *Peer) processText() string {
+func (p *Contender) processText() string {
 	text, err := os.ReadFile(filepath.Join(p.dir, processLog))
 	if err != nil {
 		return ""
@@ -123,7 +123,7 @@ func (p *Peer) processText() string {
 }
 
 // hook runs the command that brings a load balancer up.
-func (p *Peer) hook(ctx context.Context) error {
+func (p *Contender) hook(ctx context.Context) error {
 	if err := p.writeServices(nil); err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (p *Peer) hook(ctx context.Context) error {
 	return p.command(ctx, p.Spec.Hook.Setup)
 }
 
-func (p *Peer) command(ctx context.Context, text string) error {
+func (p *Contender) command(ctx context.Context, text string) error {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", text)
 	cmd.Env = p.Environment()
 	if output, err := cmd.CombinedOutput(); err != nil {

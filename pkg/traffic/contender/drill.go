@@ -1,4 +1,4 @@
-package peer
+package contender
 
 import (
 	"context"
@@ -35,7 +35,7 @@ type takenServers struct {
 // startTaken puts a server apart in the place of the asked Service's first
 // endpoint, and starts another one. Both have addresses that are no other
 // Service's.
-func (p *Peer) startTaken() error {
+func (p *Contender) startTaken() error {
 	number := asked(p.Spec.Services)
 	p.taken = &takenServers{
 		machines: make(map[netip.AddrPort]string), serving: make(map[netip.AddrPort]*serve.Server), names: make(map[netip.AddrPort]string),
@@ -57,7 +57,7 @@ func (p *Peer) startTaken() error {
 	return nil
 }
 
-func (p *Peer) startServer(addr netip.AddrPort) error {
+func (p *Contender) startServer(addr netip.AddrPort) error {
 	machine := p.taken.machines[addr]
 	server, err := serve.Start([]serve.Endpoint{{Name: p.taken.names[addr], Addr: addr}}, serve.Options{Loops: 1, Within: p.site.Topology.Namespace(machine).Do})
 	if err != nil {
@@ -71,7 +71,7 @@ func (p *Peer) startServer(addr netip.AddrPort) error {
 // balancer has been told. With grace the old one terminates as a pod does, and
 // answers until EndReplaced; without, it ends at once. Without load balancer the
 // new one answers on the address of the old one.
-func (p *Peer) Replace(_ context.Context, grace bool) error {
+func (p *Contender) Replace(_ context.Context, grace bool) error {
 	if p.Spec.Name == Direct {
 		return p.taken.serving[p.taken.old].Rename(Old, Replacement)
 	}
@@ -89,7 +89,7 @@ func (p *Peer) Replace(_ context.Context, grace bool) error {
 }
 
 // EndReplaced ends the server that was replaced, and its Service has it no more.
-func (p *Peer) EndReplaced(context.Context) error {
+func (p *Contender) EndReplaced(context.Context) error {
 	if p.Spec.Name == Direct {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (p *Peer) EndReplaced(context.Context) error {
 
 // Kill ends the server of the asked Service's first endpoint, and tells nobody:
 // silently, so that packets to it vanish, or so that its machine refuses.
-func (p *Peer) Kill(_ context.Context, silently bool) error {
+func (p *Contender) Kill(_ context.Context, silently bool) error {
 	if silently {
 		return p.blackhole(netlink.RouteAdd)
 	}
@@ -107,7 +107,7 @@ func (p *Peer) Kill(_ context.Context, silently bool) error {
 }
 
 // blackhole adds or removes the route by which packets to the old server vanish.
-func (p *Peer) blackhole(change func(*netlink.Route) error) error {
+func (p *Contender) blackhole(change func(*netlink.Route) error) error {
 	route := &netlink.Route{
 		Dst:   &net.IPNet{IP: p.taken.old.Addr().AsSlice(), Mask: net.CIDRMask(p.taken.old.Addr().BitLen(), p.taken.old.Addr().BitLen())},
 		Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_BLACKHOLE,
@@ -121,7 +121,7 @@ func (p *Peer) blackhole(change func(*netlink.Route) error) error {
 // Restart ends the load balancer, politely or with SIGKILL, and starts it again
 // after a while. Of rule sets, of which nothing runs, the whole set is applied
 // again at the end of it.
-func (p *Peer) Restart(ctx context.Context, kill bool, pause time.Duration) error {
+func (p *Contender) Restart(ctx context.Context, kill bool, pause time.Duration) error {
 	if p.process != nil {
 		end := map[bool]func() error{true: p.process.kill, false: p.process.end}[kill]
 		if err := end(); err != nil {
@@ -148,7 +148,7 @@ func (p *Peer) Restart(ctx context.Context, kill bool, pause time.Duration) erro
 }
 
 // Restore undoes a drill, and returns when all is as before.
-func (p *Peer) Restore(ctx context.Context, vanished bool) error {
+func (p *Contender) Restore(ctx context.Context, vanished bool) error {
 	if p.process != nil {
 		if err := p.process.ended(); err != nil {
 			return fmt.Errorf("%w%s", err, p.processText())
@@ -186,7 +186,7 @@ const restoreLimit = 30 * time.Second
 
 // awaitAll returns when every endpoint of the asked Service answers, and nobody
 // else does.
-func (p *Peer) awaitAll(ctx context.Context) error {
+func (p *Contender) awaitAll(ctx context.Context) error {
 	spec := load.Spec{
 		Kind: load.CRR, Rate: 400, Connections: 16, Duration: 150 * time.Millisecond, Timeout: 300 * time.Millisecond, FIN: true, Unchecked: true,
 	}

@@ -1,4 +1,4 @@
-package peer
+package contender
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/pkg/traffic/result"
 )
 
-// The peers that there always are.
+// The contenders that there always are.
 const (
 	Direct         = "direct"          // clients ask the servers themselves
 	HeadgateSocket = "headgate-socket" // clients are processes of the node
@@ -28,12 +28,12 @@ const (
 	KubeProxyNFTables = "kube-proxy-nftables"
 )
 
-// Names returns the peers that there always are.
+// Names returns the contenders that there always are.
 func Names() []string {
 	return []string{Direct, HeadgateSocket, HeadgateTC, IPTables, NFTables, KubeProxyIPTables, KubeProxyNFTables}
 }
 
-// IsKubeProxy says that a peer needs the program.
+// IsKubeProxy says that a contender needs the program.
 func IsKubeProxy(name string) bool { return name == KubeProxyIPTables || name == KubeProxyNFTables }
 
 // Hook is another load balancer. Its commands are for /bin/sh and find in their
@@ -50,9 +50,9 @@ type Hook struct {
 // Spec says what is brought up.
 type Spec struct {
 	Name      string
-	Hook      *Hook // of a peer that is not among Names
+	Hook      *Hook // of a contender that is not among Names
 	Topology  string
-	RunName   string // see traffic.RunName; with more behind it that is the peer's own
+	RunName   string // see traffic.RunName; with more behind it that is the contender's own
 	UDP       bool   // Services are of UDP, not of TCP
 	IPv6      bool   // Services and servers have such addresses, not IPv4
 	Services  int
@@ -60,15 +60,15 @@ type Spec struct {
 	Drill     bool             // the first endpoint of the asked Service can be taken away
 	CgroupTop string           // where a cgroup is made
 	RunDir    string           // where a folder is made
-	Headgate  string           // the program of peers that are Headgate
+	Headgate  string           // the program of contenders that are Headgate
 	Worker    func() *exec.Cmd // runs the load, see load.Serve
-	KubeProxy string           // the program, for peers that are one
+	KubeProxy string           // the program, for contenders that are one
 	Kernel    Kernel           // nil: what the kernel knows is not measured
 	Ready     time.Duration    // how long it may take until all Services answer
 }
 
-// Peer is a topology with servers, a client, and a load balancer between them.
-type Peer struct {
+// Contender is a topology with servers, a client, and a load balancer between them.
+type Contender struct {
 	Spec     Spec
 	site     *load.Site
 	services []service
@@ -84,10 +84,10 @@ type Peer struct {
 	undo     []func() error
 }
 
-// Start brings a peer up, and returns when Services answer. On error nothing is
+// Start brings a contender up, and returns when Services answer. On error nothing is
 // left behind.
-func Start(ctx context.Context, spec Spec) (*Peer, error) {
-	p := &Peer{Spec: spec}
+func Start(ctx context.Context, spec Spec) (*Contender, error) {
+	p := &Contender{Spec: spec}
 	if err := p.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("bring up %s, Services %d: %w", spec.Name, spec.Services, err), p.Close())
 	}
@@ -97,13 +97,13 @@ func Start(ctx context.Context, spec Spec) (*Peer, error) {
 // Validate returns what is wrong with a spec.
 func (s Spec) Validate() error {
 	if s.Hook == nil && !slices.Contains(Names(), s.Name) {
-		return fmt.Errorf("peer %q: there are %s, and what hooks bring up", s.Name, strings.Join(Names(), ", "))
+		return fmt.Errorf("contender %q: there are %s, and what hooks bring up", s.Name, strings.Join(Names(), ", "))
 	}
 	if s.Services < 1 || s.Endpoints < 1 || s.Services > maxServices || s.Endpoints > maxAsked || (s.Services+1)*s.Endpoints > maxEndpoints {
 		return fmt.Errorf("%d Services of %d endpoints: there can be %d Services, %d endpoints of one and %d in all", s.Services, s.Endpoints, maxServices, maxAsked, maxEndpoints)
 	}
 	if s.Topology != "node" && s.Topology != "pair" {
-		return fmt.Errorf("topology %q: peers are compared in node and pair", s.Topology)
+		return fmt.Errorf("topology %q: contenders are compared in node and pair", s.Topology)
 	}
 	if s.Name == HeadgateSocket && s.Topology != "node" {
 		return fmt.Errorf("topology %q: clients of %s are on the node, so the topology is node", s.Topology, s.Name)
@@ -114,7 +114,7 @@ func (s Spec) Validate() error {
 	return nil
 }
 
-func (p *Peer) start(ctx context.Context) (err error) {
+func (p *Contender) start(ctx context.Context) (err error) {
 	if err := p.Spec.Validate(); err != nil {
 		return err
 	}
@@ -137,13 +137,13 @@ func (p *Peer) start(ctx context.Context) (err error) {
 }
 
 // Environment is what commands find.
-func (p *Peer) Environment() []string {
+func (p *Contender) Environment() []string {
 	return append(os.Environ(), "TOPOLOGY="+p.Spec.RunName, "NODE="+p.site.Topology.Namespace(p.node).Name(),
 		"CGROUP="+p.cgroup.Path, "SERVICES="+p.servicesFile())
 }
 
 // Close removes everything.
-func (p *Peer) Close() error {
+func (p *Contender) Close() error {
 	var errs []error
 	for i := len(p.undo) - 1; i >= 0; i-- {
 		errs = append(errs, p.undo[i]())

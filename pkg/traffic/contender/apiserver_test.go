@@ -1,4 +1,4 @@
-package peer
+package contender
 
 import (
 	"bufio"
@@ -83,7 +83,7 @@ func TestAServiceProxyIsToldWhatThereIs(t *testing.T) {
 
 func TestWhoWatchesIsToldOfChanges(t *testing.T) {
 	a, services, url := serving(t)
-	p := &Peer{Spec: Spec{Topology: "pair"}, node: "node-a", api: a}
+	p := &Contender{Spec: Spec{Topology: "pair"}, node: "node-a", api: a}
 	_, listed := get(t, url+"/apis/discovery.k8s.io/v1/endpointslices?watch=true&resourceVersion=1")
 	_, streamed := get(t, url+"/apis/discovery.k8s.io/v1/endpointslices?watch=true&sendInitialEvents=true")
 	before := version{service: services[1], number: 1, members: allReady(services[1])}

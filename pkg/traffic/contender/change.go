@@ -1,4 +1,4 @@
-package peer
+package contender
 
 import (
 	"cmp"
@@ -140,9 +140,9 @@ func (c *changes) flush(b *batch) {
 	b.err = c.failed
 }
 
-// newChanges returns what can change of a peer's Services: the asked one, and as
+// newChanges returns what can change of a contender's Services: the asked one, and as
 // many others as churn goes through, with one more that comes and goes.
-func (p *Peer) newChanges() *changes {
+func (p *Contender) newChanges() *changes {
 	c := &changes{wanted: make(map[int]version), applied: make(map[int]version)}
 	add := func(number int, s service, deleted bool) {
 		v := version{service: s, number: number, deleted: deleted}
@@ -166,15 +166,15 @@ func (p *Peer) newChanges() *changes {
 	return c
 }
 
-// withOneMore is the peer with one Service more.
-func (p *Peer) withOneMore() Spec {
+// withOneMore is the contender with one Service more.
+func (p *Contender) withOneMore() Spec {
 	spec := p.Spec
 	spec.Services++
 	return spec
 }
 
-// applier returns how a peer is told of changes, and how often at most.
-func (p *Peer) applier() (apply func(ctx context.Context, before, after []version) error, period time.Duration) {
+// applier returns how a contender is told of changes, and how often at most.
+func (p *Contender) applier() (apply func(ctx context.Context, before, after []version) error, period time.Duration) {
 	switch p.Spec.Name {
 	case Direct:
 		return func(context.Context, []version, []version) error { return nil }, 0
@@ -201,7 +201,7 @@ func (p *Peer) applier() (apply func(ctx context.Context, before, after []versio
 
 // writeManifests writes all Services for the agent. Those that change have files
 // of their own, so that a change is written in no more time than it takes.
-func (p *Peer) writeManifests() error {
+func (p *Contender) writeManifests() error {
 	var fixed []service
 	for number, s := range p.services {
 		if _, changes := p.changes.wanted[number]; !changes {
@@ -217,7 +217,7 @@ func (p *Peer) writeManifests() error {
 
 // writeChanged writes Services, each to its file, which is there whole or not at
 // all.
-func (p *Peer) writeChanged(services []version) error {
+func (p *Contender) writeChanged(services []version) error {
 	for _, v := range services {
 		path := filepath.Join(p.dir, "manifests", fmt.Sprintf("service-%05d.json", v.number))
 		if v.deleted {
@@ -235,7 +235,7 @@ func (p *Peer) writeChanged(services []version) error {
 
 // writeServices writes the list that commands find, with Services as they are in
 // changed.
-func (p *Peer) writeServices(changed []version) error {
+func (p *Contender) writeServices(changed []version) error {
 	all := slices.Clone(p.services)
 	for _, v := range changed {
 		switch {
@@ -257,7 +257,7 @@ func (p *Peer) writeServices(changed []version) error {
 }
 
 // servicesFile is where commands find Services.
-func (p *Peer) servicesFile() string { return filepath.Join(p.dir, "services") }
+func (p *Contender) servicesFile() string { return filepath.Join(p.dir, "services") }
 
 // replaceFile writes a file by way of another one in the same file system.
 func replaceFile(path, partial, text string) error {

@@ -68,8 +68,8 @@ static __always_inline bool has_backend(struct flow *flow)
 }
 
 /*
- * A flow is broken in both directions: both sides get a reset. Not inlined: the
- * stack of its caller has no room to spare.
+ * A flow is broken in both directions: both sides get a reset, and it is not in
+ * flight any more. Not inlined: the stack of its caller has no room to spare.
  */
 static __noinline enum verdict break_flow(const struct packet *pkt,
 					  struct flow *flow)
@@ -81,8 +81,10 @@ static __noinline enum verdict break_flow(const struct packet *pkt,
 	other = bpf_map_lookup_elem(&conntrack, &key);
 	if (other)
 		set_flow_flag(other, FLOW_BROKEN);
-	if (set_flow_flag(flow, FLOW_BROKEN))
+	if (set_flow_flag(flow, FLOW_BROKEN)) {
+		flow_closed(flow);
 		count(flow_broken);
+	}
 	return VERDICT_RESET;
 }
 

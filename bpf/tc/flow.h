@@ -7,8 +7,8 @@
  * follows from it happens once. What is so already costs a load.
  *
  * A flow is in flight from when it begins until both sides have closed it, one has
- * reset it, or it makes room for another. Of those that end unseen the agent learns
- * when it counts anew.
+ * reset it, its backend has left, or it makes room for another. Of those that end
+ * unseen the agent learns when it counts anew.
  */
 #pragma once
 

@@ -13,6 +13,7 @@ import (
 var balancingStories = []story{
 	{"Flows are in flight until both sides have closed them", flowsAreInFlightUntilClosed},
 	{"What makes room for others is in flight no more", whatMakesRoomIsInFlightNoMore},
+	{"A broken flow is in flight no more", aBrokenFlowIsInFlightNoMore},
 	{"A hash sends a flow where every node would", aHashSendsAFlowWhereEveryNodeWould},
 	{"A flow whose slot has moved finds its backend", aFlowWhoseSlotHasMovedFindsItsBackend},
 	{"Clients outside are spread as the algorithm says", clientsOutsideAreSpread},
@@ -37,6 +38,26 @@ func (r *rig) wantInFlight(tb testing.TB, when string, want uint32) {
 	if got, each := r.inFlight(tb); got != want {
 		tb.Errorf("%s: %v in flight, want %d in sum", when, each, want)
 	}
+}
+
+// Another Service keeps the backend, which comes again to the one that loses it.
+func aBrokenFlowIsInFlightNoMore(t *testing.T, c cast) {
+	if c.protocol != lb.TCP {
+		return
+	}
+	client, vip, backend := at(c.client, 40000), at(c.vip, 80), at(c.local, 8080)
+	c.set(t, "other", c.frontend(lb.LoadBalancerIP, at(c.vip2, 80), backend))
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+	p := c.establish(t, client, vip, backend)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, at(c.local2, 8080)))
+	c.wantInFlight(t, "the backend has left", 1)
+	for range 2 {
+		c.isReset(t, "the flow is broken", in, uplink, p.with("A"))
+		c.wantInFlight(t, "it has been reset", 0)
+	}
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+	c.becomes(t, "the port begins anew", in, uplink, p, p.to(client, backend))
+	c.wantInFlight(t, "another has begun", 1)
 }
 
 func flowsAreInFlightUntilClosed(t *testing.T, c cast) {

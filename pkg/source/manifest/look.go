@@ -55,19 +55,19 @@ func (s *Source) look(now time.Time) {
 	}
 	for name, print := range prints {
 		if f := s.state.files[name]; f == nil || f.print != print || f.vanishing {
-			s.suspect(name, now)
+			s.readLater(name, now)
 		}
 	}
 	for name := range s.state.files {
 		if _, ok := prints[name]; !ok {
 			s.removed = now
-			s.suspect(name, now)
+			s.readLater(name, now)
 		}
 	}
 }
 
-// suspect has a file read, unless that is on its way.
-func (s *Source) suspect(name string, now time.Time) {
+// readLater has a file read, unless that is on its way.
+func (s *Source) readLater(name string, now time.Time) {
 	if s.queue.waits[name] == nil {
 		s.queue.touch(name, now)
 	}

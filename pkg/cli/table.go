@@ -59,7 +59,7 @@ func showTables(r *datapath.Reader, args []string) (command.Table, error) {
 		t.Rows = append(t.Rows, tableRows(s)...)
 	}
 	if len(args) == 1 && len(out) == 0 {
-		return command.Table{}, fmt.Errorf("no table is %s: give one as headgate frontend list shows them, such as 0+3", lb.Quote(args[0]))
+		return command.Table{}, fmt.Errorf("no table is %s: headgate table show lists them all", lb.Quote(args[0]))
 	}
 	t.Value = out
 	return t, nil

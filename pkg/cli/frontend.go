@@ -292,7 +292,7 @@ func health(l datapath.Load) string {
 	case l.Ejected > 0:
 		return "ejected for " + l.Ejected.Round(time.Second).String()
 	case l.EjectedByOne > 0:
-		return "avoided by one client for " + l.EjectedByOne.Round(time.Second).String()
+		return "avoided for " + l.EjectedByOne.Round(time.Second).String() + " by the client that failed last"
 	case l.Failures > 0:
 		return fmt.Sprintf("%d failed", l.Failures)
 	default:

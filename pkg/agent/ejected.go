@@ -101,7 +101,7 @@ func ejectedProblems(k kernel, ejected []uint32) ([]lb.Problem, error) {
 				Object: "Service " + service.ServiceName.String(),
 				Field:  "backend", Value: k.Backend(id).At.String(),
 				Reason: "does not take connections: this node prefers others until it does",
-				Remedy: "look at the pod and its node, or turn this off with the annotation headgate.dev/passive-health",
+				Remedy: "look at the backend and its node; a Service without headgate.dev/probe can turn this off with headgate.dev/passive-health",
 			}] = true
 		}
 		return nil

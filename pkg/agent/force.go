@@ -4,8 +4,6 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/reconciler"
 )
@@ -39,7 +37,7 @@ func (a *statusServer) Force(f reconciler.Force) {
 		about("", "cannot be attached, packets of these devices are not balanced: "+f.Devices.Error(), "look at the device, or leave it out with --devices")
 	}
 	a.proxy.SetUnfit(unfit)
-	a.logForce(problems)
+	a.forceLog.Set(problems)
 	a.problems.setForce(problems)
 }
 
@@ -47,21 +45,4 @@ func (a *statusServer) Force(f reconciler.Force) {
 type restored struct {
 	what  string
 	until time.Time // when it is told of no more
-}
-
-// logForce logs what is new, and what is over.
-func (a *statusServer) logForce(problems []lb.Problem) {
-	now := map[string]bool{}
-	for _, p := range problems {
-		text := p.Error()
-		if now[text] = true; !a.forceSaid[text] {
-			a.log.Warn("problem", zap.String("problem", text))
-		}
-	}
-	for text := range a.forceSaid {
-		if !now[text] {
-			a.log.Info("problem solved", zap.String("problem", text))
-		}
-	}
-	a.forceSaid = now
 }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/reconciler"
 )
 
 // reporter tells the owners of Services what is wrong with them.
@@ -26,6 +27,7 @@ type problems struct {
 	reports reporter // nil where there is none
 
 	mu       sync.Mutex
+	backends *reconciler.ProblemLog        // of ejected and probes; others log the other parts
 	input    []lb.Problem                  // of the reconciler
 	ejected  []lb.Problem                  // backends that do not take connections
 	probes   []lb.Problem                  // that may not be made, or not as often
@@ -89,13 +91,7 @@ func (p *problems) setForce(problems []lb.Problem) {
 func (p *problems) setProbes(probes []lb.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	probes = lb.Bounded("the node", probes)
-	for _, one := range probes {
-		if !slices.Contains(p.probes, one) {
-			p.log.Warn("problem", zap.String("problem", one.Error()))
-		}
-	}
-	p.set(&p.probes, probes)
+	p.set(&p.probes, lb.Bounded("the node", probes))
 }
 
 // setSockets says how the sockets of lost backends are told of it.
@@ -122,6 +118,7 @@ func (p *problems) pass() {
 	for _, name := range slices.SortedFunc(maps.Keys(p.unserved), lb.ServiceName.Compare) {
 		all = append(all, p.unserved[name])
 	}
+	p.backends.Set(slices.Concat(p.ejected, p.probes))
 	all = slices.Concat(all, p.ejected, p.probes, p.contact, p.force)
 	p.count(all)
 	if p.reports != nil {

@@ -33,10 +33,10 @@ type statusServer struct {
 	problems *problems
 	whole    bool // everything was compared with the kernel once: later, changes are
 
-	open      func() (*datapath.Reader, error) // of what is in force
-	entries   *entryCounts
-	restored  restored
-	forceSaid map[string]bool // problems of programs that were logged
+	open     func() (*datapath.Reader, error) // of what is in force
+	entries  *entryCounts
+	restored restored
+	forceLog *reconciler.ProblemLog // of problems of programs
 
 	mu     sync.Mutex
 	queued int // updates that were handed over and not yet brought in
@@ -45,9 +45,9 @@ type statusServer struct {
 var _ reconciler.Observer = (*statusServer)(nil)
 
 func newStatusServer(cfg Config, log *zap.Logger, reports reporter, measured *metrics.Metrics) *statusServer {
-	a := &statusServer{cfg: cfg, log: log, metrics: measured, entries: newEntryCounts()}
+	a := &statusServer{cfg: cfg, log: log, metrics: measured, entries: newEntryCounts(), forceLog: reconciler.NewProblemLog(log)}
 	a.proxy = healthcheck.NewProxyServer(healthcheck.ProxyConfig{Timeout: 2 * cfg.SyncPeriod, Healthz: a.metrics.CountHealthz, Livez: a.metrics.CountLivez})
-	a.problems = &problems{log: log, dir: cfg.StateDir, count: a.metrics.SetProblems, reports: reports,
+	a.problems = &problems{log: log, dir: cfg.StateDir, count: a.metrics.SetProblems, reports: reports, backends: reconciler.NewProblemLog(log),
 		unserved: map[lb.ServiceName]lb.Problem{}, report: Report{BPFRoot: cfg.Datapath.Root, Conntrack: cfg.Conntrack.Sets()}}
 	a.services = healthcheck.NewServiceServer(healthcheck.ServiceConfig{
 		Healthy: a.proxy.Fit,

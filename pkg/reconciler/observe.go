@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/headgate/headgate/pkg/lb"
 )
 
@@ -116,7 +114,7 @@ func (r *Reconciler) observedFlush() error {
 	return a.Err
 }
 
-// report logs problems that are new, and those that are gone.
+// report tells of everything that is wrong, to the observer and to the log.
 func (r *Reconciler) report() {
 	problems := slices.Clone(r.input.Problems)
 	of := func(name lb.ServiceName, p lb.Problem) {
@@ -132,40 +130,5 @@ func (r *Reconciler) report() {
 	}
 	problems = lb.Bounded("the input", problems)
 	r.observer.Problems(problems)
-	now := map[string]bool{}
-	for _, p := range problems {
-		text := p.Error()
-		if !r.reported[text] && !now[text] && r.mayLog() {
-			r.log.Warn("problem", zap.String("problem", text))
-		}
-		now[text] = true
-	}
-	for text := range r.reported {
-		if !now[text] && r.mayLog() {
-			r.log.Info("problem solved", zap.String("problem", text))
-		}
-	}
-	r.reported = now
-}
-
-// linesPerSecond is how many lines problems may write to the log.
-const linesPerSecond = 50
-
-// budget is how many lines have been written within a second.
-type budget struct {
-	began time.Time
-	lines int
-}
-
-// mayLog says whether there is room in the log for another line about problems, and
-// tells once a second where there is none.
-func (r *Reconciler) mayLog() bool {
-	if now := time.Now(); now.Sub(r.logged.began) >= time.Second {
-		r.logged = budget{began: now}
-	}
-	r.logged.lines++
-	if r.logged.lines == linesPerSecond+1 {
-		r.log.Warn("problems change faster than the log may have lines: headgate status shows those that stand")
-	}
-	return r.logged.lines <= linesPerSecond
+	r.problems.Set(problems)
 }

@@ -66,8 +66,7 @@ type Reconciler struct {
 	adopted    map[lb.ServiceName]bool // in force since before, not set yet
 	waiting    map[lb.ServiceName]bool // changed, but frozen or refused
 	pending    []plan.Op
-	reported   map[string]bool
-	logged     budget
+	problems   *ProblemLog
 
 	recounted     time.Time // when that was
 	cannotDestroy bool
@@ -88,7 +87,7 @@ func New(log *zap.Logger, inbox *Inbox, dp Datapath, limits plan.Sizes) (*Reconc
 		log: log, inbox: inbox, observer: blind{}, noLocal: map[lb.ServiceName]map[lb.Family]lb.NoLocal{}, began: time.Now(), recounted: time.Now(), dp: dp, limits: limits, state: lb.NewState(),
 		prober: unasked{}, ready: make(chan struct{}),
 		adopted: map[lb.ServiceName]bool{}, waiting: map[lb.ServiceName]bool{},
-		reported: map[string]bool{},
+		problems: NewProblemLog(log),
 	}
 	if err := r.adopt(); err != nil {
 		return nil, err

@@ -86,8 +86,8 @@ func (s Steering) Words() string {
 	return strings.Join(words, " ")
 }
 
-// withPolicy returns a Service of which the annotations cannot be used with what was
-// in force of them; the Service itself where they can be.
+// withPolicy returns a Service of which an annotation cannot be used with what was
+// in force of all; the Service itself where all can be, or nothing was.
 func (s *Service) withPolicy(old *Service) *Service {
 	if !s.KeepPolicy || old == nil {
 		return s

@@ -76,8 +76,8 @@ type Service struct {
 	Policy
 	// Weights come before those of EndpointSlices. Sorted by address.
 	Weights []EndpointWeight
-	// KeepPolicy is set where the annotations cannot be used: what they said before
-	// of policy and weights stays in force.
+	// KeepPolicy is set where an annotation cannot be used: what all said before of
+	// policy and weights stays in force. Where that is not known, it is what the others say.
 	KeepPolicy bool
 
 	// SourceRanges are the prefixes that may use the LoadBalancerIPs, masked. A

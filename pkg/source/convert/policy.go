@@ -65,12 +65,13 @@ var serviceAnnotations = []struct {
 	}},
 }
 
-// stays ends the reason of every problem with an annotation on balancing: they
-// are applied together, or none is.
-const stays = "; changes of the Service's annotations wait until it is mended"
+// stays ends the reason of every problem with an annotation on balancing: what all of
+// them said stays in force together. Of a Service that this process has never seen
+// without such a problem, nothing is known to stay.
+const stays = "; changes of the Service's annotations wait until it is mended, and an agent that starts leaves it out"
 
-// setPolicy sets what the annotations of a Service say. Where one of them cannot be
-// used, there are problems, and what was in force of all stays.
+// setPolicy sets what the annotations of a Service say, but for those that cannot be
+// used: of these there are problems, and what was in force of all is to stay.
 func setPolicy(svc *corev1.Service, out *lb.Service) (problems *findings) {
 	f := &findings{object: "Service " + svc.Namespace + "/" + svc.Name}
 	if len(svc.Annotations) == 0 {
@@ -78,15 +79,22 @@ func setPolicy(svc *corev1.Service, out *lb.Service) (problems *findings) {
 	}
 	for _, a := range serviceAnnotations {
 		if value, given := svc.Annotations[a.name]; given && a.set != nil {
-			a.set(f, value, out)
+			f.unlessBad(out, func() { a.set(f, value, out) })
 		}
 	}
-	out.Probe = f.probe(svc, out.PassiveHealth)
-	if len(f.errs) > 0 {
-		out.Policy, out.Weights, out.KeepPolicy = lb.Policy{}, nil, true
-	}
+	f.unlessBad(out, func() { out.Probe = f.probe(svc, out.PassiveHealth) })
 	f.unknownAnnotations(svc.Annotations)
 	return f
+}
+
+// unlessBad undoes what a function sets where it finds a problem, and has the Service
+// keep what was in force.
+func (f *findings) unlessBad(out *lb.Service, set func()) {
+	before, found := *out, len(f.errs)+f.more
+	if set(); len(f.errs)+f.more > found {
+		*out = before
+		out.KeepPolicy = true
+	}
 }
 
 // unknownAnnotations finds names of ours that mean nothing at a Service, such as

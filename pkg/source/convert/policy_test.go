@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -42,7 +43,7 @@ func TestAnnotationsSayHowAServiceIsBalanced(t *testing.T) {
 	}
 }
 
-// The rest of the Service is good, and is used.
+// The rest of the Service is good, and is used; so are the other annotations.
 func TestABadPolicyIsReportedAndLeftOut(t *testing.T) {
 	for annotation, values := range map[string][]string{
 		AnnotationAlgorithm: {"fastest", "Random", "random "},
@@ -50,11 +51,14 @@ func TestABadPolicyIsReportedAndLeftOut(t *testing.T) {
 		AnnotationWeights:   {"10.0.0.1", "10.0.0.1=-1", "10.0.0.1=1000000000", "10.0.0.1=1.5", "web=1", "10.0.0.1=1,10.0.0.1=2", "=3"},
 	} {
 		for _, value := range values {
-			svc, err := Service(annotated(map[string]string{annotation: value, "example.org/of-others": "x"}))
+			svc, err := Service(annotated(map[string]string{annotation: value, AnnotationDrainTime: "30", "example.org/of-others": "x"}))
 			problems := Problems(err)
 			if svc == nil || !svc.KeepPolicy || len(problems) != 1 {
 				t.Errorf("%s %q: Service %v with problems %v, want it without what is wrong", annotation, value, svc, problems)
 				continue
+			}
+			if diff := cmp.Diff(lb.Policy{DrainTime: 30 * time.Second}, svc.Policy); diff != "" || svc.Weights != nil {
+				t.Errorf("%s %q: weights %v and policy (-want +got):\n%s", annotation, value, svc.Weights, diff)
 			}
 			p := problems[0]
 			if p.Object != "Service default/web" || !strings.Contains(p.Field, annotation) || p.Remedy == "" {

@@ -61,10 +61,23 @@ func TestABadProbeIsReportedAndTheFormerOneStays(t *testing.T) {
 			t.Errorf("%v: Service %v with problems %v, want it to keep what was in force, and one problem", tc.annotations, svc, problems)
 			continue
 		}
+		if svc.Probe != (lb.Probe{}) {
+			t.Errorf("%v: %+v, want no probe", tc.annotations, svc.Probe)
+		}
 		p := problems[0]
 		if p.Object != "Service default/web" || !strings.Contains(p.Field, "headgate.dev/probe") || !strings.Contains(p.Reason, tc.says) || p.Remedy == "" {
 			t.Errorf("%v: %v, want %q with object, field and remedy", tc.annotations, p, tc.says)
 		}
+	}
+}
+
+// Problems are counted beyond those that are told.
+func TestABadProbeIsLeftOutAfterManyProblems(t *testing.T) {
+	svc, _ := Service(annotated(map[string]string{
+		AnnotationWeights: strings.Repeat("web=1,", lb.MostProblems), AnnotationProbe: "tcp", AnnotationProbeInterval: "often",
+	}))
+	if svc.Probe != (lb.Probe{}) {
+		t.Errorf("%+v, want no probe", svc.Probe)
 	}
 }
 

@@ -83,10 +83,10 @@ static __always_inline __u32 write_l4(struct ports *ports, __u16 *csum,
 	__u16 was = *csum, is;
 
 	write_word((__be32 *)ports, ports_word(&pkt->to), &sum);
+	if (udp && !was)
+		return sum; /* it does without (RFC 768): what is partial is inside */
 	if (summed == CHECKSUM_PARTIAL) {
 		is = sum_fold(sum_add(was, addrs));
-	} else if (udp && !was) {
-		return sum; /* it does without (RFC 768) */
 	} else {
 		is = ~sum_fold(sum_add((__u16)~was, sum_add(addrs, sum)));
 		if (udp && !is)

@@ -58,7 +58,7 @@ static __noinline int remember_backend(const struct affinity_key *key,
 	a = bpf_map_lookup_elem(&affinities, key);
 	if (!a) /* it made room for others */
 		return 0;
-	if (had && __sync_val_compare_and_swap(&a->had, had, mine.had) == had) {
+	if (__sync_val_compare_and_swap(&a->had, had, mine.had) == had) {
 		a->slot = c->slot;
 		return 0;
 	}

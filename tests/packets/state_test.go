@@ -21,6 +21,7 @@ var stateStories = []story{
 	{"A lost connection of a remote backend keeps its port", aLostConnectionOfARemoteBackendKeepsItsPort},
 	{"A client port outlives backends whose IDs come again", aClientPortOutlivesBackendsWhoseIDsComeAgain},
 	{"A lost connection goes where its client went", aLostConnectionGoesWhereItsClientWent},
+	{"An affinity that names no backend is taken over", anAffinityOfNoBackendIsTakenOver},
 }
 
 // bytes is the key as the conntrack map has it.
@@ -207,6 +208,28 @@ func aLostConnectionGoesWhereItsClientWent(t *testing.T, c cast) {
 	c.drop(t, in, p)
 	c.drop(t, out, chosen.answer("", nil))
 	c.becomes(t, "it goes on by session affinity", in, uplink, p.with("A"), chosen.with("A"))
+}
+
+// An affinity that came along from another layout may have no backend.
+func anAffinityOfNoBackendIsTakenOver(t *testing.T, c cast) {
+	f := c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.local, 1), at(c.local, 2), at(c.local, 3))
+	f.AffinityTimeout = 3600
+	c.set(t, "web", f)
+	choose := func(port uint16) netip.AddrPort {
+		return c.comesOut(t, "a connection begins", in, uplink, c.packet(at(c.client, port), at(c.vip, 80), 0)).dst
+	}
+	choose(40000)
+	m := c.tables["affinities"]
+	var key, value []byte
+	for entries := m.Iterate(); entries.Next(&key, &value); {
+		must(t, m.Put(key, make([]byte, len(value))))
+	}
+	first := choose(40001)
+	for port := uint16(40002); port < 40022; port++ {
+		if next := choose(port); next != first {
+			t.Fatalf("the client had %s and gets %s", first, next)
+		}
+	}
 }
 
 // TestAFloodLeavesAlone has more half-open connections than the table has

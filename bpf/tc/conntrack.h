@@ -221,19 +221,20 @@ GLOBAL_FUNC int restore_other(const struct packet *pkt, const struct flow *flow)
 /*
  * Notes a packet of a flow: that it lives, how far it has got, whether it is
  * half-open. The look-up of the other direction keeps that from being the least
- * recently used, however few packets it has.
+ * recently used, however few packets it has. The time is from before the backend was
+ * checked: a removal since then is the later one.
  */
-GLOBAL_FUNC int note_packet(const struct packet *pkt, struct flow *flow)
+GLOBAL_FUNC int note_packet(const struct packet *pkt, struct flow *flow,
+			    __u64 now)
 {
 	struct flow *other;
 	struct tuple key;
-	__u64 now, silent;
+	__u64 silent;
 	bool first;
 
 	if (!pkt || !flow)
 		return 0;
 	note_tcp(pkt, flow);
-	now = bpf_ktime_get_coarse_ns();
 	silent = elapsed(now, flow->last_seen_ns);
 	flow->last_seen_ns = now;
 	first = set_flow_flag(flow, FLOW_SEEN) && flow->flags & FLOW_REPLY;
@@ -288,7 +289,7 @@ GLOBAL_FUNC int follow_flow(struct packet *pkt)
 		if (v != VERDICT_PASS)
 			return v;
 		if (!only_follows(pkt)) /* it has not asked for the backend */
-			note_packet(pkt, flow);
+			note_packet(pkt, flow, now);
 	}
 	pkt->to = flow->to; /* the entry may come to another flow meanwhile */
 	count(flow_packet);

@@ -266,7 +266,9 @@ func TestAServiceHasOneWholeNameOrNone(t *testing.T) {
 		}
 		s, err := r.Service(1)
 		if seen[s]++; err != nil || s != (plan.Service{}) && s != names[0] && s != names[1] {
-			<-written
+			if err := <-written; err != nil {
+				t.Error(err)
+			}
 			t.Fatalf("the name is %q, %v", s.Name, err)
 		}
 	}

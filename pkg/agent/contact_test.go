@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
@@ -109,6 +110,27 @@ func TestProgramsThatWereTakenAwayAreToldOfOnce(t *testing.T) {
 	}
 	_, body := get(t, a.metrics.Handler(noConfig), "/metrics")
 	wantLine(t, body, "headgate_programs_restored_total ", 2)
+}
+
+func TestPinsThatWereRemovedAreNoPrograms(t *testing.T) {
+	reports := &recorder{}
+	a := newStatusServer(Config{NodeName: "node-a", Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), reports, metrics.New("test"))
+	programs := `Node node-a: programs "connect4": were detached, and the agent has attached them again; find out what detaches programs on this node`
+	pins := `Node node-a: pins below /pins: were removed, and the agent has made them again; find out what removes files there on this node`
+	for _, c := range []struct{ restored, want []string }{
+		{[]string{"connect4"}, []string{programs}},
+		{[]string{datapath.RestoredPins}, []string{pins}},
+		{[]string{datapath.RestoredPins, "connect4"}, []string{programs, pins}},
+	} {
+		a.Force(reconciler.Force{Restored: c.restored})
+		var got []string
+		for _, p := range reports.last {
+			got = append(got, p.Error())
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("of %v (-want +got):\n%s", c.restored, diff)
+		}
+	}
 }
 
 // Sockets are balanced, so the node stays in rotation; its operator is told.

@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/reconciler"
 )
@@ -19,11 +21,11 @@ func (a *statusServer) Force(f reconciler.Force) {
 		problems = append(problems, lb.Problem{Object: "Node " + a.cfg.NodeName, Field: "programs", Value: value, Reason: reason, Remedy: remedy})
 	}
 	if len(f.Restored) > 0 {
-		a.restored = restored{what: strings.Join(f.Restored, ", "), until: time.Now().Add(restoredFor)}
+		a.restored = restored{what: f.Restored, until: time.Now().Add(restoredFor)}
 		a.metrics.CountRestored(len(f.Restored))
 	}
 	if time.Now().Before(a.restored.until) {
-		about(a.restored.what, "were detached or had lost their pin, and the agent has put them back", "find out what detaches programs or removes files below "+a.cfg.Datapath.Root+" on this node")
+		problems = a.restored.problems("Node "+a.cfg.NodeName, a.cfg.Datapath.Root)
 	}
 	if f.Unpinned != nil {
 		about("", "cannot be pinned and end with the agent: "+f.Unpinned.Error(), "mount a BPF file system where it was")
@@ -43,6 +45,20 @@ func (a *statusServer) Force(f reconciler.Force) {
 
 // restored is what was put back in force.
 type restored struct {
-	what  string
+	what  []string  // as reconciler.Force has it
 	until time.Time // when it is told of no more
+}
+
+// problems returns what to tell of it, of programs and of pins below a directory.
+func (r restored) problems(object, root string) (out []lb.Problem) {
+	programs := slices.DeleteFunc(slices.Clone(r.what), func(name string) bool { return name == datapath.RestoredPins })
+	if len(programs) > 0 {
+		out = append(out, lb.Problem{Object: object, Field: "programs", Value: strings.Join(programs, ", "),
+			Reason: "were detached, and the agent has attached them again", Remedy: "find out what detaches programs on this node"})
+	}
+	if len(programs) < len(r.what) {
+		out = append(out, lb.Problem{Object: object, Field: "pins below " + root,
+			Reason: "were removed, and the agent has made them again", Remedy: "find out what removes files there on this node"})
+	}
+	return out
 }

@@ -16,10 +16,13 @@ import (
 	"github.com/headgate/headgate/pkg/plan"
 )
 
+// RestoredPins is what Restore calls pins of programs and maps.
+const RestoredPins = "pins"
+
 // Restore looks whether everything that Attach and SetDevices have put in force
 // still is, puts back what is not, and pins again what lost its pin. It returns
 // what was put back: names of programs, those of devices as "device_in on eth0",
-// and "pins"; what cannot be pinned, which is in force for as long as this process
+// and RestoredPins; what cannot be pinned, which is in force for as long as this process
 // lives; and which programs are not in force, and why.
 //
 // Where nothing is amiss it costs a few system calls for each program. Before
@@ -30,7 +33,7 @@ func (d *Datapath) Restore() (restored []string, unpinned, outOfForce error) {
 	}
 	pinned, unpinned := d.repin()
 	if pinned {
-		restored = append(restored, "pins")
+		restored = append(restored, RestoredPins)
 	}
 	hooks, errHooks := d.restoreHooks()
 	devices, errDevices := d.restoreDevices()

@@ -98,6 +98,25 @@ func TestTheExpositionIsAsWritten(t *testing.T) {
 	}
 }
 
+func TestThePageHasEveryMetricWithItsHelp(t *testing.T) {
+	page, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "\n## Metrics\n")
+	has := regexp.MustCompile("(?m)^\\| `(\\w+)(?:\\{[\\w,]+\\})?` \\| (.*) \\|$").FindAllStringSubmatch(table, -1)
+	help := regexp.MustCompile(`(?m)^# HELP (\w+) (.*)$`).FindAllStringSubmatch(ours(scrape(t, happened(), http.StatusOK)), -1)
+	pairs := func(matches [][]string) (out []string) {
+		for _, m := range matches {
+			out = append(out, m[1]+": "+m[2])
+		}
+		return out
+	}
+	if diff := cmp.Diff(pairs(help), pairs(has)); diff != "" {
+		t.Errorf("docs/metrics.md (-exported +page):\n%s", diff)
+	}
+}
+
 // kubeProxy is the table of kube-proxy 1.36: name, type, labels.
 const kubeProxy = `
 kubeproxy_network_programming_duration_seconds histogram ip_family,le

@@ -124,7 +124,7 @@ func TestProgramsThatSomebodyDetachesComeBack(t *testing.T) {
 	if got := series(t, metricsAddress, `headgate_program_attached{device="`+spareDevice+`",hook="device_in"} 1`); len(got) != 1 {
 		t.Errorf("the program of the device is not told of: %q", series(t, metricsAddress, "headgate_program_attached"))
 	}
-	wantLogged(t, a, "the agent has put them back")
+	wantLogged(t, a, "the agent has attached them again")
 }
 
 // wantLogged waits until the agent has logged something.
@@ -211,6 +211,7 @@ func TestPinsThatSomebodyRemovesDetachNothingAndComeBack(t *testing.T) {
 			}
 		})
 	}
+	wantLogged(t, a, "pins below "+a.Root+": were removed")
 	// A change still reaches the programs, and so does the next agent.
 	a.Kill()
 	a.Start()

@@ -63,7 +63,6 @@ func NewRoot(name, version, short, long string) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; %s --help lists the flags", ExplainFlag(err), cmd.CommandPath())
 	})
-	root.SetVersionTemplate(name + " {{.Version}}\n")
 	return root
 }
 

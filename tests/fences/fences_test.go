@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +79,26 @@ func TestPurePackagesNeedOnlyTheStandardLibrary(t *testing.T) {
 func TestTheAgentsProgramIsSlim(t *testing.T) {
 	for _, breach := range dragged(slimProgram, notSlim, mustList(t)) {
 		t.Error(breach)
+	}
+}
+
+// largestProgram is in bytes. A single call that finds methods by name, such as to run a
+// text/template, keeps all methods of all types: four million bytes.
+const largestProgram = 25_000_000
+
+func TestTheAgentsProgramIsSmall(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "headgate")
+	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "./"+slimProgram)
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > largestProgram {
+		t.Errorf("%s has %d bytes, at most %d are right", slimProgram, info.Size(), largestProgram)
 	}
 }
 

@@ -46,7 +46,7 @@ func TestAStormOfUpdatesIsDoneInFewSteps(t *testing.T) {
 			}
 		}
 		want(t, "steps", 2, reserved)
-		want(t, "frontends", 100, len(b.dp.Frontends))
+		want(t, "frontends", 100, len(b.dp.content().Frontends))
 	})
 }
 
@@ -126,7 +126,7 @@ func TestChangesWithoutEndDoNotPutOffTheSweep(t *testing.T) {
 			b.Update(web(1, n+1))
 			pass(sweepAfter / 2)
 		}
-		if n := len(b.dp.Backends); n > 5 {
+		if n := b.dp.backends(); n > 5 {
 			t.Errorf("%d backends are in the map, one is in use", n)
 		}
 	})

@@ -58,7 +58,7 @@ func TestADeviceThatRefusesIsTriedAgainAndFailsNothingElse(t *testing.T) {
 					t.Errorf("%d calls, want about %d", got, tc.calls)
 				}
 				want(t, "attempts that failed", 0, b.log.FilterMessage("apply changes, will try again").Len())
-				want(t, "backends after the sweep", 1, len(b.dp.Backends))
+				want(t, "backends after the sweep", 1, b.dp.backends())
 			})
 		})
 	}

@@ -91,7 +91,7 @@ func TestAServiceThatKeepsItsBackendsDrains(t *testing.T) {
 		want(t, "told", []string{"1m0s lost 10.244.1.1:8080/TCP"}, b.dp.lost())
 		pass(time.Hour)
 		want(t, "calls in an hour", 0, len(b.dp.taken()))
-		want(t, "backends", 1, len(b.dp.Backends))
+		want(t, "backends", 1, b.dp.backends())
 		b.Update(lb.Update{}) // the slice is gone: they drain
 		pass(time.Minute)
 		want(t, "told of the other one", []string{"1h3m0s lost 10.244.1.2:8080/TCP"}, b.dp.lost())
@@ -108,8 +108,8 @@ func TestABackendIsDrainedThoughASliceIsBad(t *testing.T) {
 		u.FrozenEndpoints = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
 		b.Update(u)
 		pass(time.Minute)
-		want(t, "backends while one drains", 2, len(dp.Backends))
+		want(t, "backends while one drains", 2, dp.backends())
 		pass(2 * time.Hour)
-		want(t, "backends after that", 1, len(dp.Backends))
+		want(t, "backends after that", 1, dp.backends())
 	})
 }

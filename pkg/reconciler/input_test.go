@@ -79,17 +79,17 @@ func TestFrozenServicesStayUntilTheyAreNotFrozen(t *testing.T) {
 		b.begin(u)
 		pass(time.Hour)
 		want(t, "while frozen", []string{"10.96.0.1 default/web-1", "10.96.0.2 default/web-2"}, dp.frontends())
-		want(t, "backends", 3, len(dp.Backends))
+		want(t, "backends", 3, dp.backends())
 
 		u = web(1, 7)
 		u.Frozen, u.Services = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}, nil
 		b.Update(u) // its slice is good again, but the Service is not
 		pass(time.Hour)
-		want(t, "backends while frozen", 3, len(dp.Backends))
+		want(t, "backends while frozen", 3, dp.backends())
 
 		b.Update(lb.Update{Services: web(1).Services})
 		pass(time.Hour)
-		if got := dp.Model.Content().String(); !strings.Contains(got, "10.244.1.7:8080") || strings.Contains(got, "10.244.1.1:8080") {
+		if got := dp.content().String(); !strings.Contains(got, "10.244.1.7:8080") || strings.Contains(got, "10.244.1.1:8080") {
 			t.Errorf("not frozen any more, but what came meanwhile is not in force:\n%s", got)
 		}
 	})
@@ -111,7 +111,7 @@ func TestOfAPartialPictureOnlyWhatIsWholeCounts(t *testing.T) {
 		b.begin(u)
 		pass(time.Hour)
 		want(t, "frontends", []string{"10.96.0.1 default/web-1", "10.96.0.2 default/web-2", "10.96.0.3 default/web-3"}, dp.frontends())
-		got := dp.Model.Content().String()
+		got := dp.content().String()
 		for _, backend := range []string{"10.244.1.1:", "10.244.2.9:", "10.244.3.1:"} {
 			if !strings.Contains(got, backend) {
 				t.Errorf("%s is not there:\n%s", backend, got)
@@ -120,7 +120,7 @@ func TestOfAPartialPictureOnlyWhatIsWholeCounts(t *testing.T) {
 		b.Update(lb.Update{})
 		pass(time.Hour)
 		want(t, "frontends of the whole picture", []string{"10.96.0.2 default/web-2", "10.96.0.3 default/web-3"}, dp.frontends())
-		want(t, "backends of the whole picture", 1, len(dp.Backends))
+		want(t, "backends of the whole picture", 1, dp.backends())
 	})
 }
 
@@ -136,7 +136,7 @@ func TestMapsThatMakeNoSenseAreReplaced(t *testing.T) {
 				want(t, "calls of New", []string{"0s reset"}, dp.taken())
 				b.begin(web(1, 1))
 				want(t, "frontends", []string{"10.96.0.1 default/web-1"}, dp.frontends())
-				if err := dp.Model.Content().Check(); err != nil {
+				if err := dp.content().Check(); err != nil {
 					t.Error(err)
 				}
 				want(t, "warnings", 1, b.log.FilterMessageSnippet("inconsistent").Len())
@@ -300,7 +300,7 @@ func TestAHeldServiceKeepsItsShare(t *testing.T) {
 		u.Frozen = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
 		b.begin(u)
 		pass(time.Hour)
-		want(t, "backends in force", 3, len(dp.Backends))
+		want(t, "backends in force", 3, dp.backends())
 	})
 }
 
@@ -367,11 +367,11 @@ func TestWhatABadSliceKeepsGoesWithItsService(t *testing.T) {
 		}
 		b.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
 		told(web(1).Services)
-		want(t, "backends while the slice is bad", 1, len(dp.Backends))
+		want(t, "backends while the slice is bad", 1, dp.backends())
 		told(without(1).Services)
 		want(t, "in force without the Service", 0, len(dp.frontends()))
 		told(web(1).Services)
-		want(t, "backends when it is back", 0, len(dp.Backends))
+		want(t, "backends when it is back", 0, dp.backends())
 	})
 }
 
@@ -385,6 +385,6 @@ func TestABadSliceKeepsNothingOfTheOthers(t *testing.T) {
 		u.FrozenEndpoints = map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}
 		b.Update(u)
 		pass(time.Hour)
-		want(t, "backends", 1, len(dp.Backends))
+		want(t, "backends", 1, dp.backends())
 	})
 }

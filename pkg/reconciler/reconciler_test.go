@@ -26,7 +26,7 @@ import (
 type fake struct {
 	plan.Model
 	began time.Time
-	mu    sync.Mutex // guards calls: simulated time orders, but does not synchronize
+	mu    sync.Mutex // guards calls and the Model: simulated time orders, but does not synchronize
 	calls []string
 	ops   []string
 	fail  func(call string) error // nil for never
@@ -46,10 +46,16 @@ func (f *fake) call(name string) error {
 	return nil
 }
 
-func (f *fake) Content() (plan.Content, error) { return f.Model.Content(), f.err }
-func (f *fake) Reset() error                   { f.Model = plan.Model{}; return f.call("reset") }
+func (f *fake) Content() (plan.Content, error) { return f.content(), f.err }
 func (f *fake) Reserve(plan.Sizes) error       { return f.call("reserve") }
 func (f *fake) Attach() error                  { return f.call("attach") }
+
+func (f *fake) Reset() error {
+	f.mu.Lock()
+	f.Model = plan.Model{}
+	f.mu.Unlock()
+	return f.call("reset")
+}
 
 func (f *fake) Grace() error {
 	err := f.call("grace")
@@ -75,11 +81,22 @@ func (f *fake) Apply(ops []plan.Op) (int, error) {
 		if err := f.call(op.String()); err != nil {
 			return i, err
 		}
+		f.mu.Lock()
 		f.Model.Apply(op)
+		f.mu.Unlock()
 		f.ops = append(f.ops, op.String())
 	}
 	return len(ops), nil
 }
+
+func (f *fake) content() plan.Content {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.Model.Content()
+}
+
+// backends is how many it has.
+func (f *fake) backends() int { return len(f.content().Backends) }
 
 // taken returns the calls since it was last asked.
 func (f *fake) taken() []string {

@@ -55,7 +55,7 @@ func TestAGracePeriodBeginsWhenWhatRetiresIsGone(t *testing.T) {
 		}
 		broken.Store(false)
 		pass(time.Minute)
-		want(t, "backends", 1, len(b.dp.Backends))
+		want(t, "backends", 1, b.dp.backends())
 	})
 }
 
@@ -74,10 +74,10 @@ func TestWithoutGracePeriodsChangesGoOnAndNothingIsCleared(t *testing.T) {
 			b.Update(web(1, n+1))
 			pass(time.Second)
 		}
-		want(t, "backends", 20, len(b.dp.Backends))
+		want(t, "backends", 20, b.dp.backends())
 		want(t, "warnings", 1, b.log.FilterMessageSnippet("wait for the grace period").Len())
 		broken.Store(false)
 		pass(time.Minute)
-		want(t, "backends once they pass", 1, len(b.dp.Backends))
+		want(t, "backends once they pass", 1, b.dp.backends())
 	})
 }

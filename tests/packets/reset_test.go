@@ -25,16 +25,12 @@ func (v view) reset(frame []byte) ([]byte, bool) {
 		return nil, false
 	}
 	headers, plain := v.l4-v.l3, 20
-	total := int(binary.BigEndian.Uint16(frame[v.l3+2:]))
 	if !v.is4 {
-		plain, total = 40, 40+int(binary.BigEndian.Uint16(frame[v.l3+4:]))
-		if total == plain { // no length: all of the frame, as with super-packets
-			total = len(frame) - v.l3
-		}
+		plain = 40
 	}
 	tcp := frame[v.l4 : v.l4+20]
-	size := uint16(total-headers) - uint16(tcp[12]>>4)*4
-	if headers != plain || tcp[13]&flagRST != 0 || uint16(total-headers) < uint16(tcp[12]>>4)*4 {
+	size := v.end - v.l4 - int(tcp[12]>>4)*4
+	if headers != plain || tcp[13]&flagRST != 0 || size < 0 {
 		return nil, false
 	}
 	seq, ack, flags := binary.BigEndian.Uint32(tcp[8:]), uint32(0), byte(flagRST)
@@ -109,16 +105,35 @@ func aResetSaysWhatThePacketNeeds(t *testing.T, c cast) {
 		}
 	}
 	padded := c.packet(at(c.client, 40000), at(c.vip, 80), 0).frame(t)
-	v, _ := parse(padded)
-	want, _ := v.reset(padded)
-	verdict, got := c.run(t, in, uplink, append(padded, 0, 0, 0, 0, 0, 0))
-	if verdict != redirect || !bytes.Equal(got, want) {
-		t.Errorf("a padded frame: verdict %d, %s\nwant %s", verdict, dump(got), dump(want))
-	}
+	c.isAnswered(t, "a padded frame", append(padded, 0, 0, 0, 0, 0, 0), padded)
+	whole := c.packet(at(c.client, 40000), at(c.vip, 80), 7).with("F").frame(t)
+	c.isAnswered(t, "a super-packet without a length", c.withoutLength(whole), whole)
 	if n := c.flows(t); n > 0 {
 		t.Errorf("%d tuples are kept", n)
 	}
-	c.wantCounts(t, map[string]uint64{"flow_reset": 36, "drop no_endpoint": 36, "drop no_endpoint of empty": 36})
+	c.wantCounts(t, map[string]uint64{"flow_reset": 37, "drop no_endpoint": 37, "drop no_endpoint of empty": 37})
+}
+
+// isAnswered fails unless a frame gets the reset that is due to a plain one.
+func (c cast) isAnswered(t *testing.T, what string, frame, plain []byte) {
+	t.Helper()
+	v, _ := parse(plain)
+	want, _ := v.reset(plain)
+	verdict, got := c.run(t, in, uplink, frame)
+	if verdict != redirect || !bytes.Equal(got, want) {
+		t.Errorf("%s: verdict %d, %s\nwant %s", what, verdict, dump(got), dump(want))
+	}
+}
+
+// withoutLength is a frame whose IP header names no length, as in a super-packet.
+func (c cast) withoutLength(frame []byte) []byte {
+	frame = bytes.Clone(frame)
+	at := ethernetLen + 2
+	if !c.vip.Is4() {
+		at = ethernetLen + 4
+	}
+	copy(frame[at:], []byte{0, 0})
+	return frame
 }
 
 func aResetIsNotSentInAnswerToEverything(t *testing.T, c cast) {

@@ -89,9 +89,10 @@ test-deploy: ## Render deploy/ as helm and kubectl do, and read it strictly
 	@cd tests/deploy && $(GO) test -v -count=1 ./... | $(QUIETER)
 
 .PHONY: test-e2e
-test-e2e: ## Run the tests with a real control plane, which the first run builds (root)
+test-e2e: ## Run the tests with a real control plane, which is built first, once (root)
 	$(call need-root)
-	@echo "test with etcd, kube-apiserver and controllers (the first run builds them, which takes minutes)"
+	@$(MAKE) --no-print-directory control-plane
+	@echo "test with etcd, kube-apiserver and controllers"
 	@cd tests/e2e && HEADGATE_REQUIRE_PRIVILEGED=1 $(GO) test -v -count=1 -timeout 20m . | $(QUIETER)
 
 .PHONY: test-unit
@@ -122,6 +123,10 @@ test-kernels: ## Run the tests of the datapath on Debian's older kernels, in qem
 bench: ## Measure, beside no program and an empty program (root)
 	$(call need-root)
 	@$(GO) run ./tests/bench $(BENCH_ARGS)
+
+.PHONY: control-plane
+control-plane: ## Build the control plane that test-e2e runs, once; it takes minutes
+	@$(GO) run ./tests/controlplane/built etcd kube-apiserver kube-controller-manager
 
 .PHONY: kube-proxy
 kube-proxy: ## Build the kube-proxy that report measures beside, once; it takes minutes

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/headgate/headgate/tests/controlplane"
 	"github.com/headgate/headgate/tests/testenv"
 )
 
@@ -86,6 +87,12 @@ func main() {
 	// A Ctrl-C reaches the inner process, too: it cleans up, this one waits.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if cgroup, _ := testenv.Dirs(); cgroup == "" && o.against == "" && o.wants("scale") {
+		// Here, where there is a network. What cannot be built is one section that fails.
+		if _, err := controlplane.Build(ctx, os.Stderr, kubernetes...); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+		}
+	}
 	os.Exit(testenv.Main(&run{ctx, o}))
 }
 
@@ -110,6 +117,11 @@ func parse(args []string) (options, error) {
 		o.plan.rounds = *rounds
 	}
 	return o, nil
+}
+
+// wants says whether a section is to be measured.
+func (o options) wants(section string) bool {
+	return o.only == "" || strings.Contains(","+o.only+",", ","+section+",")
 }
 
 // run is a run of the benchmark. It implements testenv.Runner.
@@ -178,7 +190,7 @@ func (r *run) measure() (err error) {
 	}
 	var failed []error
 	for _, s := range todo {
-		if r.against == "" && r.only != "" && !strings.Contains(","+r.only+",", ","+s.name+",") {
+		if r.against == "" && !r.wants(s.name) {
 			continue
 		}
 		if err := b.section(s); err != nil {

@@ -41,13 +41,12 @@ func (b *bench) scale() (err error) {
 	return nil
 }
 
-// prepare builds and starts what is needed.
+// kubernetes is what scale runs beside the agent.
+var kubernetes = []string{controlplane.Etcd, controlplane.APIServer, controlplane.KubeProxy}
+
+// prepare starts what is needed.
 func (s *scaled) prepare() (err error) {
-	if err := s.step("build Kubernetes, unless it is there"); err != nil {
-		return err
-	}
-	s.binaries, err = controlplane.Build(s.ctx, os.Stderr, controlplane.Etcd, controlplane.APIServer, controlplane.KubeProxy)
-	if err != nil {
+	if s.binaries, err = controlplane.Built(s.ctx, kubernetes...); err != nil {
 		return err
 	}
 	if s.dir, err = os.MkdirTemp("", "headgate-bench-"); err != nil {

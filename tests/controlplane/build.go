@@ -41,15 +41,11 @@ var packages = map[string]string{
 }
 
 // Build returns a directory in which the binaries of the given names are. It
-// builds those that are not there yet, which takes some minutes, and says so to
-// progress. The calling process must run below the root of a module that knows
-// this package.
+// builds those that are not there yet, which takes minutes and a network, and says
+// so to progress. The calling process must run below the root of a module that
+// knows this package.
 func Build(ctx context.Context, progress io.Writer, names ...string) (string, error) {
-	source, err := sourceDir(ctx)
-	if err != nil {
-		return "", err
-	}
-	dir, err := cacheDir(source)
+	source, dir, err := places(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -64,22 +60,28 @@ func Build(ctx context.Context, progress io.Writer, names ...string) (string, er
 	return dir, nil
 }
 
-// Cached returns the directory of the binaries if all of the given names are
-// there already.
-func Cached(ctx context.Context, names ...string) (dir string, ok bool) {
-	source, err := sourceDir(ctx)
+// Built returns the directory of the binaries, or an error if one of them is not
+// there yet. It needs no network.
+func Built(ctx context.Context, names ...string) (string, error) {
+	_, dir, err := places(ctx)
 	if err != nil {
-		return "", false
-	}
-	if dir, err = cacheDir(source); err != nil {
-		return "", false
+		return "", err
 	}
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			return "", false
+			return "", fmt.Errorf("%s %s is not built yet: go run ./tests/controlplane/built %[1]s", name, Version)
 		}
 	}
-	return dir, true
+	return dir, nil
+}
+
+// places returns where this package is, and where its binaries are kept.
+func places(ctx context.Context) (source, dir string, err error) {
+	if source, err = sourceDir(ctx); err != nil {
+		return "", "", err
+	}
+	dir, err = cacheDir(source)
+	return source, dir, err
 }
 
 // buildOne builds a binary unless it is there. It is put in place whole, so that

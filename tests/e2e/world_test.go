@@ -65,7 +65,7 @@ func mustWorld(tb testing.TB) *world {
 }
 
 func (w *world) make(ctx context.Context) (err error) {
-	binaries, err := controlplane.Build(ctx, os.Stderr, controlplane.Etcd, controlplane.APIServer, controlplane.ControllerManager)
+	binaries, err := controlplane.Built(ctx, controlplane.Etcd, controlplane.APIServer, controlplane.ControllerManager)
 	if err != nil {
 		return err
 	}

@@ -175,8 +175,8 @@ load: {kind: crr, rate: 200, timeout: 5s, duration: 1s}
 }
 
 func TestKubeProxyBalancesAndFollowsChanges(t *testing.T) {
-	dir, ok := controlplane.Cached(t.Context(), controlplane.KubeProxy)
-	if os.Geteuid() != 0 || !ok {
+	dir, err := controlplane.Built(t.Context(), controlplane.KubeProxy)
+	if os.Geteuid() != 0 || err != nil {
 		t.Skip("needs root for network namespaces, and a kube-proxy: make kube-proxy builds one")
 	}
 	runs := mustRun(t, `

@@ -1,6 +1,6 @@
-// Built prints where a program of Kubernetes is that package controlplane builds:
-// built KUBE-PROGRAM builds it first unless it is there, which takes minutes; with
-// -cached it prints nothing if it is not there.
+// Built prints where programs of Kubernetes are that package controlplane builds:
+// built NAME... builds first what is not there, which takes minutes; with -cached it
+// prints nothing if one of them is not there.
 package main
 
 import (
@@ -24,22 +24,23 @@ func main() {
 func run() error {
 	cached := flag.Bool("cached", false, "do not build it")
 	flag.Parse()
-	if flag.NArg() != 1 {
-		return fmt.Errorf("name one program, such as %s", controlplane.KubeProxy)
+	names := flag.Args()
+	if len(names) == 0 {
+		return fmt.Errorf("name what to build, such as %s", controlplane.KubeProxy)
 	}
-	name := flag.Arg(0)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	dir, ok := controlplane.Cached(ctx, name)
+	dir, err := controlplane.Built(ctx, names...)
 	switch {
-	case !ok && *cached:
+	case err != nil && *cached:
 		return nil
-	case !ok:
-		var err error
-		if dir, err = controlplane.Build(ctx, os.Stderr, name); err != nil {
+	case err != nil:
+		if dir, err = controlplane.Build(ctx, os.Stderr, names...); err != nil {
 			return err
 		}
 	}
-	_, err := fmt.Println(filepath.Join(dir, name))
-	return err
+	for _, name := range names {
+		fmt.Println(filepath.Join(dir, name))
+	}
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -24,21 +23,32 @@ const (
 
 // notOfTheChart are flags that its value config may not set, and why.
 var notOfTheChart = map[string]string{
-	"api-servers":     "apiServers",
-	"log-level":       "log.level",
-	"log-format":      "log.format",
-	"node-name":       "the environment of the container says it",
-	"cgroup":          "the container has it at a path of its own",
-	"config":          "the file itself",
-	"manifests":       "the container sees no folder",
-	"hash-key-file":   "the container sees no such file",
-	"tls-server-name": "belongs to a kubeconfig, and the container has none",
-	"init-only":       "ends the agent",
-	"cleanup":         "ends the agent",
+	"api-servers":                  "apiServers",
+	"log-level":                    "log.level",
+	"log-format":                   "log.format",
+	"healthz-bind-address":         "healthzBindAddress",
+	"metrics-bind-address":         "metricsBindAddress",
+	"node-name":                    "the environment of the container says it",
+	"bind-address":                 "is another one on each node",
+	"cgroup":                       "the container has it at a path of its own",
+	"config":                       "the file itself",
+	"manifests":                    "the container sees no folder",
+	"hash-key-file":                "the container sees no such file",
+	"kubeconfig":                   "the container sees no such file",
+	"tls-server-name":              "belongs to a kubeconfig, and the container has none",
+	"init-only":                    "ends the agent",
+	"cleanup":                      "ends the agent",
+	"master":                       "kube-proxy's word for apiServers",
+	"healthz-port":                 "kube-proxy's word for healthzBindAddress",
+	"metrics-port":                 "kube-proxy's word for metricsBindAddress",
+	"hostname-override":            "kube-proxy's word for node-name",
+	"v":                            "kube-proxy's word for log.level",
+	"logging-format":               "kube-proxy's word for log.format",
+	"proxy-mode":                   "nodeport-addresses and algorithm say what it changes",
+	"iptables-localhost-nodeports": "kube-proxy's word for nodeport-loopback",
+	"ipvs-scheduler":               "kube-proxy's word for algorithm",
+	"ipvs-sync-period":             "applies in mode ipvs only",
 }
-
-// alsoOfTheChart are flags of kube-proxy that it may.
-var alsoOfTheChart = []string{"nodeport-addresses"}
 
 func TestTheSchemaOfTheChartHasTheFlagsAndTheirBounds(t *testing.T) {
 	text, err := os.ReadFile(schemaFile)
@@ -67,8 +77,6 @@ func properties(t *testing.T) string {
 	t.Helper()
 	o, cmd := &agentOptions{}, &cobra.Command{}
 	o.addFlags(cmd)
-	ofProxy := pflag.NewFlagSet("", pflag.ContinueOnError)
-	o.addProxy(ofProxy)
 	for name := range notOfTheChart {
 		if cmd.Flags().Lookup(name) == nil {
 			t.Errorf("--%s is left out of the chart, and no flag has the name", name)
@@ -76,7 +84,7 @@ func properties(t *testing.T) string {
 	}
 	var lines []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if notOfTheChart[f.Name] != "" || ofProxy.Lookup(f.Name) != nil && !slices.Contains(alsoOfTheChart, f.Name) {
+		if notOfTheChart[f.Name] != "" || f.Hidden { // those without effect are hidden
 			return
 		}
 		lines = append(lines, fmt.Sprintf("        %q: %s", f.Name, schemaOf(f)))
@@ -96,9 +104,13 @@ func schemaOf(f *pflag.Flag) string {
 		}
 		return bounds
 	}
-	switch {
-	case f.Value.Type() == "bool":
+	switch kind := f.Value.Type(); {
+	case kind == "bool":
 		return `{"type": "boolean"}`
+	case kind == "number":
+		return `{"type": "number"}`
+	case kind == "duration":
+		return `{"$ref": "#/definitions/duration"}`
 	case f.DefValue != "" && f.DefValue != "[]": // nothing would be no value
 		return `{"type": "string", "minLength": 1}`
 	default:

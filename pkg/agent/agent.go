@@ -51,6 +51,9 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 // run has the sources begin while the datapath is opened, and lets both work until the
 // context ends or one of them cannot go on.
 func run(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger) error {
+	if err := datapath.CheckMachine(cfg.Datapath); err != nil {
+		return err // what the node lacks is said first
+	}
 	measured := metrics.New(cfg.Version)
 	source, reports, err := newSource(cfg, log, measured)
 	if err != nil {
@@ -61,7 +64,7 @@ func run(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger) error
 	opened := make(chan struct{})
 	group.Go(func() error {
 		err := source.Run(ctx, in.update)
-		select { // what the node lacks is said first
+		select { // as is what the kernel lacks
 		case <-opened:
 		case <-ctx.Done():
 		}
@@ -147,7 +150,8 @@ func newSource(cfg Config, log *zap.Logger, measured *metrics.Metrics) (source, 
 	if cfg.Manifests != "" {
 		// Files name no prefixes: without the flag there are none, also where an earlier agent had some.
 		prefixes := append([]netip.Prefix{}, cfg.ServiceCIDRs...)
-		return &withServiceCIDRs{source: manifest.New(cfg.Manifests, cfg.NodeName).Convert(cfg.Convert), prefixes: prefixes}, nil, nil
+		files := manifest.New(cfg.Manifests, cfg.NodeName).Convert(cfg.Convert)
+		return &withServiceCIDRs{source: files, prefixes: prefixes}, nil, files.Check() // before programs are attached
 	}
 	cfg.Kube.Node, cfg.Kube.Version, cfg.Kube.Convert = cfg.NodeName, cfg.Version, cfg.Convert
 	cfg.Kube.Requests = measured

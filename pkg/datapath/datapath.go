@@ -176,7 +176,7 @@ func (d *Datapath) takeAllEntries() error {
 
 // take locks the cgroup, makes the directory and locks that, until Close.
 func (d *Datapath) take() error {
-	if err := checkMachine(d.cfg); err != nil {
+	if err := CheckMachine(d.cfg); err != nil {
 		return err
 	}
 	if err := d.lock(d.cfg.Cgroup); err != nil { // first: who is refused makes nothing

@@ -19,9 +19,10 @@ var ErrBusy = errors.New("another headgate agent runs on this node")
 // oldestKernel is the oldest kernel with everything that the object needs.
 const oldestKernel = "6.1"
 
-// checkMachine returns what keeps the datapath from being loaded, and what to
-// do about it.
-func checkMachine(cfg Config) error {
+// CheckMachine returns what keeps the datapath from being loaded, and what to
+// do about it. Open begins with it.
+func CheckMachine(cfg Config) error {
+	cfg.Cgroup = unified(cfg.Cgroup)
 	if err := checkCapabilities(); err != nil {
 		return err
 	}

@@ -62,14 +62,22 @@ func (s *Source) Poll() *Source {
 	return s
 }
 
+// Check returns an error if the directory cannot be read. Run begins with it.
+func (s *Source) Check() error {
+	if _, err := os.ReadDir(s.dir); err != nil {
+		return fmt.Errorf("read manifests in %s: %s; create the directory or name another", s.dir, cause(err))
+	}
+	return nil
+}
+
 // Run calls the function with everything there is, be it nothing, and from
 // then on with every change, until the context ends; it returns nil then. It
 // calls from its own goroutine only, and what it passes is not to be changed. A
 // directory that cannot be read at the start is an error, later it is a Problem
 // until it is back.
 func (s *Source) Run(ctx context.Context, update func(lb.Update)) error {
-	if _, err := os.ReadDir(s.dir); err != nil {
-		return fmt.Errorf("read manifests in %s: %s; create the directory or name another", s.dir, cause(err))
+	if err := s.Check(); err != nil {
+		return err
 	}
 	path, err := filepath.Abs(s.dir)
 	if err != nil {

@@ -58,6 +58,7 @@ func newRoot(e *env) *cobra.Command {
 Nouns (status, frontend, backend, table, flow, map) show what the kernel holds, whether
 or not an agent runs. Verbs (agent, cleanup) act. The commands demo and bench run
 headgate-bench, the traffic generator, where it is installed.`)
+	root.TraverseChildren = true // flags before bench are not those of headgate-bench
 	flags := root.PersistentFlags()
 	flags.StringVar(&e.bpfRoot, "bpf-root", datapath.DefaultRoot, "directory in a BPF file system where maps and programs are pinned")
 	flags.StringVar(&e.state, "state-dir", cmp.Or(os.Getenv("STATE_DIRECTORY"), agent.DefaultStateDir), "directory where the agent keeps files that outlive it: its report, and addresses of API servers")

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -133,11 +134,34 @@ func TestPinsThatWereRemovedAreNoPrograms(t *testing.T) {
 	}
 }
 
+func TestDevicesThatRefuseAreToldOfOneByOneAndBounded(t *testing.T) {
+	reports := &recorder{}
+	a := newStatusServer(Config{NodeName: "node-a", Manifests: "dir"}, zap.NewNop(), reports, metrics.New("test"))
+	var busy []error
+	for i := range lb.MostTogether + 2 {
+		busy = append(busy, fmt.Errorf("device pod%d: busy", i))
+	}
+	joined := errors.Join(errors.Join(busy[:500]...), errors.Join(busy[500:]...))
+	a.Force(reconciler.Force{Devices: joined, OutOfForce: joined})
+	if n := lb.MostTogether + 1; len(reports.last) != n {
+		t.Fatalf("%d are told, want %d", len(reports.last), n)
+	}
+	if got := reports.last[0].Error(); got != "Node node-a: programs: are out of force: device pod0: busy; they are attached again as soon as that is possible" {
+		t.Errorf("told first %q", got)
+	}
+	if got := reports.last[lb.MostTogether].Error(); got != "the node: has 1004 more problems; mend the others first" {
+		t.Errorf("told last %q", got)
+	}
+	if _, body := get(t, a.proxy.Handler(), "/healthz"); len(body) > 1000 {
+		t.Errorf("/healthz has %d bytes: %s", len(body), body)
+	}
+}
+
 // Sockets are balanced, so the node stays in rotation; its operator is told.
 func TestWhatIsAmissBesideProgramsInForceIsToldOfWithoutHarm(t *testing.T) {
 	for want, f := range map[string]reconciler.Force{
 		"cannot be pinned and end with the agent: no file system; mount a BPF file system where it was": {Unpinned: errors.New("no file system")},
-		"cannot be attached, packets of these devices are not balanced: eth9: busy; look at the device": {Devices: errors.New("eth9: busy")},
+		"cannot be attached, packets of the device are not balanced: eth9: busy; look at the device":    {Devices: errors.New("eth9: busy")},
 	} {
 		reports := &recorder{}
 		a := newStatusServer(Config{NodeName: "node-a", Manifests: "dir"}, zap.NewNop(), reports, metrics.New("test"))

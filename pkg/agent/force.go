@@ -8,6 +8,7 @@ import (
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/reconciler"
+	"github.com/headgate/headgate/pkg/source/convert"
 )
 
 // restoredFor is how long the report and an event tell of programs that were put
@@ -17,8 +18,10 @@ const restoredFor = time.Minute
 // Force implements reconciler.Observer.
 func (a *statusServer) Force(f reconciler.Force) {
 	var problems []lb.Problem
-	about := func(value, reason, remedy string) {
-		problems = append(problems, lb.Problem{Object: "Node " + a.cfg.NodeName, Field: "programs", Value: value, Reason: reason, Remedy: remedy})
+	about := func(reason string, err error, remedy string) {
+		for _, p := range convert.Problems(err) { // each device is one
+			problems = append(problems, lb.Problem{Object: "Node " + a.cfg.NodeName, Field: "programs", Reason: reason + ": " + p.Reason, Remedy: remedy})
+		}
 	}
 	if len(f.Restored) > 0 {
 		a.restored = restored{what: f.Restored, until: time.Now().Add(restoredFor)}
@@ -27,17 +30,14 @@ func (a *statusServer) Force(f reconciler.Force) {
 	if time.Now().Before(a.restored.until) {
 		problems = a.restored.problems("Node "+a.cfg.NodeName, a.cfg.Datapath.Root)
 	}
-	if f.Unpinned != nil {
-		about("", "cannot be pinned and end with the agent: "+f.Unpinned.Error(), "mount a BPF file system where it was")
-	}
+	about("cannot be pinned and end with the agent", f.Unpinned, "mount a BPF file system where it was")
 	unfit := ""
-	if f.OutOfForce != nil {
-		unfit = "programs are out of force: " + f.OutOfForce.Error()
-		about("", "are out of force: "+f.OutOfForce.Error(), "they are attached again as soon as that is possible")
+	if outOfForce := convert.Problems(f.OutOfForce); len(outOfForce) > 0 {
+		unfit = "programs are out of force: " + outOfForce[0].Reason
 	}
-	if f.Devices != nil {
-		about("", "cannot be attached, packets of these devices are not balanced: "+f.Devices.Error(), "look at the device, or leave it out with --devices")
-	}
+	about("are out of force", f.OutOfForce, "they are attached again as soon as that is possible")
+	about("cannot be attached, packets of the device are not balanced", f.Devices, "look at the device, or leave it out with --devices")
+	problems = lb.Bounded("the node", problems)
 	a.proxy.SetUnfit(unfit)
 	a.forceLog.Set(problems)
 	a.problems.setForce(problems)

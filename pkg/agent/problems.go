@@ -114,12 +114,12 @@ func (p *problems) set(part *[]lb.Problem, now []lb.Problem) {
 
 // pass passes on what is wrong now.
 func (p *problems) pass() {
-	all := slices.Clone(p.input)
+	var unserved []lb.Problem
 	for _, name := range slices.SortedFunc(maps.Keys(p.unserved), lb.ServiceName.Compare) {
-		all = append(all, p.unserved[name])
+		unserved = append(unserved, p.unserved[name])
 	}
 	p.backends.Set(slices.Concat(p.ejected, p.probes))
-	all = slices.Concat(all, p.ejected, p.probes, p.contact, p.force)
+	all := slices.Concat(p.input, lb.Bounded("the node", unserved), p.ejected, p.probes, p.contact, p.force)
 	p.count(all)
 	if p.reports != nil {
 		p.reports.Report(all)

@@ -101,6 +101,17 @@ func TestProblemsOfBackendsAreLoggedOnceAndWhenTheyAreSolved(t *testing.T) {
 	}
 }
 
+func TestHealthChecksThatCannotBeServedAreBounded(t *testing.T) {
+	reports := &recorder{}
+	a := newStatusServer(Config{}, zap.NewNop(), reports, metrics.New("test"))
+	for i := range lb.MostTogether + 2 {
+		a.problems.setUnserved(lb.ServiceName{Namespace: "default", Name: strconv.Itoa(i)}, 30000, errors.New("taken"))
+	}
+	if got := reports.last[len(reports.last)-1].Error(); len(reports.last) != lb.MostTogether+1 || got != "the node: has 2 more problems; mend the others first" {
+		t.Errorf("%d are told, at last %q", len(reports.last), got)
+	}
+}
+
 func TestWhatIsSaidAgainIsNotPassedOnAgain(t *testing.T) {
 	for name, dir := range map[string]string{"with a report": t.TempDir(), "without one": ""} {
 		reports := &recorder{}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"path/filepath"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -151,14 +150,13 @@ func newSource(cfg Config, log *zap.Logger, measured *metrics.Metrics) (source, 
 		// Files name no prefixes: without the flag there are none, also where an earlier agent had some.
 		prefixes := append([]netip.Prefix{}, cfg.ServiceCIDRs...)
 		files := manifest.New(cfg.Manifests, cfg.NodeName).Convert(cfg.Convert)
-		return &withServiceCIDRs{source: files, prefixes: prefixes}, nil, files.Check() // before programs are attached
+		known := &withLastNode{source: files, unknown: lb.Node{Name: cfg.NodeName}, file: cfg.stateFile(nodeFile), log: log}
+		return &withServiceCIDRs{source: known, prefixes: prefixes}, nil, files.Check() // before programs are attached
 	}
 	cfg.Kube.Node, cfg.Kube.Version, cfg.Kube.Convert = cfg.NodeName, cfg.Version, cfg.Convert
 	cfg.Kube.Requests = measured
 	cfg.Kube.Notice = func(text string) { log.Info(text) }
-	if cfg.StateDir != "" {
-		cfg.Kube.ServersFile = filepath.Join(cfg.StateDir, serversFile)
-	}
+	cfg.Kube.ServersFile = cfg.stateFile(serversFile)
 	cfg.Kube.Pods = cfg.PodDevices.watched()
 	k, err := kube.New(cfg.Kube)
 	if err != nil {

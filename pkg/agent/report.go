@@ -14,11 +14,20 @@ import (
 // DefaultStateDir is where agents keep what outlives them, unless told otherwise.
 const DefaultStateDir = "/var/lib/headgate"
 
-// reportFile and serversFile are within the state directory.
+// These are within the state directory.
 const (
 	reportFile  = "report.json"
 	serversFile = "api-servers.json"
+	nodeFile    = "node.json"
 )
+
+// stateFile returns the path of a file that outlives an agent, "" for nowhere.
+func (c Config) stateFile(name string) string {
+	if c.StateDir == "" {
+		return ""
+	}
+	return filepath.Join(c.StateDir, name)
+}
 
 // Report is what a running agent says to those who cannot ask it, such as
 // headgate status: what the kernel does not know.

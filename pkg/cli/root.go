@@ -61,7 +61,7 @@ headgate-bench, the traffic generator, where it is installed.`)
 	root.TraverseChildren = true // flags before bench are not those of headgate-bench
 	flags := root.PersistentFlags()
 	flags.StringVar(&e.bpfRoot, "bpf-root", datapath.DefaultRoot, "directory in a BPF file system where maps and programs are pinned")
-	flags.StringVar(&e.state, "state-dir", cmp.Or(os.Getenv("STATE_DIRECTORY"), agent.DefaultStateDir), "directory where the agent keeps files that outlive it: its report, and addresses of API servers")
+	flags.StringVar(&e.state, "state-dir", cmp.Or(os.Getenv("STATE_DIRECTORY"), agent.DefaultStateDir), "directory where the agent keeps files that outlive it: its report, addresses of API servers, what files said of its node")
 	e.AddFlags(flags)
 	root.AddCommand(
 		newAgent(e), newCleanup(e),

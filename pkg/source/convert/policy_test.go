@@ -104,6 +104,9 @@ func TestASliceGivesItsEndpointsAWeight(t *testing.T) {
 		if e.Weight != c.weight || e.Drained != c.drained || out.KeepWeights != c.keep || (err != nil) != c.keep {
 			t.Errorf("%v %v: %+v, keep %v: %v", c.labels, c.annotations, e, out.KeepWeights, err)
 		}
+		if c.keep && !strings.Contains(err.Error(), "is not a weight; the former one stays in force, and an agent that starts leaves it out; write a number") {
+			t.Errorf("%v %v: %v, want what becomes of the weight", c.labels, c.annotations, err)
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ func (f *findings) setWeights(es *discoveryv1.EndpointSlice, out *lb.Slice) {
 	if value == "" {
 		return
 	}
-	weight, ok := f.weight(field, value, "; the former one stays in force")
+	weight, ok := f.weight(field, value, "; the former one stays in force, and an agent that starts leaves it out")
 	out.KeepWeights = !ok
 	if !ok {
 		return

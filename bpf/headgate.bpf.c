@@ -282,7 +282,8 @@ int note_probe(struct probe_result *result)
  * the agent takes constants of enums that nothing else has as its type.
  */
 int shared_enums(enum view_size view_size, enum filter_hash filter_hash,
-		 enum hook hook)
+		 enum hook hook, enum flow_flag flow_flag,
+		 enum flow_time flow_time)
 {
 	return 0;
 }

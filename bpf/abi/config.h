@@ -20,8 +20,8 @@ volatile const bool name_sockets = false;
 /* Slots of the socket_nat map less one: a power of two less one. */
 volatile const __u32 socket_nat_mask = 0;
 
-/* Entries of the half_open_flows map less one: a power of two less one. */
-volatile const __u32 half_open_mask = 0;
+/* Sets of the flow table. */
+volatile const __u32 flow_sets = 0;
 
 /* BPF_F_IPV6 where the kernel knows it (6.16), else 0. */
 volatile const __u64 ip6_csum_flag = 0;

@@ -10,7 +10,7 @@ enum hook {
 	HOOK_OUT = 2,
 };
 
-/* Both ends of a flow, in the direction of a packet. */
+/* Both ends of a flow, in the direction of a packet; compared by words of 8 bytes. */
 struct tuple {
 	struct ip_addr src;
 	struct ip_addr dst;
@@ -19,8 +19,9 @@ struct tuple {
 	__u8 protocol;
 	__u8 hook; /* enum hook */
 	__u8 pad[2];
-};
+} __attribute__((aligned(8)));
 
+/* The lower half of the state of a flow; the upper half is when it was noted. */
 enum flow_flag {
 	FLOW_TO_BACKEND = 1 << 0, /* from the client, chosen by us */
 	FLOW_CLOSING = 1 << 1,	  /* FIN or RST was seen */
@@ -29,28 +30,86 @@ enum flow_flag {
 	FLOW_FROM_POD = 1 << 4,	  /* of a pod on this node: keeps its address */
 	FLOW_REPLY = 1 << 5,	  /* to the client of a flow to a backend */
 	FLOW_BYPASS = 1 << 6,	  /* to a backend past the Services */
-	FLOW_HALF_OPEN = 1 << 7,  /* makes room, see tc/half_open.h */
+	FLOW_HALF_OPEN = 1 << 7,  /* makes room, in both directions */
 	FLOW_BROKEN = 1 << 8,	  /* its backend has left the Service */
 	FLOW_COUNTED = 1 << 9,	  /* in flight, in the original direction */
 	FLOW_UNSENT = 1 << 10,	  /* what went there ended on this node */
+	FLOW_ORIGINAL = 1 << 11,  /* the direction of the first packet */
+	FLOW_DATAGRAMS = 1 << 12, /* not of TCP */
+	FLOW_GENERATION = 1 << 13, /* two bits that count who has had the way */
+	FLOW_BUSY = 1 << 15, /* the way is being given to a flow, or freed */
 };
 
+enum flow_time {
+	FLOW_TIME_SHIFT = 16,	 /* of a state */
+	FLOW_TIME_NS_SHIFT = 28, /* of the coarse clock: about 0.27 s */
+	/* Idle seconds after which a flow may make room for another. */
+	IDLE_ENDED_S = 60,	   /* closed, or never confirmed */
+	IDLE_ESTABLISHED_S = 7440, /* RFC 5382: two hours and four minutes */
+};
+
+#define FLOW_WAYS 7
+#define FLOW_FACTORS 11
+
 /*
- * What a packet with a tuple becomes, in the conntrack map: one direction of a flow,
- * the original or the reply. Both have the frontend and the backend, so that either
- * can be made again from the other.
+ * One direction of a flow, in a cache line: what a packet with a tuple becomes. At
+ * each hook one end changes: the destination on the way in, the source on the way
+ * out. Both ports may.
  */
 struct flow {
-	struct tuple to;
-	__u64 last_seen_ns; /* coarse clock, up to a second late */
-	__u32 frontend;	    /* ID */
-	__u32 service;	    /* ID */
-	__u32 backend_id;
-	__u32 slot; /* the one that named the backend */
-	enum flow_flag flags;
-	__u32 next_seq;	 /* of TCP, after the SYN of this direction */
-	__u32 ring_slot; /* of a half-open flow, in half_open_flows */
+	struct ip_addr src; /* up to the hook as struct tuple */
+	struct ip_addr dst;
+	__be16 src_port;
+	__be16 dst_port;
+	__u8 protocol;
+	__u8 hook;	   /* enum hook */
+	__u16 check;	   /* of what it becomes, see flow/table.h */
+	struct ip_addr to; /* the end that changes */
+	__be16 to_src_port;
+	__be16 to_dst_port;
+	/*
+	 * Of the original direction the backend ID, 0 if there is none. Of the reply:
+	 * of TCP the sequence number after its SYN, of others when the flow began, as
+	 * the clock >> FLOW_TIME_NS_SHIFT.
+	 */
+	__u32 known;
+} __attribute__((aligned(8)));
+
+/* Flows with the same hash share a set; its first line says which ways are theirs. */
+struct flow_set {
+	__u32 tag[FLOW_WAYS]; /* of the hash, 0: the way is free */
+	__u32 overflow;	      /* 1: the second set of its flows has some, too */
+	__u32 state[FLOW_WAYS];
 	__u32 pad;
+	struct flow way[FLOW_WAYS];
+} __attribute__((aligned(8)));
+
+/* Random numbers, for as long as there is a table in whose order flows are by them. */
+struct flow_factors {
+	__u64 factor[FLOW_FACTORS];
+};
+
+/* A flow that is about to begin, and the direction of it that is being added. */
+struct new_flow {
+	struct tuple sent; /* of its first packet */
+	struct tuple to;   /* what that becomes */
+	__u32 service;	   /* ID, 0 where it is not known */
+	__u32 backend_id;
+	enum flow_flag flags; /* of the original direction */
+
+	__u32 added_flags; /* of the direction, with what is known of it */
+	__u32 added_known;
+	__u32 pad;
+	struct tuple key;
+	struct tuple becomes;
+	__u64 hash;
+	__u64 now_ns;
+
+	__u32 number;	    /* where the search for a source port begins */
+	__u32 most_idle;    /* of the flows that may have to give up theirs */
+	__u32 result;	    /* enum added */
+	__be16 oldest_port; /* of the most idle one, 0 for none */
+	__u8 pad2[2];
 };
 
 /* A fragment that has no ports belongs to a datagram whose first one had. */
@@ -119,5 +178,6 @@ struct reset_budget {
 	__u64 spent;
 };
 
-_Static_assert(sizeof(struct tuple) == 40, "key of conntrack");
-_Static_assert(sizeof(struct flow) == 80, "value of conntrack");
+_Static_assert(sizeof(struct tuple) == 40, "no hidden padding");
+_Static_assert(sizeof(struct flow) == 64, "one cache line");
+_Static_assert(sizeof(struct flow_set) == 512, "eight cache lines");

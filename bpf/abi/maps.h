@@ -169,13 +169,23 @@ struct {
 	__type(value, __u32);
 } exempt_namespaces SEC(".maps");
 
-/* Flows of packets; the least recently used make room. */
+/* Flows of packets, see flow/table.h. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
-	__type(key, struct tuple);
-	__type(value, struct flow);
-} conntrack SEC(".maps");
+	__type(key, __u32);
+	__type(value, struct flow_set);
+} flow_table SEC(".maps");
+
+/* In which sets of it flows are. The agent writes them once. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow_factors);
+} flow_factors SEC(".maps");
 
 /* Which ends flows may have, see lib/filter.h. */
 struct {
@@ -185,25 +195,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct filter_chunk);
 } flow_filter SEC(".maps");
-
-/*
- * Keys of half-open flows, which make room for new ones of their kind, the oldest
- * first: a ring.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct tuple);
-} half_open_flows SEC(".maps");
-
-/* The next slot of that ring, modulo its size. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} next_half_open SEC(".maps");
 
 /* Ports of datagrams that come in fragments. */
 struct {
@@ -234,7 +225,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct flow);
+	__type(value, struct new_flow);
 } flow_scratch SEC(".maps");
 
 struct {

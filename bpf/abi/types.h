@@ -108,6 +108,7 @@ enum drop_reason {
 	DROP_MARTIAN,		/* from or to loopback, from elsewhere */
 	DROP_NO_ADDRESS,	/* no address of the node to leave with */
 	DROP_NO_FLOW,		/* of a connection that is not known (yet) */
+	DROP_TABLE_FULL,	/* no flow makes room for a new one */
 	DROP_REASONS,
 };
 
@@ -173,14 +174,15 @@ struct counters {
 	__u64 socket_entry_stored;   /* kept in socket storage */
 	__u64 socket_entry_replaced; /* of a socket with too many one made room */
 	__u64 socket_entry_lost;     /* no memory to keep it */
-	__u64 affinity;		 /* chosen because the client had it before */
-	__u64 socket_destroyed;	 /* its backend had left the Service */
-	__u64 flow_made;	 /* packets that began a flow */
-	__u64 flow_packet;	 /* packets that were rewritten */
-	__u64 flow_error;	 /* ICMP errors that were rewritten */
-	__u64 flow_redirected;	 /* packets sent on without the stack */
-	__u64 flow_established;	 /* flows that both sides have confirmed */
-	__u64 flow_expired;	 /* half-open flows that made room for others */
+	__u64 affinity;		/* chosen because the client had it before */
+	__u64 socket_destroyed; /* its backend had left the Service */
+	__u64 flow_made;	/* packets that began a flow */
+	__u64 flow_packet;	/* packets that were rewritten */
+	__u64 flow_error;	/* ICMP errors that were rewritten */
+	__u64 flow_redirected;	/* packets sent on without the stack */
+	__u64 flow_established; /* flows that both sides have confirmed */
+	__u64 flow_expired; /* half-open directions that made room for others */
+	__u64 flow_evicted; /* confirmed ones that did, silent for long */
 	__u64 flow_restored;	 /* directions made again from the other one */
 	__u64 flow_broken;	 /* TCP flows whose backend left the Service */
 	__u64 flow_reset;	 /* packets answered with a TCP reset */

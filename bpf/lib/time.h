@@ -10,6 +10,7 @@
 #pragma once
 
 #include "../abi/types.h"
+#include "mask.h"
 
 #define NSEC_PER_SEC 1000000000ULL
 
@@ -37,7 +38,7 @@ static __always_inline __u32 elapsed_bits(__u32 now, __u32 then, __u32 bits)
 {
 	__u32 most = (1U << bits) - 1, passed = (now - then) & most;
 
-	return passed > most - TICKS_AHEAD ? 0 : passed;
+	return passed & mask_if_less(passed, most - TICKS_AHEAD + 1);
 }
 
 static volatile __u64 clock_tick;

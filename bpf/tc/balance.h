@@ -7,11 +7,14 @@
 #pragma once
 
 #include "../abi/maps.h"
+#include "../flow/state.h"
+#include "../flow/table.h"
 #include "../lb/client.h"
 #include "../lb/frontend.h"
 #include "../lb/select.h"
 #include "../lb/table.h"
 #include "../lib/addr.h"
+#include "../lib/time.h"
 #include "../lib/verdict.h"
 #include "classify.h"
 #include "conntrack.h"
@@ -19,6 +22,7 @@
 #include "new_flow.h"
 #include "packet.h"
 #include "recover.h"
+#include "restore.h"
 #include "snat.h"
 
 /*
@@ -65,7 +69,7 @@ static __always_inline enum verdict packet_frontend(const struct packet *pkt,
 static __always_inline enum verdict to_backend(const struct packet *pkt,
 					       const struct frontend *f,
 					       struct view view,
-					       struct flow *flow)
+					       struct new_flow *flow)
 {
 	struct client client = {
 		.addr = &pkt->tuple.src,
@@ -97,10 +101,8 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
 	if (pkt->pod && same_addr(&flow->to.src, &flow->to.dst) &&
 	    flow->to.src_port == flow->to.dst_port)
 		flow->to.src_port = snat_port(bpf_get_prandom_u32());
-	flow->frontend = f->id;
 	flow->service = f->service;
 	flow->backend_id = choice.id;
-	flow->slot = choice.slot;
 	flow->flags = FLOW_TO_BACKEND | (had_reply ? FLOW_SEEN : 0);
 	return VERDICT_BEGIN;
 }
@@ -111,7 +113,7 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
  * due, and limits the rate.
  */
 static __always_inline enum verdict to_nobody(const struct packet *pkt,
-					      struct flow *flow)
+					      struct new_flow *flow)
 {
 	if (pkt->l4_proto == IPPROTO_TCP)
 		return VERDICT_RESET;
@@ -130,19 +132,17 @@ static __always_inline enum verdict to_nobody(const struct packet *pkt,
  * goes on. Not inlined: the stack of its caller has no room to spare.
  */
 static __noinline enum verdict bypass_services(const struct packet *pkt,
-					       struct flow *flow)
+					       struct new_flow *flow)
 {
 	struct tuple key = reversed(&pkt->tuple);
-	struct flow *reply;
+	struct found reply;
 
 	if (!may_begin(pkt))
 		return VERDICT_PASS;
 	key.hook = HOOK_OUT;
-	reply = bpf_map_lookup_elem(&conntrack, &key);
-	if (!reply || !(reply->flags & FLOW_REPLY))
+	if (!find_flow(&key, &reply) || !(reply.seen & FLOW_REPLY))
 		return VERDICT_PASS;
 	flow->to = pkt->tuple;
-	flow->service = reply->service;
 	flow->flags = FLOW_BYPASS;
 	return VERDICT_BEGIN;
 }
@@ -151,7 +151,7 @@ static __noinline enum verdict bypass_services(const struct packet *pkt,
  * What becomes of a packet that may be for a frontend. *flow is empty; if the packet
  * begins a flow (VERDICT_BEGIN) it says which.
  */
-GLOBAL_FUNC int balance(struct packet *pkt, struct flow *flow)
+GLOBAL_FUNC int balance(struct packet *pkt, struct new_flow *flow)
 {
 	struct frontend *f;
 	struct view view;
@@ -192,9 +192,9 @@ GLOBAL_FUNC int balance(struct packet *pkt, struct flow *flow)
  * does not answer to itself through the node. Nothing else that goes into a
  * pod is changed.
  */
-GLOBAL_FUNC int from_device(struct packet *pkt, struct flow *flow)
+GLOBAL_FUNC int from_device(struct packet *pkt, struct new_flow *flow)
 {
-	struct flow *reply;
+	struct found reply;
 	struct tuple key;
 
 	if (!pkt || !flow)
@@ -202,21 +202,16 @@ GLOBAL_FUNC int from_device(struct packet *pkt, struct flow *flow)
 	if (pkt->pod && !same_addr(&pkt->tuple.src, &pkt->tuple.dst))
 		return VERDICT_PASS;
 	key = reversed(&pkt->tuple);
-	reply = bpf_map_lookup_elem(&conntrack, &key);
-	if (!reply || reply->flags & FLOW_BYPASS ||
-	    (!pkt->pod && reply->flags & FLOW_FROM_POD))
+	if (!find_flow(&key, &reply) || reply.seen & FLOW_BYPASS ||
+	    (!pkt->pod && reply.seen & FLOW_FROM_POD))
 		return VERDICT_PASS;
 	flow->to = pkt->tuple;
 	if (!device_addr(pkt, &pkt->tuple.src, &flow->to.src)) {
-		set_flow_flag(reply, FLOW_UNSENT);
-		return refuse(DROP_NO_ADDRESS, reply->service);
+		set_flow_flag(&reply, FLOW_UNSENT);
+		return refuse(DROP_NO_ADDRESS, service_behind(pkt));
 	}
-	clear_flow_flags(reply, FLOW_UNSENT);
+	clear_flow_flag(&reply, FLOW_UNSENT);
 	flow->to.src_port = snat_port(bpf_ntohs(pkt->tuple.src_port));
-	flow->frontend = reply->frontend;
-	flow->service = reply->service;
-	flow->backend_id = reply->backend_id;
-	flow->slot = reply->slot;
 	return VERDICT_BEGIN;
 }
 
@@ -226,11 +221,12 @@ GLOBAL_FUNC int from_device(struct packet *pkt, struct flow *flow)
  */
 static __always_inline enum verdict begin(struct packet *pkt)
 {
-	struct flow *flow = empty_flow();
+	struct new_flow *flow = empty_flow();
 	enum verdict v;
 
 	if (!flow)
 		return VERDICT_PASS;
+	flow->now_ns = coarse_now();
 	v = pkt->tuple.hook == HOOK_IN ? balance(pkt, flow) :
 					 from_device(pkt, flow);
 	if (v != VERDICT_BEGIN)

@@ -21,14 +21,17 @@
 
 #include "../abi/config.h"
 #include "../abi/maps.h"
+#include "../flow/state.h"
+#include "../flow/table.h"
 #include "../lb/table.h"
 #include "../lib/addr.h"
 #include "../lib/time.h"
 #include "../lib/verdict.h"
 #include "first_reply.h"
 #include "flow.h"
-#include "half_open.h"
 #include "packet.h"
+#include "recover.h"
+#include "restore.h"
 
 /*
  * Does a packet go where another went, whatever has become of the flow? What has no
@@ -51,20 +54,23 @@ static __always_inline bool may_begin(const struct packet *pkt)
 
 /*
  * Does the Service still have the backend of a flow to it? Some time its ID is
- * another backend's, and flows stay: the address has to be the same, too.
+ * another backend's, and flows stay: the address has to be the same, too. Which
+ * Service that is says the frontend, which the client has named in the key.
  */
-static __always_inline bool has_backend(struct flow *flow)
+GLOBAL_FUNC bool has_backend(const struct flow *flow)
 {
-	struct frontend *f = bpf_map_lookup_elem(&frontends, &flow->frontend);
-	__u32 id = flow->backend_id;
+	struct frontend *f;
 	struct backend *b;
+	__u32 slot;
 
-	if (!f || f->service != flow->service ||
-	    !still_names(f->members, id, &flow->slot))
+	if (!flow)
 		return false;
-	b = bpf_map_lookup_elem(&backends, &id);
-	return b && b->to.port == flow->to.dst_port &&
-	       same_addr(&b->to.addr, &flow->to.dst);
+	f = frontend_of(&flow->dst, flow->dst_port, flow->protocol);
+	if (!f || !table_has(f->members, flow->known, &slot))
+		return false;
+	b = flow_backend(flow);
+	return b && b->to.port == flow->to_dst_port &&
+	       same_addr(&b->to.addr, &flow->to);
 }
 
 /*
@@ -72,17 +78,17 @@ static __always_inline bool has_backend(struct flow *flow)
  * flight any more. Not inlined: the stack of its caller has no room to spare.
  */
 static __noinline enum verdict break_flow(const struct packet *pkt,
-					  struct flow *flow)
+					  const struct found *f)
 {
-	struct flow *other;
-	struct tuple key;
+	struct found other;
 
-	other_key(&key, &flow->to, pkt->tuple.hook);
-	other = bpf_map_lookup_elem(&conntrack, &key);
-	if (other)
-		set_flow_flag(other, FLOW_BROKEN);
-	if (set_flow_flag(flow, FLOW_BROKEN)) {
-		flow_closed(flow);
+	__u32 was;
+
+	if (find_other(&pkt->tuple, f->flow, &other))
+		set_flow_flag(&other, FLOW_BROKEN);
+	was = change_state(f->state, f->seen, FLOW_COUNTED, FLOW_BROKEN);
+	if (!(was & (FLOW_BROKEN | FLOW_BUSY))) {
+		flow_uncounted(f->flow, was);
 		count(flow_broken);
 	}
 	return VERDICT_RESET;
@@ -94,17 +100,29 @@ static __noinline enum verdict break_flow(const struct packet *pkt,
  * One that only the client has reset is not over: anybody could have. Not
  * inlined, for the same reason.
  */
-static __noinline bool is_over(const struct packet *pkt,
-			       const struct flow *flow)
+static __noinline bool is_over(const struct packet *pkt, const struct found *f)
 {
-	struct flow *other;
-	struct tuple key;
+	struct found other;
 
-	if (!(flow->flags & FLOW_CLOSING))
-		return false;
-	other_key(&key, &flow->to, pkt->tuple.hook);
-	other = bpf_map_lookup_elem(&conntrack, &key);
-	return other && other->flags & FLOW_CLOSING;
+	return f->seen & FLOW_CLOSING &&
+	       find_other(&pkt->tuple, f->flow, &other) &&
+	       other.seen & FLOW_CLOSING;
+}
+
+/* How long ago a backend last left a Service, whichever, in units of flow_time. */
+static __always_inline __u64 removal_age(__u64 now_ns)
+{
+	__u32 zero = 0;
+	struct about *a = bpf_map_lookup_elem(&about, &zero);
+
+	return elapsed(now_ns >> FLOW_TIME_NS_SHIFT,
+		       (a ? a->removed_ns : now_ns) >> FLOW_TIME_NS_SHIFT);
+}
+
+/* Had a flow its backend when it was noted, and has no Service lost one since? */
+static __always_inline bool is_checked(__u32 state, __u64 now_ns)
+{
+	return flow_idle(state, now_ns) < removal_age(now_ns);
 }
 
 /*
@@ -113,26 +131,46 @@ static __noinline bool is_over(const struct packet *pkt,
  * long. Otherwise what may begin anew does (VERDICT_CONTINUE), and a connection
  * ends (VERDICT_RESET).
  */
-static __always_inline enum verdict check_flow(const struct packet *pkt,
-					       struct flow *flow, __u64 now)
+static __always_inline enum verdict
+check_flow(const struct packet *pkt, const struct found *f, __u64 now_ns)
 {
-	bool begins = may_begin(pkt);
+	bool begins = may_begin(pkt), tcp = pkt->l4_proto == IPPROTO_TCP;
+	__u32 state = f->seen;
 
-	if (flow->flags & FLOW_BROKEN && !begins)
+	if (state & FLOW_BROKEN && !begins)
 		return VERDICT_RESET;
-	if (flow->flags & FLOW_REFUSED && begins)
+	if (state & FLOW_REFUSED && begins)
 		return VERDICT_CONTINUE; /* there may be an endpoint by now */
-	if (!(flow->flags & FLOW_TO_BACKEND) || only_follows(pkt))
+	if (!(state & FLOW_TO_BACKEND) || only_follows(pkt))
 		return VERDICT_PASS;
-	if (begins && pkt->l4_proto == IPPROTO_TCP && is_over(pkt, flow))
+	if (begins && tcp && is_over(pkt, f))
 		return VERDICT_CONTINUE;
-	if (pkt->l4_proto != IPPROTO_TCP &&
-	    elapsed(now, flow->last_seen_ns) >
-		    udp_flow_timeout_s * NSEC_PER_SEC)
+	if (!tcp && flow_idle(state, now_ns) > flow_times(udp_flow_timeout_s))
 		return VERDICT_CONTINUE;
-	if (!(flow->flags & FLOW_BROKEN) && has_backend(flow))
+	if (!(state & FLOW_BROKEN) &&
+	    (is_checked(state, now_ns) || has_backend(f->flow)))
 		return VERDICT_PASS;
-	return begins ? VERDICT_CONTINUE : break_flow(pkt, flow);
+	return begins ? VERDICT_CONTINUE : break_flow(pkt, f);
+}
+
+/* Units of flow_time after which a flow is noted again: about a second. */
+#define NOTE_TIMES 4
+
+/*
+ * Is a packet one of many, with nothing to ask or to note? Datagrams that nobody
+ * answers are noted more often, and not each.
+ */
+static __always_inline bool is_one_of_many(const struct packet *pkt,
+					   __u32 state, __u64 now_ns)
+{
+	__u32 often = NOTE_TIMES;
+
+	if (state & FLOW_HALF_OPEN)
+		often = state & FLOW_DATAGRAMS ? 1 : 0;
+	return !(pkt->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) &&
+	       (state & (FLOW_SEEN | FLOW_BROKEN | FLOW_REFUSED)) ==
+		       FLOW_SEEN &&
+	       flow_idle(state, now_ns) < often && is_checked(state, now_ns);
 }
 
 /*
@@ -141,123 +179,121 @@ static __always_inline enum verdict check_flow(const struct packet *pkt,
  */
 #define HANDSHAKE_WINDOW (1 << 20)
 
-/* Notes what the TCP flags of a packet say of its direction. */
-static __always_inline void note_tcp(const struct packet *pkt,
-				     struct flow *flow)
-{
-	if (pkt->tcp_flags & (TCP_FIN | TCP_RST)) {
-		set_flow_flag(flow, FLOW_CLOSING);
-	} else if (pkt->tcp_flags & TCP_SYN) {
-		clear_flow_flags(flow, FLOW_CLOSING);
-		flow->next_seq = bpf_ntohl(pkt->tcp_seq) + 1;
-	}
-}
-
-/* When a backend last left a Service, whichever. */
-static __always_inline __u64 last_removal(void)
-{
-	__u32 zero = 0;
-	struct about *a = bpf_map_lookup_elem(&about, &zero);
-
-	return a ? a->removed_ns : 0;
-}
+/* Datagrams confirm a flow so many seconds after it began. */
+#define DATAGRAMS_LIVE_S 2
 
 /*
- * Is a packet one of many, with nothing to ask or to note? Then its flow was noted
- * within a second, and had its backend, which no Service has lost since.
+ * Does a packet of the original direction prove that its sender has received packets
+ * of the reply? A reset or a FIN proves nothing that would be worth it. With datagrams
+ * anybody can forge a second one: it takes time at least.
  */
-static __always_inline bool is_one_of_many(const struct packet *pkt,
-					   const struct flow *flow, __u64 now)
+static __always_inline bool confirms(const struct packet *pkt, __u32 state,
+				     const struct found *reply, __u64 now_ns)
 {
-	return !(pkt->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) &&
-	       (flow->flags & (FLOW_SEEN | FLOW_HALF_OPEN | FLOW_BROKEN |
-			       FLOW_REFUSED)) == FLOW_SEEN &&
-	       elapsed(now, flow->last_seen_ns) < NSEC_PER_SEC &&
-	       flow->last_seen_ns > last_removal();
-}
+	__u32 known = reply->flow->known;
 
-/*
- * Does a packet prove that its sender has received packets of the other direction?
- * A reset or a FIN proves nothing that would be worth it.
- */
-static __always_inline bool confirms(const struct packet *pkt,
-				     const struct flow *flow,
-				     const struct flow *other)
-{
-	if (!(other->flags & FLOW_SEEN) ||
-	    (flow->flags | other->flags) & FLOW_CLOSING)
+	if (!(state & FLOW_ORIGINAL) || !(reply->seen & FLOW_SEEN) ||
+	    (state | reply->seen) & FLOW_CLOSING)
 		return false;
 	if (pkt->l4_proto != IPPROTO_TCP)
-		return true;
+		return elapsed_ticks(flow_time(now_ns), known) >=
+		       flow_times(DATAGRAMS_LIVE_S);
 	return (pkt->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_ACK &&
-	       bpf_ntohl(pkt->tcp_ack) - other->next_seq < HANDSHAKE_WINDOW;
+	       bpf_ntohl(pkt->tcp_ack) - known < HANDSHAKE_WINDOW;
 }
 
-/*
- * Makes the other direction of a flow again: the map had no room for it, or its backend
- * has left the Service. So the one to the backend is as good as new: its next packet asks.
- */
-GLOBAL_FUNC int restore_other(const struct packet *pkt, const struct flow *flow)
+/* What a packet of TCP says of what is in flight; the other direction may be NULL. */
+static __always_inline void note_load(const struct packet *pkt,
+				      const struct found *f,
+				      const struct found *other)
 {
-	struct flow other;
-	struct tuple key;
+	if (pkt->tcp_flags & TCP_RST ||
+	    (pkt->tcp_flags & TCP_FIN && other && other->seen & FLOW_CLOSING)) {
+		flow_closed(f);
+		if (other)
+			flow_closed(other);
+	} else if (pkt->tcp_flags & TCP_SYN) {
+		flow_reopened(f);
+	}
+}
 
-	if (!pkt || !flow)
-		return 0;
-	other = *flow;
-	other_key(&other.to, &pkt->tuple, pkt->tuple.hook);
-	other.flags &= FLOW_BYPASS | FLOW_SEEN;
-	if (flow->flags & FLOW_TO_BACKEND)
-		other.flags |= pkt->pod ? FLOW_REPLY | FLOW_FROM_POD :
-					  FLOW_REPLY;
-	if (flow->flags & FLOW_REPLY)
-		other.flags = (other.flags & ~FLOW_SEEN) | FLOW_TO_BACKEND;
-	other_key(&key, &flow->to, pkt->tuple.hook);
-	bpf_map_update_elem(&conntrack, &key, &other, BPF_NOEXIST);
-	count(flow_restored);
-	return 0;
+/* Notes that a flow lives and what the TCP flags say of its direction. */
+static __always_inline __u32 note_state(const struct packet *pkt,
+					const struct found *f, __u64 now_ns)
+{
+	__u32 clear = FLOW_TIME_MASK, set = FLOW_SEEN, was, known;
+
+	if (pkt->tcp_flags & (TCP_FIN | TCP_RST))
+		set |= FLOW_CLOSING;
+	else if (pkt->tcp_flags & TCP_SYN)
+		clear |= FLOW_CLOSING;
+	known = *(volatile __u32 *)&f->flow->known;
+	was = change_state(f->state, f->seen, clear,
+			   set | flow_time(now_ns) << FLOW_TIME_SHIFT);
+	if (pkt->tcp_flags & TCP_SYN && !(was & (FLOW_ORIGINAL | FLOW_BUSY)))
+		set_known(f, known, bpf_ntohl(pkt->tcp_seq) + 1);
+	return was;
+}
+
+/* Notes how far a flow has got, of which both directions are there. */
+static __always_inline void note_progress(const struct packet *pkt,
+					  const struct found *f, __u32 was,
+					  const struct found *other,
+					  __u64 now_ns)
+{
+	if (was & FLOW_HALF_OPEN) {
+		if (confirms(pkt, f->seen, other, now_ns) &&
+		    clear_flow_flag(f, FLOW_HALF_OPEN)) {
+			clear_flow_flag(other, FLOW_HALF_OPEN);
+			count(flow_established);
+		}
+	} else if (pkt->tcp_flags & TCP_FIN && other->seen & FLOW_CLOSING) {
+		set_flow_flag(f, FLOW_HALF_OPEN);
+		set_flow_flag(other, FLOW_HALF_OPEN);
+	}
+}
+
+/* That both directions are there is asked every 64 units of flow_time: 17 seconds. */
+#define ASK_TIMES 64
+
+/* Does a packet say something of the other direction, or may that be missing? */
+static __always_inline bool asks_other(const struct packet *pkt, __u32 was,
+				       __u64 now_ns)
+{
+	__u32 passed = flow_time(now_ns) ^ was >> FLOW_TIME_SHIFT;
+
+	return pkt->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST) ||
+	       was & FLOW_HALF_OPEN || is_first_reply(was) ||
+	       passed & (0xffff & ~(ASK_TIMES - 1));
 }
 
 /*
- * Notes a packet of a flow: that it lives, how far it has got, whether it is
- * half-open. The look-up of the other direction keeps that from being the least
- * recently used, however few packets it has. The time is from before the backend was
- * checked: a removal since then is the later one.
+ * Notes a packet of a flow, which was seen in a state. The time is from before the
+ * backend was checked: a removal since then is the later one. Returns whether the other
+ * direction is missing, though both sides have confirmed the flow.
  */
 GLOBAL_FUNC int note_packet(const struct packet *pkt, struct flow *flow,
-			    __u64 now)
+			    __u32 *state, __u32 seen, __u64 now_ns)
 {
-	struct flow *other;
-	struct tuple key;
-	__u64 silent;
-	bool first;
+	struct found f = { .flow = flow, .state = state }, other;
+	bool there;
 
-	if (!pkt || !flow)
+	if (!pkt || !flow || !state)
 		return 0;
-	note_tcp(pkt, flow);
-	silent = elapsed(now, flow->last_seen_ns);
-	flow->last_seen_ns = now;
-	first = set_flow_flag(flow, FLOW_SEEN) && flow->flags & FLOW_REPLY;
-	other_key(&key, &flow->to, pkt->tuple.hook);
-	other = bpf_map_lookup_elem(&conntrack, &key);
-	note_load(pkt, flow, other);
-	if (first)
-		note_first_reply(pkt, flow);
-	else if (other)
-		note_repeat(pkt, flow, other, silent);
-	if (!other) {
-		if (!(flow->flags & FLOW_HALF_OPEN))
-			restore_other(pkt, flow);
-	} else if (flow->flags & FLOW_HALF_OPEN) {
-		if (confirms(pkt, flow, other) &&
-		    clear_flow_flags(flow, FLOW_HALF_OPEN))
-			count(flow_established);
-	} else if (pkt->tcp_flags & TCP_FIN && other->flags & FLOW_CLOSING &&
-		   !(other->flags & FLOW_HALF_OPEN)) {
-		key = pkt->tuple;
-		flow->ring_slot = take_ring_slot(&key);
-		set_flow_flag(flow, FLOW_HALF_OPEN);
-	}
+	f.seen = seen;
+	seen = note_state(pkt, &f, now_ns);
+	if (seen & FLOW_BUSY || !asks_other(pkt, seen, now_ns))
+		return 0;
+	f.seen = *(volatile __u32 *)state;
+	there = find_other(&pkt->tuple, flow, &other);
+	note_load(pkt, &f, there ? &other : NULL);
+	if (!there)
+		return !(seen & FLOW_HALF_OPEN);
+	if (is_first_reply(seen))
+		note_first_reply(pkt, &f, &other);
+	else
+		note_repeat(pkt, &f, &other, flow_idle(seen, now_ns));
+	note_progress(pkt, &f, seen, &other, now_ns);
 	return 0;
 }
 
@@ -267,31 +303,30 @@ GLOBAL_FUNC int note_packet(const struct packet *pkt, struct flow *flow,
  */
 GLOBAL_FUNC int follow_flow(struct packet *pkt)
 {
-	struct flow *flow;
-	struct tuple key;
+	struct found f = {};
 	enum verdict v;
-	__u64 now, seen;
+	__u64 now_ns;
 
 	if (!pkt)
 		return VERDICT_PASS;
-	key = pkt->tuple; /* Linux 6.1 takes no key from a caller's memory */
-	flow = bpf_map_lookup_elem(&conntrack, &key);
-	if (!flow)
+	if (!find_here(&pkt->tuple, &f))
 		return only_follows(pkt) ? VERDICT_PASS : VERDICT_CONTINUE;
 	if (is_over_header(pkt))
 		return refuse(DROP_FRAGMENT, 0);
-	now = coarse_now();
-	if (!is_one_of_many(pkt, flow, now)) {
-		seen = flow->last_seen_ns;
-		v = check_flow(pkt, flow, now);
+	now_ns = coarse_now();
+	if (!is_one_of_many(pkt, f.seen, now_ns)) {
+		v = check_flow(pkt, &f, now_ns);
 		if (v == VERDICT_CONTINUE)
-			end_direction(&key, flow, seen);
+			remove_flow(&f);
 		if (v != VERDICT_PASS)
 			return v;
-		if (!only_follows(pkt)) /* it has not asked for the backend */
-			note_packet(pkt, flow, now);
+		if (!only_follows(pkt) && /* it has not asked for the backend */
+		    note_packet(pkt, f.flow, f.state, f.seen, now_ns))
+			restore_other(pkt, f.flow, f.seen | FLOW_SEEN, now_ns);
 	}
-	pkt->to = flow->to; /* the entry may come to another flow meanwhile */
+	pkt->to = pkt->tuple;
+	if (!becomes(&pkt->to, f.flow))
+		return VERDICT_CONTINUE; /* it was given to another one just now */
 	count(flow_packet);
 	return VERDICT_REWRITE;
 }

@@ -3,70 +3,78 @@
 #pragma once
 
 #include "../abi/maps.h"
+#include "../flow/state.h"
+#include "../flow/table.h"
 #include "../lb/client.h"
 #include "../lb/health.h"
 #include "../lib/time.h"
 #include "flow.h"
 #include "packet.h"
 
-/* Has the backend sent nothing yet? The flow is the reply direction. */
-static __always_inline bool is_first_reply(const struct flow *flow)
+/* Has the backend sent nothing yet? The state is that of the reply direction. */
+static __always_inline bool is_first_reply(__u32 reply)
 {
-	return (flow->flags & (FLOW_REPLY | FLOW_SEEN)) == FLOW_REPLY;
+	return (reply & (FLOW_REPLY | FLOW_SEEN)) == FLOW_REPLY;
 }
 
 /* The client of a flow, given its reply direction. */
-static __always_inline __u32 flow_client(const struct flow *flow)
+static __always_inline __u32 flow_client(const struct flow *reply, __u32 state)
 {
-	return client_id(&flow->to.dst, flow->flags & FLOW_FROM_POD);
+	return client_id(&reply->dst, state & FLOW_FROM_POD);
 }
 
 static __always_inline void note_first_reply(const struct packet *pkt,
-					     const struct flow *flow)
+					     const struct found *reply,
+					     const struct found *original)
 {
-	struct backend *b = flow_backend(flow);
+	struct backend *b = flow_backend(original->flow);
 
 	if (!b)
 		return;
 	if (pkt->tcp_flags & TCP_RST)
-		note_failure(b, flow_client(flow), true);
+		note_failure(b, flow_client(reply->flow, reply->seen), true);
 	else if (is_news(b))
 		note_success(b);
 }
 
-/* No stack sends a SYN again sooner: an answer may still be on its way. */
-#define REPEAT_NS (NSEC_PER_SEC / 2)
+/*
+ * No stack sends a SYN again within half a second: a reply may still be on its way. In
+ * units of flow_time it is never less, and a second is always more.
+ */
+#define REPEAT_TIMES 3
 
 /*
  * A SYN that comes again after a while was not answered, if the other direction has
  * no packet, and if this node has let it pass.
  */
 static __always_inline void note_repeat(const struct packet *pkt,
-					const struct flow *flow,
-					const struct flow *other,
-					__u64 silent_ns)
+					const struct found *f,
+					const struct found *other, __u32 silent)
 {
 	struct backend *b;
 
 	if ((pkt->tcp_flags & (TCP_SYN | TCP_ACK)) != TCP_SYN ||
-	    !(flow->flags & FLOW_TO_BACKEND) || !is_first_reply(other) ||
-	    other->flags & FLOW_UNSENT || silent_ns < REPEAT_NS)
+	    !(f->seen & FLOW_TO_BACKEND) || !is_first_reply(other->seen) ||
+	    other->seen & FLOW_UNSENT || silent < REPEAT_TIMES)
 		return;
-	b = flow_backend(flow);
+	b = flow_backend(f->flow);
 	if (b)
 		note_failure(b, client_id(&pkt->tuple.src, pkt->pod), true);
 }
 
-/* An ICMP error says that the backend cannot be reached. */
-static __always_inline void note_unreachable(const struct flow *flow)
+/* An ICMP error says that the backend cannot be reached, of the flow with a key. */
+static __always_inline void note_unreachable(const struct tuple *key,
+					     const struct found *reply)
 {
+	struct found original;
 	struct backend *b;
 
-	if (!is_first_reply(flow))
+	if (!is_first_reply(reply->seen) ||
+	    !find_other(key, reply->flow, &original))
 		return;
-	b = flow_backend(flow);
+	b = flow_backend(original.flow);
 	if (b)
-		note_failure(b, flow_client(flow), true);
+		note_failure(b, flow_client(reply->flow, reply->seen), true);
 }
 
 /*
@@ -75,10 +83,10 @@ static __always_inline void note_unreachable(const struct flow *flow)
  */
 static __noinline int note_unsent(const struct packet *pkt)
 {
-	struct tuple reply = reversed(&pkt->tuple);
-	struct flow *flow = bpf_map_lookup_elem(&conntrack, &reply);
+	struct tuple key = reversed(&pkt->tuple);
+	struct found reply;
 
-	if (flow)
-		set_flow_flag(flow, FLOW_UNSENT);
+	if (find_flow(&key, &reply))
+		set_flow_flag(&reply, FLOW_UNSENT);
 	return 0;
 }

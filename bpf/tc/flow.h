@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Flows: their two directions, their flags, and when they end.
+ * Flows: their two directions, and when they end.
+ *
+ * A flow is half-open until both sides have shown that they are there: after the
+ * handshake of TCP, and with datagrams once a query comes after a reply, two seconds
+ * after the first. A TCP connection that both sides have closed is half-open again. Both
+ * directions are half-open together, and make room for others then, see
+ * flow/table.h.
  *
  * Packets of one flow, of both directions, come to several CPUs at once: each change
- * of a flag is atomic, and says whether it was this CPU that made it, so that what
- * follows from it happens once. What is so already costs a load.
+ * of a flag says whether it was this CPU that made it, so that what follows from it
+ * happens once.
  *
  * A flow is in flight from when it begins until both sides have closed it, one has
  * reset it, its backend has left, or it makes room for another. Of those that end
@@ -14,148 +20,107 @@
 
 #include "../abi/config.h"
 #include "../abi/maps.h"
+#include "../flow/room.h"
+#include "../flow/state.h"
+#include "../flow/table.h"
 #include "../lb/health.h"
 #include "../lib/addr.h"
 #include "../lib/time.h"
 #include "packet.h"
 
-/* Sets a flag; false if it was set before. */
-static __always_inline bool set_flow_flag(struct flow *flow,
-					  enum flow_flag flag)
+/* The backend of a flow, given its original direction. */
+static __always_inline struct backend *flow_backend(const struct flow *original)
 {
-	return !(flow->flags & flag) &&
-	       !(__sync_fetch_and_or(&flow->flags, flag) & flag);
-}
-
-/* Clears flags; false if none of them was set. */
-static __always_inline bool clear_flow_flags(struct flow *flow,
-					     enum flow_flag flags)
-{
-	return flow->flags & flags &&
-	       __sync_fetch_and_and(&flow->flags, ~flags) & flags;
-}
-
-static __always_inline enum hook other_hook(__u8 hook)
-{
-	return hook == HOOK_IN ? HOOK_OUT : HOOK_IN;
-}
-
-/* Writes the key of the other direction of a flow that is seen at a hook. */
-static __always_inline void other_key(struct tuple *key, const struct tuple *to,
-				      __u8 hook)
-{
-	key->src = to->dst;
-	key->dst = to->src;
-	key->src_port = to->dst_port;
-	key->dst_port = to->src_port;
-	key->protocol = to->protocol;
-	key->hook = other_hook(hook);
-	key->pad[0] = key->pad[1] = 0;
-}
-
-static __always_inline struct backend *flow_backend(const struct flow *flow)
-{
-	__u32 id = flow->backend_id;
+	__u32 id = original->known;
 
 	return id ? bpf_map_lookup_elem(&backends, &id) : NULL;
 }
 
-/* A flow to a backend begins, or begins again. */
-static __always_inline void flow_opened(struct flow *flow)
+/* Where a new flow is put together: stacks are short. */
+static __always_inline struct new_flow *empty_flow(void)
+{
+	__u32 zero = 0;
+	struct new_flow *flow = bpf_map_lookup_elem(&flow_scratch, &zero);
+
+	if (flow)
+		__builtin_memset(flow, 0, sizeof(*flow));
+	return flow;
+}
+
+/* A flow to a backend begins: it is in flight, and its flags say so. */
+static __always_inline void flow_opened(struct new_flow *flow)
 {
 	__u32 id = flow->backend_id;
 	struct backend *b;
 
-	if ((flow->flags & (FLOW_TO_BACKEND | FLOW_COUNTED)) != FLOW_TO_BACKEND)
+	if (!(flow->flags & FLOW_TO_BACKEND))
 		return;
 	b = bpf_map_lookup_elem(&backends, &id);
-	if (b && id && set_flow_flag(flow, FLOW_COUNTED))
+	if (!b || !id)
+		return;
+	flow->flags |= FLOW_COUNTED;
+	backend_opened(b);
+}
+
+/* It begins again. */
+static __always_inline void flow_reopened(const struct found *f)
+{
+	struct backend *b;
+
+	if ((f->seen & (FLOW_TO_BACKEND | FLOW_COUNTED)) != FLOW_TO_BACKEND)
+		return;
+	b = flow_backend(f->flow);
+	if (b && set_flow_flag(f, FLOW_COUNTED))
 		backend_opened(b);
 }
 
-/* A flow ends, whichever direction is given: only the original one is counted. */
-static __always_inline void flow_closed(struct flow *flow)
+/* A flow ends, whichever of its directions is given: only one of them is counted. */
+static __always_inline void flow_closed(const struct found *f)
 {
-	struct backend *b;
-	__u32 id;
-
-	if (!flow || !clear_flow_flags(flow, FLOW_COUNTED))
-		return;
-	id = flow->backend_id;
-	b = bpf_map_lookup_elem(&backends, &id);
-	if (b && same_addr(&b->to.addr, &flow->to.dst) &&
-	    b->to.port == flow->to.dst_port)
-		one_less(b);
+	if (clear_flow_flag(f, FLOW_COUNTED))
+		flow_uncounted(f->flow, FLOW_COUNTED);
 }
 
-/* What a packet of TCP says of that; the other direction may be NULL. */
-static __always_inline void note_load(const struct packet *pkt,
-				      struct flow *flow, struct flow *other)
+static __always_inline __u64 idle_limit_s(__u32 state)
 {
-	if (pkt->tcp_flags & TCP_RST || (pkt->tcp_flags & TCP_FIN && other &&
-					 other->flags & FLOW_CLOSING)) {
-		flow_closed(flow);
-		flow_closed(other);
-	} else if (pkt->tcp_flags & TCP_SYN) {
-		flow_opened(flow);
-	}
+	if (state & (FLOW_CLOSING | FLOW_HALF_OPEN))
+		return IDLE_ENDED_S;
+	return state & FLOW_DATAGRAMS ? udp_flow_timeout_s : IDLE_ESTABLISHED_S;
 }
 
-/* Deletes both directions of a flow. */
-static __always_inline void forget_flow(struct tuple *key, struct flow *flow)
+/* For how long no packet of a flow was noted, in either direction. */
+static __always_inline __u32 both_idle(__u32 reply, __u32 original,
+				       __u64 now_ns)
 {
-	struct tuple other;
+	__u32 a = flow_idle(reply, now_ns), b = flow_idle(original, now_ns);
 
-	other_key(&other, &flow->to, key->hook);
-	flow_closed(flow);
-	flow_closed(bpf_map_lookup_elem(&conntrack, &other));
-	bpf_map_delete_elem(&conntrack, &other);
-	bpf_map_delete_elem(&conntrack, key);
-}
-
-/*
- * Deletes a direction of a flow that is valid no more, as last seen at a time: its
- * packet begins another. Two CPUs may find that out at once; the later one must not take
- * the new flow, which has the same key, for the old one. In between the old one is
- * marked by time 0, and a packet that is so fast as to meet it comes too soon.
- */
-static __always_inline void end_direction(struct tuple *key, struct flow *flow,
-					  __u64 seen_ns)
-{
-	if (!seen_ns || __sync_val_compare_and_swap(&flow->last_seen_ns,
-						    seen_ns, 0) != seen_ns)
-		return;
-	flow_closed(flow);
-	bpf_map_delete_elem(&conntrack, key);
-}
-
-/* Idle seconds after which the port of a flow may be another's. */
-#define IDLE_ENDED_S 60		/* closed, or never confirmed */
-#define IDLE_ESTABLISHED_S 7440 /* RFC 5382: two hours and four minutes */
-
-/* When a packet of a flow was last noted, in either direction. */
-static __always_inline __u64 last_seen(const struct flow *reply,
-				       const struct flow *original)
-{
-	if (elapsed(original->last_seen_ns, reply->last_seen_ns))
-		return original->last_seen_ns;
-	return reply->last_seen_ns;
+	return a < b ? a : b;
 }
 
 /*
  * Has a flow ended? A connection that is open may be silent for long; datagrams,
  * closed connections and half-open flows may not.
  */
-static __always_inline bool has_ended(const struct flow *reply,
-				      const struct flow *original, __u64 now)
+static __always_inline bool has_ended(__u32 reply, __u32 original, __u64 now_ns)
 {
-	__u64 limit = IDLE_ESTABLISHED_S;
+	__u32 both = reply | original;
 
-	if ((reply->flags | original->flags) &
-		    (FLOW_CLOSING | FLOW_HALF_OPEN) ||
-	    !(reply->flags & FLOW_SEEN))
-		limit = IDLE_ENDED_S;
-	else if (reply->to.protocol != IPPROTO_TCP)
-		limit = udp_flow_timeout_s;
-	return elapsed(now, last_seen(reply, original)) > limit * NSEC_PER_SEC;
+	if (!(reply & FLOW_SEEN))
+		both |= FLOW_HALF_OPEN;
+	return both_idle(reply, original, now_ns) >
+	       flow_times(idle_limit_s(both));
+}
+
+/* Idle seconds after which the port of a flow that both sides have closed may be
+ * another's, where ports are scarce. */
+#define IDLE_CLOSED_S 1
+
+/* May a flow have to go where ports are scarce? It may not the moment it closes. */
+static __always_inline bool may_have_to_go(__u32 reply, __u32 original,
+					   __u64 now_ns)
+{
+	if (!((reply | original) & FLOW_HALF_OPEN))
+		return false;
+	return !((reply | original) & FLOW_CLOSING) ||
+	       both_idle(reply, original, now_ns) > flow_times(IDLE_CLOSED_S);
 }

@@ -11,6 +11,7 @@
 
 #include "../abi/config.h"
 #include "../abi/maps.h"
+#include "../flow/table.h"
 #include "../lib/addr.h"
 #include "../lib/csum.h"
 #include "../lib/verdict.h"
@@ -118,33 +119,33 @@ static __always_inline bool fix_icmp_csum(struct __sk_buff *skb,
  * than how it could. Not inlined, for it would take of the caller's stack.
  */
 static __noinline int note_error(struct __sk_buff *skb, __u32 icmp_off,
-				 bool ip4, const struct flow *flow)
+				 bool ip4, const struct tuple *key,
+				 const struct found *f)
 {
 	__u8 type_code[2];
 
-	if (!flow ||
-	    bpf_skb_load_bytes(skb, icmp_off, type_code, sizeof(type_code)))
+	if (bpf_skb_load_bytes(skb, icmp_off, type_code, sizeof(type_code)))
 		return 0;
 	if (ip4 ? type_code[0] == ICMP_DEST_UNREACH &&
 			    type_code[1] != ICMP_FRAG_NEEDED :
 		  type_code[0] == ICMP6_DEST_UNREACH)
-		note_unreachable(flow);
+		note_unreachable(key, f);
 	return 0;
 }
 
 /* Gives an error and the packet inside what a flow, that packet's, says. */
 static __noinline int rewrite_error(struct __sk_buff *skb, struct packet *outer,
 				    struct packet *inner,
-				    const struct flow *flow)
+				    const struct tuple *to)
 {
 	__u32 diff;
 
-	inner->to = reversed(&flow->to);
+	inner->to = reversed(to);
 	outer->to = outer->tuple;
-	outer->to.dst = flow->to.dst;
+	outer->to.dst = to->dst;
 	if (outer->tuple.hook == HOOK_OUT ||
 	    same_addr(&outer->tuple.src, &inner->tuple.dst))
-		outer->to.src = flow->to.src;
+		outer->to.src = to->src;
 	diff = fix_quoted_csum(skb, inner);
 	if (!fix_icmp_csum(skb, outer, inner, diff) ||
 	    bpf_skb_store_bytes(skb, inner->l4_off, &inner->to.src_port,
@@ -159,15 +160,16 @@ static __noinline int rewrite_error(struct __sk_buff *skb, struct packet *outer,
 GLOBAL_FUNC int translate_error(struct __sk_buff *skb, struct packet *outer)
 {
 	struct packet inner = {};
-	struct flow *flow;
-	struct tuple key;
+	struct tuple to;
+	struct found f;
 
 	if (!outer || !parse_inner(skb, outer, &inner))
 		return VERDICT_PASS;
-	key = reversed(&inner.tuple);
-	flow = bpf_map_lookup_elem(&conntrack, &key);
-	if (!flow)
+	to = reversed(&inner.tuple);
+	if (!find_flow(&to, &f))
 		return VERDICT_PASS;
-	note_error(skb, outer->l4_off, outer->ip4, flow);
-	return rewrite_error(skb, outer, &inner, flow);
+	note_error(skb, outer->l4_off, outer->ip4, &to, &f);
+	if (!becomes(&to, f.flow))
+		return VERDICT_PASS;
+	return rewrite_error(skb, outer, &inner, &to);
 }

@@ -3,80 +3,71 @@
 #pragma once
 
 #include "../abi/maps.h"
+#include "../flow/room.h"
+#include "../flow/state.h"
+#include "../flow/table.h"
+#include "../lb/health.h"
 #include "../lib/filter.h"
 #include "../lib/verdict.h"
 #include "conntrack.h"
 #include "first_reply.h"
 #include "flow.h"
-#include "half_open.h"
 #include "packet.h"
 #include "recover.h"
+#include "restore.h"
 #include "snat.h"
-
-static __always_inline struct flow *empty_flow(void)
-{
-	__u32 zero = 0;
-	struct flow *flow = bpf_map_lookup_elem(&flow_scratch, &zero);
-
-	if (flow)
-		__builtin_memset(flow, 0, sizeof(*flow));
-	return flow;
-}
 
 /*
  * Does a packet begin a flow? One within a TCP connection goes on with the reply
  * direction that is there, or without one if the backend was found otherwise.
  */
 static __always_inline bool begins(const struct packet *pkt,
-				   const struct flow *flow)
+				   const struct new_flow *flow)
 {
 	return may_begin(pkt) ||
 	       (flow->flags & (FLOW_TO_BACKEND | FLOW_SEEN)) == FLOW_TO_BACKEND;
 }
 
 /*
- * Gives back what was taken for a flow that another CPU has begun meanwhile: what is
- * in flight, and the reply direction, unless both chose the same. Not inlined, for
- * the stack of the caller.
+ * Gives back what was taken for a flow whose original direction was not added, as it was
+ * there or had no room: what is in flight, and the reply direction, unless that belongs
+ * to what is there, or may. Not inlined, for the stack of the caller.
  */
-static __noinline int give_back(const struct tuple *at, struct flow *flow)
+static __noinline int give_back(const struct packet *pkt, struct new_flow *flow,
+				bool unknown)
 {
-	struct tuple key = *at;
-	struct flow *begun = bpf_map_lookup_elem(&conntrack, &key);
+	struct tuple key = pkt->tuple;
+	__u32 id = flow->backend_id;
+	struct backend *b;
+	struct found f;
 
-	flow_closed(flow);
-	if (begun && same_tuple(&begun->to, &flow->to))
+	if (flow->flags & FLOW_COUNTED) {
+		b = bpf_map_lookup_elem(&backends, &id);
+		if (b)
+			one_less(b);
+	}
+	if (unknown || (find_flow(&key, &f) && leads_to(f.flow, &flow->to)))
 		return 0;
-	other_key(&key, &flow->to, at->hook);
-	bpf_map_delete_elem(&conntrack, &key);
+	other_key(&key, &flow->to, pkt->tuple.hook);
+	if (find_flow(&key, &f))
+		remove_flow(&f);
 	return 0;
 }
 
-/* The reply direction of a flow that a packet begins. */
-static __always_inline void make_reply(struct flow *reply,
-				       const struct flow *flow,
-				       const struct packet *pkt)
+/* A direction of a flow could not be added, or its connection cannot go on. */
+static __noinline enum verdict refuse_flow(const struct packet *pkt,
+					   const struct new_flow *flow,
+					   enum added why, bool begins)
 {
-	*reply = *flow;
-	other_key(&reply->to, &pkt->tuple, pkt->tuple.hook);
-	reply->flags &= FLOW_BYPASS | FLOW_SEEN | FLOW_UNSENT;
-	if (flow->flags & FLOW_TO_BACKEND)
-		reply->flags |= FLOW_REPLY;
-	if (pkt->pod)
-		reply->flags |= FLOW_FROM_POD;
-}
+	__u32 service = flow->service ?: service_behind(pkt);
 
-/*
- * Gives a half-open flow a slot of the ring. Only once the flow is added: a packet
- * that follows the flow of another CPU needs none.
- */
-static __always_inline void give_ring_slot(const struct tuple *key)
-{
-	__u32 slot = take_ring_slot(key);
-	struct flow *flow = bpf_map_lookup_elem(&conntrack, key);
-
-	if (flow)
-		flow->ring_slot = slot;
+	if (why == FLOW_AGAIN) /* the packet comes too soon */
+		return refuse(DROP_NO_FLOW, service);
+	note_unsent(pkt);
+	if (why == FLOW_NO_ROOM)
+		return refuse(DROP_TABLE_FULL, service);
+	return begins ? refuse(DROP_SNAT_EXHAUSTED, service) :
+			refuse_midstream(service);
 }
 
 /*
@@ -86,41 +77,36 @@ static __always_inline void give_ring_slot(const struct tuple *key)
  * CPUs that begin the same flow the one that adds the original direction first wins,
  * and the packet of the other follows (VERDICT_FOLLOW).
  */
-GLOBAL_FUNC int begin_flow(struct packet *pkt, struct flow *flow)
+GLOBAL_FUNC int begin_flow(struct packet *pkt, struct new_flow *flow)
 {
-	struct flow entry;
-	struct tuple key;
-	enum hook hook;
+	bool begun;
+	int added;
 
 	if (!pkt || !flow)
 		return VERDICT_PASS;
-	key = pkt->tuple;
-	hook = other_hook(key.hook);
-	flow->last_seen_ns = bpf_ktime_get_coarse_ns();
-	make_reply(&entry, flow, pkt);
-	if (!add_reply(&flow->to, hook, &entry, begins(pkt, flow))) {
-		note_unsent(pkt);
-		return begins(pkt, flow) ?
-			       refuse(DROP_SNAT_EXHAUSTED, flow->service) :
-			       refuse_midstream(flow->service);
-	}
-	flow_filter_add(&key.dst, key.dst_port);
-	if (key.hook == HOOK_IN)
+	begun = begins(pkt, flow);
+	flow->sent = pkt->tuple;
+	if (!(flow->flags & FLOW_SEEN))
+		flow->flags |= FLOW_HALF_OPEN;
+	added = add_reply(flow, begun, pkt->pod);
+	if (added != FLOW_ADDED)
+		return refuse_flow(pkt, flow, added, begun);
+	flow_filter_add(&flow->sent.dst, flow->sent.dst_port);
+	if (flow->sent.hook == HOOK_IN)
 		flow_filter_add(&flow->to.dst, flow->to.dst_port);
 	else
 		flow_filter_add(&flow->to.src, flow->to.src_port);
-	if (!(flow->flags & FLOW_SEEN)) {
-		flow->flags |= FLOW_HALF_OPEN;
-		flow->ring_slot = NO_RING_SLOT;
-	}
 	flow_opened(flow);
-	entry = *flow; /* Linux 6.1 takes no value from a caller's memory */
-	if (bpf_map_update_elem(&conntrack, &key, &entry, BPF_NOEXIST)) {
-		give_back(&key, flow);
-		return VERDICT_FOLLOW;
+	flow->key = flow->sent;
+	flow->becomes = flow->to;
+	flow->added_flags = flow->flags | FLOW_ORIGINAL;
+	flow->added_known = flow->backend_id;
+	added = add_flow(flow);
+	if (added == FLOW_ADDED) {
+		count(flow_made);
+		return VERDICT_CONTINUE;
 	}
-	if (entry.flags & FLOW_HALF_OPEN)
-		give_ring_slot(&key);
-	count(flow_made);
-	return VERDICT_CONTINUE;
+	give_back(pkt, flow, added == FLOW_AGAIN);
+	return added == FLOW_EXISTS ? VERDICT_FOLLOW :
+				      refuse_flow(pkt, flow, added, begun);
 }

@@ -9,12 +9,16 @@
 #pragma once
 
 #include "../abi/maps.h"
+#include "../flow/table.h"
 #include "../lb/affinity.h"
 #include "../lb/algorithm.h"
 #include "../lb/client.h"
+#include "../lb/frontend.h"
 #include "../lb/table.h"
+#include "../lib/addr.h"
 #include "../lib/time.h"
 #include "../lib/verdict.h"
+#include "flow.h"
 #include "packet.h"
 
 /* Backends of which the reply directions are looked up. */
@@ -23,8 +27,8 @@
 /* The search for the backend of which there is a reply direction to the client. */
 struct recovery {
 	struct tuple key; /* of the reply; source is each backend in turn */
-	struct tuple to;  /* what it must become */
-	__u32 offset;	  /* of the table */
+	const struct tuple *sent; /* by the client, for whom it must be a reply */
+	__u32 offset;		  /* of the table */
 	struct choice choice;
 	bool found;
 };
@@ -32,15 +36,20 @@ struct recovery {
 static long try_backend(__u32 i, void *data)
 {
 	struct recovery *s = data;
-	struct flow *reply;
+	const struct flow *flow;
+	struct found reply;
 
 	s->choice.slot = s->offset + i;
 	if (!find_backend(&s->choice))
 		return 0;
 	s->key.src = s->choice.backend->to.addr;
 	s->key.src_port = s->choice.backend->to.port;
-	reply = bpf_map_lookup_elem(&conntrack, &s->key);
-	s->found = reply && same_tuple(&reply->to, &s->to);
+	if (!find_flow(&s->key, &reply))
+		return 0;
+	flow = reply.flow;
+	s->found = flow->to_src_port == s->sent->dst_port &&
+		   flow->to_dst_port == s->sent->src_port &&
+		   same_addr(&flow->to, &s->sent->dst);
 	return s->found;
 }
 
@@ -54,7 +63,7 @@ static __noinline bool find_by_reply(const struct packet *pkt,
 {
 	struct recovery s = {
 		.key = pkt->tuple,
-		.to = reversed(&pkt->tuple),
+		.sent = &pkt->tuple,
 		.offset = f->members.offset,
 	};
 	__u32 tries = f->members.size;

@@ -8,10 +8,12 @@
 
 #include "../abi/config.h"
 #include "../abi/maps.h"
+#include "../flow/room.h"
+#include "../flow/state.h"
+#include "../flow/table.h"
 #include "../lib/csum.h"
 #include "../lib/time.h"
 #include "flow.h"
-#include "half_open.h"
 #include "packet.h"
 
 #define SNAT_TRIES 32
@@ -48,150 +50,136 @@ static __always_inline __u32 first_number(const struct tuple *reply)
 	return spread(n);
 }
 
-/* The search for a source port with which the reply tuple is free. */
-struct port_search {
-	struct tuple *to;
-	const struct flow *reply;
-	__u64 oldest_ns; /* when a flow was last seen that may have to go */
-	__u32 number;
-	__be16 oldest_port; /* its port, 0 for none */
-	__u8 hook;	    /* enum hook, of the reply direction */
-	bool found;
-};
-
-static __always_inline void set_port(struct port_search *s, __u32 i)
+static __always_inline void set_port(struct new_flow *n, __u32 i)
 {
 	if (i)
-		s->to->src_port =
-			snat_port(s->number + i * (s->number >> 16 | 1));
+		n->to.src_port =
+			snat_port(n->number + i * (n->number >> 16 | 1));
+	other_key(&n->key, &n->to, n->sent.hook);
 }
 
-static __always_inline void reply_key(const struct port_search *s,
-				      struct tuple *key)
+/* A flow has had its reply direction before, and goes on with it, as if it was new. */
+static __always_inline void renew_reply(const struct new_flow *n,
+					const struct found *reply)
 {
-	other_key(key, s->to, other_hook(s->hook));
+	__u32 clear = FLOW_CLOSING | FLOW_BROKEN | FLOW_TIME_MASK;
+
+	if (!(n->flags & FLOW_HALF_OPEN) && reply->seen & FLOW_SEEN)
+		clear |= FLOW_HALF_OPEN;
+	if (n->sent.protocol != IPPROTO_TCP)
+		set_known(reply, reply->flow->known, n->added_known);
+	change_state(reply->state, reply->seen, clear,
+		     flow_time(n->now_ns) << FLOW_TIME_SHIFT);
 }
 
-/* Adds the reply direction in place of a flow that loses both directions. */
-static __always_inline bool replace_reply(const struct port_search *s,
-					  const struct flow *old)
+/* Has another flow ended that has the reply tuple? If it may have to go, it is noted. */
+static __always_inline bool gives_up_port(struct new_flow *n,
+					  const struct found *old,
+					  const struct found *original)
 {
-	struct tuple key;
+	__u32 idle = both_idle(old->seen, original->seen, n->now_ns);
 
-	other_key(&key, &old->to, s->hook);
-	flow_closed(bpf_map_lookup_elem(&conntrack, &key));
-	bpf_map_delete_elem(&conntrack, &key);
-	reply_key(s, &key);
-	return !bpf_map_update_elem(&conntrack, &key, s->reply, BPF_ANY);
-}
-
-/*
- * Is the reply direction that is there, if any, the one to be added? Then it is of the
- * new flow from now on, and valid again.
- */
-static __always_inline bool renew_reply(const struct port_search *s,
-					struct flow *old)
-{
-	if (!old || !same_tuple(&old->to, &s->reply->to))
-		return false;
-	old->frontend = s->reply->frontend;
-	old->service = s->reply->service;
-	old->backend_id = s->reply->backend_id;
-	old->slot = s->reply->slot;
-	clear_flow_flags(old, FLOW_CLOSING | FLOW_BROKEN | FLOW_HALF_OPEN);
-	return true;
+	if (has_ended(old->seen, original->seen, n->now_ns))
+		return true;
+	if (may_have_to_go(old->seen, original->seen, n->now_ns) &&
+	    (!n->oldest_port || idle > n->most_idle)) {
+		n->most_idle = idle;
+		n->oldest_port = n->to.src_port;
+	}
+	return false;
 }
 
 /*
  * Adds the reply direction, unless its key belongs to another flow that goes on. One
  * that has ended loses both directions.
  */
-static __always_inline bool insert_reply(struct port_search *s)
+static __always_inline enum added insert_reply(struct new_flow *n)
 {
-	__u64 now = s->reply->last_seen_ns, last;
-	struct flow *old, *original;
-	struct tuple key;
+	enum added added = add_flow(n);
+	struct found old, original;
 
-	reply_key(s, &key);
-	if (!bpf_map_update_elem(&conntrack, &key, s->reply, BPF_NOEXIST))
-		return true;
-	old = bpf_map_lookup_elem(&conntrack, &key);
-	if (!old)
-		return false;
-	if (renew_reply(s, old))
-		return true;
-	other_key(&key, &old->to, s->hook);
-	original = bpf_map_lookup_elem(&conntrack, &key);
-	if (!original || has_ended(old, original, now))
-		return replace_reply(s, old);
-	last = last_seen(old, original);
-	if (may_have_to_go(old, original, now) &&
-	    (!s->oldest_port || elapsed(s->oldest_ns, last))) {
-		s->oldest_ns = last;
-		s->oldest_port = s->to->src_port;
+	if (added != FLOW_EXISTS || !find_flow(&n->key, &old))
+		return added;
+	if (leads_to(old.flow, &n->becomes)) {
+		renew_reply(n, &old);
+		return FLOW_ADDED;
 	}
-	return false;
+	if (find_other(&n->key, old.flow, &original)) {
+		if (!gives_up_port(n, &old, &original))
+			return FLOW_EXISTS;
+		remove_flow(&original);
+	}
+	remove_flow(&old);
+	return add_flow(n);
 }
 
 /* One try; 1 ends the search. A callback, so that it is verified once. */
 static long try_port(__u32 i, void *data)
 {
-	struct port_search *s = data;
+	struct new_flow *n = *(struct new_flow **)data;
+	enum added added;
 
-	if (i >= SNAT_SAMPLE && s->oldest_port)
+	if (i >= SNAT_SAMPLE && n->oldest_port)
 		return 1;
-	set_port(s, i);
-	s->found = insert_reply(s);
-	return s->found;
+	set_port(n, i);
+	added = insert_reply(n);
+	n->result = added;
+	return added != FLOW_EXISTS;
 }
 
 /* The same for a reply direction that must be there. */
 static long find_port(__u32 i, void *data)
 {
-	struct port_search *s = data;
-	struct flow *old;
-	struct tuple key;
+	struct new_flow *n = *(struct new_flow **)data;
+	struct found reply;
 
-	set_port(s, i);
-	reply_key(s, &key);
-	old = bpf_map_lookup_elem(&conntrack, &key);
-	s->found = renew_reply(s, old);
-	return s->found;
+	set_port(n, i);
+	if (!find_flow(&n->key, &reply) || !leads_to(reply.flow, &n->becomes))
+		return 0;
+	renew_reply(n, &reply);
+	n->result = FLOW_ADDED;
+	return 1;
 }
 
 /* Lets the flow go that was silent for longest of those that may have to. */
-static __always_inline bool take_oldest(struct port_search *s)
+static __noinline enum added take_oldest(struct new_flow *n)
 {
-	struct flow *old;
-	struct tuple key;
+	struct found old, original;
 
-	s->to->src_port = s->oldest_port;
-	reply_key(s, &key);
-	old = bpf_map_lookup_elem(&conntrack, &key);
-	return old ? replace_reply(s, old) : false;
+	n->to.src_port = n->oldest_port;
+	set_port(n, 0);
+	if (!find_flow(&n->key, &old))
+		return add_flow(n);
+	if (find_other(&n->key, old.flow, &original))
+		remove_flow(&original);
+	remove_flow(&old);
+	return add_flow(n);
 }
 
 /*
- * Adds the reply direction of a flow whose packets become *to, which may get another
- * source port; false if there is none. Without begins there is one already, or the
- * connection cannot go on.
+ * Adds the reply direction of a flow, which may get another source port: FLOW_EXISTS if
+ * there is none. Without begins there is a reply direction already, or the connection
+ * cannot go on.
  */
-static __always_inline bool add_reply(struct tuple *to, enum hook reply_hook,
-				      const struct flow *reply, bool begins)
+GLOBAL_FUNC int add_reply(struct new_flow *n, bool begins, bool pod)
 {
-	struct port_search s = {
-		.to = to,
-		.reply = reply,
-		.number = first_number(&reply->to),
-		.hook = reply_hook,
-	};
-
-	if (!begins) {
-		bpf_loop(SNAT_TRIES, find_port, &s, 0);
-		return s.found;
-	}
-	bpf_loop(SNAT_TRIES, try_port, &s, 0);
-	if (!s.found && s.oldest_port)
-		return take_oldest(&s);
-	return s.found;
+	if (!n)
+		return FLOW_EXISTS;
+	other_key(&n->becomes, &n->sent, n->sent.hook);
+	n->number = first_number(&n->becomes);
+	n->result = FLOW_EXISTS;
+	n->added_flags = n->flags & (FLOW_BYPASS | FLOW_SEEN | FLOW_UNSENT |
+				     FLOW_HALF_OPEN);
+	if (n->flags & FLOW_TO_BACKEND)
+		n->added_flags |= FLOW_REPLY;
+	if (pod)
+		n->added_flags |= FLOW_FROM_POD;
+	if (n->sent.protocol != IPPROTO_TCP)
+		n->added_known = flow_time(n->now_ns);
+	if (begins ? !try_port(0, &n) :
+		     !find_port(0, &n)) /* mostly it is free */
+		bpf_loop(SNAT_TRIES, begins ? try_port : find_port, &n, 0);
+	if (n->result == FLOW_EXISTS && n->oldest_port)
+		return take_oldest(n);
+	return n->result;
 }

@@ -38,10 +38,9 @@ type flowCount struct {
 
 // flowTotal is what headgate flow count says.
 type flowTotal struct {
-	Entries      int         `json:"entries"`        // two or four for each flow
-	Room         uint32      `json:"room"`           // in entries
-	HalfOpenRoom uint32      `json:"half_open_room"` // in half-open flows, of two entries each
-	Counts       []flowCount `json:"counts"`
+	Entries int         `json:"entries"` // two or four for each flow
+	Room    uint32      `json:"room"`    // in entries
+	Counts  []flowCount `json:"counts"`
 }
 
 func newFlow(e *env) *cobra.Command {
@@ -150,7 +149,7 @@ func countFlows(r *datapath.Reader, _ []string) (command.Table, error) {
 		state    datapath.FlowState
 	}
 	counts := map[class]int{}
-	total := flowTotal{Room: r.FlowRoom(), HalfOpenRoom: r.HalfOpenRoom(), Counts: []flowCount{}}
+	total := flowTotal{Room: r.FlowRoom(), Counts: []flowCount{}}
 	err := r.Flows(func(f datapath.Flow) error {
 		counts[class{f.Protocol, f.State}]++
 		total.Entries++

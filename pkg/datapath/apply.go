@@ -95,12 +95,16 @@ func (s *mapSet) endFlows(id uint32) error {
 // before is asked for its backend with the next packet. This clock is never behind the coarse
 // one by which flows are noted.
 func (s *mapSet) noteRemoval() error {
-	now, err := monotonic()
-	if err != nil {
-		return err
+	for {
+		now, err := monotonic()
+		if err != nil {
+			return err
+		}
+		atomic.StoreUint64(&s.about.at(0).RemovedNs, now)
+		if after, err := monotonic(); err != nil || flowTime(after) == flowTime(now) {
+			return err // else a flow may have been noted between: later than that, and not asked
+		}
 	}
-	atomic.StoreUint64(&s.about.at(0).RemovedNs, now)
-	return nil
 }
 
 // ignoreMissing makes a deletion that was done before a success.

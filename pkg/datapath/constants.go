@@ -25,7 +25,7 @@ type machineConstants struct {
 // derivedConstants follow from the settings, or from constants of this package.
 type derivedConstants struct {
 	SocketNatMask   uint32 `bpf:"socket_nat_mask"`
-	HalfOpenMask    uint32 `bpf:"half_open_mask"`
+	FlowSets        uint32 `bpf:"flow_sets"`
 	SNATPortLow     uint16 `bpf:"snat_port_low"`
 	SNATPortMask    uint16 `bpf:"snat_port_mask"`
 	UDPFlowTimeoutS uint32 `bpf:"udp_flow_timeout_s"`
@@ -51,7 +51,7 @@ func (c Config) constants() (map[string]any, error) {
 	return tagged(c,
 		machineConstants{NodeNetnsCookie: cookie, IP6CsumFlag: ip6CsumFlag(), KernelReadable: !lockedDown(), TickUs: tick()},
 		derivedConstants{
-			SocketNatMask: c.SocketEntries - 1, HalfOpenMask: halfOpenFlows(c.Flows) - 1,
+			SocketNatMask: c.SocketEntries - 1, FlowSets: flowSets(c.Flows),
 			SNATPortLow: SNATPortLow, SNATPortMask: c.SNATPorts - 1,
 			UDPFlowTimeoutS: uint32(udpFlowTimeout / time.Second),
 		}), nil

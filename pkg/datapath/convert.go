@@ -134,14 +134,13 @@ func moveType(moves []move, was, now btf.Type, from, to int) []move {
 // formerly has the names that maps, structs and members of structs have in an earlier
 // object. A member with several is made of these, one after the other.
 var formerly = map[string][]string{
-	"map half_open_flows": {"brief_flows"},
-	"map next_half_open":  {"next_brief_flow"},
-	"map address_filter":  {"known_addresses"},
-	"map fragment_queue":  {"held"},
-	"map frame_scratch":   {"held_scratch"},
-	"map flow_filter":     {"known_ends"},
-	"map socket_nat":      {"promises"},
-	"map stored_entries":  {"stored_promises"},
+	"map address_filter": {"known_addresses"},
+	"map fragment_queue": {"held"},
+	"map frame_scratch":  {"held_scratch"},
+	"map flow_filter":    {"known_ends"},
+	"map flow_table":     {"conntrack"},
+	"map socket_nat":     {"promises"},
+	"map stored_entries": {"stored_promises"},
 
 	"struct filter_chunk":   {"known_bits"},
 	"struct queued_key":     {"held_key"},
@@ -149,7 +148,6 @@ var formerly = map[string][]string{
 	"struct socket_slot":    {"promise_slot"},
 	"struct stored_entries": {"stored_promises"},
 
-	"flow.ring_slot":       {"place"},
 	"about.flows_migrated": {"settled"},
 	"datagram.queued":      {"held"},
 	"datagram.seen":        {"known"},

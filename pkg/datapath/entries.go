@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 
@@ -70,6 +71,9 @@ func (r *Reader) Maps(t Totals, counts map[string]uint32) ([]MapInfo, error) {
 		}
 		bytes, _ := info.Memlock()
 		one := MapInfo{Name: name, Type: m.Type().String(), KeyBytes: m.KeySize(), ValueBytes: m.ValueSize(), MaxEntries: m.MaxEntries(), Bytes: bytes}
+		if name == flowTableMap { // its entries are directions of flows
+			one.ValueBytes, one.MaxEntries = uint32(unsafe.Sizeof(headgateFlow{})), m.MaxEntries()*flowWays
+		}
 		if n, ok := t.entries(name); ok {
 			one.Entries = &n
 		}
@@ -102,11 +106,11 @@ func (t Totals) entries(name string) (uint32, bool) {
 var counted = map[string]func(*ebpf.Map) (uint32, error){
 	"addresses":         countEntries[headgateIpAddr, headgateAddress],
 	"affinities":        countEntries[headgateAffinityKey, headgateAffinity],
-	"conntrack":         countEntries[headgateTuple, headgateFlow],
 	"devices":           countEntries[uint32, headgateDevice],
 	"exempt_namespaces": countEntries[uint64, uint32],
 	"fragments":         countEntries[headgateFragmentKey, headgateDatagram],
 	"fragment_queue":    countEntries[headgateQueuedKey, headgateQueuedFrame],
+	flowTableMap:        countFlows,
 	"socket_nat":        countSocketEntries,
 	"slot_changes":      countEntries[uint32, headgateSlotChange],
 	"source_ranges":     countEntries[headgateSourceRange, uint32],
@@ -130,6 +134,15 @@ func (r *Reader) CountEntries() (map[string]uint32, error) {
 func countEntries[K, V any](m *ebpf.Map) (n uint32, err error) {
 	err = walk(m, func(*K, *V) error { n++; return nil })
 	return n, err
+}
+
+func countFlows(m *ebpf.Map) (uint32, error) {
+	sets, err := newMapping[headgateFlowSet](m, false)
+	if err != nil {
+		return 0, err
+	}
+	defer sets.Close()
+	return (&flowTable{sets: sets}).count(), nil
 }
 
 func countSocketEntries(m *ebpf.Map) (n uint32, err error) {

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
 )
 
-// Flow is an entry of conntrack, one direction of a flow: what packets with a tuple
-// become at a hook.
+// Flow is one direction of a flow: what packets with a tuple become at a hook.
 type Flow struct {
 	Hook             string // "in" or "out"
 	Protocol         lb.Protocol
@@ -34,50 +34,122 @@ const (
 	FlowBroken      FlowState = "broken"      // its backend has left the Service
 )
 
-func flowState(flags headgateFlowFlag) FlowState {
+func (w way) flowState() FlowState {
 	switch {
-	case flags&headgateFlowFlagFLOW_BROKEN != 0:
+	case w.has(headgateFlowFlagFLOW_BROKEN):
 		return FlowBroken
-	case flags&headgateFlowFlagFLOW_REFUSED != 0:
+	case w.has(headgateFlowFlagFLOW_REFUSED):
 		return FlowRefused
-	case flags&headgateFlowFlagFLOW_HALF_OPEN != 0:
+	case w.has(headgateFlowFlagFLOW_HALF_OPEN):
 		return FlowHalfOpen
-	case flags&headgateFlowFlagFLOW_CLOSING != 0:
+	case w.has(headgateFlowFlagFLOW_CLOSING):
 		return FlowClosing
 	}
 	return FlowEstablished
 }
 
-// Flows calls do with both directions of every flow, in no order, until it returns an error.
-// Flows that come or go meanwhile may be missed.
+// Flows calls do with both directions of every flow, in no order, until it returns an
+// error. Flows that come or go meanwhile may be missed.
 func (r *Reader) Flows(do func(Flow) error) error {
-	now, err := monotonic()
+	t, err := openFlowTable(r.maps, false)
 	if err != nil {
 		return err
 	}
-	return walk(r.maps.byName["conntrack"], func(key *headgateTuple, value *headgateFlow) error {
-		return do(decodeFlow(*key, *value, now))
-	})
+	defer t.Close()
+	now, err := coarseClock()
+	if err != nil {
+		return err
+	}
+	owners, err := r.flowOwners()
+	if err != nil {
+		return err
+	}
+	for w, f := range t.flows() {
+		one := decodeFlow(w, f, now)
+		one.Service, one.Backend = owners.of(t, w, &f)
+		if err := do(one); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// FlowRoom is how many entries conntrack has room for.
-func (r *Reader) FlowRoom() uint32 { return r.maps.byName["conntrack"].MaxEntries() }
+// FlowRoom is how many directions of flows there is room for.
+func (r *Reader) FlowRoom() uint32 { return r.maps.byName[flowTableMap].MaxEntries() * flowWays }
 
-// HalfOpenRoom is how many flows may be half-open at a time.
-func (r *Reader) HalfOpenRoom() uint32 { return r.maps.byName["half_open_flows"].MaxEntries() }
-
-func decodeFlow(k headgateTuple, f headgateFlow, now uint64) Flow {
-	out := Flow{
-		Hook: "in", Protocol: lb.Protocol(k.Protocol),
-		State: flowState(f.Flags), Idle: max(0, time.Duration(now-f.LastSeenNs)),
-		Service: f.Service, Backend: f.BackendId,
-	}
-	if headgateHook(k.Hook) == headgateHookHOOK_OUT {
+func decodeFlow(w way, f headgateFlow, now int64) Flow {
+	out := Flow{Hook: "in", Protocol: lb.Protocol(f.Protocol), State: w.flowState(), Idle: w.idle(now)}
+	if headgateHook(f.Hook) == headgateHookHOOK_OUT {
 		out.Hook = "out"
 	}
-	out.From, out.To = tupleEnds(k)
-	out.NowFrom, out.NowTo = tupleEnds(f.To)
+	out.From, out.To = tupleEnds(headgateTuple{Src: f.Src, Dst: f.Dst, SrcPort: f.SrcPort, DstPort: f.DstPort})
+	out.NowFrom, out.NowTo = tupleEnds(f.becomes())
 	return out
+}
+
+// flowOwners tells whose a flow is, by its addresses.
+type flowOwners struct {
+	services map[lb.AddrPort]uint32 // by frontend
+	backends map[headgateAddrPort]uint32
+}
+
+func (r *Reader) flowOwners() (o flowOwners, err error) {
+	o = flowOwners{map[lb.AddrPort]uint32{}, map[headgateAddrPort]uint32{}}
+	for id := uint32(1); id < r.maps.backends.len; id++ {
+		if to := r.maps.backends.at(id).To; to.Port != 0 {
+			o.backends[to] = id
+		}
+	}
+	err = r.Frontends(func(at lb.AddrPort, f plan.Frontend) error {
+		o.services[at] = f.Service
+		return nil
+	})
+	return o, err
+}
+
+// of returns the IDs of the Service and of the backend of a direction, 0 where it has none.
+func (o flowOwners) of(t *flowTable, w way, f *headgateFlow) (service, backend uint32) {
+	to := f.becomes()
+	switch {
+	case w.has(headgateFlowFlagFLOW_TO_BACKEND):
+		service = o.serviceAt(f.Protocol, f.Dst, f.DstPort)
+	case w.has(headgateFlowFlagFLOW_REPLY):
+		service = o.serviceAt(f.Protocol, to.Src, to.SrcPort)
+	default:
+		service = o.serviceBehind(t, f, to)
+	}
+	if w.has(headgateFlowFlagFLOW_ORIGINAL) {
+		return service, o.backends[headgateAddrPort{Addr: to.Dst, Port: to.DstPort, Protocol: f.Protocol}]
+	}
+	return service, o.backends[headgateAddrPort{Addr: f.Src, Port: f.SrcPort, Protocol: f.Protocol}]
+}
+
+// serviceBehind returns the Service of a flow by a device or past the Services: that of
+// the replies from the same backend to the same client.
+func (o flowOwners) serviceBehind(t *flowTable, f *headgateFlow, to headgateTuple) uint32 {
+	reply := headgateFlow{Protocol: f.Protocol, Hook: uint8(headgateHookHOOK_OUT)}
+	reply.Src, reply.SrcPort, reply.Dst, reply.DstPort = f.Dst, f.DstPort, f.Src, f.SrcPort
+	w, there := t.find(&reply)
+	if !there {
+		reply.Src, reply.SrcPort, reply.Dst, reply.DstPort = to.Src, to.SrcPort, to.Dst, to.DstPort
+		w, there = t.find(&reply)
+	}
+	if !there {
+		return 0
+	}
+	return o.serviceAt(f.Protocol, w.flow.To, w.flow.ToSrcPort)
+}
+
+// serviceAt returns the Service of the frontend at an address, which may be a NodePort.
+func (o flowOwners) serviceAt(protocol uint8, addr headgateIpAddr, port uint16) uint32 {
+	at := lb.AddrPort{Addr: decodeAddr(addr), Port: swapPort(port), Protocol: lb.Protocol(protocol)}
+	if id, ok := o.services[at]; ok {
+		return id
+	}
+	if at.Addr = netip.IPv6Unspecified(); decodeAddr(addr).Is4() {
+		at.Addr = netip.IPv4Unspecified()
+	}
+	return o.services[at]
 }
 
 func tupleEnds(t headgateTuple) (src, dst netip.AddrPort) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"reflect"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -35,38 +36,37 @@ func memoryOfMachine() uint64 {
 	return uint64(info.Totalram) * uint64(info.Unit)
 }
 
-// halfOpenFlows is how many flows may be half-open at a time, of so many entries: a
-// power of two. Each has two entries, so that they take a quarter at most.
-func halfOpenFlows(entries uint32) uint32 {
-	return 1 << max(0, bits.Len32(entries/8)-1)
-}
+const affinitiesMap = "affinities"
 
-// flowMaps are the maps that programs of devices write while they are replaced,
-// and that somebody misses if an entry is lost.
-var flowMaps = []string{"conntrack", "affinities"}
-
-// takeFlows takes along what programs that are or were in force know of flows,
-// where these maps are not the same. Before the programs of this process are in
-// force what they have is replaced; after that it is newer, and stays.
+// takeFlows takes along what programs that are or were in force know of flows and
+// clients, where these maps are not the same. Affinities of the programs of this
+// process are replaced before they are in force; after that they are newer, and stay.
 func (d *Datapath) takeFlows(how ebpf.MapUpdateFlags) error {
-	for _, from := range d.flowsOf {
+	for _, from := range slices.Backward(d.flowsOf) { // of the last one first: nothing is replaced
 		if err := d.doubtEnds(from); err != nil {
 			return err
 		}
-		for _, name := range flowMaps {
-			if from == nil || from.byName[name] == nil || sameMap(from.byName[name], d.maps.byName[name]) {
-				continue
-			}
-			c, err := newConversion(from.byName[name], d.object.spec.Maps[name])
-			if err != nil {
-				continue // nothing that this process could read
-			}
-			if err := c.copyHash(d.maps.byName[name], from.byName[name], how); err != nil {
-				return fmt.Errorf("take along map %s: %w", name, err)
-			}
+		if err := d.moveFlows(from); err != nil {
+			return fmt.Errorf("take along flows: %w", err)
+		}
+	}
+	for _, from := range d.flowsOf {
+		if err := d.takeAffinities(from, how); err != nil {
+			return fmt.Errorf("take along affinities: %w", err)
 		}
 	}
 	return nil
+}
+
+func (d *Datapath) takeAffinities(from *mapSet, how ebpf.MapUpdateFlags) error {
+	if from == nil || from.byName[affinitiesMap] == nil || sameMap(from.byName[affinitiesMap], d.maps.byName[affinitiesMap]) {
+		return nil
+	}
+	c, err := newConversion(from.byName[affinitiesMap], d.object.spec.Maps[affinitiesMap])
+	if err != nil {
+		return nil // nothing that this process could read
+	}
+	return c.copyHash(d.maps.byName[affinitiesMap], from.byName[affinitiesMap], how)
 }
 
 // copyHash copies a hash bucket by bucket, so that it comes to an end although
@@ -101,7 +101,7 @@ func (c *conversion) copyHash(to, from *ebpf.Map, how ebpf.MapUpdateFlags) error
 // returns nil if there is none.
 func (d *Datapath) openUnfinished() *mapSet {
 	s := &mapSet{byName: map[string]*ebpf.Map{}}
-	for _, name := range append([]string{"socket_nat", flowFilter}, flowMaps...) {
+	for _, name := range []string{"socket_nat", flowFilter, flowTableMap, affinitiesMap} {
 		if m, err := loadPinned(d.path("next"), name); err == nil {
 			s.byName[name] = m
 		}

@@ -24,11 +24,3 @@ func TestRoomForFlowsIsAShareOfMemory(t *testing.T) {
 		}
 	}
 }
-
-func TestHalfOpenFlowsHaveAQuarterOfTheRoom(t *testing.T) {
-	for entries, want := range map[uint32]uint32{0: 1, 1: 1, 8: 1, 16: 2, 1000: 64, 1 << 18: 1 << 15, 1<<18 + 1: 1 << 15} {
-		if got := halfOpenFlows(entries); got != want {
-			t.Errorf("of %d entries %d flows may be half-open, want %d", entries, got, want)
-		}
-	}
-}

@@ -114,6 +114,7 @@ type headgateCounters struct {
 	FlowRedirected      uint64
 	FlowEstablished     uint64
 	FlowExpired         uint64
+	FlowEvicted         uint64
 	FlowRestored        uint64
 	FlowBroken          uint64
 	FlowReset           uint64
@@ -126,7 +127,7 @@ type headgateCounters struct {
 	ChoiceFallback      uint64
 	FragmentQueued      uint64
 	FragmentReleased    uint64
-	Drops               [11]uint64
+	Drops               [12]uint64
 }
 
 type headgateDatagram struct {
@@ -170,7 +171,8 @@ const (
 	headgateDropReasonDROP_MARTIAN           headgateDropReason = 8
 	headgateDropReasonDROP_NO_ADDRESS        headgateDropReason = 9
 	headgateDropReasonDROP_NO_FLOW           headgateDropReason = 10
-	headgateDropReasonDROP_REASONS           headgateDropReason = 11
+	headgateDropReasonDROP_TABLE_FULL        headgateDropReason = 11
+	headgateDropReasonDROP_REASONS           headgateDropReason = 12
 )
 
 type headgateEjection uint8
@@ -198,17 +200,23 @@ const (
 )
 
 type headgateFlow struct {
-	_          structs.HostLayout
-	To         headgateTuple
-	LastSeenNs uint64
-	Frontend   uint32
-	Service    uint32
-	BackendId  uint32
-	Slot       uint32
-	Flags      headgateFlowFlag
-	NextSeq    uint32
-	RingSlot   uint32
-	Pad        uint32
+	_         structs.HostLayout
+	Src       headgateIpAddr
+	Dst       headgateIpAddr
+	SrcPort   uint16
+	DstPort   uint16
+	Protocol  uint8
+	Hook      uint8
+	Check     uint16
+	To        headgateIpAddr
+	ToSrcPort uint16
+	ToDstPort uint16
+	Known     uint32
+}
+
+type headgateFlowFactors struct {
+	_      structs.HostLayout
+	Factor [11]uint64
 }
 
 type headgateFlowFlag uint32
@@ -225,6 +233,28 @@ const (
 	headgateFlowFlagFLOW_BROKEN     headgateFlowFlag = 256
 	headgateFlowFlagFLOW_COUNTED    headgateFlowFlag = 512
 	headgateFlowFlagFLOW_UNSENT     headgateFlowFlag = 1024
+	headgateFlowFlagFLOW_ORIGINAL   headgateFlowFlag = 2048
+	headgateFlowFlagFLOW_DATAGRAMS  headgateFlowFlag = 4096
+	headgateFlowFlagFLOW_GENERATION headgateFlowFlag = 8192
+	headgateFlowFlagFLOW_BUSY       headgateFlowFlag = 32768
+)
+
+type headgateFlowSet struct {
+	_        structs.HostLayout
+	Tag      [7]uint32
+	Overflow uint32
+	State    [7]uint32
+	Pad      uint32
+	Way      [7]headgateFlow
+}
+
+type headgateFlowTime uint32
+
+const (
+	headgateFlowTimeFLOW_TIME_SHIFT    headgateFlowTime = 16
+	headgateFlowTimeFLOW_TIME_NS_SHIFT headgateFlowTime = 28
+	headgateFlowTimeIDLE_ENDED_S       headgateFlowTime = 60
+	headgateFlowTimeIDLE_ESTABLISHED_S headgateFlowTime = 7440
 )
 
 type headgateFragmentKey struct {
@@ -294,6 +324,27 @@ type headgateNamedSocket struct {
 	Pad       [6]uint8
 }
 
+type headgateNewFlow struct {
+	_          structs.HostLayout
+	Sent       headgateTuple
+	To         headgateTuple
+	Service    uint32
+	BackendId  uint32
+	Flags      headgateFlowFlag
+	AddedFlags uint32
+	AddedKnown uint32
+	Pad        uint32
+	Key        headgateTuple
+	Becomes    headgateTuple
+	Hash       uint64
+	NowNs      uint64
+	Number     uint32
+	MostIdle   uint32
+	Result     uint32
+	OldestPort uint16
+	Pad2       [2]uint8
+}
+
 type headgateProbeResult struct {
 	_         structs.HostLayout
 	Backend   headgateAddrPort
@@ -336,7 +387,7 @@ const (
 type headgateService struct {
 	_     structs.HostLayout
 	Name  [200]int8
-	Drops [11]uint64
+	Drops [12]uint64
 }
 
 type headgateServiceCidr struct {
@@ -446,20 +497,19 @@ const (
 	headgateMapAddresses         = "addresses"
 	headgateMapAffinities        = "affinities"
 	headgateMapBackends          = "backends"
-	headgateMapConntrack         = "conntrack"
 	headgateMapCounters          = "counters"
 	headgateMapDevices           = "devices"
 	headgateMapExemptNamespaces  = "exempt_namespaces"
+	headgateMapFlowFactors       = "flow_factors"
 	headgateMapFlowFilter        = "flow_filter"
 	headgateMapFlowScratch       = "flow_scratch"
+	headgateMapFlowTable         = "flow_table"
 	headgateMapFragmentQueue     = "fragment_queue"
 	headgateMapFragments         = "fragments"
 	headgateMapFrameScratch      = "frame_scratch"
 	headgateMapFrontendIds       = "frontend_ids"
 	headgateMapFrontends         = "frontends"
-	headgateMapHalfOpenFlows     = "half_open_flows"
 	headgateMapManyEntries       = "many_entries"
-	headgateMapNextHalfOpen      = "next_half_open"
 	headgateMapRandomState       = "random_state"
 	headgateMapResetBudgets      = "reset_budgets"
 	headgateMapServiceCidrs      = "service_cidrs"
@@ -494,7 +544,7 @@ const (
 	headgateProgSockOps          = "sock_ops"
 	headgateProgSockRelease      = "sock_release"
 	headgateVarEjectAfter        = "eject_after"
-	headgateVarHalfOpenMask      = "half_open_mask"
+	headgateVarFlowSets          = "flow_sets"
 	headgateVarHashKey           = "hash_key"
 	headgateVarIp6CsumFlag       = "ip6_csum_flag"
 	headgateVarKernelReadable    = "kernel_readable"
@@ -586,20 +636,19 @@ type headgateMapSpecs struct {
 	Addresses        *ebpf.MapSpec `ebpf:"addresses"`
 	Affinities       *ebpf.MapSpec `ebpf:"affinities"`
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
-	Conntrack        *ebpf.MapSpec `ebpf:"conntrack"`
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
+	FlowFactors      *ebpf.MapSpec `ebpf:"flow_factors"`
 	FlowFilter       *ebpf.MapSpec `ebpf:"flow_filter"`
 	FlowScratch      *ebpf.MapSpec `ebpf:"flow_scratch"`
+	FlowTable        *ebpf.MapSpec `ebpf:"flow_table"`
 	FragmentQueue    *ebpf.MapSpec `ebpf:"fragment_queue"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	FrameScratch     *ebpf.MapSpec `ebpf:"frame_scratch"`
 	FrontendIds      *ebpf.MapSpec `ebpf:"frontend_ids"`
 	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
-	HalfOpenFlows    *ebpf.MapSpec `ebpf:"half_open_flows"`
 	ManyEntries      *ebpf.MapSpec `ebpf:"many_entries"`
-	NextHalfOpen     *ebpf.MapSpec `ebpf:"next_half_open"`
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
 	ResetBudgets     *ebpf.MapSpec `ebpf:"reset_budgets"`
 	ServiceCidrs     *ebpf.MapSpec `ebpf:"service_cidrs"`
@@ -617,7 +666,7 @@ type headgateMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateVariableSpecs struct {
 	EjectAfter        *ebpf.VariableSpec `ebpf:"eject_after"`
-	HalfOpenMask      *ebpf.VariableSpec `ebpf:"half_open_mask"`
+	FlowSets          *ebpf.VariableSpec `ebpf:"flow_sets"`
 	HashKey           *ebpf.VariableSpec `ebpf:"hash_key"`
 	Ip6CsumFlag       *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
 	KernelReadable    *ebpf.VariableSpec `ebpf:"kernel_readable"`
@@ -658,20 +707,19 @@ type headgateMaps struct {
 	Addresses        *ebpf.Map `ebpf:"addresses"`
 	Affinities       *ebpf.Map `ebpf:"affinities"`
 	Backends         *ebpf.Map `ebpf:"backends"`
-	Conntrack        *ebpf.Map `ebpf:"conntrack"`
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Devices          *ebpf.Map `ebpf:"devices"`
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
+	FlowFactors      *ebpf.Map `ebpf:"flow_factors"`
 	FlowFilter       *ebpf.Map `ebpf:"flow_filter"`
 	FlowScratch      *ebpf.Map `ebpf:"flow_scratch"`
+	FlowTable        *ebpf.Map `ebpf:"flow_table"`
 	FragmentQueue    *ebpf.Map `ebpf:"fragment_queue"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	FrameScratch     *ebpf.Map `ebpf:"frame_scratch"`
 	FrontendIds      *ebpf.Map `ebpf:"frontend_ids"`
 	Frontends        *ebpf.Map `ebpf:"frontends"`
-	HalfOpenFlows    *ebpf.Map `ebpf:"half_open_flows"`
 	ManyEntries      *ebpf.Map `ebpf:"many_entries"`
-	NextHalfOpen     *ebpf.Map `ebpf:"next_half_open"`
 	RandomState      *ebpf.Map `ebpf:"random_state"`
 	ResetBudgets     *ebpf.Map `ebpf:"reset_budgets"`
 	ServiceCidrs     *ebpf.Map `ebpf:"service_cidrs"`
@@ -691,20 +739,19 @@ func (m *headgateMaps) Close() error {
 		m.Addresses,
 		m.Affinities,
 		m.Backends,
-		m.Conntrack,
 		m.Counters,
 		m.Devices,
 		m.ExemptNamespaces,
+		m.FlowFactors,
 		m.FlowFilter,
 		m.FlowScratch,
+		m.FlowTable,
 		m.FragmentQueue,
 		m.Fragments,
 		m.FrameScratch,
 		m.FrontendIds,
 		m.Frontends,
-		m.HalfOpenFlows,
 		m.ManyEntries,
-		m.NextHalfOpen,
 		m.RandomState,
 		m.ResetBudgets,
 		m.ServiceCidrs,
@@ -723,7 +770,7 @@ func (m *headgateMaps) Close() error {
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateVariables struct {
 	EjectAfter        *ebpf.Variable `ebpf:"eject_after"`
-	HalfOpenMask      *ebpf.Variable `ebpf:"half_open_mask"`
+	FlowSets          *ebpf.Variable `ebpf:"flow_sets"`
 	HashKey           *ebpf.Variable `ebpf:"hash_key"`
 	Ip6CsumFlag       *ebpf.Variable `ebpf:"ip6_csum_flag"`
 	KernelReadable    *ebpf.Variable `ebpf:"kernel_readable"`

@@ -50,7 +50,7 @@ func (s *mapSet) doubt(name string, word uint64) error {
 // doubtEnds doubts which ends flows have if those of another set, which are taken
 // along, are not noted in the map of this one.
 func (d *Datapath) doubtEnds(from *mapSet) error {
-	if from == nil || from.byName["conntrack"] == nil {
+	if from == nil || from.byName[flowTableMap] == nil {
 		return nil
 	}
 	if noted := from.byName[flowFilter]; noted != nil && sameMap(noted, d.maps.byName[flowFilter]) {

@@ -54,12 +54,11 @@ func newObject(cfg Config) (*object, error) {
 // fixedSizes returns the entries of maps that do not grow, by name.
 func (c Config) fixedSizes() map[string]uint32 {
 	return map[string]uint32{
-		"socket_nat":      c.SocketEntries,
-		storedSockets:     storedChunks(c.SocketEntries),
-		"affinities":      c.Affinities,
-		"source_ranges":   plan.SourceRangesRoom,
-		"conntrack":       c.Flows,
-		"half_open_flows": halfOpenFlows(c.Flows),
+		"socket_nat":    c.SocketEntries,
+		storedSockets:   storedChunks(c.SocketEntries),
+		"affinities":    c.Affinities,
+		"source_ranges": plan.SourceRangesRoom,
+		flowTableMap:    flowSets(c.Flows),
 	}
 }
 
@@ -155,9 +154,12 @@ func (o *object) inherit(from *mapSet) (shared map[string]*ebpf.Map, copies map[
 			// Nothing to take along, such as socket storage laid out otherwise.
 		case c.identical && old.MaxEntries() == spec.MaxEntries:
 			shared[name] = old
-		case name != "socket_nat" && hints[name] == 0: // these go by their sockets, see takeEntries
+		case name != "socket_nat" && name != flowTableMap && hints[name] == 0: // see takeEntries and takeFlows
 			copies[name] = c
 		}
+	}
+	if shared[flowFactorsMap] == nil { // they say where in the table flows are
+		delete(shared, flowTableMap)
 	}
 	return shared, copies
 }
@@ -169,15 +171,17 @@ func (s *mapSet) fill(o *object, from *mapSet, copies map[string]*conversion) er
 			return fmt.Errorf("take along map %s: %w", name, err)
 		}
 	}
+	if err := s.drawFactors(); err != nil {
+		return err
+	}
 	if err := s.mapMemory(true); err != nil {
 		return err
 	}
 	s.about.at(0).Object = o.hash
 	if from != nil && from.about != nil {
-		was := from.about.at(0)
-		s.about.at(0).Writes, s.about.at(0).RemovedNs = was.Writes, was.RemovedNs
+		s.about.at(0).Writes = from.about.at(0).Writes
 	}
-	return nil
+	return s.noteRemoval() // programs before these may not have asked all flows
 }
 
 // sizeOf is the size of values of a BTF type, in bytes.

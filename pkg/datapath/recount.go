@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
-
-	"github.com/headgate/headgate/pkg/lb"
 )
 
 // Connections in flight are counted as they come and go. What nobody sees, such as
@@ -30,11 +27,11 @@ var storedListers = map[string]string{"list_stored": "stored_entries", "list_man
 
 // Recount corrects the connections in flight of all backends by what socket NAT entries and
 // flows there are, and returns how many corrections that took. It frees the slots of
-// sockets that are gone, too, which takes several calls.
+// sockets that are gone, too, which takes several calls, and flows that are silent for long.
 func (d *Datapath) Recount() (corrected int, err error) {
-	stale := d.freeStale()
-	corrected, err = d.recount()
-	return corrected, errors.Join(stale, err)
+	err = errors.Join(d.freeStale(), d.freeSilentFlows())
+	corrected, errCount := d.recount()
+	return corrected, errors.Join(err, errCount)
 }
 
 func (d *Datapath) recount() (corrected int, err error) {
@@ -173,16 +170,51 @@ func (d *Datapath) countStored(out []int32, lister *link.Iter) error {
 }
 
 // countFlows counts the flows of packets. A flow of datagrams that has been silent
-// for too long is over, though its entry is there.
+// for too long is over, though it is there.
 func (d *Datapath) countFlows(out []int32) error {
+	t, err := openFlowTable(d.maps, false)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
 	now, err := coarseClock()
 	if err != nil {
 		return err
 	}
-	return walk(d.maps.byName["conntrack"], func(_ *headgateTuple, f *headgateFlow) error {
-		d.countFlow(out, f, now)
-		return nil
+	for w, f := range t.flows() {
+		if w.has(headgateFlowFlagFLOW_COUNTED) && d.isFlowing(&f) && (f.isTCP() || w.idle(now) <= udpFlowTimeout) {
+			out[f.Known]++
+		}
+	}
+	return nil
+}
+
+// isFlowing says whether the backend of a flow that is in flight is still there.
+func (d *Datapath) isFlowing(f *headgateFlow) bool {
+	if f.Known == 0 || f.Known >= d.maps.backends.len {
+		return false
+	}
+	to := d.maps.backends.at(f.Known).To
+	return to.Addr == f.To && to.Port == f.ToDstPort
+}
+
+// freeSilentFlows keeps the times of flows from beginning anew.
+func (d *Datapath) freeSilentFlows() error {
+	t, err := openFlowTable(d.maps, true)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	now, err := coarseClock()
+	if err != nil {
+		return err
+	}
+	t.freeSilent(now, func(f *headgateFlow) {
+		if d.isFlowing(f) {
+			addInFlight(&d.maps.backends.at(f.Known).InFlight, -1)
+		}
 	})
+	return nil
 }
 
 // coarseClock returns what bpf_ktime_get_coarse_ns does.
@@ -192,16 +224,4 @@ func coarseClock() (int64, error) {
 		return 0, fmt.Errorf("read the clock: %w", err)
 	}
 	return now.Nano(), nil
-}
-
-func (d *Datapath) countFlow(out []int32, f *headgateFlow, now int64) {
-	id := f.BackendId
-	if f.Flags&headgateFlowFlagFLOW_COUNTED == 0 || id == 0 || id >= uint32(len(out)) {
-		return
-	}
-	to := d.maps.backends.at(id).To
-	silent := time.Duration(now - int64(f.LastSeenNs))
-	if to.Addr == f.To.Dst && to.Port == f.To.DstPort && (f.To.Protocol == uint8(lb.TCP) || silent <= udpFlowTimeout) {
-		out[id]++
-	}
 }

@@ -189,7 +189,7 @@ func needed(from string, functions map[string]*function) (names []string) {
 	var visit func(name string) bool
 	visit = func(name string) bool {
 		f := functions[name]
-		if strings.HasPrefix(f.file, "lib/") {
+		if strings.HasPrefix(f.file, "lib/") || strings.HasPrefix(f.file, "flow/") {
 			return false
 		}
 		if lead, visited := leads[name]; visited {

@@ -21,7 +21,8 @@ var below = map[string][]string{
 	"bpf/lib":  {"bpf/abi"},
 	"bpf/lb":   {"bpf/abi", "bpf/lib"},
 	"bpf/sock": {"bpf/abi", "bpf/lib", "bpf/lb"},
-	"bpf/tc":   {"bpf/abi", "bpf/lib", "bpf/lb"},
+	"bpf/flow": {"bpf/abi", "bpf/lib", "bpf/lb"},
+	"bpf/tc":   {"bpf/abi", "bpf/lib", "bpf/lb", "bpf/flow"},
 }
 
 // frameHeaders are the headers of bpf/tc that read and write packets, as TC has them. All

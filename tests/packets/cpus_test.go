@@ -90,6 +90,7 @@ func (s *stream) confirm(t *testing.T, c cast) {
 	must(t, s.send(c.rig))
 	client, vip, _ := ends(s.frame)
 	c.becomes(t, "the answer", out, uplink, c.packet(s.to, client, 0), c.packet(vip, client, 0))
+	c.age(t, 3)
 	must(t, s.send(c.rig))
 }
 

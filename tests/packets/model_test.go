@@ -26,6 +26,7 @@ type model struct {
 	affinities map[affinityKey]uint32
 	counts     map[string]uint64
 	missing    []missingDirection
+	mayConfirm []key // datagrams that do if their flow is old enough
 }
 
 type fragmentKey struct {
@@ -247,7 +248,7 @@ func (m *model) toBackend(frame []byte, v view, f *plan.Frontend, got result) er
 		if f.AffinityTimeout > 0 {
 			m.affinities[sticky] = id
 		}
-		return m.begin(v, src, dst, v.src.Port(), &modelFlow{toBackend: true, frontend: f.ID, service: f.Service, backend: id})
+		return m.begin(v, src, dst, v.src.Port(), &modelFlow{toBackend: true, backend: id})
 	}
 	return fmt.Errorf("%s is none of the backends %v", dst, allowed)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
@@ -17,15 +18,15 @@ type modelFlow struct {
 	reply     bool // to the client of such a flow
 	bypass    bool // past the Services
 	refused   bool // sent to where nobody listens
-	frontend  uint32
-	service   uint32
+	original  bool // the direction of the first packet
 	backend   uint32
-	idle      bool   // so long that datagrams begin anew
-	seen      bool   // a packet came after it was made
-	closing   bool   // a packet said that it is the last
-	halfOpen  bool   // not confirmed yet, or closed
-	broken    bool   // the backend has left the Service
-	nextSeq   uint32 // after the SYN
+	begun     time.Time // by the clock of the test
+	idle      bool      // so long that datagrams begin anew
+	seen      bool      // a packet came after it was made
+	closing   bool      // a packet said that it is the last
+	halfOpen  bool      // not confirmed yet, or closed
+	broken    bool      // the backend has left the Service
+	nextSeq   uint32    // after the SYN
 }
 
 // missingDirection is a direction of a flow that the datapath may make again, once a
@@ -78,7 +79,7 @@ func (m *model) holds(frame []byte, v view) (*modelFlow, doing) {
 		return f, flows
 	case v.protocol != lb.TCP && f.idle || v.protocol == lb.TCP && begins && m.isOver(v.key, f):
 		return nil, beginsAnew
-	case !f.broken && m.hasBackend(f):
+	case !f.broken && m.hasBackend(v.key, f):
 		return f, flows
 	case begins:
 		return nil, beginsAnew
@@ -97,13 +98,10 @@ func (m *model) isOver(k key, f *modelFlow) bool {
 	return f.closing && other != nil && other.closing
 }
 
-func (m *model) hasBackend(f *modelFlow) bool {
-	for _, frontend := range m.told.Frontends {
-		if frontend.ID == f.frontend {
-			return frontend.Service == f.service && slices.Contains(m.table(frontend.Members), f.backend)
-		}
-	}
-	return false
+// hasBackend says whether the Service that a client has named still has the backend.
+func (m *model) hasBackend(k key, f *modelFlow) bool {
+	frontend, _ := m.frontend(view{key: k})
+	return frontend != nil && slices.Contains(m.table(frontend.Members), f.backend)
 }
 
 // note takes note of a packet of a flow. One that only follows another says nothing.
@@ -127,19 +125,28 @@ func (m *model) note(frame []byte, v view, f *modelFlow) {
 	switch {
 	case other == nil && !f.halfOpen:
 		m.missing = append(m.missing, missingDirection{f.otherKey(v.key), &modelFlow{
-			src: v.dst, dst: v.src, toBackend: f.reply, reply: f.toBackend, bypass: f.bypass,
-			frontend: f.frontend, service: f.service, backend: f.backend, seen: true,
+			src: v.dst, dst: v.src, toBackend: f.reply, reply: f.toBackend, bypass: f.bypass, original: !f.original,
+			backend: f.backend, seen: true,
 		}})
 	case other == nil:
 	case f.halfOpen:
-		if other.seen && !f.closing && !other.closing && (v.protocol != lb.TCP || flags&(flagSYN|flagACK) == flagACK &&
-			binary.BigEndian.Uint32(frame[v.l4+8:])-other.nextSeq < 1<<20) {
-			f.halfOpen = false
-			m.counts["flow_established"]++
+		if !f.original || !other.seen || f.closing || other.closing {
+			return
 		}
-	case flags&flagFIN != 0 && other.closing && !other.halfOpen:
-		f.halfOpen = true
+		if v.protocol != lb.TCP {
+			m.mayConfirm = append(m.mayConfirm, v.key)
+		} else if flags&(flagSYN|flagACK) == flagACK && binary.BigEndian.Uint32(frame[v.l4+8:])-other.nextSeq < 1<<20 {
+			m.confirm(f, other)
+		}
+	case flags&flagFIN != 0 && other.closing:
+		f.halfOpen, other.halfOpen = true, true
 	}
+}
+
+// confirm takes note that both sides have confirmed a flow.
+func (m *model) confirm(f, other *modelFlow) {
+	f.halfOpen, other.halfOpen = false, false
+	m.counts["flow_established"]++
 }
 
 var otherHook = map[hook]hook{in: out, out: in}
@@ -180,18 +187,18 @@ func (m *model) begin(v view, src, dst netip.AddrPort, first uint16, f *modelFlo
 	}
 	old := m.flows[reply(src.Port())]
 	if old != nil && old.src == v.dst && old.dst == v.src {
-		old.closing, old.broken, old.halfOpen = false, false, false
-		old.frontend, old.service, old.backend = f.frontend, f.service, f.backend
+		old.closing, old.broken, old.halfOpen = false, false, old.halfOpen && (!f.seen || !old.seen)
+		old.backend, old.begun = f.backend, time.Now()
 	} else {
 		if old != nil {
 			delete(m.flows, old.otherKey(reply(src.Port())))
 		}
 		m.flows[reply(src.Port())] = &modelFlow{
-			src: v.dst, dst: v.src, reply: f.toBackend, bypass: f.bypass, seen: f.seen,
-			frontend: f.frontend, service: f.service, backend: f.backend,
+			src: v.dst, dst: v.src, reply: f.toBackend, bypass: f.bypass, seen: f.seen, halfOpen: !f.seen,
+			backend: f.backend, begun: time.Now(),
 		}
 	}
-	f.src, f.dst, f.halfOpen = src, dst, !f.seen
+	f.src, f.dst, f.halfOpen, f.original = src, dst, !f.seen, true
 	m.flows[v.key] = f
 	m.counts["flow_made"]++
 	m.ends[quarterOf(v.dst)] = true
@@ -212,7 +219,7 @@ func (m *model) bypassServices(frame []byte, v view, got result) error {
 	if src.Addr() != v.src.Addr() || dst != v.dst {
 		return fmt.Errorf("past the Services it goes as %s → %s", src, dst)
 	}
-	return m.begin(v, src, dst, v.src.Port(), &modelFlow{bypass: true, service: reply.service})
+	return m.begin(v, src, dst, v.src.Port(), &modelFlow{bypass: true})
 }
 
 // lost judges a packet within a connection of which nothing is known but,
@@ -228,7 +235,7 @@ func (m *model) lost(frame []byte, v view, f *plan.Frontend, got result) error {
 		if err := got.want(v.rewritten(frame, v.src, at(b.Addr, b.Port))); err != nil {
 			return err
 		}
-		return m.begin(v, v.src, at(b.Addr, b.Port), v.src.Port(), &modelFlow{toBackend: true, seen: true, frontend: f.ID, service: f.Service, backend: id})
+		return m.begin(v, v.src, at(b.Addr, b.Port), v.src.Port(), &modelFlow{toBackend: true, seen: true, backend: id})
 	}
 	id, had := m.affinities[affinityKey{v.src.Addr(), f.Service}]
 	if f.AffinityTimeout == 0 || !had || !slices.Contains(members, id) {
@@ -242,7 +249,7 @@ func (m *model) lost(frame []byte, v view, f *plan.Frontend, got result) error {
 	if b := m.told.Backends[id]; dst != at(b.Addr, b.Port) {
 		return fmt.Errorf("a lost connection goes to %s, want %v", dst, b)
 	}
-	return m.begin(v, src, dst, v.src.Port(), &modelFlow{toBackend: true, frontend: f.ID, service: f.Service, backend: id})
+	return m.begin(v, src, dst, v.src.Port(), &modelFlow{toBackend: true, backend: id})
 }
 
 // fromDevice judges a packet on its way out that has no flow yet.
@@ -266,7 +273,7 @@ func (m *model) fromDevice(frame []byte, v view, dev plan.Device, got result) er
 	if !mayBegin(frame, v) {
 		first = src.Port() // the reply direction must be there, see begin
 	}
-	return m.begin(v, src, dst, first, &modelFlow{frontend: of.frontend, service: of.service, backend: of.backend})
+	return m.begin(v, src, dst, first, &modelFlow{backend: of.backend})
 }
 
 // leftBefore says whether a reply direction leads to a client by an address.

@@ -148,14 +148,14 @@ func (p *parallel) changesUntil(t *testing.T, sent <-chan error) {
 // in flight as there are flows.
 func (p *parallel) check(t *testing.T) {
 	t.Helper()
-	began := 0
+	began, there := 0, p.table.keys(t)
 	for _, f := range p.flows {
 		if !f.backend.IsValid() {
 			continue
 		}
 		began++
 		for _, k := range []key{{in, f.client, f.vip, p.protocol}, {out, f.backend, f.client, p.protocol}} {
-			if !p.has(k) {
+			if !there[k] {
 				t.Errorf("there is no entry %s %s → %s", k.hook, k.src, k.dst)
 			}
 		}

@@ -130,11 +130,12 @@ func (c contest) begin(t *testing.T, port uint16) {
 	if before == 0 && dropped > 0 || dropped > contestFlows/20 {
 		t.Errorf("%d packets were dropped", dropped)
 	}
+	there := c.table.keys(t)
 	for i, q := range made {
 		if p := c.first[i]; q.src != p.src || !slices.Contains(backends, q.dst) {
 			t.Fatalf("%s becomes %s", describe(p), describe(q))
 		}
-		c.hasBoth(t, in, c.first[i], q)
+		hasBoth(t, there, in, c.first[i], q)
 	}
 	if c.remote {
 		hooks = 2
@@ -142,11 +143,12 @@ func (c contest) begin(t *testing.T, port uint16) {
 		if none > 0 {
 			t.Errorf("%d packets were dropped where they leave", none)
 		}
+		there = c.table.keys(t)
 		for i, q := range left {
 			if q.src.Addr() != c.tunnel || q.dst != made[i].dst {
 				t.Fatalf("%s leaves as %s", describe(made[i]), describe(q))
 			}
-			c.hasBoth(t, out, made[i], q)
+			hasBoth(t, there, out, made[i], q)
 		}
 	}
 	counts := map[string]uint64{"flow_made": hooks * contestFlows, "flow_packet": hooks*contestFlows - dropped}
@@ -165,10 +167,10 @@ func (c contest) begin(t *testing.T, port uint16) {
 }
 
 // hasBoth says that there are both directions of a flow.
-func (c cast) hasBoth(t *testing.T, h hook, p, q packet) {
+func hasBoth(t *testing.T, there map[key]bool, h hook, p, q packet) {
 	t.Helper()
 	for _, k := range []key{{h, p.src, p.dst, p.protocol}, {otherHook[h], q.dst, q.src, p.protocol}} {
-		if !c.has(k) {
+		if !there[k] {
 			t.Errorf("there is no entry %s %s → %s", k.hook, k.src, k.dst)
 		}
 	}

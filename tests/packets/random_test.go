@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -104,7 +105,7 @@ func fuzzHere(f *testing.F) {
 		if len(frame) < ethernetLen+40 || len(frame) > 3000 {
 			return
 		}
-		if err := w.both(h, uplink, frame); err != nil {
+		if err := w.both(t, h, uplink, frame); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -130,6 +131,7 @@ func (w *world) step(tb testing.TB) error {
 		w.age(tb, 200)
 		for _, f := range w.model.flows {
 			f.idle = true
+			f.begun = f.begun.Add(-200 * time.Second)
 		}
 	case 3:
 		prefixes := []netip.Prefix{v4.services, v6.services}
@@ -137,11 +139,11 @@ func (w *world) step(tb testing.TB) error {
 	}
 	h, device := pick(w, in, out), pick(w, uplink, tunnel)
 	frame := w.frame(tb, &h)
-	return w.both(h, device, frame)
+	return w.both(tb, h, device, frame)
 }
 
 // both gives a frame to the programs and what they do to the model.
-func (w *world) both(h hook, device string, frame []byte) error {
+func (w *world) both(tb testing.TB, h hook, device string, frame []byte) error {
 	got, err := w.try(h, device, frame)
 	if errors.Is(err, unix.EINVAL) && len(frame) < ethernetLen+40 {
 		return nil
@@ -149,16 +151,20 @@ func (w *world) both(h hook, device string, frame []byte) error {
 	if err != nil {
 		return err
 	}
+	tb.Helper()
 	before, queued := len(w.model.flows), w.model.counts["fragment_queued"]
-	w.model.missing = nil
+	w.model.missing, w.model.mayConfirm = nil, nil
 	if err := w.model.judge(h, w.devices[device], frame, got); err != nil {
 		return fmt.Errorf("%s on %s: %w\ngiven %s", h, device, err, dump(frame))
 	}
 	for _, m := range w.model.missing {
-		if w.has(m.key) {
+		if w.has(tb, m.key) {
 			w.model.flows[m.key] = m.flow
 			w.model.counts["flow_restored"]++
 		}
+	}
+	if err := w.compareConfirmed(tb); err != nil {
+		return err
 	}
 	if w.model.counts["fragment_queued"] > queued {
 		w.forgetQueued(h, frame)
@@ -169,6 +175,25 @@ func (w *world) both(h hook, device string, frame []byte) error {
 		if f := w.model.flows[v.key]; f != nil {
 			w.known = append(w.known, f.otherKey(v.key), key{out, f.src, f.dst, v.protocol})
 		}
+	}
+	return nil
+}
+
+// compareConfirmed looks whether datagrams have confirmed their flow: not before it is
+// two seconds old, as the clock of flows has them, which goes by 0.27 s.
+func (w *world) compareConfirmed(tb testing.TB) error {
+	tb.Helper()
+	for _, k := range w.model.mayConfirm {
+		at, there := w.table.find(tb, k)
+		if !there || at.state&flagHalfOpen != 0 {
+			continue
+		}
+		f := w.model.flows[k]
+		other := w.model.flows[f.otherKey(k)]
+		if age := time.Since(other.begun); age < 1700*time.Millisecond {
+			return fmt.Errorf("a flow of datagrams is confirmed after %v", age)
+		}
+		w.model.confirm(f, other)
 	}
 	return nil
 }

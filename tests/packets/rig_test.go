@@ -54,6 +54,7 @@ type rig struct {
 	devices  map[string]plan.Device
 	programs map[hook]*ebpf.Program
 	tables   map[string]*ebpf.Map // those that programs write
+	table    flowTable
 	counted  map[string]uint64
 	sums     bool // the kernel knows sumUp
 	compared int  // frames
@@ -103,13 +104,14 @@ func (r *rig) open(tb testing.TB) {
 		program := r.programs[h]
 		tb.Cleanup(func() { program.Close() })
 	}
-	for _, name := range []string{"conntrack", "fragments", "fragment_queue", "affinities", "slot_changes", "flow_filter"} {
+	for _, name := range []string{"fragments", "fragment_queue", "affinities", "slot_changes", "flow_filter"} {
 		if r.tables[name], err = ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", name), nil); err != nil {
 			tb.Fatal(err)
 		}
 		table := r.tables[name]
 		tb.Cleanup(func() { table.Close() })
 	}
+	r.openFlows(tb)
 }
 
 // addDevices makes the devices and tells the datapath their addresses.
@@ -219,6 +221,7 @@ func (r *rig) context(device string) (ctx [192]byte) {
 // forget empties what programs write.
 func (r *rig) forget(tb testing.TB) {
 	tb.Helper()
+	r.table.clear(tb)
 	for name, m := range r.tables {
 		if name == "slot_changes" {
 			continue // written by the agent
@@ -245,24 +248,13 @@ func (r *rig) forget(tb testing.TB) {
 // age makes every flow look as if its last packet was so many seconds ago.
 func (r *rig) age(tb testing.TB, seconds uint64) {
 	tb.Helper()
-	m := r.tables["conntrack"]
-	at := fieldOffset(tb, m, "flow", "last_seen_ns")
-	var keys, values [][]byte
-	var key, value []byte
-	for entries := m.Iterate(); entries.Next(&key, &value); {
-		keys, values = append(keys, bytes.Clone(key)), append(values, bytes.Clone(value))
-	}
-	for i, v := range values {
-		last := binary.NativeEndian.Uint64(v[at:]) - seconds*1e9
-		binary.NativeEndian.PutUint64(v[at:], last)
-		if err := m.Put(keys[i], v); err != nil {
-			tb.Fatal(err)
-		}
+	for _, w := range r.table.all(tb) {
+		r.table.age(tb, w, seconds)
 	}
 }
 
-// flows is how many tuples the datapath knows.
-func (r *rig) flows(tb testing.TB) int { return r.entries(tb, "conntrack") }
+// flows is how many directions of flows there are.
+func (r *rig) flows(tb testing.TB) int { return len(r.table.all(tb)) }
 
 // entries is how many entries a table has.
 func (r *rig) entries(tb testing.TB, table string) (n int) {

@@ -33,6 +33,7 @@ func (r *rig) atXDP(t *testing.T) *ebpf.Program {
 		shared[name] = m
 		spec.Maps[name].MaxEntries = m.MaxEntries()
 	}
+	must(t, spec.Variables["flow_sets"].Set(r.table.sets))
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 	must(t, err)
 	t.Cleanup(c.Close)

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Room in the flow table: who makes room for a new flow is decided in its set.
+ *
+ * It is a free way, else the half-open flow that was noted longest ago, else one that was
+ * silent for longer than its kind may be. So no number of half-open flows displaces one
+ * that both sides have confirmed. Datagrams, of which anybody can forge what confirms
+ * them, have a share of the ways: beyond that they are displaced by TCP, and displace
+ * only each other.
+ */
+#pragma once
+
+#include "../abi/config.h"
+#include "../abi/maps.h"
+#include "../lib/mask.h"
+#include "../lib/time.h"
+#include "../lib/verdict.h"
+#include "state.h"
+#include "table.h"
+
+/*
+ * What follows has no branches: a CPU would predict few of them, and the verifier
+ * would go through all their combinations.
+ */
+static __always_inline __u64 mask_if_flag(__u32 state, __u32 flag)
+{
+	return mask_if_less(0, state & flag);
+}
+
+/*
+ * A way with how gladly it makes room: a rank in the upper half, 0 for not at all, then
+ * which way, the first the greatest, and its state.
+ */
+#define ROOM_RANK_SHIFT 35
+#define ROOM_WAY_SHIFT 32
+#define RANK_HALF_OPEN 0x10000 /* and how long it has been idle */
+#define RANK_FREE 0x3ffff
+#define ROOM_BUSY ((__u64) - 2)
+#define ROOM_EXISTS ((__u64) - 1)
+
+static __always_inline __u64 way_with_rank(__u64 rank, __u32 way, __u32 state)
+{
+	return rank << ROOM_RANK_SHIFT |
+	       (__u64)(FLOW_WAYS - way) << ROOM_WAY_SHIFT | state;
+}
+
+static __always_inline __u64 room_of(__u32 tag, __u32 state, __u32 way,
+				     __u64 now, __u64 too_many, __u64 one_more)
+{
+	__u64 idle = elapsed_bits(now, state >> FLOW_TIME_SHIFT, 16), limit,
+	      rank;
+	__u64 datagrams = mask_if_flag(state, FLOW_DATAGRAMS);
+
+	limit = choose(datagrams, flow_times(udp_flow_timeout_s),
+		       flow_times(IDLE_ESTABLISHED_S));
+	limit = choose(mask_if_flag(state, FLOW_CLOSING),
+		       flow_times(IDLE_ENDED_S), limit);
+	rank = idle & mask_if_less(limit, idle);
+	rank = choose(datagrams & too_many, idle + 1, rank);
+	rank = choose(mask_if_flag(state, FLOW_HALF_OPEN),
+		      RANK_HALF_OPEN + idle, rank);
+	rank &= datagrams | ~one_more;
+	rank = choose(mask_if_less(0, tag), rank, RANK_FREE);
+	return way_with_rank(rank, way, state) & mask_if_less(0, rank);
+}
+
+/* Finds a free way, as one mostly is, in the manner of find_room; 0 if none is. */
+static __always_inline __u64 find_free(const struct flow_set *s,
+				       const struct tuple *t, __u32 tag)
+{
+	__u32 state, busy = 0;
+	__u64 room = 0;
+
+#pragma unroll
+	for (int w = FLOW_WAYS - 1; w >= 0; w--) {
+		state = *(volatile __u32 *)&s->state[w];
+		busy |= state;
+		if (s->tag[w] == tag && has_key(&s->way[w], t))
+			return state & FLOW_BUSY ? ROOM_BUSY : ROOM_EXISTS;
+		room = choose(mask_if_less(0, s->tag[w]), room,
+			      way_with_rank(RANK_FREE, w, state));
+	}
+	return busy & FLOW_BUSY ? ROOM_BUSY : room;
+}
+
+/*
+ * Ways of a set that are the share of datagrams. They may have more while these are
+ * free, but displace only each other for them, and TCP displaces them.
+ */
+#define DATAGRAM_WAYS 4
+
+/*
+ * Finds room for a flow in a set: the way with the greatest rank, 0 if none makes room.
+ * ROOM_EXISTS if the flow is there already, ROOM_BUSY if a way is just being given or
+ * freed. One pass decides, so that of two CPUs that begin the same flow both choose the
+ * same way, and only one gets it.
+ */
+GLOBAL_FUNC __u64 find_room(const struct tuple *t, __u32 index, __u32 tag,
+			    __u64 now_ns)
+{
+	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
+	__u64 most, too_many, one_more;
+	__u32 state, busy = 0, datagrams = 0;
+
+	if (!s || !t)
+		return 0;
+	most = find_free(s, t, tag);
+	if (most)
+		return most;
+	for (int w = 0; w < FLOW_WAYS; w++)
+		datagrams += s->state[w] / FLOW_DATAGRAMS & 1;
+	too_many = mask_if_less(DATAGRAM_WAYS, datagrams);
+	one_more = mask_if_less(DATAGRAM_WAYS, datagrams + 1);
+	if (t->protocol == IPPROTO_TCP)
+		one_more = 0;
+	else
+		too_many = 0;
+#pragma unroll
+	for (int w = 0; w < FLOW_WAYS; w++) {
+		state = *(volatile __u32 *)&s->state[w];
+		busy |= state;
+		if (s->tag[w] == tag && has_key(&s->way[w], t))
+			return state & FLOW_BUSY ? ROOM_BUSY : ROOM_EXISTS;
+		most = greater(most,
+			       room_of(s->tag[w], state, w, flow_time(now_ns),
+				       too_many, one_more));
+	}
+	return busy & FLOW_BUSY ? ROOM_BUSY : most;
+}
+
+enum added {
+	FLOW_ADDED,
+	FLOW_EXISTS,
+	FLOW_NO_ROOM,
+	FLOW_AGAIN, /* another CPU has changed the set */
+};
+
+static __always_inline void write_flow(struct flow *flow,
+				       const struct new_flow *n)
+{
+	__builtin_memcpy(flow, &n->key, sizeof(n->key));
+	flow->to = n->key.hook == HOOK_IN ? n->becomes.dst : n->becomes.src;
+	flow->to_src_port = n->becomes.src_port;
+	flow->to_dst_port = n->becomes.dst_port;
+	flow->known = n->added_known;
+	flow->check =
+		flow_check(&flow->to, flow->to_src_port, flow->to_dst_port);
+}
+
+/* Gives a way to a flow, in place of the one that it had. */
+static __always_inline enum added take_room(const struct new_flow *n,
+					    __u32 index, __u64 room)
+{
+	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
+	__u32 way = FLOW_WAYS - (room >> ROOM_WAY_SHIFT & 7), seen = room;
+
+	asm volatile(
+		""
+		: "+r"(way)); /* so that the verifier sees the comparison */
+	if (!s || way >= FLOW_WAYS)
+		return FLOW_NO_ROOM;
+	if (!own_way(&s->state[way], seen))
+		return FLOW_AGAIN;
+	if (s->tag[way]) {
+		flow_uncounted(&s->way[way], seen);
+		if (seen & FLOW_HALF_OPEN)
+			count(flow_expired);
+		else
+			count(flow_evicted);
+	}
+	s->tag[way] = tag_of(n->hash);
+	write_flow(&s->way[way], n);
+	publish(&s->state[way], n->added_flags | next_generation(seen) |
+					flow_time(n->now_ns)
+						<< FLOW_TIME_SHIFT);
+	return FLOW_ADDED;
+}
+
+/* Is one room better than another? Then by its rank. */
+static __always_inline bool is_better(__u64 room, __u64 other)
+{
+	return room >> ROOM_RANK_SHIFT > other >> ROOM_RANK_SHIFT;
+}
+
+/*
+ * Tries once to add a direction. The second set has the flow, or room for it, only where
+ * the first one has no free way or had none before.
+ */
+static __always_inline enum added try_add(const struct new_flow *n)
+{
+	__u32 index = first_set(n->hash), other = second_set(n->hash);
+	struct flow_set *s;
+	__u64 room, second = 0;
+
+	s = bpf_map_lookup_elem(&flow_table, &index);
+	if (!s)
+		return FLOW_NO_ROOM;
+	room = find_room(&n->key, index, tag_of(n->hash), n->now_ns);
+	if (room < ROOM_BUSY &&
+	    (s->overflow || room >> ROOM_RANK_SHIFT != RANK_FREE))
+		second = find_room(&n->key, other, tag_of(n->hash), n->now_ns);
+	if (room == ROOM_EXISTS || second == ROOM_EXISTS)
+		return FLOW_EXISTS;
+	if (room == ROOM_BUSY || second == ROOM_BUSY)
+		return FLOW_AGAIN;
+	if (is_better(second, room)) {
+		s->overflow = 1; /* before the flow can be found there */
+		index = other;
+		room = second;
+	}
+	return room ? take_room(n, index, room) : FLOW_NO_ROOM;
+}
+
+/* A set is looked at so often until no way of it is busy: mostly it is for 100 ns. */
+#define BUSY_LOOKS (1 << 16)
+#define ADD_TRIES 8
+
+static long is_at_rest(__u32 i, void *data)
+{
+	struct flow_set *s = bpf_map_lookup_elem(&flow_table, data);
+	__u32 busy = 0;
+
+	if (!s)
+		return 1;
+	for (int w = 0; w < FLOW_WAYS; w++)
+		busy |= *(volatile __u32 *)&s->state[w];
+	return busy & FLOW_BUSY ? 0 : 1;
+}
+
+/* Waits for other CPUs, which are about to give or to free ways where a flow may be. */
+static __always_inline void wait_for_rest(const struct new_flow *n)
+{
+	__u32 index = first_set(n->hash);
+
+	bpf_loop(BUSY_LOOKS, is_at_rest, &index, 0);
+	index = second_set(n->hash);
+	bpf_loop(BUSY_LOOKS, is_at_rest, &index, 0);
+}
+
+/*
+ * Adds a direction of a flow, unless it is there (FLOW_EXISTS) or no other makes room
+ * (FLOW_NO_ROOM). FLOW_AGAIN where other CPUs went on changing the set, or were stopped.
+ * The time of the flow is from before its backend was chosen: a removal since is later.
+ */
+GLOBAL_FUNC int add_flow(struct new_flow *n)
+{
+	enum added added = FLOW_AGAIN;
+
+	if (!n)
+		return FLOW_NO_ROOM;
+	if (n->key.protocol != IPPROTO_TCP)
+		n->added_flags |= FLOW_DATAGRAMS;
+	n->hash = flow_hash(&n->key);
+#pragma nounroll
+	for (int i = 0; i < ADD_TRIES; i++) {
+		added = try_add(n);
+		if (added != FLOW_AGAIN)
+			break;
+		wait_for_rest(n);
+	}
+	return added;
+}

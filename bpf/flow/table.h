@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The flow table: sets of seven ways, each with one direction of a flow. Nothing here
+ * knows a packet or a context, so that any hook can use it.
+ *
+ * A random universal hash says in which two sets a flow may be: in the second only where
+ * the first has overflowed. The first line of a set has seven tags and seven states, and
+ * so says in one access which line to read, and who makes room. A state is one word:
+ * when the flow was noted, and its flags (flow/state.h). Who makes room for a new flow
+ * is in flow/room.h.
+ *
+ * A reader takes no lock. It compares the tag, the state, and all of the key, then takes
+ * what the packet becomes, and last compares the check, 16 bits of it that stand beside
+ * the key. If the way is given to another flow meanwhile, key or check tell, whatever
+ * the order in which a CPU sees the stores of another: that of arm64 is weak, and Linux
+ * 6.1 has no instruction for a barrier. Half of one flow and half of another pass by one
+ * chance in 65,536 of an event that takes an eviction within nanoseconds. A compare-and-
+ * swap is a full barrier on every architecture, so that what the owner of a way writes is
+ * never seen before the way is busy.
+ */
+#pragma once
+
+#include "../abi/config.h"
+#include "../abi/maps.h"
+#include "../lib/addr.h"
+#include "../lib/time.h"
+#include "../lib/verdict.h"
+
+#define FLOW_TIME_MASK (0xffffU << FLOW_TIME_SHIFT)
+#define FLOW_GENERATIONS (3U * FLOW_GENERATION)
+#define KEY_WORDS 5 /* of 8 bytes; the last one ends with the check */
+
+/* A flow where it stands. */
+struct found {
+	struct flow *flow;
+	__u32 *state;
+	__u32 *tag;
+	__u32 seen; /* the state as it was read */
+};
+
+/* A time of the coarse clock as flows have it. */
+static __always_inline __u32 flow_time(__u64 now_ns)
+{
+	return now_ns >> FLOW_TIME_NS_SHIFT;
+}
+
+/* How long ago a flow was noted, in units of flow_time. */
+static __always_inline __u32 flow_idle(__u32 state, __u64 now_ns)
+{
+	return elapsed_bits(flow_time(now_ns), state >> FLOW_TIME_SHIFT, 16);
+}
+
+/* So many of them are in some seconds, rounded up. */
+static __always_inline __u64 flow_times(__u64 seconds)
+{
+	return (seconds * NSEC_PER_SEC >> FLOW_TIME_NS_SHIFT) + 1;
+}
+
+/* Of the hash that the upper half says the first set of; the agent computes the same. */
+static __always_inline __u64 flow_hash(const struct tuple *t)
+{
+	__u32 zero = 0;
+	struct flow_factors *f = bpf_map_lookup_elem(&flow_factors, &zero);
+	__u64 sum = 0;
+
+	if (!f)
+		return 0;
+	for (int i = 0; i < 4; i++)
+		sum += f->factor[i] * t->src.word[i] +
+		       f->factor[4 + i] * t->dst.word[i];
+	sum += f->factor[8] * ((__u32)t->src_port << 16 | t->dst_port);
+	sum += f->factor[9] * ((__u32)t->protocol << 8 | t->hook);
+	return sum ^ sum >> 29;
+}
+
+static __always_inline __u32 first_set(__u64 hash)
+{
+	return (hash >> 32) * flow_sets >> 32;
+}
+
+static __always_inline __u32 second_set(__u64 hash)
+{
+	__u32 zero = 0;
+	struct flow_factors *f = bpf_map_lookup_elem(&flow_factors, &zero);
+
+	return f ? (hash * f->factor[10] >> 32) * flow_sets >> 32 : 0;
+}
+
+static __always_inline __u32 tag_of(__u64 hash)
+{
+	return (__u32)hash | 1;
+}
+
+/* Without a branch for each word. */
+static __always_inline bool has_key(const struct flow *flow,
+				    const struct tuple *t)
+{
+	const __u64 *a = (const void *)flow, *b = (const void *)t;
+	__u64 differs = (a[KEY_WORDS - 1] ^ b[KEY_WORDS - 1]) << 16;
+
+	for (int i = 0; i < KEY_WORDS - 1; i++)
+		differs |= a[i] ^ b[i];
+	return !differs;
+}
+
+static __always_inline __u16 flow_check(const struct ip_addr *to,
+					__u32 src_port, __u32 dst_port)
+{
+	__u32 sum = to->word[0] ^ to->word[1] ^ to->word[2] ^ to->word[3];
+
+	return ((sum ^ (src_port << 16 | dst_port)) * FILTER_FACTOR_3) >> 16;
+}
+
+/* Makes the key of a flow what its packets become; false if it is of another by now. */
+static __always_inline bool becomes(struct tuple *t, const struct flow *flow)
+{
+	struct ip_addr to = flow->to;
+
+	t->src_port = flow->to_src_port;
+	t->dst_port = flow->to_dst_port;
+	if (t->hook == HOOK_IN)
+		t->dst = to;
+	else
+		t->src = to;
+	return flow->check == flow_check(&to, t->src_port, t->dst_port);
+}
+
+/* Do packets of a flow become just this? The end that stays is that of the key. */
+static __always_inline bool leads_to(const struct flow *flow,
+				     const struct tuple *to)
+{
+	return flow->to_src_port == to->src_port &&
+	       flow->to_dst_port == to->dst_port &&
+	       same_addr(&flow->to,
+			 flow->hook == HOOK_IN ? &to->dst : &to->src);
+}
+
+/*
+ * Does a state belong to a flow? A reader may have seen the tag of a flow that is gone,
+ * and then the state of a free way. Each flow is half-open or has been seen.
+ */
+static __always_inline bool is_used(__u32 state)
+{
+	return !(state & FLOW_BUSY) && state & (FLOW_HALF_OPEN | FLOW_SEEN);
+}
+
+static __always_inline bool find_in(__u32 index, __u32 tag,
+				    const struct tuple *t, struct found *f,
+				    bool *overflow)
+{
+	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
+
+	if (!s)
+		return false;
+	*overflow = s->overflow;
+#pragma unroll
+	for (int w = 0; w < FLOW_WAYS; w++) {
+		if (s->tag[w] != tag)
+			continue;
+		f->seen = *(volatile __u32 *)&s->state[w];
+		if (!is_used(f->seen) || !has_key(&s->way[w], t))
+			continue;
+		f->flow = &s->way[w];
+		f->state = &s->state[w];
+		f->tag = &s->tag[w];
+		return true;
+	}
+	return false;
+}
+
+/* Finds the flow with a key. For packets, of which there are many. */
+static __always_inline bool find_here(const struct tuple *t, struct found *f)
+{
+	__u64 hash = flow_hash(t);
+	bool overflow = false;
+
+	if (find_in(first_set(hash), tag_of(hash), t, f, &overflow))
+		return true;
+	return overflow &&
+	       find_in(second_set(hash), tag_of(hash), t, f, &overflow);
+}
+
+/* The place of a flow: its set, and in the lowest three bits its way. */
+#define NO_FLOW 0xffffffff
+
+static __always_inline __u32 place_in(__u32 index, __u32 tag,
+				      const struct tuple *t, bool *overflow)
+{
+	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
+
+	if (!s)
+		return NO_FLOW;
+	*overflow = s->overflow;
+#pragma unroll
+	for (int w = 0; w < FLOW_WAYS; w++)
+		if (s->tag[w] == tag && has_key(&s->way[w], t))
+			return index << 3 | w;
+	return NO_FLOW;
+}
+
+GLOBAL_FUNC __u32 find_place(const struct tuple *t)
+{
+	bool overflow = false;
+	__u32 place;
+	__u64 hash;
+
+	if (!t)
+		return NO_FLOW;
+	hash = flow_hash(t);
+	place = place_in(first_set(hash), tag_of(hash), t, &overflow);
+	if (place == NO_FLOW && overflow)
+		place = place_in(second_set(hash), tag_of(hash), t, &overflow);
+	return place;
+}
+
+/* The flow at a place, false if there is none or it is just being replaced. */
+static __always_inline bool flow_at(__u32 place, struct found *f)
+{
+	__u32 index = place >> 3, way = place & 7;
+	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
+
+	if (place == NO_FLOW || !s || way >= FLOW_WAYS)
+		return false;
+	f->flow = &s->way[way];
+	f->state = &s->state[way];
+	f->tag = &s->tag[way];
+	f->seen = *(volatile __u32 *)f->state;
+	return is_used(f->seen);
+}
+
+/* Finds the flow with a key, by a function that is verified once. */
+static __always_inline bool find_flow(const struct tuple *t, struct found *f)
+{
+	return flow_at(find_place(t), f) && has_key(f->flow, t);
+}
+
+static __always_inline enum hook other_hook(__u8 hook)
+{
+	return hook == HOOK_IN ? HOOK_OUT : HOOK_IN;
+}
+
+/* Writes the key of the other direction of a flow that is seen at a hook. */
+static __always_inline void other_key(struct tuple *key, const struct tuple *to,
+				      __u8 hook)
+{
+	key->src = to->dst;
+	key->dst = to->src;
+	key->src_port = to->dst_port;
+	key->dst_port = to->src_port;
+	key->protocol = to->protocol;
+	key->hook = other_hook(hook);
+	key->pad[0] = key->pad[1] = 0;
+}
+
+/* The place of the other direction of a flow, given one with its key. */
+GLOBAL_FUNC __u32 place_of_other(const struct tuple *key,
+				 const struct flow *flow)
+{
+	struct tuple other = {};
+
+	if (!key || !flow)
+		return NO_FLOW;
+	other.src = key->hook == HOOK_IN ? flow->to : key->dst;
+	other.dst = key->hook == HOOK_IN ? key->src : flow->to;
+	other.src_port = flow->to_dst_port;
+	other.dst_port = flow->to_src_port;
+	other.protocol = key->protocol;
+	other.hook = other_hook(key->hook);
+	return find_place(&other);
+}
+
+static __always_inline bool find_other(const struct tuple *key,
+				       const struct flow *flow,
+				       struct found *other)
+{
+	return flow_at(place_of_other(key, flow), other);
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What a flow does not say itself is found by its ends: of which Service it is, and how
+ * its other direction goes, where that has made room for another.
+ */
+#pragma once
+
+#include "../abi/maps.h"
+#include "../flow/room.h"
+#include "../flow/table.h"
+#include "../lb/frontend.h"
+#include "../lb/table.h"
+#include "../lib/addr.h"
+#include "../lib/verdict.h"
+#include "flow.h"
+#include "packet.h"
+
+/*
+ * The frontend that a client has named, or NULL. Not inlined: it is asked for where
+ * stacks have no room to spare.
+ */
+static __noinline struct frontend *frontend_of(const struct ip_addr *addr,
+					       __be16 port, __u8 protocol)
+{
+	struct addr_port at = {
+		.addr = *addr,
+		.port = port,
+		.protocol = protocol,
+	};
+	struct frontend *f = NULL;
+	enum drop_reason why;
+
+	find_frontend(NULL, &at, &f, &why);
+	return f;
+}
+
+/* The Service of a flow that goes on by a device or past the Services, 0 if unknown. */
+static __noinline __u32 service_behind(const struct packet *pkt)
+{
+	struct tuple key = reversed(&pkt->tuple);
+	struct frontend *f;
+	struct found reply;
+
+	key.hook = HOOK_OUT;
+	if (!find_flow(&key, &reply))
+		return 0;
+	f = frontend_of(&reply.flow->to, reply.flow->to_src_port, key.protocol);
+	return f ? f->service : 0;
+}
+
+/* The search for the ID of a backend by its address. */
+struct backend_search {
+	struct choice choice;
+	struct ip_addr addr;
+	__u32 offset; /* of the table */
+	__be16 port;
+	bool found;
+};
+
+static long try_address(__u32 i, void *data)
+{
+	struct backend_search *s = data;
+
+	s->choice.slot = s->offset + i;
+	s->found = find_backend(&s->choice) &&
+		   s->choice.backend->to.port == s->port &&
+		   same_addr(&s->choice.backend->to.addr, &s->addr);
+	return s->found;
+}
+
+/* The ID of the backend whose replies a flow has, 0 if the Service has it no more. */
+static __noinline __u32 replying_backend(const struct flow *reply)
+{
+	struct frontend *f =
+		frontend_of(&reply->to, reply->to_src_port, reply->protocol);
+	struct backend_search s = {
+		.addr = reply->src,
+		.port = reply->src_port,
+	};
+
+	if (!f)
+		return 0;
+	s.offset = f->members.offset;
+	bpf_loop(f->members.size, try_address, &s, 0);
+	return s.found ? s.choice.id : 0;
+}
+
+/*
+ * Adds the other direction of a flow again, which has made room for another: that of
+ * the packet and its state are given, and the time from before its backend was checked.
+ */
+GLOBAL_FUNC int restore_other(const struct packet *pkt, const struct flow *flow,
+			      __u32 state, __u64 now_ns)
+{
+	struct new_flow *n = empty_flow();
+
+	if (!pkt || !flow || !n)
+		return 0;
+	n->now_ns = now_ns;
+	n->to = pkt->tuple;
+	becomes(&n->to, flow);
+	other_key(&n->key, &n->to, pkt->tuple.hook);
+	other_key(&n->becomes, &pkt->tuple, pkt->tuple.hook);
+	n->added_flags = state & (FLOW_BYPASS | FLOW_SEEN);
+	if (!(state & FLOW_ORIGINAL))
+		n->added_flags |= FLOW_ORIGINAL;
+	if (state & FLOW_TO_BACKEND)
+		n->added_flags |= pkt->pod ? FLOW_REPLY | FLOW_FROM_POD :
+					     FLOW_REPLY;
+	if (state & FLOW_REPLY) {
+		n->added_flags |= FLOW_TO_BACKEND;
+		n->added_known = replying_backend(flow);
+		if (!n->added_known)
+			return 0;
+	}
+	if (add_flow(n) == FLOW_ADDED)
+		count(flow_restored);
+	return 0;
+}

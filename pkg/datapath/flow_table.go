@@ -1,0 +1,279 @@
+package datapath
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"iter"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// The maps that flows stand in, see bpf/tc/flow_table.h.
+const (
+	flowTableMap   = "flow_table"
+	flowFactorsMap = "flow_factors"
+)
+
+// flowWays is how many directions of flows a set has room for.
+const flowWays = uint32(len(headgateFlowSet{}.Way))
+
+// flowGenerations are the bits of a state that count which flows have had the way.
+const flowGenerations = 3 * headgateFlowFlagFLOW_GENERATION
+
+// flowSets returns how many sets have room for so many directions of flows.
+func flowSets(flows uint32) uint32 { return max(1, (flows+flowWays-1)/flowWays) }
+
+// flowTable is the flow table as memory, which programs use at the same time.
+type flowTable struct {
+	sets    *mapping[headgateFlowSet]
+	factors headgateFlowFactors
+}
+
+// openFlowTable maps the flow table of a set of maps.
+func openFlowTable(s *mapSet, writable bool) (*flowTable, error) {
+	factors, err := newMapping[headgateFlowFactors](s.byName[flowFactorsMap], false)
+	if err != nil {
+		return nil, err
+	}
+	defer factors.Close()
+	sets, err := newMapping[headgateFlowSet](s.byName[flowTableMap], writable)
+	if err != nil {
+		return nil, err
+	}
+	return &flowTable{sets: sets, factors: *factors.at(0)}, nil
+}
+
+// Close ends the mapping.
+func (t *flowTable) Close() { t.sets.Close() }
+
+// drawFactors gives new maps their factors; those of a table that others use stay.
+func (s *mapSet) drawFactors() error {
+	m := s.byName[flowFactorsMap]
+	if m == nil {
+		return nil // an older object has none
+	}
+	factors, err := newMapping[headgateFlowFactors](m, true)
+	if err != nil {
+		return err
+	}
+	defer factors.Close()
+	if *factors.at(0) != (headgateFlowFactors{}) {
+		return nil
+	}
+	var random [unsafe.Sizeof(headgateFlowFactors{})]byte
+	_, _ = rand.Read(random[:]) // never fails
+	for i := range factors.at(0).Factor {
+		factors.at(0).Factor[i] = binary.NativeEndian.Uint64(random[8*i:]) | 1
+	}
+	return nil
+}
+
+// flowTime is a time as flows have it.
+func flowTime(ns uint64) uint64 { return ns >> headgateFlowTimeFLOW_TIME_NS_SHIFT }
+
+// way is where one direction of a flow stands.
+type way struct {
+	flow       *headgateFlow
+	state, tag *uint32
+	seen       uint32 // the state as it was read
+}
+
+func (w way) has(flag headgateFlowFlag) bool { return w.seen&uint32(flag) != 0 }
+
+// idle returns for how long no packet was noted, by the coarse clock.
+func (w way) idle(now int64) time.Duration {
+	const ahead = 32 // as of elapsed_bits
+	passed := uint16(now>>headgateFlowTimeFLOW_TIME_NS_SHIFT) - uint16(w.seen>>headgateFlowTimeFLOW_TIME_SHIFT)
+	if passed > 0xffff-ahead {
+		return 0
+	}
+	return time.Duration(passed) << headgateFlowTimeFLOW_TIME_NS_SHIFT
+}
+
+// own makes the way busy, false if its state is another by now. Whoever owns it stores
+// the next state.
+func (w way) own() bool {
+	return atomic.CompareAndSwapUint32(w.state, w.seen, uint32(headgateFlowFlagFLOW_BUSY)|nextGeneration(w.seen))
+}
+
+func nextGeneration(state uint32) uint32 {
+	return (state + uint32(headgateFlowFlagFLOW_GENERATION)) & uint32(flowGenerations)
+}
+
+// free gives up a way that is owned.
+func (w way) free() {
+	atomic.StoreUint32(w.tag, 0)
+	atomic.StoreUint32(w.state, nextGeneration(w.seen))
+}
+
+// ways returns all ways of a set, used or not, but for those that are busy.
+func (t *flowTable) ways(set uint32) iter.Seq[way] {
+	return func(yield func(way) bool) {
+		s := t.sets.at(set)
+		for i := range s.Way {
+			w := way{flow: &s.Way[i], state: &s.State[i], tag: &s.Tag[i]}
+			w.seen = atomic.LoadUint32(w.state)
+			if !w.has(headgateFlowFlagFLOW_BUSY) && !yield(w) {
+				return
+			}
+		}
+	}
+}
+
+// flows returns every direction of every flow, with a copy of what it was at one time.
+// Those that come or go meanwhile may be missed.
+func (t *flowTable) flows() iter.Seq2[way, headgateFlow] {
+	return func(yield func(way, headgateFlow) bool) {
+		for set := range t.sets.len {
+			for w := range t.ways(set) {
+				if atomic.LoadUint32(w.tag) == 0 {
+					continue
+				}
+				f := *w.flow
+				if f.Check == f.check() && atomic.LoadUint32(w.state) == w.seen && !yield(w, f) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// count returns how many directions of flows there are.
+func (t *flowTable) count() (n uint32) {
+	for set := range t.sets.len {
+		for i := range t.sets.at(set).Tag {
+			if atomic.LoadUint32(&t.sets.at(set).Tag[i]) != 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// hash is flow_hash of the C code.
+func (t *flowTable) hash(f *headgateFlow) uint64 {
+	factor := &t.factors.Factor
+	var sum uint64
+	for i := range f.Src.Word {
+		sum += factor[i]*uint64(f.Src.Word[i]) + factor[4+i]*uint64(f.Dst.Word[i])
+	}
+	sum += factor[8] * uint64(uint32(f.SrcPort)<<16|uint32(f.DstPort))
+	sum += factor[9] * uint64(uint32(f.Protocol)<<8|uint32(f.Hook))
+	return sum ^ sum>>29
+}
+
+// place returns the two sets that a flow may be in, and its tag.
+func (t *flowTable) place(f *headgateFlow) (first, second, tag uint32) {
+	hash := t.hash(f)
+	set := func(hash uint64) uint32 { return uint32(hash >> 32 * uint64(t.sets.len) >> 32) }
+	return set(hash), set(hash * t.factors.Factor[10]), uint32(hash) | 1
+}
+
+// check is flow_check of the C code.
+func (f *headgateFlow) check() uint16 {
+	sum := uint32(f.ToSrcPort)<<16 | uint32(f.ToDstPort)
+	for _, word := range f.To.Word {
+		sum ^= word
+	}
+	return uint16(sum * uint32(headgateFilterHashFILTER_FACTOR_3) >> 16)
+}
+
+// sameKey says whether two flows have the same key.
+func (f *headgateFlow) sameKey(g *headgateFlow) bool {
+	return f.Src == g.Src && f.Dst == g.Dst && f.SrcPort == g.SrcPort && f.DstPort == g.DstPort && f.Protocol == g.Protocol && f.Hook == g.Hook
+}
+
+// find returns where the flow with the key of f stands.
+func (t *flowTable) find(f *headgateFlow) (way, bool) {
+	first, second, tag := t.place(f)
+	for _, set := range []uint32{first, second} {
+		for w := range t.ways(set) {
+			if atomic.LoadUint32(w.tag) == tag && w.flow.sameKey(f) {
+				return w, true
+			}
+		}
+	}
+	return way{}, false
+}
+
+// add adds one direction of a flow in a state, unless it is there. It displaces none,
+// and returns false if there is no free way.
+func (t *flowTable) add(f *headgateFlow, state uint32) bool {
+	if _, there := t.find(f); there {
+		return true
+	}
+	first, second, tag := t.place(f)
+	if t.addTo(first, tag, f, state) {
+		return true
+	}
+	atomic.StoreUint32(&t.sets.at(first).Overflow, 1)
+	return t.addTo(second, tag, f, state)
+}
+
+func (t *flowTable) addTo(set, tag uint32, f *headgateFlow, state uint32) bool {
+	for w := range t.ways(set) {
+		if atomic.LoadUint32(w.tag) != 0 || !w.own() {
+			continue
+		}
+		*w.flow = *f
+		w.flow.Check = f.check()
+		atomic.StoreUint32(w.tag, tag)
+		atomic.StoreUint32(w.state, state&^uint32(flowGenerations)|nextGeneration(w.seen))
+		return true
+	}
+	return false
+}
+
+// becomes returns what packets of a flow become.
+func (f *headgateFlow) becomes() (t headgateTuple) {
+	t = headgateTuple{Src: f.Src, Dst: f.Dst, SrcPort: f.ToSrcPort, DstPort: f.ToDstPort, Protocol: f.Protocol, Hook: f.Hook}
+	if headgateHook(f.Hook) == headgateHookHOOK_IN {
+		t.Dst = f.To
+	} else {
+		t.Src = f.To
+	}
+	return t
+}
+
+// other returns the key of the other direction of a flow.
+func (f *headgateFlow) other() *headgateFlow {
+	to := f.becomes()
+	hook := headgateHookHOOK_IN
+	if headgateHook(f.Hook) == headgateHookHOOK_IN {
+		hook = headgateHookHOOK_OUT
+	}
+	return &headgateFlow{Src: to.Dst, Dst: to.Src, SrcPort: to.DstPort, DstPort: to.SrcPort, Protocol: f.Protocol, Hook: uint8(hook)}
+}
+
+// freeSilent frees the ways of flows that were silent for longer than any flow may be:
+// the times of states begin anew after five hours, and they would seem young again.
+func (t *flowTable) freeSilent(now int64, uncount func(*headgateFlow)) {
+	const limit = time.Duration(headgateFlowTimeIDLE_ESTABLISHED_S) * time.Second
+	for w, f := range t.flows() {
+		if w.idle(now) <= limit || !w.own() {
+			continue
+		}
+		if w.has(headgateFlowFlagFLOW_COUNTED) {
+			uncount(&f)
+		}
+		w.free()
+	}
+}
+
+// isTCP says whether a flow is of TCP.
+func (f *headgateFlow) isTCP() bool { return lb.Protocol(f.Protocol) == lb.TCP }
+
+// flowTableOf returns the map of a set that holds flows, and whether it is a table: that
+// of an earlier object is an LRU hash.
+func flowTableOf(s *mapSet) (m *ebpf.Map, table bool) {
+	if s == nil || s.byName[flowTableMap] == nil {
+		return nil, false
+	}
+	m = s.byName[flowTableMap]
+	return m, m.Type() == ebpf.Array && m.ValueSize() == uint32(unsafe.Sizeof(headgateFlowSet{}))
+}

@@ -77,7 +77,7 @@ func (b *bench) comparePackets(object []byte) error {
 	for range b.plan.rounds {
 		for i := range own {
 			for _, c := range []*packetCase{other[i], own[i]} {
-				if err := c.measure(b.plan.packets); err != nil {
+				if err := c.round(b.plan.packets); err != nil {
 					return fmt.Errorf("%s: %w", c.name, err)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -36,11 +37,20 @@ type packetCase struct {
 	protocol  lb.Protocol
 	peer      netip.AddrPort
 	fromPeer  bool
-	fresh     bool // every packet is of a flow that never was
+	fresh     *freshFlows // every packet is of a flow that never was
 
 	frame []byte
 	sent  uint32
 	ns    []float64
+}
+
+// freshFlows is a flow table in which flows begin. It is emptied before each round,
+// unless it is to run full.
+type freshFlows struct {
+	table  *ebpf.Map
+	filled int // flows that are there before it is measured
+	runs   int
+	full   bool
 }
 
 // packetNode is a datapath with one Service and room for so many flows, and
@@ -48,6 +58,7 @@ type packetCase struct {
 type packetNode struct {
 	programs map[string]*ebpf.Program
 	replay   *replayObjects
+	table    *ebpf.Map
 	known    map[lb.Protocol]int // flows that are established
 }
 
@@ -63,7 +74,7 @@ func (b *bench) packets() error {
 	for round := range b.plan.rounds {
 		b.progress(fmt.Sprintf("round %d of %d", round+1, b.plan.rounds))
 		for _, c := range cases {
-			if err := errors.Join(b.ctx.Err(), c.measure(b.plan.packets)); err != nil {
+			if err := errors.Join(b.ctx.Err(), c.round(b.plan.packets)); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
 		}
@@ -78,7 +89,7 @@ func (b *bench) packets() error {
 		s := added(c.ns, cases[0].ns)
 		b.report.add("packets/"+c.key, "ns", s)
 		flows := count(c.flows)
-		if c.fresh {
+		if c.fresh != nil {
 			flows = "new"
 		}
 		aim := "–"
@@ -117,7 +128,7 @@ func (b *bench) packetCases(name string, object []byte) (cases []*packetCase, cl
 	add(packetCase{name: "in, for no Service", key: "foreign_in", flows: 1024, aim: 15, node: usual, program: "device_in", peer: foreign, flags: ack})
 	add(packetCase{name: "in, for no Service, SYN", key: "foreign_syn_in", flows: 1024, aim: 15, node: usual, program: "device_in", peer: foreign, flags: syn})
 	add(packetCase{name: "out, of no Service", key: "foreign_out", flows: 1024, aim: 15, node: usual, program: "device_out", peer: foreign, flags: ack, fromPeer: true})
-	aims := map[int]float64{1: 60, 1 << 10: 60, 1 << 16: 200}
+	aims := map[int]float64{1: 45, 1 << 10: 60, 1 << 16: 200, 1 << 20: 300}
 	for _, flows := range b.plan.flows {
 		node := usual
 		if flows > 1<<16 {
@@ -133,12 +144,25 @@ func (b *bench) packetCases(name string, object []byte) (cases []*packetCase, cl
 		add(packetCase{name: "in, later of a flow", key: "later_in/" + key, flows: flows, aim: aims[flows], node: node, program: "device_in", peer: frontend, flags: ack})
 		add(packetCase{name: "out, answer of a flow", key: "later_out/" + key, flows: flows, aim: aims[flows], node: node, program: "device_out", peer: backend, flags: ack, fromPeer: true})
 	}
-	fresh, err := b.packetNode("packets-new"+name, object, 1<<18)
-	if err != nil {
-		return nil, closeAll, err
+	for _, f := range []struct {
+		name, key string
+		ways      uint32
+		fill      float64
+		full      bool
+		aim       float64
+	}{
+		{"in, first of a flow, table in the cache", "new/cached", 1 << 13, 0, false, 300},
+		{"in, first of a flow, table half full", "new/half_full", 1 << 18, 0.5, false, 650},
+		{"in, first of a flow, table full of half-open ones", "new/full", 1 << 18, 1, true, 0},
+	} {
+		node, err := b.packetNode("packets-"+path.Base(f.key)+name, object, f.ways)
+		if err != nil {
+			return nil, closeAll, err
+		}
+		closers = append(closers, node.close)
+		fresh := freshFlows{table: node.table, filled: int(f.fill * float64(f.ways) / 2), runs: min(b.plan.packets, int(f.ways)/8), full: f.full}
+		add(packetCase{name: f.name, key: f.key, flows: 1 << 24, fresh: &fresh, aim: f.aim, node: node, program: "device_in", peer: frontend, flags: syn})
 	}
-	closers = append(closers, fresh.close)
-	add(packetCase{name: "in, first of a flow", key: "new", flows: 1 << 24, fresh: true, aim: 250, node: fresh, program: "device_in", peer: frontend, flags: syn})
 	return cases, closeAll, nil
 }
 
@@ -159,6 +183,10 @@ func (b *bench) packetNode(name string, object []byte, ways uint32) (*packetNode
 		return nil, fmt.Errorf("load the program that replays packets: %w", err)
 	}
 	n.programs[""] = n.replay.Nothing
+	if n.table, err = ebpf.LoadPinnedMap(filepath.Join(g.root, "maps", "flow_table"), nil); err != nil {
+		n.close()
+		return nil, err
+	}
 	for _, program := range []string{"device_in", "device_out"} {
 		if n.programs[program], err = ebpf.LoadPinnedProgram(filepath.Join(g.root, "maps", program), nil); err != nil {
 			n.close()
@@ -172,6 +200,7 @@ func (n *packetNode) close() {
 	for _, p := range n.programs {
 		p.Close()
 	}
+	n.table.Close()
 	n.replay.Close()
 }
 
@@ -211,6 +240,38 @@ func (n *packetNode) check(frontend, backend netip.AddrPort) error {
 		return fmt.Errorf("a packet of an established flow to %s does not go to %s", frontend, backend)
 	}
 	return nil
+}
+
+// round measures a case once more: so many packets, or as many flows as begin in its table.
+func (c *packetCase) round(packets int) error {
+	if c.fresh == nil {
+		return c.measure(packets)
+	}
+	if err := c.fresh.prepare(c); err != nil {
+		return err
+	}
+	return c.measure(c.fresh.runs)
+}
+
+// prepare empties the table and fills it as it is to be; one that is to run full does so
+// in the first round.
+func (f *freshFlows) prepare(c *packetCase) error {
+	if f.full && len(c.ns) > 0 {
+		return nil
+	}
+	empty := make([]byte, f.table.ValueSize())
+	for set := range f.table.MaxEntries() {
+		if err := f.table.Put(set, empty); err != nil {
+			return fmt.Errorf("empty the flow table: %w", err)
+		}
+	}
+	if f.filled == 0 {
+		return nil
+	}
+	filling := *c
+	err := filling.measure(f.filled)
+	c.sent = filling.sent
+	return err
 }
 
 // measure runs the program so many times and notes the mean of a run.

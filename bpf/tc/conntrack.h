@@ -202,19 +202,17 @@ static __always_inline bool confirms(const struct packet *pkt, __u32 state,
 	       bpf_ntohl(pkt->tcp_ack) - known < HANDSHAKE_WINDOW;
 }
 
-/* What a packet of TCP says of what is in flight; the other direction may be NULL. */
-static __always_inline void note_load(const struct packet *pkt,
-				      const struct found *f,
-				      const struct found *other)
+/* Does a packet of TCP end a flow? The other direction may be NULL. */
+static __always_inline void note_end(const struct packet *pkt,
+				     const struct found *f,
+				     const struct found *other)
 {
-	if (pkt->tcp_flags & TCP_RST ||
-	    (pkt->tcp_flags & TCP_FIN && other && other->seen & FLOW_CLOSING)) {
-		flow_closed(f);
-		if (other)
-			flow_closed(other);
-	} else if (pkt->tcp_flags & TCP_SYN) {
-		flow_reopened(f);
-	}
+	if (!(pkt->tcp_flags & TCP_RST) &&
+	    !(pkt->tcp_flags & TCP_FIN && other && other->seen & FLOW_CLOSING))
+		return;
+	flow_closed(f);
+	if (other)
+		flow_closed(other);
 }
 
 /* Notes that a flow lives and what the TCP flags say of its direction. */
@@ -268,33 +266,58 @@ static __always_inline bool asks_other(const struct packet *pkt, __u32 was,
 }
 
 /*
+ * Notes what a packet says of both directions of a flow, given what its state was before.
+ * Returns whether the other one is missing, though both sides have confirmed the flow.
+ */
+static __always_inline bool note_both(const struct packet *pkt,
+				      const struct found *f, __u32 was,
+				      __u64 now_ns)
+{
+	struct found other;
+	bool there = find_other(&pkt->tuple, f->flow, &other);
+
+	note_end(pkt, f, there ? &other : NULL);
+	if (!there)
+		return !(was & FLOW_HALF_OPEN);
+	if (is_first_reply(was))
+		note_first_reply(pkt, f, &other);
+	else
+		note_repeat(pkt, f, &other, flow_idle(was, now_ns));
+	note_progress(pkt, f, was, &other, now_ns);
+	return false;
+}
+
+/* Is a flow to a backend confirmed, and not in flight yet? */
+static __always_inline bool is_to_open(__u32 state)
+{
+	return (state & (FLOW_TO_BACKEND | FLOW_COUNTED | FLOW_HALF_OPEN |
+			 FLOW_CLOSING | FLOW_BROKEN)) == FLOW_TO_BACKEND;
+}
+
+/*
  * Notes a packet of a flow, which was seen in a state. The time is from before the
  * backend was checked: a removal since then is the later one. Returns whether the other
- * direction is missing, though both sides have confirmed the flow.
+ * direction is missing.
  */
 GLOBAL_FUNC int note_packet(const struct packet *pkt, struct flow *flow,
 			    __u32 *state, __u32 seen, __u64 now_ns)
 {
-	struct found f = { .flow = flow, .state = state }, other;
-	bool there;
+	struct found f = { .flow = flow, .state = state };
+	bool missing = false;
 
 	if (!pkt || !flow || !state)
 		return 0;
 	f.seen = seen;
 	seen = note_state(pkt, &f, now_ns);
-	if (seen & FLOW_BUSY || !asks_other(pkt, seen, now_ns))
+	if (seen & FLOW_BUSY)
 		return 0;
 	f.seen = *(volatile __u32 *)state;
-	there = find_other(&pkt->tuple, flow, &other);
-	note_load(pkt, &f, there ? &other : NULL);
-	if (!there)
-		return !(seen & FLOW_HALF_OPEN);
-	if (is_first_reply(seen))
-		note_first_reply(pkt, &f, &other);
-	else
-		note_repeat(pkt, &f, &other, flow_idle(seen, now_ns));
-	note_progress(pkt, &f, seen, &other, now_ns);
-	return 0;
+	if (asks_other(pkt, seen, now_ns))
+		missing = note_both(pkt, &f, seen, now_ns);
+	f.seen = *(volatile __u32 *)state;
+	if (is_to_open(f.seen))
+		flow_opened(&f);
+	return missing;
 }
 
 /*

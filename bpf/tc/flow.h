@@ -12,7 +12,7 @@
  * of a flag says whether it was this CPU that made it, so that what follows from it
  * happens once.
  *
- * A flow is in flight from when it begins until both sides have closed it, one has
+ * A flow is in flight from when both sides have confirmed it until both have closed it, one has
  * reset it, its backend has left, or it makes room for another. Of those that end
  * unseen the agent learns when it counts anew.
  */
@@ -47,23 +47,8 @@ static __always_inline struct new_flow *empty_flow(void)
 	return flow;
 }
 
-/* A flow to a backend begins: it is in flight, and its flags say so. */
-static __always_inline void flow_opened(struct new_flow *flow)
-{
-	__u32 id = flow->backend_id;
-	struct backend *b;
-
-	if (!(flow->flags & FLOW_TO_BACKEND))
-		return;
-	b = bpf_map_lookup_elem(&backends, &id);
-	if (!b || !id)
-		return;
-	flow->flags |= FLOW_COUNTED;
-	backend_opened(b);
-}
-
-/* It begins again. */
-static __always_inline void flow_reopened(const struct found *f)
+/* A flow to a backend is in flight from now on, if it was not. */
+static __always_inline void flow_opened(const struct found *f)
 {
 	struct backend *b;
 

@@ -29,23 +29,16 @@ static __always_inline bool begins(const struct packet *pkt,
 }
 
 /*
- * Gives back what was taken for a flow whose original direction was not added, as it was
- * there or had no room: what is in flight, and the reply direction, unless that belongs
- * to what is there, or may. Not inlined, for the stack of the caller.
+ * Gives back what was added for a flow whose original direction was not added, as it was
+ * there or had no room: the reply direction, unless that belongs to what is there, or may.
+ * Not inlined, for the stack of the caller.
  */
-static __noinline int give_back(const struct packet *pkt, struct new_flow *flow,
-				bool unknown)
+static __noinline int give_back(const struct packet *pkt,
+				const struct new_flow *flow, bool unknown)
 {
 	struct tuple key = pkt->tuple;
-	__u32 id = flow->backend_id;
-	struct backend *b;
 	struct found f;
 
-	if (flow->flags & FLOW_COUNTED) {
-		b = bpf_map_lookup_elem(&backends, &id);
-		if (b)
-			one_less(b);
-	}
 	if (unknown || (find_flow(&key, &f) && leads_to(f.flow, &flow->to)))
 		return 0;
 	other_key(&key, &flow->to, pkt->tuple.hook);
@@ -96,7 +89,6 @@ GLOBAL_FUNC int begin_flow(struct packet *pkt, struct new_flow *flow)
 		flow_filter_add(&flow->to.dst, flow->to.dst_port);
 	else
 		flow_filter_add(&flow->to.src, flow->to.src_port);
-	flow_opened(flow);
 	flow->key = flow->sent;
 	flow->becomes = flow->to;
 	flow->added_flags = flow->flags | FLOW_ORIGINAL;

@@ -27,7 +27,9 @@ func mustFill(t *testing.T, root, name string, entries int) {
 		if m.Type() == ebpf.LPMTrie {
 			key = append([]byte{64, 0, 0, 0, byte(i), byte(i >> 8)}, make([]byte, m.KeySize()-6)...)
 		}
-		if err := m.Put(key, make([]byte, m.ValueSize())); err != nil {
+		value := make([]byte, m.ValueSize())
+		value[0] = 1 // of a set of flows the tag of a way that is taken
+		if err := m.Put(key, value); err != nil {
 			t.Fatalf("put entry %d into %s: %v", i, name, err)
 		}
 	}
@@ -40,7 +42,7 @@ func TestEntriesOfMapsAreCountedOrLeftOut(t *testing.T) {
 	a.Flags = []string{"--metrics-bind-address", address}
 	a.Start()
 	// Ten entries are five connections; the other numbers are more than one batch, and none.
-	filled := map[string]int{"conntrack": 10, "affinities": 5000, "source_ranges": 3, "fragments": 0}
+	filled := map[string]int{"flow_table": 10, "affinities": 5000, "source_ranges": 3, "fragments": 0}
 	for name, n := range filled {
 		mustFill(t, a.Root, name, n)
 	}

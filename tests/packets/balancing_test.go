@@ -11,7 +11,7 @@ import (
 
 // balancingStories are told by TestPackets.
 var balancingStories = []story{
-	{"Flows are in flight until both sides have closed them", flowsAreInFlightUntilClosed},
+	{"Flows are in flight from confirmed to closed", flowsAreInFlightUntilClosed},
 	{"What makes room for others is in flight no more", whatMakesRoomIsInFlightNoMore},
 	{"A broken flow is in flight no more", aBrokenFlowIsInFlightNoMore},
 	{"A hash sends a flow where every node would", aHashSendsAFlowWhereEveryNodeWould},
@@ -57,7 +57,7 @@ func aBrokenFlowIsInFlightNoMore(t *testing.T, c cast) {
 	}
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
 	c.becomes(t, "the port begins anew", in, uplink, p, p.to(client, backend))
-	c.wantInFlight(t, "another has begun", 1)
+	c.wantInFlight(t, "another has begun", 0)
 }
 
 func flowsAreInFlightUntilClosed(t *testing.T, c cast) {
@@ -65,20 +65,26 @@ func flowsAreInFlightUntilClosed(t *testing.T, c cast) {
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
 	p := c.packet(client, vip, 0)
 	c.becomes(t, "the first packet", in, uplink, p, p.to(client, backend))
-	c.wantInFlight(t, "begun", 1)
+	c.wantInFlight(t, "begun", 0)
 	c.becomes(t, "it is sent again", in, uplink, p, p.to(client, backend))
-	c.wantInFlight(t, "begun twice", 1)
+	c.wantInFlight(t, "begun twice", 0)
+	answer := p.to(backend, client)
 	if c.protocol != lb.TCP {
+		c.becomes(t, "the answer", out, uplink, answer, answer.to(vip, client))
+		c.becomes(t, "the next query", in, uplink, p, p.to(client, backend))
+		c.wantInFlight(t, "too young", 0)
+		c.age(t, 3)
+		c.becomes(t, "a later query", in, uplink, p, p.to(client, backend))
+		c.wantInFlight(t, "confirmed", 1)
 		return
 	}
-	answer := p.to(backend, client)
 	for _, step := range []struct {
 		way   string
 		flags string
 		want  uint32
 	}{
-		{"out", "SA", 1}, {"in", "A", 1}, {"in", "FA", 1}, {"out", "A", 1}, {"out", "FA", 0}, {"in", "A", 0},
-		{"in", "S", 1}, {"out", "SA", 1}, {"out", "R", 0}, {"in", "S", 1}, {"in", "R", 0},
+		{"out", "SA", 0}, {"in", "A", 1}, {"in", "FA", 1}, {"out", "A", 1}, {"out", "FA", 0}, {"in", "A", 0},
+		{"in", "S", 0}, {"out", "SA", 0}, {"in", "A", 1}, {"out", "R", 0}, {"in", "S", 1}, {"in", "R", 0},
 	} {
 		if step.way == "in" {
 			c.becomes(t, step.flags, in, uplink, p.with(step.flags), p.with(step.flags).to(client, backend))
@@ -93,10 +99,13 @@ func whatMakesRoomIsInFlightNoMore(t *testing.T, c cast) {
 	vip, backend := at(c.vip, 80), at(c.local, 8080)
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
 	for port := range uint16(50) {
-		p := c.packet(at(c.client, 40000+port), vip, 0)
-		c.comesOut(t, "the first packet", in, uplink, p)
+		p := c.establish(t, at(c.client, 40000+port), vip, backend)
+		if c.protocol != lb.TCP {
+			c.age(t, 3)
+			c.becomes(t, "a later query", in, uplink, p, p.to(p.src, backend))
+		}
 	}
-	c.wantInFlight(t, "begun", 50)
+	c.wantInFlight(t, "confirmed", 50)
 	if corrected, err := c.dp.Recount(); corrected != 0 || err != nil {
 		t.Errorf("what is right is corrected for %d backends: %v", corrected, err)
 	}

@@ -122,15 +122,15 @@ func TestNoDriftOnTwoCPUs(t *testing.T) {
 		c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
 		var connections []packet
 		for port := range uint16(2 * held) {
-			connections = append(connections, c.packet(at(c.other, 2000+port), vip, 0))
-			c.passes(t, in, connections[port])
+			connections = append(connections, c.establish(t, at(c.other, 2000+port), vip, backend))
 		}
 		comeAndGo := func(client netip.Addr) func() error {
 			p := c.packet(at(client, 40000), vip, 0)
-			frames := [][]byte{p.frame(t), p.with("R").frame(t)}
+			hooks := []hook{in, out, in, in}
+			frames := [][]byte{p.frame(t), p.to(p.src, backend).answer("SA", nil).frame(t), p.with("A").frame(t), p.with("R").frame(t)}
 			return func() error {
 				for i := range number(t, "HEADGATE_CONNECTIONS", 50_000) {
-					if got, err := r.try(in, uplink, frames[i%2]); err != nil || got.verdict != pass {
+					if got, err := r.try(hooks[i%4], uplink, frames[i%4]); err != nil || got.verdict != pass {
 						return fmt.Errorf("packet %d: verdict %d, %w", i, got.verdict, err)
 					}
 				}

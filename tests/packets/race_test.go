@@ -116,7 +116,7 @@ func (c contest) backends(port uint16) (all []netip.AddrPort) {
 }
 
 // begin has all flows begin at once on two CPUs, to backends from a port on: each has one
-// backend and one port, both its directions, and counts once.
+// backend and one port, both its directions, and counts once when it is confirmed.
 func (c contest) begin(t *testing.T, port uint16) {
 	t.Helper()
 	backends := c.backends(port)
@@ -156,7 +156,9 @@ func (c contest) begin(t *testing.T, port uint16) {
 		counts["drop no_flow"], counts["drop no_flow of web"] = dropped, dropped
 	}
 	c.wantCounts(t, counts)
-	c.wantInFlight(t, "all have begun", contestFlows)
+	c.wantInFlight(t, "all have begun", 0)
+	c.confirm(t, made)
+	c.wantInFlight(t, "all are confirmed", contestFlows)
 	want := 2 * int(hooks) * contestFlows
 	if before > 0 {
 		want -= contestFlows // the original direction is another one now, the reply direction stays
@@ -164,6 +166,21 @@ func (c contest) begin(t *testing.T, port uint16) {
 	if n := c.flows(t) - before; n != want {
 		t.Errorf("%d directions were added, want %d", n, want)
 	}
+}
+
+// confirm has both sides of all flows confirm them, at once on two CPUs.
+func (c contest) confirm(t *testing.T, made []packet) {
+	t.Helper()
+	var answers, later []packet
+	for i, q := range made {
+		answers, later = append(answers, q.answer("SA", nil)), append(later, c.first[i].with("A"))
+	}
+	c.atOnce(t, out, uplink, answers)
+	if c.protocol != lb.TCP {
+		c.age(t, 3)
+	}
+	c.atOnce(t, in, uplink, later)
+	c.counted = c.counters(t)
 }
 
 // hasBoth says that there are both directions of a flow.

@@ -210,7 +210,7 @@ func (n *node) kept(t *testing.T) kept {
 		t.Fatal(err)
 	}
 	maps.DeleteFunc(k.Entries, func(name string, _ uint32) bool {
-		return name != "conntrack" && name != "affinities" && name != "slot_changes"
+		return name != "flow_table" && name != "affinities" && name != "slot_changes"
 	})
 	return k
 }
@@ -288,7 +288,7 @@ func TestFlowsOutliveAgentsWithEveryOption(t *testing.T) {
 		{"a restart", syscall.SIGTERM, nil},
 		{"kill -9", syscall.SIGKILL, nil},
 		{"an upgrade to more entries", syscall.SIGTERM, []string{"--socket-entries", "4096"}},
-		{"an upgrade to another size of conntrack", syscall.SIGKILL, []string{"--flows", "131072"}},
+		{"an upgrade to another size of the flow table", syscall.SIGKILL, []string{"--flows", "131072"}},
 	} {
 		s.replaceAgent(t, replace.signal, replace.options)
 		now := s.node.status(t).Object

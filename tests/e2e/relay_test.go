@@ -86,7 +86,7 @@ func (r *relay) cut() {
 	}
 }
 
-// refuse says whether anybody gets through. Who is connected is cut off.
+// refuse says whether requests are refused. Connections that there are end then.
 func (r *relay) refuse(yes bool) {
 	r.refused.Store(yes)
 	if yes {

@@ -25,7 +25,7 @@ func TestTheAPIServerEndsAndComesBackUnderTraffic(t *testing.T) {
 		s.runningPod("web", round+1)
 		s.awaitBackends(at[0], webPods(0, 1, 2)[:round+2]...)
 	}
-	// What went while nobody could be told.
+	// A Service goes while no agent runs.
 	at2 := s.service("gone", nil)
 	s.awaitBackends(at2[0])
 	s.world.cluster.StopServer()
@@ -56,6 +56,9 @@ func TestAStreamThatEndsGoesOnWhereItWas(t *testing.T) {
 	at := s.service("web", withoutSelector)[0]
 	s.put(slice("web", "web", crowdAddr(0), 1))
 	s.awaitBackends(at, crowded(1)...)
+	if relay.lists.Load() == 0 {
+		t.Error("the agent asked for nothing when it started, so this shows nothing")
+	}
 	end := s.traffic(at)
 	for n := 2; n <= 5; n++ {
 		time.Sleep(establishes)

@@ -43,18 +43,21 @@ func newWorld(tb testing.TB, r *rig, seed uint64) *world {
 
 func pick[T any](w *world, from ...T) T { return from[w.IntN(len(from))] }
 
+// worldFrames is how many frames a world gets: neither a map nor the ports run full, which
+// the model would not know.
+const worldFrames = 5000
+
 // TestRandomPackets gives random packets to the programs and to the model.
 // HEADGATE_PACKETS says how many, HEADGATE_SEED where to begin. What
 // the datapath chooses is not from the seed, so that the same one may go
 // another way.
 func TestRandomPackets(t *testing.T) {
-	const each = 5000 // in each world: neither a map nor the ports run full
 	r := newRig(t)
 	total := map[string]uint64{}
 	seed := number(t, "HEADGATE_SEED", 1)
-	for begin, n := seed, number(t, "HEADGATE_PACKETS", 100_000); n > 0; n -= min(n, each) {
+	for begin, n := seed, number(t, "HEADGATE_PACKETS", 100_000); n > 0; n -= min(n, worldFrames) {
 		w := newWorld(t, r, seed)
-		for i := range min(n, each) {
+		for i := range min(n, worldFrames) {
 			if err := w.step(t); err != nil {
 				t.Fatalf("seed %d (began with %d), packet %d: %v", seed, begin, i, err)
 			}
@@ -73,7 +76,7 @@ func TestRandomPackets(t *testing.T) {
 	}
 }
 
-// FuzzPackets gives frames to a world that stays, so with -parallel 1 (make fuzz),
+// FuzzPackets gives frames to one world after the other, so with -parallel 1 (make fuzz),
 // since the machine of the tests is one.
 func FuzzPackets(f *testing.F) {
 	if given, worker := flag.Lookup("test.fuzz"), flag.Lookup("test.fuzzworker"); given.Value.String() == "" || worker.Value.String() == "true" {
@@ -95,12 +98,18 @@ func addSeeds(f *testing.F) {
 }
 
 func fuzzHere(f *testing.F) {
-	w := newWorld(f, newRig(f), 1)
-	for range 200 {
-		must(f, w.step(f))
-	}
+	r := newRig(f)
+	var w *world
+	frames := uint64(0)
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, leaves bool, frame []byte) {
+		if frames%worldFrames == 0 {
+			w = newWorld(t, r, frames)
+			for range 200 {
+				must(t, w.step(t))
+			}
+		}
+		frames++
 		h := map[bool]hook{true: out, false: in}[leaves]
 		if len(frame) < ethernetLen+40 || len(frame) > 3000 {
 			return

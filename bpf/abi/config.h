@@ -41,9 +41,13 @@ volatile const bool redirect_flows = false;
 /* Idle seconds after which a flow of datagrams is a new one. */
 volatile const __u32 udp_flow_timeout_s = 0;
 
-/* Ports that devices give flows to other nodes: low … low + mask. */
-volatile const __u16 snat_port_low = 0;
-volatile const __u16 snat_port_mask = 0;
+/*
+ * Source ports that flows to other nodes may have: so many from the first on. So many of
+ * them are neither NodePorts nor chosen by the node's own sockets: the others are shared.
+ */
+volatile const __u16 snat_first = 0;
+volatile const __u32 snat_ports = 0;
+volatile const __u32 snat_unshared = 0;
 
 /* Failures in a row that eject a backend; 0: never. */
 volatile const __u32 eject_after = 0;

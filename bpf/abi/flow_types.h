@@ -89,6 +89,15 @@ struct flow_factors {
 	__u64 factor[FLOW_FACTORS];
 };
 
+/* Flows of one client, or of one kind, that hold source ports of which one is wanted. */
+struct port_holder {
+	__u32 client;
+	__u32 flows; /* so many of them were met, of a crowd less the others */
+	__u32 most_idle;  /* of them, in units of flow_time */
+	__be16 idle_port; /* of that one, 0 for none */
+	__u8 pad[2];
+};
+
 /* A flow that is about to begin, and the direction of it that is being added. */
 struct new_flow {
 	struct tuple sent; /* of its first packet */
@@ -105,11 +114,14 @@ struct new_flow {
 	__u64 hash;
 	__u64 now_ns;
 
-	__u32 number;	    /* where the search for a source port begins */
-	__u32 most_idle;    /* of the flows that may have to give up theirs */
-	__u32 result;	    /* enum added */
-	__be16 oldest_port; /* of the most idle one, 0 for none */
-	__u8 pad2[2];
+	/* The search for a source port. */
+	__u32 number; /* where it begins */
+	__u32 result; /* enum added */
+	__u32 client; /* see client_id */
+	__u32 taken;  /* tries that met flows which go on */
+	struct port_holder half_open;
+	struct port_holder same;  /* the client itself */
+	struct port_holder crowd; /* another that holds very many */
 };
 
 /* A fragment that has no ports belongs to a datagram whose first one had. */

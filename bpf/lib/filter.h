@@ -20,9 +20,9 @@ static __always_inline __u32 filter_hash(const struct ip_addr *a)
 }
 
 /*
- * An end of a flow: an address with a quarter of its ports. Those that devices
- * give flows to other nodes are one quarter, those of the node's own sockets
- * others, so that what these receive is told apart.
+ * An end of a flow: an address with a quarter of its ports. Those that devices give flows
+ * to other nodes first are in other quarters than those of the node's own sockets, so that
+ * what these receive is told apart.
  */
 static __always_inline __u32 end_hash(const struct ip_addr *a, __be16 port)
 {

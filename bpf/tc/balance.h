@@ -100,7 +100,7 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
 	/* Both directions of a pod to itself would be the same. */
 	if (pkt->pod && same_addr(&flow->to.src, &flow->to.dst) &&
 	    flow->to.src_port == flow->to.dst_port)
-		flow->to.src_port = snat_port(bpf_get_prandom_u32());
+		flow->to.src_port = snat_port(bpf_get_prandom_u32(), false);
 	flow->service = f->service;
 	flow->backend_id = choice.id;
 	flow->flags = FLOW_TO_BACKEND | (had_reply ? FLOW_SEEN : 0);
@@ -183,6 +183,25 @@ GLOBAL_FUNC int balance(struct packet *pkt, struct new_flow *flow)
 }
 
 /*
+ * A connection of the node itself, or one that has its address by now, goes to where flows
+ * go: it gets a flow, so that none of these takes its source port, and another port if one
+ * has it.
+ */
+static __noinline enum verdict from_node(const struct packet *pkt,
+					 struct new_flow *flow)
+{
+	struct ip_addr own;
+
+	if (pkt->pod || !may_begin(pkt) ||
+	    !device_addr(pkt, &pkt->tuple.src, &own) ||
+	    !same_addr(&own, &pkt->tuple.src))
+		return VERDICT_PASS;
+	flow->to = pkt->tuple;
+	flow->flags = FLOW_BYPASS;
+	return VERDICT_BEGIN;
+}
+
+/*
  * A packet on its way out to a backend on another node gets the address of the
  * device, so that the reply comes back here. It is of a flow if there is a reply
  * direction to its client. The port is one that no socket of the node has to the same
@@ -202,7 +221,9 @@ GLOBAL_FUNC int from_device(struct packet *pkt, struct new_flow *flow)
 	if (pkt->pod && !same_addr(&pkt->tuple.src, &pkt->tuple.dst))
 		return VERDICT_PASS;
 	key = reversed(&pkt->tuple);
-	if (!find_flow(&key, &reply) || reply.seen & FLOW_BYPASS ||
+	if (!find_flow(&key, &reply))
+		return from_node(pkt, flow);
+	if (reply.seen & FLOW_BYPASS ||
 	    (!pkt->pod && reply.seen & FLOW_FROM_POD))
 		return VERDICT_PASS;
 	flow->to = pkt->tuple;
@@ -211,7 +232,9 @@ GLOBAL_FUNC int from_device(struct packet *pkt, struct new_flow *flow)
 		return refuse(DROP_NO_ADDRESS, service_behind(pkt));
 	}
 	clear_flow_flag(&reply, FLOW_UNSENT);
-	flow->to.src_port = snat_port(bpf_ntohs(pkt->tuple.src_port));
+	if (!is_snat_port(flow->to.src_port))
+		flow->to.src_port = snat_port(
+			bpf_ntohs(flow->to.src_port) * GOLDEN_RATIO, false);
 	return VERDICT_BEGIN;
 }
 

@@ -29,7 +29,7 @@ static __always_inline void note_first_reply(const struct packet *pkt,
 {
 	struct backend *b = flow_backend(original->flow);
 
-	if (!b)
+	if (!b || reply->seen & FLOW_UNSENT)
 		return;
 	if (pkt->tcp_flags & TCP_RST)
 		note_failure(b, flow_client(reply->flow, reply->seen), true);

@@ -54,13 +54,18 @@ static __noinline enum verdict refuse_flow(const struct packet *pkt,
 {
 	__u32 service = flow->service ?: service_behind(pkt);
 
+	if (flow->flags & FLOW_BYPASS && why == FLOW_NO_ROOM)
+		return VERDICT_PASS; /* it can do without */
+
 	if (why == FLOW_AGAIN) /* the packet comes too soon */
 		return refuse(DROP_NO_FLOW, service);
 	note_unsent(pkt);
 	if (why == FLOW_NO_ROOM)
 		return refuse(DROP_TABLE_FULL, service);
-	return begins ? refuse(DROP_SNAT_EXHAUSTED, service) :
-			refuse_midstream(service);
+	if (!begins)
+		return refuse_midstream(service);
+	refuse(DROP_SNAT_EXHAUSTED, service);
+	return pkt->l4_proto == IPPROTO_TCP ? VERDICT_RESET : VERDICT_REFUSE;
 }
 
 /*

@@ -11,18 +11,44 @@
 #include "../flow/room.h"
 #include "../flow/state.h"
 #include "../flow/table.h"
+#include "../lb/client.h"
 #include "../lib/csum.h"
 #include "../lib/time.h"
 #include "flow.h"
 #include "packet.h"
 
-#define SNAT_TRIES 32
-#define SNAT_SAMPLE 8 /* tries after which a half-open flow has to go */
+/*
+ * Ports that are tried, at most; shared ones after so many others, by turns; and the tries
+ * after which a half-open flow has to go.
+ */
+#define SNAT_TRIES 256
+#define SNAT_UNSHARED_TRIES 16
+#define SNAT_SAMPLE 8
 
-/* One of the ports that the node's own sockets do not choose. */
-static __always_inline __be16 snat_port(__u32 number)
+#define GOLDEN_RATIO \
+	0x9e3779b1U /* of 2^32: its multiples lie far from each other */
+
+/* One of so many numbers, by one of 32 bits. */
+static __always_inline __u32 scale(__u32 number, __u32 size)
 {
-	return bpf_htons(snat_port_low + (number & snat_port_mask));
+	return (__u64)number * size >> 32;
+}
+
+/* A source port, shared with the node's own sockets or not. */
+static __always_inline __be16 snat_port(__u32 number, bool shared)
+{
+	__u32 others = snat_ports - snat_unshared;
+
+	if (!snat_unshared || (shared && others))
+		return bpf_htons(snat_first + snat_unshared +
+				 scale(number, others));
+	return bpf_htons(snat_first + scale(number, snat_unshared));
+}
+
+/* May a flow keep the port of its client, since it is not shared? */
+static __always_inline bool is_snat_port(__be16 port)
+{
+	return (__u32)bpf_ntohs(port) - snat_first < snat_unshared;
 }
 
 /*
@@ -50,11 +76,12 @@ static __always_inline __u32 first_number(const struct tuple *reply)
 	return spread(n);
 }
 
+/* The port of a try: first the one that the flow has already. */
 static __always_inline void set_port(struct new_flow *n, __u32 i)
 {
 	if (i)
-		n->to.src_port =
-			snat_port(n->number + i * (n->number >> 16 | 1));
+		n->to.src_port = snat_port(n->number + i * GOLDEN_RATIO,
+					   i >= SNAT_UNSHARED_TRIES && i & 1);
 	other_key(&n->key, &n->to, n->sent.hook);
 }
 
@@ -72,7 +99,43 @@ static __always_inline void renew_reply(const struct new_flow *n,
 		     flow_time(n->now_ns) << FLOW_TIME_SHIFT);
 }
 
-/* Has another flow ended that has the reply tuple? If it may have to go, it is noted. */
+/* Notes that a client, or a kind of flow, holds the port that is tried. */
+static __always_inline void note_holder(struct port_holder *h, __u32 idle,
+					__be16 port)
+{
+	h->flows++;
+	if (h->idle_port && idle <= h->most_idle)
+		return;
+	h->most_idle = idle;
+	h->idle_port = port;
+}
+
+/*
+ * Notes whose flow holds the port that is tried. Of others than the client itself the one
+ * that has the most is known in the end if it has more than all others together (Boyer
+ * and Moore, MJRTY, 1981).
+ */
+static __always_inline void note_client(struct new_flow *n,
+					const struct found *old, __u32 idle)
+{
+	__u32 client = client_id(&old->flow->to, false);
+
+	if (!n->taken++)
+		n->client = client_id(&n->sent.src, false);
+	if (client == n->client) {
+		note_holder(&n->same, idle, n->to.src_port);
+	} else if (client == n->crowd.client) {
+		note_holder(&n->crowd, idle, n->to.src_port);
+	} else if (n->crowd.flows) {
+		n->crowd.flows--;
+	} else {
+		n->crowd.client = client;
+		n->crowd.idle_port = 0;
+		note_holder(&n->crowd, idle, n->to.src_port);
+	}
+}
+
+/* Has another flow ended that has the reply tuple? If it goes on, its holder is noted. */
 static __always_inline bool gives_up_port(struct new_flow *n,
 					  const struct found *old,
 					  const struct found *original)
@@ -81,11 +144,9 @@ static __always_inline bool gives_up_port(struct new_flow *n,
 
 	if (has_ended(old->seen, original->seen, n->now_ns))
 		return true;
-	if (may_have_to_go(old->seen, original->seen, n->now_ns) &&
-	    (!n->oldest_port || idle > n->most_idle)) {
-		n->most_idle = idle;
-		n->oldest_port = n->to.src_port;
-	}
+	note_client(n, old, idle);
+	if (may_have_to_go(old->seen, original->seen, n->now_ns))
+		note_holder(&n->half_open, idle, n->to.src_port);
 	return false;
 }
 
@@ -119,7 +180,7 @@ static long try_port(__u32 i, void *data)
 	struct new_flow *n = *(struct new_flow **)data;
 	enum added added;
 
-	if (i >= SNAT_SAMPLE && n->oldest_port)
+	if (i >= SNAT_SAMPLE && n->half_open.idle_port)
 		return 1;
 	set_port(n, i);
 	added = insert_reply(n);
@@ -141,12 +202,12 @@ static long find_port(__u32 i, void *data)
 	return 1;
 }
 
-/* Lets the flow go that was silent for longest of those that may have to. */
-static __noinline enum added take_oldest(struct new_flow *n)
+/* Lets a flow go whose port another gets. */
+static __noinline enum added take_port(struct new_flow *n, __be16 port)
 {
 	struct found old, original;
 
-	n->to.src_port = n->oldest_port;
+	n->to.src_port = port;
 	set_port(n, 0);
 	if (!find_flow(&n->key, &old))
 		return add_flow(n);
@@ -156,6 +217,28 @@ static __noinline enum added take_oldest(struct new_flow *n)
 	return add_flow(n);
 }
 
+/* Does a client hold more than a quarter of the ports, of which one is silent? */
+static __always_inline bool has_too_many(const struct new_flow *n,
+					 const struct port_holder *h)
+{
+	return h->idle_port && h->flows * 4 > n->taken &&
+	       h->most_idle >= flow_times(IDLE_CLOSED_S);
+}
+
+/*
+ * The port of the flow that has to go where all that were tried are taken: of the
+ * half-open ones, or of a client that has more than its share, the one that was silent for
+ * longest; 0 for none.
+ */
+static __always_inline __be16 port_to_take(const struct new_flow *n)
+{
+	if (n->half_open.idle_port)
+		return n->half_open.idle_port;
+	if (has_too_many(n, &n->same))
+		return n->same.idle_port;
+	return has_too_many(n, &n->crowd) ? n->crowd.idle_port : 0;
+}
+
 /*
  * Adds the reply direction of a flow, which may get another source port: FLOW_EXISTS if
  * there is none. Without begins there is a reply direction already, or the connection
@@ -163,10 +246,11 @@ static __noinline enum added take_oldest(struct new_flow *n)
  */
 GLOBAL_FUNC int add_reply(struct new_flow *n, bool begins, bool pod)
 {
+	__be16 port;
+
 	if (!n)
 		return FLOW_EXISTS;
 	other_key(&n->becomes, &n->sent, n->sent.hook);
-	n->number = first_number(&n->becomes);
 	n->result = FLOW_EXISTS;
 	n->added_flags = n->flags & (FLOW_BYPASS | FLOW_SEEN | FLOW_UNSENT |
 				     FLOW_HALF_OPEN);
@@ -176,10 +260,11 @@ GLOBAL_FUNC int add_reply(struct new_flow *n, bool begins, bool pod)
 		n->added_flags |= FLOW_FROM_POD;
 	if (n->sent.protocol != IPPROTO_TCP)
 		n->added_known = flow_time(n->now_ns);
-	if (begins ? !try_port(0, &n) :
-		     !find_port(0, &n)) /* mostly it is free */
+	/* Mostly the first one is free. */
+	if (begins ? !try_port(0, &n) : !find_port(0, &n)) {
+		n->number = first_number(&n->becomes);
 		bpf_loop(SNAT_TRIES, begins ? try_port : find_port, &n, 0);
-	if (n->result == FLOW_EXISTS && n->oldest_port)
-		return take_oldest(n);
-	return n->result;
+	}
+	port = begins && n->result == FLOW_EXISTS ? port_to_take(n) : 0;
+	return port ? take_port(n, port) : n->result;
 }

@@ -84,6 +84,7 @@ func (o *agentOptions) addLimits(f *pflag.FlagSet) {
 	f.Var(powerOfTwo(&o.Datapath.SocketEntries, datapath.DefaultSocketEntries), "socket-entries", "socket NAT entries in the fast map, 64 bytes each, others are in socket storage; a power of two")
 	f.Var(within(&o.Datapath.Affinities, datapath.DefaultAffinities, 1, math.MaxUint32), "affinities", "clients of Services with session affinity that are remembered")
 	f.Var(orZero(&o.Datapath.Flows, "one per 64 KiB of memory", minFlows), "flows", "entries for flows of packets, two to four per flow, at least 1,024 (default 0: one per 64 KiB of memory)")
+	f.Var(portsFrom(&o.Datapath.SNATPorts, datapath.DefaultSNATPorts), "snat-ports", "source ports of flows to backends on other nodes, the first and the last; those that the node's own sockets choose are taken last")
 	f.Var(within(&o.Limits.Frontends, defaultLimits.Frontends, 0, math.MaxUint32), "max-frontends", "maximum entries of the frontends map that Services use together (0: no limit)")
 	f.Var(within(&o.Limits.Slots, defaultLimits.Slots, 0, math.MaxUint32), "max-slots", "maximum slots of the slots map that Services use together (0: no limit)")
 	f.Var(within(&o.Limits.Backends, defaultLimits.Backends, 0, math.MaxUint32), "max-backends", "maximum entries of the backends map that Services use together (0: no limit)")

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/headgate/headgate/pkg/datapath"
 )
 
 // errNotTaken says that a flag does not take a value. What it takes, its Takes says.
@@ -111,3 +113,33 @@ func (c *choice[T]) Words() []string {
 	}
 	return words
 }
+
+// ports is a flag that takes the first port and the last of a range.
+type ports struct{ to *datapath.Ports }
+
+// portsFrom is a range of ports with a default.
+func portsFrom(to *datapath.Ports, usual datapath.Ports) *ports {
+	*to = usual
+	return &ports{to}
+}
+
+// Set implements pflag.Value.
+func (p *ports) Set(s string) error {
+	first, last, ok := strings.Cut(s, "-")
+	a, err := strconv.ParseUint(first, 10, 16)
+	b, err2 := strconv.ParseUint(last, 10, 16)
+	if !ok || err != nil || err2 != nil || a == 0 || a > b {
+		return errNotTaken
+	}
+	*p.to = datapath.Ports{First: uint16(a), Last: uint16(b)}
+	return nil
+}
+
+// String implements pflag.Value.
+func (p *ports) String() string { return p.to.String() }
+
+// Type implements pflag.Value.
+func (p *ports) Type() string { return "string" }
+
+// Takes says what the flag takes.
+func (p *ports) Takes() string { return "a range of ports such as 1024-65535" }

@@ -26,8 +26,6 @@ type machineConstants struct {
 type derivedConstants struct {
 	SocketNatMask   uint32 `bpf:"socket_nat_mask"`
 	FlowSets        uint32 `bpf:"flow_sets"`
-	SNATPortLow     uint16 `bpf:"snat_port_low"`
-	SNATPortMask    uint16 `bpf:"snat_port_mask"`
 	UDPFlowTimeoutS uint32 `bpf:"udp_flow_timeout_s"`
 	NameSockets     bool   `bpf:"name_sockets"` // see newDestroyers
 }
@@ -35,24 +33,20 @@ type derivedConstants struct {
 // udpFlowTimeout is how long datagrams may pause within a flow.
 const udpFlowTimeout = 180 * time.Second
 
-// SNATPortLow is the first source port of flows to other nodes, and DefaultSNATPorts is
-// how many there are from it on: none that the node's own sockets choose.
-const (
-	SNATPortLow      = 16384
-	DefaultSNATPorts = 16384
-)
-
 // constants returns the value of each load-time constant, by name.
 func (c Config) constants() (map[string]any, error) {
 	cookie, err := netnsCookie()
 	if err != nil {
 		return nil, err
 	}
-	return tagged(c,
+	ports, err := c.SNATPorts.constants()
+	if err != nil {
+		return nil, err
+	}
+	return tagged(c, ports,
 		machineConstants{NodeNetnsCookie: cookie, IP6CsumFlag: ip6CsumFlag(), KernelReadable: !lockedDown(), TickUs: tick()},
 		derivedConstants{
 			SocketNatMask: c.SocketEntries - 1, FlowSets: flowSets(c.Flows),
-			SNATPortLow: SNATPortLow, SNATPortMask: c.SNATPorts - 1,
 			UDPFlowTimeoutS: uint32(udpFlowTimeout / time.Second),
 		}), nil
 }

@@ -11,7 +11,7 @@ func TestEachLoadTimeConstantIsOneField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{SocketEntries: 64, Flows: 1024, SNATPorts: 16, EjectAfter: 7, Redirect: true, HashKey: [2]uint64{1, 2}}
+	cfg := Config{SocketEntries: 64, Flows: 1024, SNATPorts: Ports{16384, 16399}, EjectAfter: 7, Redirect: true, HashKey: [2]uint64{1, 2}}
 	values, err := cfg.constants()
 	if err != nil {
 		t.Fatal(err)

@@ -66,9 +66,9 @@ type Config struct {
 	// HashKey is the key of the hashes of flows and clients, the same on all
 	// nodes.
 	HashKey [2]uint64 `bpf:"hash_key" json:"-"`
-	// SNATPorts is how many source ports flows to other nodes share: a power of two.
-	// 0 is DefaultSNATPorts.
-	SNATPorts uint16
+	// SNATPorts are the source ports of flows to backends on other nodes; none for
+	// DefaultSNATPorts.
+	SNATPorts Ports
 }
 
 // DefaultSizes is the room that maps start with.
@@ -118,7 +118,7 @@ func Open(cfg Config) (*Datapath, error) {
 	if cfg.Affinities == 0 {
 		cfg.Affinities = DefaultAffinities
 	}
-	if cfg.SNATPorts == 0 {
+	if cfg.SNATPorts == (Ports{}) {
 		cfg.SNATPorts = DefaultSNATPorts
 	}
 	cfg.Cgroup = unified(cfg.Cgroup)

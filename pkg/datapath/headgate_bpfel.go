@@ -339,10 +339,33 @@ type headgateNewFlow struct {
 	Hash       uint64
 	NowNs      uint64
 	Number     uint32
-	MostIdle   uint32
 	Result     uint32
-	OldestPort uint16
-	Pad2       [2]uint8
+	Client     uint32
+	Taken      uint32
+	HalfOpen   struct {
+		_        structs.HostLayout
+		Client   uint32
+		Flows    uint32
+		MostIdle uint32
+		IdlePort uint16
+		Pad      [2]uint8
+	}
+	Same struct {
+		_        structs.HostLayout
+		Client   uint32
+		Flows    uint32
+		MostIdle uint32
+		IdlePort uint16
+		Pad      [2]uint8
+	}
+	Crowd struct {
+		_        structs.HostLayout
+		Client   uint32
+		Flows    uint32
+		MostIdle uint32
+		IdlePort uint16
+		Pad      [2]uint8
+	}
 }
 
 type headgateProbeResult struct {
@@ -553,8 +576,9 @@ const (
 	headgateVarNodeNetnsCookie   = "node_netns_cookie"
 	headgateVarPodDevices        = "pod_devices"
 	headgateVarRedirectFlows     = "redirect_flows"
-	headgateVarSnatPortLow       = "snat_port_low"
-	headgateVarSnatPortMask      = "snat_port_mask"
+	headgateVarSnatFirst         = "snat_first"
+	headgateVarSnatPorts         = "snat_ports"
+	headgateVarSnatUnshared      = "snat_unshared"
 	headgateVarSocketNatMask     = "socket_nat_mask"
 	headgateVarTickUs            = "tick_us"
 	headgateVarUdpFlowTimeoutS   = "udp_flow_timeout_s"
@@ -675,8 +699,9 @@ type headgateVariableSpecs struct {
 	NodeNetnsCookie   *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
 	PodDevices        *ebpf.VariableSpec `ebpf:"pod_devices"`
 	RedirectFlows     *ebpf.VariableSpec `ebpf:"redirect_flows"`
-	SnatPortLow       *ebpf.VariableSpec `ebpf:"snat_port_low"`
-	SnatPortMask      *ebpf.VariableSpec `ebpf:"snat_port_mask"`
+	SnatFirst         *ebpf.VariableSpec `ebpf:"snat_first"`
+	SnatPorts         *ebpf.VariableSpec `ebpf:"snat_ports"`
+	SnatUnshared      *ebpf.VariableSpec `ebpf:"snat_unshared"`
 	SocketNatMask     *ebpf.VariableSpec `ebpf:"socket_nat_mask"`
 	TickUs            *ebpf.VariableSpec `ebpf:"tick_us"`
 	UdpFlowTimeoutS   *ebpf.VariableSpec `ebpf:"udp_flow_timeout_s"`
@@ -779,8 +804,9 @@ type headgateVariables struct {
 	NodeNetnsCookie   *ebpf.Variable `ebpf:"node_netns_cookie"`
 	PodDevices        *ebpf.Variable `ebpf:"pod_devices"`
 	RedirectFlows     *ebpf.Variable `ebpf:"redirect_flows"`
-	SnatPortLow       *ebpf.Variable `ebpf:"snat_port_low"`
-	SnatPortMask      *ebpf.Variable `ebpf:"snat_port_mask"`
+	SnatFirst         *ebpf.Variable `ebpf:"snat_first"`
+	SnatPorts         *ebpf.Variable `ebpf:"snat_ports"`
+	SnatUnshared      *ebpf.Variable `ebpf:"snat_unshared"`
 	SocketNatMask     *ebpf.Variable `ebpf:"socket_nat_mask"`
 	TickUs            *ebpf.Variable `ebpf:"tick_us"`
 	UdpFlowTimeoutS   *ebpf.Variable `ebpf:"udp_flow_timeout_s"`

@@ -12,7 +12,11 @@ import (
 )
 
 // The ports that flows get where their own cannot be used.
-const snatLow, snatHigh = datapath.SNATPortLow, datapath.SNATPortLow + datapath.DefaultSNATPorts - 1
+// Source ports, of which clients keep theirs up to the last one that is not shared.
+var (
+	snatLow, snatHigh = datapath.DefaultSNATPorts.First, datapath.DefaultSNATPorts.Last
+	snatUnshared      = uint16(29999)
+)
 
 // model is the datapath as it should be, in Go: what Services there are, what
 // flows, and what becomes of a frame. Where the datapath may choose, the model
@@ -27,6 +31,7 @@ type model struct {
 	counts     map[string]uint64
 	missing    []missingDirection
 	mayConfirm []key // datagrams that do if their flow is old enough
+	mayBegin   *view // a packet of the node, to where no flow has gone as far as is known
 }
 
 type fragmentKey struct {

@@ -254,11 +254,13 @@ func (m *model) lost(frame []byte, v view, f *plan.Frontend, got result) error {
 
 // fromDevice judges a packet on its way out that has no flow yet.
 func (m *model) fromDevice(frame []byte, v view, dev plan.Device, got result) error {
-	of := m.flows[v.reversed(out)]
-	if of == nil || of.bypass {
+	of, from := m.flows[v.reversed(out)], own(dev, v)
+	switch {
+	case of == nil && v.src.Addr() == from && mayBegin(frame, v):
+		return m.fromNode(frame, v, got)
+	case of == nil || of.bypass:
 		return got.want(frame)
 	}
-	from, first := own(dev, v), snatLow+v.src.Port()%(snatHigh-snatLow+1)
 	if !mayBegin(frame, v) && !m.leftBefore(v, from) {
 		m.counts["drop no_flow"]++
 		return got.wantReset(frame, v, m)
@@ -270,10 +272,27 @@ func (m *model) fromDevice(frame []byte, v view, dev plan.Device, got result) er
 	if src.Addr() != from || dst != v.dst {
 		return fmt.Errorf("it leaves as %s → %s, want %s → %s", src, dst, from, v.dst)
 	}
-	if !mayBegin(frame, v) {
+	first := v.src.Port()
+	if !mayBegin(frame, v) || first < snatLow || first > snatUnshared {
 		first = src.Port() // the reply direction must be there, see begin
 	}
 	return m.begin(v, src, dst, first, &modelFlow{backend: of.backend})
+}
+
+// fromNode judges a packet of the node itself to where flows may go.
+func (m *model) fromNode(frame []byte, v view, got result) error {
+	src, dst, err := got.ends(frame, v)
+	if err != nil {
+		return err
+	}
+	if src.Addr() != v.src.Addr() || dst != v.dst {
+		return fmt.Errorf("from the node it goes as %s → %s", src, dst)
+	}
+	if src == v.src && !m.mayBeOurs(v) { // whether it is looked at depends on its headers
+		m.mayBegin = &v
+		return nil
+	}
+	return m.begin(v, src, dst, v.src.Port(), &modelFlow{bypass: true})
 }
 
 // leftBefore says whether a reply direction leads to a client by an address.

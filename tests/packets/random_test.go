@@ -162,9 +162,12 @@ func (w *world) both(tb testing.TB, h hook, device string, frame []byte) error {
 	}
 	tb.Helper()
 	before, queued := len(w.model.flows), w.model.counts["fragment_queued"]
-	w.model.missing, w.model.mayConfirm = nil, nil
+	w.model.missing, w.model.mayConfirm, w.model.mayBegin = nil, nil, nil
 	if err := w.model.judge(h, w.devices[device], frame, got); err != nil {
 		return fmt.Errorf("%s on %s: %w\ngiven %s", h, device, err, dump(frame))
+	}
+	if v := w.model.mayBegin; v != nil && w.has(tb, v.key) {
+		must(tb, w.model.begin(*v, v.src, v.dst, v.src.Port(), &modelFlow{bypass: true}))
 	}
 	for _, m := range w.model.missing {
 		if w.has(tb, m.key) {

@@ -13,11 +13,12 @@ import (
 
 // TestScarcePorts has fewer ports than clients of one remote backend.
 func TestScarcePorts(t *testing.T) {
-	r := newRigOf(t, func(c *datapath.Config) { c.SNATPorts = 16 })
+	r := newRigOf(t, func(c *datapath.Config) { c.SNATPorts = datapath.Ports{First: 16384, Last: 16399} })
 	for _, b := range []book{v4, v6} {
 		t.Run(b.family(), func(t *testing.T) { r.tell(t, story{tell: scarcePorts}, cast{b, r, lb.TCP}) })
 		t.Run(b.family()+" dropped here", func(t *testing.T) { r.tell(t, story{tell: whatThisNodeDropsIsNoFailure}, cast{b, r, lb.TCP}) })
 		t.Run(b.family()+" no address", func(t *testing.T) { r.tell(t, story{tell: aDeviceWithoutAnAddressIsNoFailure}, cast{b, r, lb.TCP}) })
+		t.Run(b.family()+" shares", func(t *testing.T) { r.tell(t, story{tell: aClientHasAShareOfThePorts}, cast{b, r, lb.TCP}) })
 		t.Run(b.family()+" half open", func(t *testing.T) { r.tell(t, story{tell: halfOpenConnectionsGiveUpTheirPorts}, cast{b, r, lb.TCP}) })
 	}
 }
@@ -25,15 +26,38 @@ func TestScarcePorts(t *testing.T) {
 // crowd is connections to one backend, by a node that has few ports.
 type crowd struct {
 	cast
-	next uint16
-	open []struct{ sent, left packet }
+	next   uint16
+	client netip.Addr
+	open   []struct{ sent, left packet }
 }
 
-// begin begins a connection, and says whether it got a port.
+// crowdFrom is a crowd of which each connection is of another client, from one on.
+func (c cast) crowdFrom(client netip.Addr, port uint16) *crowd {
+	return &crowd{cast: c, next: port, client: client}
+}
+
+// begin begins a connection of another client, and says whether it got a port.
 func (c *crowd) begin(t *testing.T) bool {
+	t.Helper()
+	c.client = neighbour(c.client)
+	return c.again(t)
+}
+
+// again begins a connection of the same client.
+func (c *crowd) again(t *testing.T) bool {
 	t.Helper()
 	c.next++
 	return c.beginFrom(t, at(c.client, c.next))
+}
+
+// neighbour is the next client: with IPv6 that is the next /64.
+func neighbour(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return a.Next()
+	}
+	b := a.As16()
+	b[7]++
+	return netip.AddrFrom16(b)
 }
 
 func (c *crowd) beginFrom(t *testing.T, client netip.AddrPort) bool {
@@ -41,8 +65,8 @@ func (c *crowd) beginFrom(t *testing.T, client netip.AddrPort) bool {
 	backend := at(c.remote, 8080)
 	p := c.packet(client, at(c.vip, 80), 0)
 	c.becomes(t, "the packet goes to the backend", in, uplink, p, p.to(p.src, backend))
-	if verdict, _ := c.run(t, out, tunnel, p.to(p.src, backend).frame(t)); verdict == drop {
-		return false
+	if verdict, _ := c.run(t, out, tunnel, p.to(p.src, backend).frame(t)); verdict == redirect {
+		return false // a reset
 	}
 	left := c.comesOut(t, "a later one leaves", out, tunnel, p.to(p.src, backend).with("A"))
 	c.open = append(c.open, struct{ sent, left packet }{p, left})
@@ -56,7 +80,7 @@ func (c *crowd) beginFrom(t *testing.T, client netip.AddrPort) bool {
 func whatThisNodeDropsIsNoFailure(t *testing.T, c cast) {
 	backend := at(c.remote, 8080)
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
-	all := &crowd{cast: c, next: 40000}
+	all := c.crowdFrom(c.client, 40000)
 	for all.begin(t) {
 		if all.next > 41000 {
 			t.Fatal("there is always a port")
@@ -85,7 +109,7 @@ func aDeviceWithoutAnAddressIsNoFailure(t *testing.T, c cast) {
 func scarcePorts(t *testing.T, c cast) {
 	backend := at(c.remote, 8080)
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
-	all := &crowd{cast: c, next: 40000}
+	all := c.crowdFrom(c.client, 40000)
 	for range 100 {
 		all.begin(t)
 	}
@@ -123,12 +147,40 @@ func scarcePorts(t *testing.T, c cast) {
 	}
 }
 
+// aClientHasAShareOfThePorts has one client take all ports, as an attacker does, or a
+// gateway: others find one, and so does the client, of those that are silent for longest.
+func aClientHasAShareOfThePorts(t *testing.T, c cast) {
+	backend := at(c.remote, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
+	greedy, other := c.crowdFrom(c.client, 20000), c.crowdFrom(c.other, 30000)
+	for greedy.again(t) {
+		if len(greedy.open) > 16 {
+			t.Fatal("there is always a port")
+		}
+	}
+	c.age(t, 5)
+	first := greedy.open[0]
+	c.becomes(t, "one goes on", out, tunnel, first.sent.to(first.sent.src, backend).with("A"), first.left.with("A"))
+	for range 4 {
+		if !other.begin(t) {
+			t.Error("another client finds no port")
+		}
+	}
+	if !greedy.again(t) {
+		t.Error("the client finds none of its own")
+	}
+	c.becomes(t, "what is in use stays", out, tunnel, first.sent.to(first.sent.src, backend).with("A"), first.left.with("A"))
+	for _, f := range other.open {
+		c.becomes(t, "what others have stays", out, tunnel, f.sent.to(f.sent.src, backend).with("A"), f.left.with("A"))
+	}
+}
+
 // halfOpenConnectionsGiveUpTheirPorts has more SYNs than there are ports, and
 // connections that nobody has to give up.
 func halfOpenConnectionsGiveUpTheirPorts(t *testing.T, c cast) {
 	backend := at(c.remote, 8080)
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
-	open := &crowd{cast: c, next: 40000}
+	open := c.crowdFrom(c.client, 40000)
 	for range 4 {
 		if !open.begin(t) {
 			t.Fatal("there is no port for one of four")
@@ -163,7 +215,7 @@ func TestNeighboursFindPorts(t *testing.T) {
 
 func neighboursFindPorts(t *testing.T, c cast) {
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.remote, 8080)))
-	all := &crowd{cast: c}
+	all := c.crowdFrom(c.client, 0)
 	client := c.client
 	for range 200 {
 		client = client.Next()

@@ -21,6 +21,7 @@ var stateStories = []story{
 	{"A lost connection of a remote backend keeps its port", aLostConnectionOfARemoteBackendKeepsItsPort},
 	{"A client port outlives backends whose IDs come again", aClientPortOutlivesBackendsWhoseIDsComeAgain},
 	{"A lost connection goes where its client went", aLostConnectionGoesWhereItsClientWent},
+	{"Flows and the node itself have ports of their own", flowsAndTheNodeHavePortsOfTheirOwn},
 	{"An affinity that names no backend is taken over", anAffinityOfNoBackendIsTakenOver},
 }
 
@@ -128,6 +129,37 @@ func aLostReplyDirectionIsMadeAgain(t *testing.T, c cast) {
 		return
 	}
 	c.becomes(t, "it is known whose flow it is", in, uplink, p, p.to(client, at(c.local2, 8080)))
+}
+
+// The node connects to a backend to which flows go, by a port that one of them has, and
+// by one that a client wants later.
+func flowsAndTheNodeHavePortsOfTheirOwn(t *testing.T, c cast) {
+	vip, backend := at(c.vip, 80), at(c.remote, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+	leaves := func(client uint16) packet {
+		p := c.packet(at(c.client, client), vip, 0)
+		c.becomes(t, "a client", in, uplink, p, p.to(p.src, backend))
+		return c.comesOut(t, "leaves", out, tunnel, p.to(p.src, backend))
+	}
+	if got := leaves(25000).src; got != at(c.tunnel, 25000) {
+		t.Errorf("a client's own port is free, and it leaves as %s", got)
+	}
+	second := c.packet(at(c.tunnel, 25000), backend, 0)
+	left := c.comesOut(t, "the node from a port that a flow has", out, tunnel, second)
+	if left.src.Addr() != c.tunnel || left.src == second.src || left.dst != backend {
+		t.Errorf("it leaves as %s → %s", left.src, left.dst)
+	}
+	a := left.answer("SA", nil)
+	c.becomes(t, "which hears its answer", in, tunnel, a, a.to(backend, second.src))
+	c.becomes(t, "it goes on", out, tunnel, second.with("A"), left.with("A"))
+	free := c.packet(at(c.tunnel, 25001), backend, 0)
+	c.untouched(t, "the node from a port that is free", out, tunnel, free)
+	if got := leaves(25001).src; got.Addr() != c.tunnel || got.Port() == 25001 {
+		t.Errorf("the node has this port, and a client leaves as %s", got)
+	}
+	c.untouched(t, "the node hears the answer", in, tunnel, free.answer("SA", nil))
+	other := c.packet(at(c.tunnel, 25000), at(c.router, 443), 0)
+	c.untouched(t, "what goes elsewhere", out, tunnel, other)
 }
 
 // The backend leaves its Service and comes again, and the original direction makes room.

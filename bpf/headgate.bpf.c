@@ -6,10 +6,12 @@
 #include "lb/health.h"
 #include "lib/kernel.h"
 #include "lib/verdict.h"
+#include "sock/closing.h"
 #include "sock/destroy.h"
-#include "sock/observe.h"
 #include "sock/sock.h"
+#include "sock/sock_ops.h"
 #include "sock/socket_nat.h"
+#include "sock/trace.h"
 #include "tc/balance.h"
 #include "tc/classify.h"
 #include "tc/fragment.h"
@@ -123,6 +125,28 @@ int sock_release(struct bpf_sock *sk)
 	return SOCK_PROCEED;
 }
 
+SEC("tp_btf/tcp_retransmit_skb")
+int tcp_retransmit(__u64 *ctx)
+{
+	note_retransmit((struct sock *)ctx[0]);
+	return 0;
+}
+
+SEC("tp_btf/inet_sk_error_report")
+int socket_error(__u64 *ctx)
+{
+	note_socket_error((struct sock *)ctx[0]);
+	return 0;
+}
+
+SEC("tp_btf/tcp_destroy_sock")
+int tcp_destroy(__u64 *ctx)
+{
+	note_destroyed((struct sock *)ctx[0]);
+	return 0;
+}
+
+/* In place of these three, where the kernel refuses them. */
 SEC("sockops")
 int sock_ops(struct bpf_sock_ops *ctx)
 {
@@ -267,6 +291,27 @@ int list_udp_owners(struct bpf_iter__udp *ctx)
 
 	if (sk)
 		list_owner(ctx->meta, (struct sock_common *)sk);
+	return 0;
+}
+
+SEC("iter/tcp")
+int standing_tcp(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *sk = ctx->sk_common;
+
+	if (sk)
+		note_standing_slot(sk);
+	return 0;
+}
+
+SEC("iter/bpf_sk_storage_map")
+int standing_stored(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct stored_entries *stored = ctx->value;
+	struct sock *sk = ctx->sk;
+
+	if (sk && stored)
+		note_standing(sk, &stored->entry[0]);
 	return 0;
 }
 

@@ -32,6 +32,12 @@ volatile const bool pod_devices = false;
 /* May programs read the kernel's memory? Not where it is locked down. */
 volatile const bool kernel_readable = false;
 
+/*
+ * Do tracepoints tell of connections that fail? Else sock_ops does, at several times
+ * the cost of each connection.
+ */
+volatile const bool failures_traced = false;
+
 /* How long a jiffy of the kernel is, at the most. */
 volatile const __u32 tick_us = 0;
 

@@ -135,6 +135,11 @@ enum entry_flag {
 	 */
 	ENTRY_SILENT = 1 << 0,
 	ENTRY_CONNECTED = 1 << 1, /* ends when the socket has no peer */
+	/*
+	 * Its backend had failed when it was chosen, or has failed it since: it is news
+	 * if the backend takes the connection.
+	 */
+	ENTRY_AWAITED = 1 << 2,
 };
 
 /* An entry in the socket_nat map belongs to the socket with this cookie. */

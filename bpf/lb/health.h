@@ -142,9 +142,9 @@ static __always_inline bool vote(struct backend *b, __u32 client,
  * others is noted only while no client has failed that does. It must take any
  * pointer.
  */
-GLOBAL_FUNC int note_failure(struct backend *b, __u32 client, bool for_others)
+GLOBAL_FUNC int note_failure_at(struct backend *b, __u32 client,
+				bool for_others, __u64 now_ns)
 {
-	__u64 now_ns = bpf_ktime_get_coarse_ns();
 	__u32 now = health_time(now_ns), retry = now + retry_interval(0);
 
 	count(backend_failed);
@@ -168,6 +168,12 @@ GLOBAL_FUNC int note_failure(struct backend *b, __u32 client, bool for_others)
 	return 0;
 }
 
+static __always_inline void note_failure(struct backend *b, __u32 client,
+					 bool for_others)
+{
+	note_failure_at(b, client, for_others, bpf_ktime_get_coarse_ns());
+}
+
 /* Probes say that the backend is not well: it gets its next retry at a time. */
 static __always_inline void note_failed_probe(struct backend *b, __u64 now_ns,
 					      __u64 retry_ns)
@@ -183,11 +189,17 @@ static __always_inline void note_failed_probe(struct backend *b, __u64 now_ns,
 	eject(b, EJECTION_CONFIRMED, now_ns, retry);
 }
 
+/* Is anything held against the backend? */
+static __always_inline bool has_failed(const struct backend *b)
+{
+	return b->failures || b->ejection;
+}
+
 /*
- * The backend took a connection, and all that was held against it is forgotten. It
- * begins slowly if it was gone for sure: otherwise a client that lies could keep it slow.
+ * All that was held against the backend is forgotten. It begins slowly if it was gone
+ * for sure: otherwise a client that lies could keep it slow.
  */
-static __always_inline void note_success_at(struct backend *b, __u64 now_ns)
+static __always_inline void clear_failures(struct backend *b, __u64 now_ns)
 {
 	if (b->ejection)
 		count(backend_recovered);
@@ -203,25 +215,29 @@ static __always_inline void note_success_at(struct backend *b, __u64 now_ns)
 /* Is it news that the backend took a connection? Mostly it has just taken one. */
 static __always_inline bool is_news(const struct backend *b)
 {
-	return b->failures || b->ejection ||
+	return has_failed(b) ||
 	       b->taken_at != health_time(bpf_ktime_get_coarse_ns());
 }
 
 /* The backend took a connection. */
+static __always_inline void note_success_at(struct backend *b, __u64 now_ns)
+{
+	b->taken_at = health_time(now_ns);
+	if (has_failed(b))
+		clear_failures(b, now_ns);
+}
+
 static __always_inline void note_success(struct backend *b)
 {
-	__u64 now_ns = bpf_ktime_get_coarse_ns();
-
-	b->taken_at = health_time(now_ns);
-	if (b->failures || b->ejection)
-		note_success_at(b, now_ns);
+	note_success_at(b, bpf_ktime_get_coarse_ns());
 }
 
 /* The same of a client that speaks for itself alone. */
-static __always_inline void note_own_success(struct backend *b, __u32 client)
+static __always_inline void note_own_success(struct backend *b, __u32 client,
+					     __u64 now_ns)
 {
 	if (!b->votes && b->ejection <= EJECTION_ONE && b->failed_by == client)
-		note_success_at(b, bpf_ktime_get_coarse_ns());
+		clear_failures(b, now_ns);
 }
 
 /*
@@ -285,6 +301,6 @@ static __always_inline int note_probe_result(const struct probe_result *r)
 	if (r->failed)
 		note_failed_probe(b, now, now + r->no_retry_ns);
 	else
-		note_success_at(b, now);
+		clear_failures(b, now);
 	return 1;
 }

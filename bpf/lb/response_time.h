@@ -29,6 +29,9 @@
  */
 #define RESPONSE_MOST_US ((1 << RESPONSE_US_BITS) - 1)
 
+/* srtt_us is in eighths of a microsecond. */
+#define SRTT_UNIT_SHIFT 3
+
 #define RESPONSE_TICK_MASK ((1 << RESPONSE_TICK_BITS) - 1)
 
 /*
@@ -188,11 +191,11 @@ note_exchange(struct backend *b, const struct tcp_sock *tp, __u32 client)
 
 	if (elapsed_ticks(sent, received) ||
 	    !BPF_CORE_READ(tp, bytes_received)) {
-		if (BPF_CORE_READ(tp, bytes_sent)) /* an answer was due */
-			note_response(b, client,
-				      elapsed(bpf_ktime_get_ns() / 1000,
-					      sent_us),
-				      RESPONSE_AT_LEAST);
+		us = BPF_CORE_READ(tp, srtt_us) >> SRTT_UNIT_SHIFT;
+		most = elapsed(bpf_ktime_get_ns() / 1000, sent_us);
+		if (BPF_CORE_READ(tp, bytes_sent) && most > us)
+			us = most; /* an answer was due */
+		note_response(b, client, us, RESPONSE_AT_LEAST);
 		return;
 	}
 	if (elapsed_ticks(bpf_jiffies64(), received) * (__u64)tick_us * 1000 >
@@ -202,16 +205,7 @@ note_exchange(struct backend *b, const struct tcp_sock *tp, __u32 client)
 	most = (elapsed_ticks(received, sent) + 1ULL) * tick_us;
 	if (us > most)
 		us = most;
-	most = BPF_CORE_READ(tp, srtt_us) >> 3; /* no answer is faster */
+	/* No answer is faster than those of TCP itself. */
+	most = BPF_CORE_READ(tp, srtt_us) >> SRTT_UNIT_SHIFT;
 	note_response(b, client, us > most ? us : most, 0);
-}
-
-/* The socket that had been sent to a backend is about to be closed. */
-static __always_inline void note_closing(struct backend *b, struct bpf_sock *sk)
-{
-	const void *tp = sk;
-
-	if (kernel_readable && b->is_timed && b->to.protocol == IPPROTO_TCP &&
-	    speaks_for_others(tp))
-		note_exchange(b, tp, measurer(bpf_get_netns_cookie(sk)));
 }

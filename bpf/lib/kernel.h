@@ -120,6 +120,8 @@ struct inet_connection_sock {
 
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
+	__u32 rcv_nxt;	       /* 0 until the peer has answered a SYN */
+	__u32 rcv_tstamp;      /* jiffies, when an ACK came last */
 	__u32 lsndtime;	       /* jiffies, when data was sent last */
 	__u64 tcp_mstamp;      /* µs, when a packet came or went last */
 	__u64 first_tx_mstamp; /* µs, when what was acknowledged last was sent */
@@ -144,6 +146,7 @@ struct bpf_iter__udp {
 
 struct bpf_iter__bpf_sk_storage_map {
 	struct bpf_iter_meta *meta;
+	struct sock *sk;
 	void *value;
 } __attribute__((preserve_access_index));
 

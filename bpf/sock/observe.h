@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Watching connections: what the kernel learns of a backend by the sockets that
- * connect to it. Of other sockets nothing is asked.
+ * What the TCP sockets that connect to a backend tell of it, whoever notices: the
+ * tracepoints (trace.h) or sock_ops. Of other sockets nothing is asked.
  */
 #pragma once
 
@@ -9,71 +9,65 @@
 #include "../abi/maps.h"
 #include "../lb/client.h"
 #include "../lb/health.h"
-#include "../lb/response_time.h"
 #include "../lib/addr.h"
 #include "../lib/kernel.h"
 #include "socket_nat.h"
 #include "socket_storage.h"
 
-/* ctx->srtt_us is in eighths of a microsecond. */
-#define SRTT_UNIT_SHIFT 3
-
 /* A connection that was sent to a backend. */
 struct watched {
-	struct bpf_sock *sk; /* may be NULL */
+	struct tcp_sock *tp;
 	struct socket_entry *entry;
 	struct backend *backend;
 };
 
 /* The entry of a TCP socket, which has one at most, or NULL. */
-static __always_inline struct socket_entry *tcp_entry(struct bpf_sock_ops *ctx,
-						      struct bpf_sock *sk)
+static __always_inline struct socket_entry *tcp_entry(struct tcp_sock *tp,
+						      __u64 cookie)
 {
-	__u64 cookie = bpf_get_socket_cookie(ctx);
 	struct socket_entry *e = slot_entry(cookie);
 	struct stored_entries *stored;
 
-	if (e || !sk || !may_store(cookie))
+	if (e)
 		return e;
-	stored = bpf_sk_storage_get(&stored_entries, sk, NULL, 0);
+	stored = stored_of(tp, cookie);
 	return stored ? &stored->entry[0] : NULL;
 }
 
+/* The backend of an entry, or NULL: it may be gone by now. */
+static __always_inline struct backend *
+entry_backend(const struct socket_entry *e)
+{
+	__u32 id = e->backend_id;
+	struct backend *b = bpf_map_lookup_elem(&backends, &id);
+
+	return b && id && same_addr_port(&b->to, &e->backend) ? b : NULL;
+}
+
 /* Fills in what a socket is about; false if it is none of ours. */
-static __always_inline bool find_watched(struct bpf_sock_ops *ctx,
+static __always_inline bool find_watched(struct tcp_sock *tp, __u64 cookie,
 					 struct watched *w)
 {
-	__u32 id;
-
-	w->sk = ctx->sk;
-	w->entry = tcp_entry(ctx, w->sk);
-	if (!w->entry || !w->entry->backend_id)
+	w->tp = tp;
+	w->entry = tcp_entry(tp, cookie);
+	if (!w->entry)
 		return false;
-	id = w->entry->backend_id;
-	w->backend = bpf_map_lookup_elem(&backends, &id);
-	return w->backend &&
-	       same_addr_port(&w->backend->to, &w->entry->backend);
+	w->backend = entry_backend(w->entry);
+	return w->backend;
 }
 
-static __always_inline void watch_more(struct bpf_sock_ops *ctx, int flags)
+/* The client of an entry, as choices know it. */
+static __always_inline __u32 entry_client(const struct socket_entry *e)
 {
-	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | flags);
-}
-
-/* The first SYN is about to leave. */
-static __always_inline void connection_begins(struct bpf_sock_ops *ctx,
-					      struct watched *w)
-{
-	watch_more(ctx, BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG);
-}
-
-/* The client, as choices know it. */
-static __always_inline __u32 watched_client(const struct watched *w)
-{
-	struct ip_addr addr =
-		local_client(w->entry->netns, is_ip4(&w->entry->frontend.addr));
+	struct ip_addr addr = local_client(e->netns, is_ip4(&e->frontend.addr));
 
 	return client_id(&addr, true);
+}
+
+/* Does the client of a socket speak for others, too? */
+static __always_inline bool client_speaks(const struct tcp_sock *tp)
+{
+	return !kernel_readable || speaks_for_others((const struct sock *)tp);
 }
 
 /*
@@ -81,18 +75,17 @@ static __always_inline __u32 watched_client(const struct watched *w)
  * the program has seen to it that its SYN goes elsewhere or not far, or that the
  * answer is dropped.
  */
-static __noinline bool has_vote(struct bpf_sock *sk)
+static __noinline bool has_vote(struct tcp_sock *tp)
 {
-	struct inet_sock *inet;
+	struct inet_sock *inet = (struct inet_sock *)tp;
+	struct sock *sk = (struct sock *)tp;
 	struct ipv6_pinfo *ip6;
 
-	if (sk->bound_dev_if)
+	if (sk->__sk_common.skc_bound_dev_if)
 		return false;
-	inet = (void *)bpf_skc_to_tcp_sock(sk);
-	if (!inet || !kernel_readable)
+	if (!kernel_readable)
 		return true;
-	if (BPF_CORE_READ((struct sock *)inet, sk_filter) ||
-	    BPF_CORE_READ(inet, uc_ttl) >= 0)
+	if (BPF_CORE_READ(sk, sk_filter) || BPF_CORE_READ(inet, uc_ttl) >= 0)
 		return false;
 	if (!bpf_core_field_exists(inet->pinet6)) /* a kernel without IPv6 */
 		return true;
@@ -100,106 +93,36 @@ static __noinline bool has_vote(struct bpf_sock *sk)
 	return !ip6 || BPF_CORE_READ(ip6, hop_limit) < 0;
 }
 
-/* Does the client of a socket speak for others, too? */
-static __noinline bool client_speaks(struct bpf_sock *sk)
+/* The backend did not take the connection. If it does so later that is news. */
+static __always_inline void note_refusal(struct watched *w, __u64 now_ns)
 {
-	struct sock *full = (void *)bpf_skc_to_tcp_sock(sk);
-
-	return !full || !kernel_readable || speaks_for_others(full);
-}
-
-/* The backend did not take the connection. */
-static __always_inline void note_refusal(struct watched *w)
-{
-	if (w->sk && has_vote(w->sk))
-		note_failure(w->backend, watched_client(w),
-			     client_speaks(w->sk));
-}
-
-/* The backend took the connection. */
-static __always_inline void note_taken(struct watched *w)
-{
-	if (!w->sk || w->sk->bound_dev_if || !is_news(w->backend))
-		return;
-	if (client_speaks(w->sk))
-		note_success(w->backend);
-	else
-		note_own_success(w->backend, watched_client(w));
-}
-
-/* The backend has answered. */
-static __always_inline void connection_stands(struct bpf_sock_ops *ctx,
-					      struct watched *w)
-{
-	note_taken(w);
-	if (w->backend->is_timed && w->sk && client_speaks(w->sk))
-		note_response(w->backend, measurer(w->entry->netns),
-			      ctx->srtt_us >> SRTT_UNIT_SHIFT,
-			      RESPONSE_AT_LEAST);
-}
-
-/* Did a connection end by what the network said, or never said? */
-static __always_inline bool is_network_error(struct bpf_sock *sk)
-{
-	struct sock *full = sk ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
-	int error = full ? full->sk_err : 0;
-
-	return error == ECONNREFUSED || error == ETIMEDOUT ||
-	       error == EHOSTUNREACH || error == ENETUNREACH;
-}
-
-/* The backend has refused or never answered, or the client has given up. */
-static __always_inline void connection_failed(struct bpf_sock_ops *ctx,
-					      struct watched *w)
-{
-	if (is_network_error(w->sk))
-		note_refusal(w);
-	retire_entry(w->entry);
+	set_flag(w->entry, ENTRY_AWAITED);
+	if (has_vote(w->tp))
+		note_failure_at(w->backend, entry_client(w->entry),
+				client_speaks(w->tp), now_ns);
 }
 
 /*
- * The socket is closed. Of those of processes sock_release tells earlier; of those
- * that the kernel makes for itself, such as the ones below a Multipath TCP socket,
- * nothing else does.
+ * The backend has refused or never answered, or the client has given up: an error
+ * of the socket that has never been answered says which.
  */
-static __always_inline void connection_closed(struct bpf_sock_ops *ctx)
+static __always_inline void connection_failed(struct watched *w, int error,
+					      __u64 now_ns)
 {
-	struct bpf_sock *sk = ctx->sk;
-	struct sock *full = sk ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
-	__u64 cookie = bpf_get_socket_cookie(ctx);
-	struct stored_entries *stored;
-
-	if (!full || !BPF_CORE_READ_BITFIELD(full, sk_kern_sock))
-		return;
-	delete_entry(cookie);
-	stored = stored_of(sk, cookie);
-	if (stored)
-		retire_all(sk, stored, cookie);
+	if (error == ECONNREFUSED || error == ETIMEDOUT ||
+	    error == EHOSTUNREACH || error == ENETUNREACH)
+		note_refusal(w, now_ns);
+	retire_entry(w->entry);
 }
 
-static __always_inline void watch(struct bpf_sock_ops *ctx)
+/* The backend took the connection. */
+static __always_inline void note_taken(struct backend *b,
+				       struct socket_entry *e,
+				       const struct tcp_sock *tp, __u64 now_ns)
 {
-	struct watched w;
-
-	switch (ctx->op) {
-	case BPF_SOCK_OPS_TCP_CONNECT_CB:
-		if (find_watched(ctx, &w))
-			connection_begins(ctx, &w);
-		break;
-	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
-		if (find_watched(ctx, &w))
-			connection_stands(ctx, &w);
-		break;
-	case BPF_SOCK_OPS_STATE_CB:
-		if (ctx->args[1] != BPF_TCP_CLOSE)
-			break;
-		if (ctx->args[0] == BPF_TCP_SYN_SENT && find_watched(ctx, &w))
-			connection_failed(ctx, &w);
-		connection_closed(ctx);
-		break;
-	case BPF_SOCK_OPS_RTO_CB: /* a SYN, or what follows, is sent again */
-		if (ctx->state == BPF_TCP_SYN_SENT && find_watched(ctx, &w))
-			note_refusal(&w);
-		break;
-	}
+	clear_flag(e, ENTRY_AWAITED);
+	if (client_speaks(tp))
+		note_success_at(b, now_ns);
+	else
+		note_own_success(b, entry_client(e), now_ns);
 }

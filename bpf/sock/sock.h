@@ -10,6 +10,7 @@
 #include "../abi/maps.h"
 #include "../lb/client.h"
 #include "../lb/frontend.h"
+#include "../lb/health.h"
 #include "../lb/select.h"
 #include "../lb/table.h"
 #include "../lib/addr.h"
@@ -157,6 +158,8 @@ static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
 	if (v != VERDICT_CONTINUE)
 		return v;
 	new.flags = ENTRY_CONNECTED;
+	if (to->protocol == IPPROTO_TCP && has_failed(new.choice.backend))
+		new.flags |= ENTRY_AWAITED;
 	add_entry(ctx, &new);
 	count(connect);
 	*to = new.choice.backend->to;

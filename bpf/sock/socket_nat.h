@@ -10,7 +10,6 @@
 
 #include "../abi/config.h"
 #include "../abi/maps.h"
-#include "../lb/response_time.h"
 #include "socket_storage.h"
 
 static __always_inline struct socket_slot *socket_slot_of(__u64 cookie)
@@ -171,17 +170,15 @@ static __always_inline void add_another_entry(struct bpf_sock_addr *ctx,
 		store_entry(ctx, n);
 }
 
-/* Deletes the entry in the slot of a socket. Returns its backend, or NULL. */
-static __always_inline struct backend *delete_entry(__u64 cookie)
+/* Deletes the entry in the slot of a socket. */
+static __always_inline void delete_entry(__u64 cookie)
 {
 	struct socket_slot *slot = socket_slot_of(cookie);
-	struct backend *b;
 
 	if (!slot || slot->owner != cookie)
-		return NULL;
-	b = close_entry(&slot->entry);
+		return;
+	close_entry(&slot->entry);
 	slot->owner = 0;
-	return b;
 }
 
 /*
@@ -209,17 +206,6 @@ static __always_inline bool has_entries(struct bpf_sock_addr *ctx, __u64 cookie)
 		stored->entry[0].backend.pad = ENTRY_SILENT;
 	}
 	return true;
-}
-
-/* The socket is gone, and its entries with it. */
-static __always_inline void forget_socket(struct bpf_sock *sk)
-{
-	__u64 cookie = bpf_get_socket_cookie(sk);
-	struct backend *b = delete_entry(cookie);
-
-	if (b)
-		note_closing(b, sk);
-	end_stored(sk, cookie);
 }
 
 /*

@@ -9,7 +9,6 @@
 #include "../abi/config.h"
 #include "../abi/maps.h"
 #include "../lb/health.h"
-#include "../lb/response_time.h"
 #include "../lb/table.h"
 #include "../lib/addr.h"
 #include "../lib/verdict.h"
@@ -293,8 +292,8 @@ GLOBAL_FUNC int retire_many(struct many_entries *m)
 	return 0;
 }
 
-static __always_inline void
-retire_all(struct bpf_sock *sk, struct stored_entries *stored, __u64 cookie)
+static __always_inline void retire_all(void *sk, struct stored_entries *stored,
+				       __u64 cookie)
 {
 	struct many_entries *m = many_of(sk, stored);
 
@@ -303,20 +302,6 @@ retire_all(struct bpf_sock *sk, struct stored_entries *stored, __u64 cookie)
 	if (m)
 		retire_many(m);
 	uncount_stored(stored, cookie);
-}
-
-/* The socket is gone; the kernel frees its storage. */
-static __always_inline void end_stored(struct bpf_sock *sk, __u64 cookie)
-{
-	struct stored_entries *stored = stored_of(sk, cookie);
-	struct backend *b;
-
-	if (!stored)
-		return;
-	b = retire_entry(&stored->entry[0]);
-	if (b) /* a TCP socket has no other */
-		note_closing(b, sk);
-	retire_all(sk, stored, cookie);
 }
 
 /* Deletes the entries in the storage of a socket; most have none. */

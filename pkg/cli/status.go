@@ -90,6 +90,7 @@ func (e *env) showStatus(r *datapath.Reader) (t command.Table, well bool, err er
 		{"tables", fmt.Sprint(totals.Tables)},
 		{"backends", fmt.Sprint(totals.Backends)},
 		{"writes", fmt.Sprint(s.Writes)},
+		{"failures", s.Failures},
 	}
 	hooks, attached := hookRows(s)
 	rows = slices.Concat(rows, hooks, counts("count", s.Counters), counts("drop", s.Drops), reportRows)

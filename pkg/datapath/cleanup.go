@@ -36,7 +36,7 @@ func Cleanup(root string) error {
 	defer f.Close()
 	// First what sends clients to backends, so that nobody sees a backend as
 	// its peer.
-	for _, h := range slices.Backward(hooks) {
+	for _, h := range slices.Backward(slices.Concat(keepers, tracers, watchers, makers)) {
 		if err := detach(filepath.Join(root, "links", h.program)); err != nil {
 			return err
 		}

@@ -55,6 +55,9 @@ type Config struct {
 	Pods bool `bpf:"pod_devices"`
 	// Redirect lets packets to other nodes leave past the stack.
 	Redirect bool `bpf:"redirect_flows"`
+	// SockOps has sock_ops tell of connections that fail, as it does where the kernel
+	// refuses programs at tracepoints.
+	SockOps bool
 	// Filters attaches to devices as on kernels without tcx.
 	Filters bool
 	// EjectAfter is how many connections in a row a backend does not take before
@@ -91,6 +94,7 @@ type Datapath struct {
 	reported string     // to ReportSockets
 	held     held       // what was in force after the last Attach and SetDevices
 	stale    stale
+	standing standing
 	devices  []plan.Device
 	// old are the maps of programs that are in force until Attach.
 	old []*mapSet
@@ -145,7 +149,7 @@ func (d *Datapath) open() error {
 	if pinned != nil && pinned.about != nil {
 		d.publish(pinned)
 	}
-	if pinned.matches(d.object) && linksUse(d.path("links"), d.cfg.Cgroup, pinned) {
+	if pinned.matches(d.object) && linksUse(d.path("links"), d.cfg.Cgroup, d.object.traced, pinned) {
 		d.maps = pinned
 		return d.tidy()
 	}
@@ -161,6 +165,7 @@ func (d *Datapath) load(sizes plan.Sizes, from *mapSet) error {
 		return err
 	}
 	d.programs.Close()
+	d.standing.Close() // it is of the former maps
 	d.maps, d.programs = maps, programs
 	return nil
 }
@@ -202,7 +207,7 @@ func (d *Datapath) lock(dir string) error {
 func (d *Datapath) tidy() error {
 	d.maps.about.describe(d.cfg)
 	d.maps.about.at(0).FlowsMigrated = 1 // from now on an unknown connection is reset
-	if err := detachAll(d.path("links"), isOurs); err != nil {
+	if err := detachAll(d.path("links"), d.object.isOurs); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(d.path("next")); err != nil {
@@ -255,7 +260,7 @@ func (d *Datapath) attachPrograms() error {
 	if err := d.takeFlows(ebpf.UpdateAny); err != nil {
 		return err
 	}
-	if err := d.programs.attachOthers(d.path("links"), d.cfg.Cgroup); err != nil {
+	if err := d.programs.attachOthers(d.path("links"), d.cfg.Cgroup, d.object.traced); err != nil {
 		return err
 	}
 	if err := d.programs.pinForDevices(d.path("next"), d.path("links")); err != nil {
@@ -327,6 +332,7 @@ func (d *Datapath) Content() (plan.Content, error) { return d.maps.content() }
 // Close lets go of the node. Pinned programs go on working without it.
 func (d *Datapath) Close() {
 	d.stale.Close()
+	d.standing.Close()
 	d.programs.Close()
 	d.maps.Close()
 	d.forgetOld()

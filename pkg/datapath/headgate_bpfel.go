@@ -184,6 +184,14 @@ const (
 	headgateEjectionEJECTION_CONFIRMED headgateEjection = 3
 )
 
+type headgateEntryFlag uint32
+
+const (
+	headgateEntryFlagENTRY_SILENT    headgateEntryFlag = 1
+	headgateEntryFlagENTRY_CONNECTED headgateEntryFlag = 2
+	headgateEntryFlagENTRY_AWAITED   headgateEntryFlag = 4
+)
+
 type headgateFilterChunk struct {
 	_    structs.HostLayout
 	Word [8]uint64
@@ -566,7 +574,13 @@ const (
 	headgateProgSendmsg6         = "sendmsg6"
 	headgateProgSockOps          = "sock_ops"
 	headgateProgSockRelease      = "sock_release"
+	headgateProgSocketError      = "socket_error"
+	headgateProgStandingStored   = "standing_stored"
+	headgateProgStandingTcp      = "standing_tcp"
+	headgateProgTcpDestroy       = "tcp_destroy"
+	headgateProgTcpRetransmit    = "tcp_retransmit"
 	headgateVarEjectAfter        = "eject_after"
+	headgateVarFailuresTraced    = "failures_traced"
 	headgateVarFlowSets          = "flow_sets"
 	headgateVarHashKey           = "hash_key"
 	headgateVarIp6CsumFlag       = "ip6_csum_flag"
@@ -626,29 +640,34 @@ type headgateSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateProgramSpecs struct {
-	Connect4      *ebpf.ProgramSpec `ebpf:"connect4"`
-	Connect6      *ebpf.ProgramSpec `ebpf:"connect6"`
-	DestroyTcp    *ebpf.ProgramSpec `ebpf:"destroy_tcp"`
-	DestroyUdp    *ebpf.ProgramSpec `ebpf:"destroy_udp"`
-	DeviceIn      *ebpf.ProgramSpec `ebpf:"device_in"`
-	DeviceOut     *ebpf.ProgramSpec `ebpf:"device_out"`
-	Getpeername4  *ebpf.ProgramSpec `ebpf:"getpeername4"`
-	Getpeername6  *ebpf.ProgramSpec `ebpf:"getpeername6"`
-	L3In          *ebpf.ProgramSpec `ebpf:"l3_in"`
-	L3Out         *ebpf.ProgramSpec `ebpf:"l3_out"`
-	ListMany      *ebpf.ProgramSpec `ebpf:"list_many"`
-	ListStored    *ebpf.ProgramSpec `ebpf:"list_stored"`
-	ListTcpOwners *ebpf.ProgramSpec `ebpf:"list_tcp_owners"`
-	ListUdpOwners *ebpf.ProgramSpec `ebpf:"list_udp_owners"`
-	NoteProbe     *ebpf.ProgramSpec `ebpf:"note_probe"`
-	PodIn         *ebpf.ProgramSpec `ebpf:"pod_in"`
-	PodOut        *ebpf.ProgramSpec `ebpf:"pod_out"`
-	Recvmsg4      *ebpf.ProgramSpec `ebpf:"recvmsg4"`
-	Recvmsg6      *ebpf.ProgramSpec `ebpf:"recvmsg6"`
-	Sendmsg4      *ebpf.ProgramSpec `ebpf:"sendmsg4"`
-	Sendmsg6      *ebpf.ProgramSpec `ebpf:"sendmsg6"`
-	SockOps       *ebpf.ProgramSpec `ebpf:"sock_ops"`
-	SockRelease   *ebpf.ProgramSpec `ebpf:"sock_release"`
+	Connect4       *ebpf.ProgramSpec `ebpf:"connect4"`
+	Connect6       *ebpf.ProgramSpec `ebpf:"connect6"`
+	DestroyTcp     *ebpf.ProgramSpec `ebpf:"destroy_tcp"`
+	DestroyUdp     *ebpf.ProgramSpec `ebpf:"destroy_udp"`
+	DeviceIn       *ebpf.ProgramSpec `ebpf:"device_in"`
+	DeviceOut      *ebpf.ProgramSpec `ebpf:"device_out"`
+	Getpeername4   *ebpf.ProgramSpec `ebpf:"getpeername4"`
+	Getpeername6   *ebpf.ProgramSpec `ebpf:"getpeername6"`
+	L3In           *ebpf.ProgramSpec `ebpf:"l3_in"`
+	L3Out          *ebpf.ProgramSpec `ebpf:"l3_out"`
+	ListMany       *ebpf.ProgramSpec `ebpf:"list_many"`
+	ListStored     *ebpf.ProgramSpec `ebpf:"list_stored"`
+	ListTcpOwners  *ebpf.ProgramSpec `ebpf:"list_tcp_owners"`
+	ListUdpOwners  *ebpf.ProgramSpec `ebpf:"list_udp_owners"`
+	NoteProbe      *ebpf.ProgramSpec `ebpf:"note_probe"`
+	PodIn          *ebpf.ProgramSpec `ebpf:"pod_in"`
+	PodOut         *ebpf.ProgramSpec `ebpf:"pod_out"`
+	Recvmsg4       *ebpf.ProgramSpec `ebpf:"recvmsg4"`
+	Recvmsg6       *ebpf.ProgramSpec `ebpf:"recvmsg6"`
+	Sendmsg4       *ebpf.ProgramSpec `ebpf:"sendmsg4"`
+	Sendmsg6       *ebpf.ProgramSpec `ebpf:"sendmsg6"`
+	SockOps        *ebpf.ProgramSpec `ebpf:"sock_ops"`
+	SockRelease    *ebpf.ProgramSpec `ebpf:"sock_release"`
+	SocketError    *ebpf.ProgramSpec `ebpf:"socket_error"`
+	StandingStored *ebpf.ProgramSpec `ebpf:"standing_stored"`
+	StandingTcp    *ebpf.ProgramSpec `ebpf:"standing_tcp"`
+	TcpDestroy     *ebpf.ProgramSpec `ebpf:"tcp_destroy"`
+	TcpRetransmit  *ebpf.ProgramSpec `ebpf:"tcp_retransmit"`
 }
 
 // headgateMapSpecs contains maps before they are loaded into the kernel.
@@ -690,6 +709,7 @@ type headgateMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateVariableSpecs struct {
 	EjectAfter        *ebpf.VariableSpec `ebpf:"eject_after"`
+	FailuresTraced    *ebpf.VariableSpec `ebpf:"failures_traced"`
 	FlowSets          *ebpf.VariableSpec `ebpf:"flow_sets"`
 	HashKey           *ebpf.VariableSpec `ebpf:"hash_key"`
 	Ip6CsumFlag       *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
@@ -795,6 +815,7 @@ func (m *headgateMaps) Close() error {
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateVariables struct {
 	EjectAfter        *ebpf.Variable `ebpf:"eject_after"`
+	FailuresTraced    *ebpf.Variable `ebpf:"failures_traced"`
 	FlowSets          *ebpf.Variable `ebpf:"flow_sets"`
 	HashKey           *ebpf.Variable `ebpf:"hash_key"`
 	Ip6CsumFlag       *ebpf.Variable `ebpf:"ip6_csum_flag"`
@@ -816,29 +837,34 @@ type headgateVariables struct {
 //
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgatePrograms struct {
-	Connect4      *ebpf.Program `ebpf:"connect4"`
-	Connect6      *ebpf.Program `ebpf:"connect6"`
-	DestroyTcp    *ebpf.Program `ebpf:"destroy_tcp"`
-	DestroyUdp    *ebpf.Program `ebpf:"destroy_udp"`
-	DeviceIn      *ebpf.Program `ebpf:"device_in"`
-	DeviceOut     *ebpf.Program `ebpf:"device_out"`
-	Getpeername4  *ebpf.Program `ebpf:"getpeername4"`
-	Getpeername6  *ebpf.Program `ebpf:"getpeername6"`
-	L3In          *ebpf.Program `ebpf:"l3_in"`
-	L3Out         *ebpf.Program `ebpf:"l3_out"`
-	ListMany      *ebpf.Program `ebpf:"list_many"`
-	ListStored    *ebpf.Program `ebpf:"list_stored"`
-	ListTcpOwners *ebpf.Program `ebpf:"list_tcp_owners"`
-	ListUdpOwners *ebpf.Program `ebpf:"list_udp_owners"`
-	NoteProbe     *ebpf.Program `ebpf:"note_probe"`
-	PodIn         *ebpf.Program `ebpf:"pod_in"`
-	PodOut        *ebpf.Program `ebpf:"pod_out"`
-	Recvmsg4      *ebpf.Program `ebpf:"recvmsg4"`
-	Recvmsg6      *ebpf.Program `ebpf:"recvmsg6"`
-	Sendmsg4      *ebpf.Program `ebpf:"sendmsg4"`
-	Sendmsg6      *ebpf.Program `ebpf:"sendmsg6"`
-	SockOps       *ebpf.Program `ebpf:"sock_ops"`
-	SockRelease   *ebpf.Program `ebpf:"sock_release"`
+	Connect4       *ebpf.Program `ebpf:"connect4"`
+	Connect6       *ebpf.Program `ebpf:"connect6"`
+	DestroyTcp     *ebpf.Program `ebpf:"destroy_tcp"`
+	DestroyUdp     *ebpf.Program `ebpf:"destroy_udp"`
+	DeviceIn       *ebpf.Program `ebpf:"device_in"`
+	DeviceOut      *ebpf.Program `ebpf:"device_out"`
+	Getpeername4   *ebpf.Program `ebpf:"getpeername4"`
+	Getpeername6   *ebpf.Program `ebpf:"getpeername6"`
+	L3In           *ebpf.Program `ebpf:"l3_in"`
+	L3Out          *ebpf.Program `ebpf:"l3_out"`
+	ListMany       *ebpf.Program `ebpf:"list_many"`
+	ListStored     *ebpf.Program `ebpf:"list_stored"`
+	ListTcpOwners  *ebpf.Program `ebpf:"list_tcp_owners"`
+	ListUdpOwners  *ebpf.Program `ebpf:"list_udp_owners"`
+	NoteProbe      *ebpf.Program `ebpf:"note_probe"`
+	PodIn          *ebpf.Program `ebpf:"pod_in"`
+	PodOut         *ebpf.Program `ebpf:"pod_out"`
+	Recvmsg4       *ebpf.Program `ebpf:"recvmsg4"`
+	Recvmsg6       *ebpf.Program `ebpf:"recvmsg6"`
+	Sendmsg4       *ebpf.Program `ebpf:"sendmsg4"`
+	Sendmsg6       *ebpf.Program `ebpf:"sendmsg6"`
+	SockOps        *ebpf.Program `ebpf:"sock_ops"`
+	SockRelease    *ebpf.Program `ebpf:"sock_release"`
+	SocketError    *ebpf.Program `ebpf:"socket_error"`
+	StandingStored *ebpf.Program `ebpf:"standing_stored"`
+	StandingTcp    *ebpf.Program `ebpf:"standing_tcp"`
+	TcpDestroy     *ebpf.Program `ebpf:"tcp_destroy"`
+	TcpRetransmit  *ebpf.Program `ebpf:"tcp_retransmit"`
 }
 
 func (p *headgatePrograms) Close() error {
@@ -866,6 +892,11 @@ func (p *headgatePrograms) Close() error {
 		p.Sendmsg6,
 		p.SockOps,
 		p.SockRelease,
+		p.SocketError,
+		p.StandingStored,
+		p.StandingTcp,
+		p.TcpDestroy,
+		p.TcpRetransmit,
 	)
 }
 

@@ -15,8 +15,9 @@ import (
 
 // object is the compiled object with its load-time constants set.
 type object struct {
-	spec *ebpf.CollectionSpec
-	hash [sha256.Size]byte // of the object, the constants, and the sizes of maps that do not grow
+	spec   *ebpf.CollectionSpec
+	hash   [sha256.Size]byte // of the object, the constants, and the sizes of maps that do not grow
+	traced bool              // programs at tracepoints note connections that fail
 }
 
 // newObject reads the object and sets its constants, and the sizes of maps that do not
@@ -42,7 +43,12 @@ func newObject(cfg Config) (*object, error) {
 	if err := setConstants(spec, constants); err != nil {
 		return nil, err
 	}
-	o, sizes := &object{spec: spec}, cfg.fixedSizes()
+	o, sizes := &object{spec: spec, traced: cfg.traced() && spec.Programs[tracers[0].program] != nil}, cfg.fixedSizes()
+	for _, h := range socketHooks(!o.traced)[len(keepers):] {
+		if !o.isOurs(h.program) {
+			delete(spec.Programs, h.program)
+		}
+	}
 	o.resize(sizes)
 	h := sha256.New()
 	h.Write(code)
@@ -72,7 +78,7 @@ func (o *object) only(programs iter.Seq[string]) *object {
 			spec.Programs[name] = p
 		}
 	}
-	return &object{spec: spec.Copy(), hash: o.hash}
+	return &object{spec: spec.Copy(), hash: o.hash, traced: o.traced}
 }
 
 // growingSizes returns the entries of maps that grow, by name.

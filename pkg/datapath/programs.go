@@ -19,20 +19,52 @@ type hook struct {
 	attach  ebpf.AttachType
 }
 
-// hooks are the programs with where they attach, in the order in which they
-// come into force: what shows a frontend in place of a backend comes before
-// what sends anybody to a backend.
-var hooks = []hook{
-	{"sock_release", ebpf.AttachCgroupInetSockRelease},
-	{"getpeername4", ebpf.AttachCgroupInet4GetPeername},
-	{"getpeername6", ebpf.AttachCgroupInet6GetPeername},
-	{"recvmsg4", ebpf.AttachCGroupUDP4Recvmsg},
-	{"recvmsg6", ebpf.AttachCGroupUDP6Recvmsg},
-	{"sock_ops", ebpf.AttachCGroupSockOps},
-	{"sendmsg4", ebpf.AttachCGroupUDP4Sendmsg},
-	{"sendmsg6", ebpf.AttachCGroupUDP6Sendmsg},
-	{"connect4", ebpf.AttachCGroupInet4Connect},
-	{"connect6", ebpf.AttachCGroupInet6Connect},
+// The programs of sockets with where they attach, in the order in which they come into
+// force: what shows a frontend in place of a backend comes before what sends anybody to
+// a backend.
+var (
+	// keepers only read and delete socket NAT entries.
+	keepers = []hook{
+		{"sock_release", ebpf.AttachCgroupInetSockRelease},
+		{"getpeername4", ebpf.AttachCgroupInet4GetPeername},
+		{"getpeername6", ebpf.AttachCgroupInet6GetPeername},
+		{"recvmsg4", ebpf.AttachCGroupUDP4Recvmsg},
+		{"recvmsg6", ebpf.AttachCGroupUDP6Recvmsg},
+	}
+	// tracers note connections that fail, and watchers do where the kernel refuses
+	// programs at tracepoints.
+	tracers = []hook{
+		{"tcp_retransmit", ebpf.AttachTraceRawTp},
+		{"socket_error", ebpf.AttachTraceRawTp},
+		{"tcp_destroy", ebpf.AttachTraceRawTp},
+	}
+	watchers = []hook{{"sock_ops", ebpf.AttachCGroupSockOps}}
+	// makers make entries.
+	makers = []hook{
+		{"sendmsg4", ebpf.AttachCGroupUDP4Sendmsg},
+		{"sendmsg6", ebpf.AttachCGroupUDP6Sendmsg},
+		{"connect4", ebpf.AttachCGroupInet4Connect},
+		{"connect6", ebpf.AttachCGroupInet6Connect},
+	}
+)
+
+// socketHooks returns the programs of sockets.
+func socketHooks(traced bool) []hook {
+	if traced {
+		return slices.Concat(keepers, tracers, makers)
+	}
+	return slices.Concat(keepers, watchers, makers)
+}
+
+// isTracer says whether a program is at a tracepoint, and not at the cgroup.
+func (h hook) isTracer() bool { return h.attach == ebpf.AttachTraceRawTp }
+
+// where says where a program attaches, for people.
+func (h hook) where(cgroup string) string {
+	if h.isTracer() {
+		return "its tracepoint"
+	}
+	return cgroup
 }
 
 // programSet is the loaded programs by name.
@@ -45,10 +77,6 @@ func (p programSet) Close() {
 	}
 }
 
-// keepers is how many of the hooks, from the first, only read and delete socket NAT
-// entries.
-const keepers = 5
-
 // attachKeepers puts the programs in force that only read and delete entries, and pins
 // their links below dir. Those that were there stay in force beside them, until
 // removeStrays.
@@ -56,7 +84,7 @@ func (p programSet) attachKeepers(dir, cgroup string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make %s: %w", dir, err)
 	}
-	for _, h := range hooks[:keepers] {
+	for _, h := range keepers {
 		if err := p.attachNew(dir, cgroup, h); err != nil {
 			return fmt.Errorf("attach %s to %s: %w", h.program, cgroup, err)
 		}
@@ -65,11 +93,12 @@ func (p programSet) attachKeepers(dir, cgroup string) error {
 }
 
 // attachOthers puts the other programs in force and pins their links below dir.
-// A link that is there already changes its program in one step.
-func (p programSet) attachOthers(dir, cgroup string) error {
-	for _, h := range hooks[keepers:] {
+// A link that is there already changes its program in one step; those of tracepoints
+// cannot, so that two programs note what fails until removeStrays.
+func (p programSet) attachOthers(dir, cgroup string, traced bool) error {
+	for _, h := range socketHooks(traced)[len(keepers):] {
 		if err := p.attachOne(dir, cgroup, h); err != nil {
-			return fmt.Errorf("attach %s to %s: %w", h.program, cgroup, err)
+			return fmt.Errorf("attach %s to %s: %w", h.program, h.where(cgroup), err)
 		}
 	}
 	return nil
@@ -83,7 +112,7 @@ func (p programSet) attachOne(dir, cgroup string, h hook) error {
 		return err
 	default:
 		defer old.Close()
-		if isAttachedTo(old, cgroup) && p[h.program] != nil {
+		if !h.isTracer() && h.isInForce(old, cgroup) && p[h.program] != nil {
 			return old.Update(p[h.program])
 		}
 	}
@@ -97,7 +126,7 @@ func (p programSet) attachNew(dir, cgroup string, h hook) error {
 	if program == nil {
 		return errors.New("the object has no such program")
 	}
-	l, err := link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: h.attach, Program: program})
+	l, err := h.link(cgroup, program)
 	if err != nil {
 		return err
 	}
@@ -111,6 +140,14 @@ func (p programSet) attachNew(dir, cgroup string, h hook) error {
 		return err
 	}
 	return os.Rename(next, pin)
+}
+
+// link attaches a program.
+func (h hook) link(cgroup string, program *ebpf.Program) (link.Link, error) {
+	if h.isTracer() {
+		return link.AttachTracing(link.TracingOptions{Program: program, AttachType: h.attach})
+	}
+	return link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: h.attach, Program: program})
 }
 
 // moveAside gives the pin of a link a name that no other has, so that it stays
@@ -132,9 +169,9 @@ func moveAside(pin string) error {
 	return os.Rename(pin, fmt.Sprintf("%s_%d", pin, info.ID))
 }
 
-// isOurs says whether a pinned link is of a program of the object.
-func isOurs(pin string) bool {
-	return slices.ContainsFunc(hooks, func(h hook) bool { return h.program == pin }) || isDevicePin(pin)
+// isOurs says whether a pinned link is of a program of the object that is to be in force.
+func (o *object) isOurs(pin string) bool {
+	return slices.ContainsFunc(socketHooks(o.traced), func(h hook) bool { return h.program == pin }) || isDevicePin(pin)
 }
 
 // detachAll takes the links pinned in a directory out of force, those apart
@@ -156,7 +193,7 @@ func detachAll(dir string, keep func(pin string) bool) error {
 }
 
 // detach takes a pinned link out of force. Removing its last pin would do so
-// too, but some time later.
+// too, but some time later: for one of a tracepoint there is no other way.
 func detach(pin string) error {
 	l, err := link.LoadPinnedLink(pin, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -166,16 +203,24 @@ func detach(pin string) error {
 		return fmt.Errorf("open pinned link %s: %w", pin, err)
 	}
 	defer l.Close()
-	if err := l.Detach(); err != nil {
+	if err := l.Detach(); err != nil && !errors.Is(err, link.ErrNotSupported) {
 		return fmt.Errorf("detach %s: %w", pin, err)
 	}
 	return os.Remove(pin)
 }
 
-// isAttachedTo says whether a link is attached to the cgroup at a path.
-func isAttachedTo(l link.Link, cgroup string) bool {
+// isInForce says whether a link has a program where it attaches: to the cgroup at a path, or
+// to a tracepoint. There it stays for as long as its link.
+func (h hook) isInForce(l link.Link, cgroup string) bool {
 	info, err := l.Info()
-	return err == nil && isOfCgroup(info, cgroup)
+	return err == nil && h.isOf(info, cgroup)
+}
+
+func (h hook) isOf(info *link.Info, cgroup string) bool {
+	if h.isTracer() {
+		return info.Type == link.RawTracepointType
+	}
+	return isOfCgroup(info, cgroup)
 }
 
 func isOfCgroup(l *link.Info, cgroup string) bool {
@@ -186,16 +231,15 @@ func isOfCgroup(l *link.Info, cgroup string) bool {
 	return l.Cgroup().CgroupId == s.Ino // the cgroup's ID is its inode number
 }
 
-// linksUse says whether every program is attached to the cgroup, and works on
-// just these maps.
-func linksUse(dir, cgroup string, maps *mapSet) bool {
+// linksUse says whether every program is attached, and works on just these maps.
+func linksUse(dir, cgroup string, traced bool, maps *mapSet) bool {
 	ids := maps.ids()
-	for _, h := range hooks {
+	for _, h := range socketHooks(traced) {
 		l, err := link.LoadPinnedLink(filepath.Join(dir, h.program), nil)
 		if err != nil {
 			return false
 		}
-		uses := isAttachedTo(l, cgroup) && programUses(l, ids)
+		uses := h.isInForce(l, cgroup) && programUses(l, ids)
 		l.Close()
 		if !uses {
 			return false

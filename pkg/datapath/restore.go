@@ -49,13 +49,13 @@ func (d *Datapath) restoreHooks() (restored []string, err error) {
 	if err := unix.Stat(d.cfg.Cgroup, &cgroup); err != nil {
 		return nil, fmt.Errorf("the cgroup %s is gone, no socket is balanced: make it again, or start the agent with another --cgroup: %w", d.cfg.Cgroup, err)
 	}
-	for _, h := range hooks {
+	for _, h := range socketHooks(d.object.traced) {
 		l := d.held.links[h.program]
-		if cgroupOf(l) == cgroup.Ino {
+		if l != nil && h.isInForce(l, d.cfg.Cgroup) {
 			continue
 		}
 		if err := d.restoreHook(h, l); err != nil {
-			return restored, fmt.Errorf("attach %s to %s again: %w", h.program, d.cfg.Cgroup, err)
+			return restored, fmt.Errorf("attach %s to %s again: %w", h.program, h.where(d.cfg.Cgroup), err)
 		}
 		restored = append(restored, h.program)
 	}
@@ -86,18 +86,6 @@ func programOf(l link.Link) (*ebpf.Program, error) {
 		return nil, err
 	}
 	return ebpf.NewProgramFromID(info.Program)
-}
-
-// cgroupOf returns the ID of the cgroup that a link is attached to, 0 for none.
-func cgroupOf(l link.Link) uint64 {
-	if l == nil {
-		return 0
-	}
-	info, err := l.Info()
-	if err != nil || info.Cgroup() == nil {
-		return 0
-	}
-	return info.Cgroup().CgroupId
 }
 
 // restoreDevices puts the programs of devices back in force. A device that is

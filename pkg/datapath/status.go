@@ -19,11 +19,12 @@ type Status struct {
 	Version  string            `json:"version"` // of the agent that loaded it or adopted it last
 	Node     string            `json:"node"`
 	Cgroup   string            `json:"cgroup"`
-	Object   string            `json:"object"`  // SHA-256 of object and constants, in hex
-	Agent    bool              `json:"agent"`   // an agent runs
-	Writes   uint64            `json:"writes"`  // by agents to the maps
-	Hooks    []Hook            `json:"hooks"`   // of the cgroup
-	Devices  []Device          `json:"devices"` // by index
+	Object   string            `json:"object"`   // SHA-256 of object and constants, in hex
+	Agent    bool              `json:"agent"`    // an agent runs
+	Writes   uint64            `json:"writes"`   // by agents to the maps
+	Hooks    []Hook            `json:"hooks"`    // of sockets
+	Failures string            `json:"failures"` // what notes connections that fail
+	Devices  []Device          `json:"devices"`  // by index
 	Counters map[string]uint64 `json:"counters"`
 	Drops    map[string]uint64 `json:"drops"` // by drop reason
 }
@@ -39,13 +40,24 @@ func (r *Reader) Status() (s Status, err error) {
 		Agent:   AgentRuns(r.root),
 		Writes:  about.Writes,
 	}
-	s.Hooks = r.hookStates(s.Cgroup)
+	_, err = r.link(watchers[0].program)
+	traced := err != nil
+	s.Hooks, s.Failures = r.hookStates(s.Cgroup, traced), notedBySockOps
+	if traced {
+		s.Failures = notedByTracepoints
+	}
 	if s.Devices, err = r.deviceStates(); err != nil {
 		return s, fmt.Errorf("read the devices: %w", err)
 	}
 	s.Counters, s.Drops, err = r.Counters()
 	return s, err
 }
+
+// What notes connections that fail, for people.
+const (
+	notedByTracepoints = "noted by tracepoints"
+	notedBySockOps     = "noted by sock_ops, at a higher cost of each connection: the kernel refuses programs at tracepoints (lockdown=confidentiality, or no CONFIG_BPF_EVENTS)"
+)
 
 // AgentRuns says whether an agent has the directory of pins, whatever it has
 // pinned there yet.
@@ -72,11 +84,11 @@ type Device struct {
 	Hooks []Hook `json:"hooks"`
 }
 
-// hookStates returns the programs of the cgroup.
-func (r *Reader) hookStates(cgroup string) (out []Hook) {
-	for _, h := range hooks {
+// hookStates returns the programs of sockets.
+func (r *Reader) hookStates(cgroup string, traced bool) (out []Hook) {
+	for _, h := range socketHooks(traced) {
 		info, err := r.link(h.program)
-		out = append(out, Hook{Name: h.program, Attached: err == nil && isOfCgroup(info, cgroup)})
+		out = append(out, Hook{Name: h.program, Attached: err == nil && h.isOf(info, cgroup)})
 	}
 	return out
 }

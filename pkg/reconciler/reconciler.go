@@ -39,6 +39,7 @@ type Datapath interface {
 
 // How long things wait.
 const (
+	standEvery   = time.Second      // connections of backends with failures are looked for
 	lookEvery    = 2 * time.Second  // it is looked whether programs are in force
 	recountEvery = 30 * time.Second // connections in flight are counted anew
 	sweepAfter   = time.Second      // from when something retires until its grace period begins
@@ -136,6 +137,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 	defer retry.Stop()
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
+	stand := time.NewTicker(standEvery)
+	defer stand.Stop()
 	wait, sweeping, passed := firstRetry, false, make(chan grace, 1)
 	for {
 		select {
@@ -155,6 +158,9 @@ func (r *Reconciler) Run(ctx context.Context) {
 			r.sweep(g)
 		case now := <-look.C:
 			r.look(now)
+			continue
+		case <-stand.C:
+			r.noteStanding()
 			continue
 		case v := <-r.inbox.verdicts:
 			r.judge(v)

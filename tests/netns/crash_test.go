@@ -1,6 +1,7 @@
 package netns_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,13 +12,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// replaceOrder is the order in which programs are replaced; the first five stay
+// replaceOrder is the order in which programs are replaced; the first eight stay
 // in force beside their successors.
 var replaceOrder = []string{
-	"sock_release", "getpeername4", "getpeername6", "recvmsg4", "recvmsg6", "sock_ops", "sendmsg4", "sendmsg6", "connect4", "connect6",
+	"sock_release", "getpeername4", "getpeername6", "recvmsg4", "recvmsg6", "tcp_retransmit", "socket_error", "tcp_destroy",
+	"sendmsg4", "sendmsg6", "connect4", "connect6",
 }
 
-const keepers = 5
+const stayBeside = 8
 
 // generation is a set of maps and programs.
 type generation struct {
@@ -97,19 +99,40 @@ func (n *node) pin(g generation, dir string, which pinned) {
 	}
 }
 
-// attach pins a link of a program under a name of its own.
+// attach pins a link of a program under a name of its own: to the cgroup, or to a tracepoint.
 func (n *node) attach(hook string, p *ebpf.Program, name string) {
 	n.tb.Helper()
 	info, err := p.Info()
 	if err != nil {
 		n.tb.Fatal(err)
 	}
-	l, err := link.AttachCgroup(link.CgroupOptions{Path: n.cfg.Cgroup, Attach: attachTypes[hook], Program: p})
+	var l link.Link
+	if at, ok := attachTypes[hook]; ok {
+		l, err = link.AttachCgroup(link.CgroupOptions{Path: n.cfg.Cgroup, Attach: at, Program: p})
+	} else {
+		l, err = link.AttachTracing(link.TracingOptions{Program: p})
+	}
 	if err != nil {
 		n.tb.Fatalf("attach %s as %s: %v", info.Name, name, err)
 	}
 	defer l.Close()
 	if err := l.Pin(n.path("links", name)); err != nil {
+		n.tb.Fatal(err)
+	}
+}
+
+// replaceProgram puts a program in force in place of the one that is. The link of a
+// tracepoint keeps its program: another one takes its place.
+func (n *node) replaceProgram(hook string, p *ebpf.Program) {
+	n.tb.Helper()
+	l := mustLink(n.tb, n.path("links", hook))
+	err := l.Update(p)
+	l.Close()
+	if errors.Is(err, link.ErrNotSupported) {
+		err = os.Remove(n.path("links", hook))
+		n.attach(hook, p, hook)
+	}
+	if err != nil {
 		n.tb.Fatal(err)
 	}
 }
@@ -154,7 +177,7 @@ func crashes() []crash {
 	for i := range len(replaceOrder) + 1 {
 		out = append(out, crash{name: fmt.Sprintf("with %d programs replaced", i), next: all, replaced: i})
 	}
-	for i := range keepers {
+	for i := range stayBeside {
 		out = append(out,
 			crash{name: "with a second " + replaceOrder[i], next: all, replaced: i, leftover: true},
 			crash{name: "without " + replaceOrder[i] + " in its place", next: all, replaced: i, leftover: true, missing: true})
@@ -173,13 +196,11 @@ func (c crash) make(n *node, old, now generation) {
 	n.pin(next, "next", c.next)
 	for i, name := range replaceOrder {
 		switch {
-		case i < c.replaced && i < keepers:
+		case i < c.replaced && i < stayBeside:
 			n.attach(name, old.programs[name], name+"_1")
 		case i < c.replaced:
 		default:
-			if err := mustLink(n.tb, n.path("links", name)).Update(old.programs[name]); err != nil {
-				n.tb.Fatal(err)
-			}
+			n.replaceProgram(name, old.programs[name])
 		}
 	}
 	if !c.leftover {
@@ -237,7 +258,7 @@ func mustTakeUp(t *testing.T, c crash, s *stage, after, next uint32) *node {
 	cfg.SocketEntries = after
 	n = mustNodeOf(t, cfg)
 	now := n.generation()
-	if c.replaced > keepers { // what makes entries had been replaced in part
+	if c.replaced > stayBeside { // what makes entries had been replaced in part
 		sockets.hold(webOf, dnsOf, 2)
 	}
 	n.dp.Close()

@@ -70,15 +70,17 @@ func TestMetricsTellOfBackendsOneByOne(t *testing.T) {
 		t.Errorf("before any connection these are told of, want the two of the Service whose algorithm compares: %q", got)
 	}
 	const failed = `headgate_backend_consecutive_failures{backend="10.244.0.2:8080/TCP",namespace="default",port="http",service="random"} 3`
-	open := 0
+	var open []*socket
 	eventually(t, "the backend that nobody serves has failed three times", func() bool {
 		if s := mustSocket(t, inet, unix.SOCK_STREAM); s.connect(at("10.96.0.1:80")) == nil {
-			open++
+			open = append(open, s)
 		}
-		return open >= 3 && len(series(t, address, failed)) == 1
+		return len(open) >= 3 && len(series(t, address, failed)) == 1
 	})
+	open[0].close() // says what its handshake took
+	open = open[1:]
 	for _, want := range []string{
-		fmt.Sprintf(`headgate_backend_in_flight{backend="10.244.0.1:8080/TCP",namespace="default",port="http",service="least"} %d`, open),
+		fmt.Sprintf(`headgate_backend_in_flight{backend="10.244.0.1:8080/TCP",namespace="default",port="http",service="least"} %d`, len(open)),
 		`headgate_backend_in_flight{backend="10.244.0.2:8080/TCP",namespace="default",port="http",service="least"} 0`,
 		`headgate_backend_ejected{backend="10.244.0.1:8080/TCP",namespace="default",port="http",service="least"} 0`,
 		`headgate_backend_ejected{backend="10.244.0.2:8080/TCP",namespace="default",port="http",service="least"} 0`, // one client alone avoids it

@@ -1,6 +1,7 @@
 package netns_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -86,7 +87,7 @@ func isBalanced(t *testing.T) bool {
 }
 
 // detachPinned detaches the programs whose pin has a name that begins so, as
-// "bpftool link detach" does.
+// "bpftool link detach" does. It can not with those at tracepoints.
 func detachPinned(t *testing.T, root, begin string) {
 	t.Helper()
 	pins, err := filepath.Glob(filepath.Join(root, "links", begin+"*"))
@@ -99,7 +100,7 @@ func detachPinned(t *testing.T, root, begin string) {
 			err = l.Detach()
 			l.Close()
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, link.ErrNotSupported) {
 			t.Fatal(err)
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,17 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programs are the names of the pinned links.
-var programs = []string{
-	"connect4", "connect6", "getpeername4", "getpeername6", "recvmsg4", "recvmsg6", "sendmsg4", "sendmsg6", "sock_ops", "sock_release",
-}
+// programs are the names of the pinned links, sorted.
+var programs = slices.Sorted(slices.Values(replaceOrder))
 
 // inForce is the IDs of the programs behind the links.
 func (n *node) inForce() map[string]ebpf.ProgramID {
 	n.tb.Helper()
+	pins, err := os.ReadDir(n.path("links"))
+	if err != nil {
+		n.tb.Fatal(err)
+	}
 	out := map[string]ebpf.ProgramID{}
-	for _, name := range programs {
-		out[name] = n.linkInfo(name).Program
+	for _, pin := range pins {
+		out[pin.Name()] = n.linkInfo(pin.Name()).Program
 	}
 	return out
 }
@@ -137,7 +141,7 @@ func testUpgrade(t *testing.T, s *stage, variant *ebpf.CollectionSpec) {
 	t.Helper()
 	content := s.n.content().String()
 	s.n.dp.Close()
-	downgrade(t, s.n.cfg.Root, variant)
+	downgrade(t, s.n, variant)
 	before := s.n.inForce()
 	before4 := s.n.linkInfo("connect4").ID
 	sockets, brief := &held{tb: t}, &held{tb: t}
@@ -198,7 +202,7 @@ func TestABackendIsEjectedAfterAnUpgradeAsBefore(t *testing.T) {
 			n.set("web", frontend(webOf(inet)+"/TCP", dead, good))
 			n.eject(dead, true, time.Hour)
 			n.dp.Close()
-			downgrade(t, n.cfg.Root, variant)
+			downgrade(t, n, variant)
 			n = mustNodeOf(t, n.cfg)
 			load := n.load(dead)
 			if isOne := load.Ejected > 0; isOne != (c.most == 0) {

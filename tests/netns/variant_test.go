@@ -1,6 +1,7 @@
 package netns_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -150,9 +151,11 @@ func mustSpec(tb testing.TB, object string) *ebpf.CollectionSpec {
 }
 
 // downgrade makes what is pinned below root what the variant would have made:
-// its maps with the same content, its programs behind the same links.
-func downgrade(t *testing.T, root string, variant *ebpf.CollectionSpec) {
+// its maps with the same content, its programs behind the same links, and sock_ops in
+// place of programs at tracepoints.
+func downgrade(t *testing.T, n *node, variant *ebpf.CollectionSpec) {
 	t.Helper()
+	root := n.cfg.Root
 	now := mustSpec(t, "../../pkg/datapath/headgate_bpfel.o")
 	pinned := map[string]*ebpf.Map{}
 	for name, spec := range variant.Maps {
@@ -181,10 +184,16 @@ func downgrade(t *testing.T, root string, variant *ebpf.CollectionSpec) {
 	}
 	for _, name := range programs {
 		l := mustLink(t, filepath.Join(root, "links", name))
-		if err := l.Update(c.Programs[name]); err != nil {
+		err := l.Update(c.Programs[name])
+		l.Close()
+		if errors.Is(err, link.ErrNotSupported) { // of a tracepoint, where versions before had sock_ops
+			err = os.Remove(filepath.Join(root, "links", name))
+		}
+		if err != nil {
 			t.Fatalf("put the variant in force at %s: %v", name, err)
 		}
 	}
+	n.attach("sock_ops", c.Programs["sock_ops"], "sock_ops")
 }
 
 func setConstants(tb testing.TB, spec *ebpf.CollectionSpec, entries uint32) {

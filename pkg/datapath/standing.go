@@ -1,0 +1,105 @@
+package datapath
+
+import (
+	"errors"
+	"slices"
+)
+
+// Tracepoints tell of connections that fail. Those that stand are found here, while a
+// backend has failures: a backend that takes connections again is avoided no longer,
+// however long these last.
+
+// The programs that note the connections that stand: of sockets of a network namespace
+// that have slots, and of those that keep their entry themselves.
+var (
+	slotNoters   = map[string]string{"standing_tcp": ""}
+	storedNoters = map[string]string{"standing_stored": "stored_entries"}
+)
+
+// standing is the search for connections that stand. The zero value has not begun.
+type standing struct {
+	slots, stored iterators
+	failed        uint64   // how many failures had been noted when all backends were looked at
+	backends      []uint32 // that have failures, by ID
+}
+
+func (s *standing) Close() {
+	s.slots.Close()
+	s.stored.Close()
+	*s = standing{}
+}
+
+// NoteStanding notes the success of connections that a backend with failures has taken
+// since. While no backend has any it reads a few counters.
+func (d *Datapath) NoteStanding() error {
+	if d.programs != nil || !d.object.traced { // not attached yet, or told by sock_ops
+		return nil
+	}
+	if some, err := d.findFailing(); err != nil || !some {
+		return err
+	}
+	slots, err := newMapping[headgateSocketSlot](d.maps.byName["socket_nat"], false)
+	if err != nil {
+		return err
+	}
+	defer slots.Close()
+	namespaces := map[uint64]bool{}
+	for i := range slots.len {
+		if s := slots.at(i); s.Owner != 0 && s.Entry.Backend.Pad&uint8(headgateEntryFlagENTRY_AWAITED) != 0 {
+			namespaces[s.Entry.Netns] = true
+		}
+	}
+	stored, err := d.storedEntries()
+	if err != nil || len(namespaces) == 0 && stored == 0 {
+		return err
+	}
+	if err := d.loadNoters(); err != nil {
+		return err
+	}
+	if len(namespaces) > 0 {
+		err = EachNamespace(func(cookie uint64) error {
+			if !namespaces[cookie] {
+				return nil
+			}
+			return runIterators(d.standing.slots, drained)
+		})
+	}
+	if stored > 0 {
+		err = errors.Join(err, runIterators(d.standing.stored, drained))
+	}
+	return err
+}
+
+// findFailing says whether any backend has failures, or had some a moment ago.
+func (d *Datapath) findFailing() (bool, error) {
+	counted, err := d.maps.counters()
+	if err != nil {
+		return false, err
+	}
+	s := &d.standing
+	had := len(s.backends) > 0
+	if now := counted.BackendFailed + counted.BackendEjected; now != s.failed {
+		s.failed, s.backends = now, nil
+		for id := range d.maps.backends.len {
+			s.backends = append(s.backends, id)
+		}
+	}
+	s.backends = slices.DeleteFunc(s.backends, func(id uint32) bool {
+		b := d.maps.backends.at(id)
+		return b.Failures == 0 && b.Ejection == headgateEjectionEJECTION_NONE
+	})
+	return had || len(s.backends) > 0, nil
+}
+
+// loadNoters loads the programs, once for the maps in force.
+func (d *Datapath) loadNoters() (err error) {
+	s := &d.standing
+	if s.stored != nil {
+		return nil
+	}
+	if s.slots, err = d.newIterators(slotNoters, nil); err != nil {
+		return err
+	}
+	s.stored, err = d.newIterators(storedNoters, nil)
+	return err
+}

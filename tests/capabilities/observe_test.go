@@ -85,7 +85,10 @@ func (n *node) restores() bool {
 	// The agent may put a pin back while the others are still being removed.
 	n.mustBecome(func() bool { return os.RemoveAll(links) == nil }, true)
 	n.mustBecome(func() bool { _, err := os.Stat(filepath.Join(links, "connect4")); return err == nil }, true)
-	return balanced()
+	// A program that was attached again while its pin was removed is out of force until the
+	// agent looks once more.
+	n.mustBecome(balanced, true)
+	return true
 }
 
 // takesOver sees whether an agent that has just these capabilities goes on with

@@ -109,6 +109,9 @@ func fuzzHere(f *testing.F) {
 				must(t, w.step(t))
 			}
 		}
+		if frames%500 == 0 {
+			r.allowResets(t)
+		}
 		frames++
 		h := map[bool]hook{true: out, false: in}[leaves]
 		if len(frame) < ethernetLen+40 || len(frame) > 3000 {

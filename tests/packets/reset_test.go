@@ -3,10 +3,12 @@ package packets
 import (
 	"bytes"
 	"encoding/binary"
+	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -83,6 +85,19 @@ func (r result) wantReset(frame []byte, v view, m *model) error {
 		return r.wantVerdict(redirect)
 	}
 	return result{pass, r.frame}.want(want)
+}
+
+// allowResets gives every CPU as many resets as it may send in a second.
+func (r *rig) allowResets(tb testing.TB) {
+	tb.Helper()
+	m, err := ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", "reset_budgets"), nil)
+	must(tb, err)
+	defer m.Close()
+	budgets := make([][]byte, ebpf.MustPossibleCPU())
+	for cpu := range budgets {
+		budgets[cpu] = make([]byte, m.ValueSize())
+	}
+	must(tb, m.Put(uint32(0), budgets))
 }
 
 // resetStories are told by TestPackets.

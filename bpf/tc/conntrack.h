@@ -97,16 +97,19 @@ static __noinline enum verdict break_flow(const struct packet *pkt,
 /*
  * Have both sides of a connection closed it? Then the client's port has come
  * again with a SYN, and the choice is a new one: the backend before may drain.
- * One that only the client has reset is not over: anybody could have. Not
+ * One that only the client has reset is not over: anybody could have. Without its other
+ * direction it is half-open if both have. Not
  * inlined, for the same reason.
  */
 static __noinline bool is_over(const struct packet *pkt, const struct found *f)
 {
 	struct found other;
 
-	return f->seen & FLOW_CLOSING &&
-	       find_other(&pkt->tuple, f->flow, &other) &&
-	       other.seen & FLOW_CLOSING;
+	if (!(f->seen & FLOW_CLOSING))
+		return false;
+	if (!find_other(&pkt->tuple, f->flow, &other))
+		return f->seen & FLOW_HALF_OPEN;
+	return other.seen & FLOW_CLOSING;
 }
 
 /* How long ago a backend last left a Service, whichever, in units of flow_time. */
@@ -267,7 +270,7 @@ static __always_inline bool asks_other(const struct packet *pkt, __u32 was,
 
 /*
  * Notes what a packet says of both directions of a flow, given what its state was before.
- * Returns whether the other one is missing, though both sides have confirmed the flow.
+ * Returns whether the other one is missing.
  */
 static __always_inline bool note_both(const struct packet *pkt,
 				      const struct found *f, __u32 was,
@@ -277,8 +280,8 @@ static __always_inline bool note_both(const struct packet *pkt,
 	bool there = find_other(&pkt->tuple, f->flow, &other);
 
 	note_end(pkt, f, there ? &other : NULL);
-	if (!there)
-		return !(was & FLOW_HALF_OPEN);
+	if (!there) /* of what both sides have closed it is not missed */
+		return ~f->seen & (FLOW_HALF_OPEN | FLOW_CLOSING);
 	if (is_first_reply(was))
 		note_first_reply(pkt, f, &other);
 	else
@@ -345,7 +348,7 @@ GLOBAL_FUNC int follow_flow(struct packet *pkt)
 			return v;
 		if (!only_follows(pkt) && /* it has not asked for the backend */
 		    note_packet(pkt, f.flow, f.state, f.seen, now_ns))
-			restore_other(pkt, f.flow, f.seen | FLOW_SEEN, now_ns);
+			restore_other(pkt, f.flow, f.seen, now_ns);
 	}
 	pkt->to = pkt->tuple;
 	if (!becomes(&pkt->to, f.flow))

@@ -85,9 +85,26 @@ static __noinline __u32 replying_backend(const struct flow *reply)
 	return s.found ? s.choice.id : 0;
 }
 
+/* The flags of the other direction of a flow. Not inlined, for the stack of the caller. */
+static __noinline __u32 other_flags(const struct packet *pkt, __u32 state)
+{
+	__u32 flags = state & (FLOW_BYPASS | FLOW_HALF_OPEN);
+
+	if (!(state & FLOW_HALF_OPEN))
+		flags |= FLOW_SEEN;
+	if (!(state & FLOW_ORIGINAL))
+		flags |= FLOW_ORIGINAL;
+	if (state & FLOW_TO_BACKEND)
+		flags |= pkt->pod ? FLOW_REPLY | FLOW_FROM_POD : FLOW_REPLY;
+	if (state & FLOW_REPLY)
+		flags |= FLOW_TO_BACKEND;
+	return flags;
+}
+
 /*
  * Adds the other direction of a flow again, which has made room for another: that of
  * the packet and its state are given, and the time from before its backend was checked.
+ * A flow that was half-open has to be confirmed as if it began now.
  */
 GLOBAL_FUNC int restore_other(const struct packet *pkt, const struct flow *flow,
 			      __u32 state, __u64 now_ns)
@@ -97,18 +114,14 @@ GLOBAL_FUNC int restore_other(const struct packet *pkt, const struct flow *flow,
 	if (!pkt || !flow || !n)
 		return 0;
 	n->now_ns = now_ns;
+	if (state & FLOW_ORIGINAL) /* for datagrams; TCP says it itself */
+		n->added_known = flow_time(now_ns);
 	n->to = pkt->tuple;
 	becomes(&n->to, flow);
 	other_key(&n->key, &n->to, pkt->tuple.hook);
 	other_key(&n->becomes, &pkt->tuple, pkt->tuple.hook);
-	n->added_flags = state & (FLOW_BYPASS | FLOW_SEEN);
-	if (!(state & FLOW_ORIGINAL))
-		n->added_flags |= FLOW_ORIGINAL;
-	if (state & FLOW_TO_BACKEND)
-		n->added_flags |= pkt->pod ? FLOW_REPLY | FLOW_FROM_POD :
-					     FLOW_REPLY;
+	n->added_flags = other_flags(pkt, state);
 	if (state & FLOW_REPLY) {
-		n->added_flags |= FLOW_TO_BACKEND;
 		n->added_known = replying_backend(flow);
 		if (!n->added_known)
 			return 0;

@@ -16,6 +16,7 @@ var stateStories = []story{
 	{"A connection past the Services takes the place of one that ended", aDirectConnectionTakesThePlaceOfOneThatEnded},
 	{"A lost original direction is found by the reply", aLostOriginalDirectionIsFoundByTheReply},
 	{"A lost reply direction is made again", aLostReplyDirectionIsMadeAgain},
+	{"A half-open flow gets its reply direction again", aHalfOpenFlowGetsItsReplyDirectionAgain},
 	{"A reply direction that was broken is valid again with the original one", aBrokenReplyDirectionIsValidAgain},
 	{"A lost connection is reset", aLostConnectionIsReset},
 	{"A lost connection of a remote backend keeps its port", aLostConnectionOfARemoteBackendKeepsItsPort},
@@ -160,6 +161,32 @@ func flowsAndTheNodeHavePortsOfTheirOwn(t *testing.T, c cast) {
 	c.untouched(t, "the node hears the answer", in, tunnel, free.answer("SA", nil))
 	other := c.packet(at(c.tunnel, 25000), at(c.router, 443), 0)
 	c.untouched(t, "what goes elsewhere", out, tunnel, other)
+}
+
+// One direction of a flow that is half-open, or was closed by both, has made room for
+// another: then the client tries again, or uses its port once more.
+func aHalfOpenFlowGetsItsReplyDirectionAgain(t *testing.T, c cast) {
+	vip, backend := at(c.vip, 80), at(c.local, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+	p := c.packet(at(c.client, 40000), vip, 3)
+	a := p.to(p.src, backend).answer("SA", nil)
+	c.becomes(t, "the client begins", in, uplink, p, p.to(p.src, backend))
+	c.drop(t, out, a)
+	c.age(t, 1)
+	c.becomes(t, "and tries again", in, uplink, p, p.to(p.src, backend))
+	c.becomes(t, "it is answered by the frontend", out, uplink, a, a.to(vip, p.src))
+	if c.protocol != lb.TCP {
+		c.becomes(t, "and asks on", in, uplink, p, p.to(p.src, backend))
+		c.wantCounts(t, map[string]uint64{"flow_made": 1, "flow_restored": 1, "flow_packet": 3})
+		return
+	}
+	p = c.establish(t, at(c.client, 40001), vip, backend)
+	a = p.to(p.src, backend).answer("SA", nil)
+	c.becomes(t, "the backend ends a connection", out, uplink, a.with("FA"), a.with("FA").to(vip, p.src))
+	c.becomes(t, "and so does the client", in, uplink, p.with("FA"), p.with("FA").to(p.src, backend))
+	c.drop(t, out, a)
+	c.becomes(t, "the client begins anew", in, uplink, p, p.to(p.src, backend))
+	c.becomes(t, "and is answered by the frontend", out, uplink, a, a.to(vip, p.src))
 }
 
 // The backend leaves its Service and comes again, and the original direction makes room.

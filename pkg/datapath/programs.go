@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/netdev"
 )
 
 // hook is a program with where it attaches.
@@ -231,15 +233,19 @@ func isOfCgroup(l *link.Info, cgroup string) bool {
 	return l.Cgroup().CgroupId == s.Ino // the cgroup's ID is its inode number
 }
 
-// linksUse says whether every program is attached, and works on just these maps.
+// linksUse says whether every program is attached, and works on just these maps, as those
+// on devices do: only they use maps of flows.
 func linksUse(dir, cgroup string, traced bool, maps *mapSet) bool {
 	ids := maps.ids()
+	if !devicesUse(dir, ids) {
+		return false
+	}
 	for _, h := range socketHooks(traced) {
 		l, err := link.LoadPinnedLink(filepath.Join(dir, h.program), nil)
 		if err != nil {
 			return false
 		}
-		uses := h.isInForce(l, cgroup) && programUses(l, ids)
+		uses := h.isInForce(l, cgroup) && linkUses(l, ids)
 		l.Close()
 		if !uses {
 			return false
@@ -248,14 +254,50 @@ func linksUse(dir, cgroup string, traced bool, maps *mapSet) bool {
 	return true
 }
 
-// programUses says whether the program of a link uses only maps with the given
-// IDs, apart from those that the loader made.
-func programUses(l link.Link, ids []ebpf.MapID) bool {
-	info, err := l.Info()
+// devicesUse says whether every program in force on a device works on maps with these IDs.
+// Filters are looked for where no device has a link.
+func devicesUse(dir string, ids []ebpf.MapID) bool {
+	pins, err := os.ReadDir(dir)
+	pins = slices.DeleteFunc(pins, func(pin os.DirEntry) bool { return !isDevicePin(pin.Name()) })
+	for _, pin := range pins {
+		_, index, _ := devicePinOf(pin.Name())
+		if !deviceUses(filepath.Join(dir, pin.Name()), index, ids) {
+			return false
+		}
+	}
+	return err == nil && (len(pins) > 0 || filtersUse(ids))
+}
+
+// deviceUses says so of the program of a pinned link. On a device that is gone none is.
+func deviceUses(pin string, index uint32, ids []ebpf.MapID) bool {
+	l, err := link.LoadPinnedLink(pin, nil)
 	if err != nil {
 		return false
 	}
-	program, err := ebpf.NewProgramFromID(info.Program)
+	defer l.Close()
+	return !isOnDevice(l, index) || linkUses(l, ids)
+}
+
+// filtersUse says so of programs that are in force by filters.
+func filtersUse(ids []ebpf.MapID) bool {
+	filters, err := netdev.Filters()
+	for _, f := range filters {
+		if !programUses(ebpf.ProgramID(f.Program), ids) {
+			return false
+		}
+	}
+	return err == nil
+}
+
+func linkUses(l link.Link, ids []ebpf.MapID) bool {
+	info, err := l.Info()
+	return err == nil && programUses(info.Program, ids)
+}
+
+// programUses says whether a program uses only maps with the given IDs, apart from those
+// that the loader made.
+func programUses(id ebpf.ProgramID, ids []ebpf.MapID) bool {
+	program, err := ebpf.NewProgramFromID(id)
 	if err != nil {
 		return false
 	}

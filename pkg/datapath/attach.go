@@ -167,26 +167,57 @@ func dropFilters(keep func(index uint32, program string) bool) error {
 	return nil
 }
 
-// pinForDevices pins the programs of devices beside the maps, and puts them in
-// force on the devices that have their predecessors.
-func (p programSet) pinForDevices(maps, links string) error {
+// attachRest puts the programs in force that make socket NAT entries and flows. From here on
+// the next agent needs these maps if this one dies, and those of agents that died here before.
+// Of flows only those are missing that had a packet in the last moment: what begins between the
+// two short passes is not known to either generation.
+func (d *Datapath) attachRest(filled int64) error {
+	links, next := d.path("links"), d.path("next")
+	for _, step := range []func() error{
+		d.setAside,
+		func() error { return d.maps.pin(next) },
+		d.announceMove,
+		func() error { return d.programs.attachOthers(links, d.cfg.Cgroup, d.object.traced) },
+		func() error { return d.programs.pinBeside(next) },
+		func() error { return d.takeFlows(filled) },
+		func() error { return d.programs.updateDevices(links) },
+		func() error { return d.takeFlows(filled) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pinBeside pins the programs that are not attached to the cgroup beside the maps.
+func (p programSet) pinBeside(maps string) error {
+	for _, h := range deviceHooks {
+		if err := p.pin(maps, h.program); err != nil {
+			return err
+		}
+	}
+	if p[probeNoter] == nil { // an older object has none
+		return nil
+	}
+	return p.pin(maps, probeNoter)
+}
+
+// updateDevices puts the programs of devices in force where their predecessors are.
+func (p programSet) updateDevices(links string) error {
 	filters, err := netdev.Filters()
 	if err != nil {
 		return err
 	}
 	for _, h := range deviceHooks {
-		program := p[h.program]
-		if err := p.pin(maps, h.program); err != nil {
-			return err
-		}
-		if err := updateLinks(links, h, program); err != nil {
+		if err := updateLinks(links, h, p[h.program]); err != nil {
 			return err
 		}
 		for _, f := range filters {
 			if f.Name != h.program {
 				continue
 			}
-			if err := netdev.SetFilter(f, program.FD()); err != nil && !errors.Is(err, unix.ENODEV) {
+			if err := netdev.SetFilter(f, p[h.program].FD()); err != nil && !errors.Is(err, unix.ENODEV) {
 				return fmt.Errorf("update %s on device %d: %w", h.program, f.Index, err)
 			}
 		}

@@ -10,8 +10,8 @@ import (
 
 // Pins returns how many programs, links and maps are pinned below root.
 func Pins(root string) (n int, err error) {
-	for _, dir := range []string{"links", "maps", "next"} {
-		pins, err := os.ReadDir(filepath.Join(root, dir))
+	for _, dir := range append(unfinished(root), filepath.Join(root, "links"), filepath.Join(root, "maps")) {
+		pins, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return n, err
 		}

@@ -8,10 +8,12 @@
 //	maps/NAME   the maps in use
 //	links/NAME  the programs, attached to a cgroup; NAME_ID while a replacement
 //	            is on its way, those that it will put out of force at its end
-//	next/NAME   the maps of a replacement on its way, or of one that died
+//	next/NAME   the maps of a replacement on its way, or of one that died;
+//	            next_1 to next_3 of those that died before it
 package datapath
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -41,9 +43,9 @@ type Config struct {
 	// Affinities is how many clients of Services with session affinity are
 	// remembered; the least recently used make room.
 	Affinities uint32
-	// Flows is how many entries conntrack has, two for a flow to a backend on this
-	// node and four for another; the least recently used make room. 0 is one for each 64 KiB of the machine's memory: the nearest
-	// power of two, at least 65,536 and at most 4,194,304.
+	// Flows is how many directions of flows there is room for: a flow to a backend on
+	// this node has two, to another one four. 0 is one for each 64 KiB of the machine's
+	// memory: the nearest power of two, at least 65,536 and at most 4,194,304.
 	Flows uint32
 	// Diag has sockets destroyed through INET_DIAG, as it is where the kernel has
 	// no bpf_sock_destroy.
@@ -153,7 +155,7 @@ func (d *Datapath) open() error {
 		d.maps = pinned
 		return d.tidy()
 	}
-	d.old = []*mapSet{pinned, d.openUnfinished()}
+	d.old = append([]*mapSet{pinned}, d.openUnfinished()...)
 	d.flowsOf = d.old
 	return d.load(atLeast(pinned.sizes(), d.cfg.Sizes), pinned)
 }
@@ -210,7 +212,12 @@ func (d *Datapath) tidy() error {
 	if err := detachAll(d.path("links"), d.object.isOurs); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(d.path("next")); err != nil {
+	for _, dir := range unfinished(d.cfg.Root) {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	if err := d.freeAbandonedFlows(); err != nil {
 		return err
 	}
 	return d.hold()
@@ -223,9 +230,6 @@ func (d *Datapath) Attach() error {
 		return nil
 	}
 	if _, err := d.repinLinks(); err != nil { // else what lost its pin would be attached twice
-		return err
-	}
-	if err := d.maps.pin(d.path("next")); err != nil {
 		return err
 	}
 	if err := d.attachPrograms(); err != nil {
@@ -257,24 +261,20 @@ func (d *Datapath) attachPrograms() error {
 	if err := d.takeAllEntries(); err != nil {
 		return err
 	}
-	if err := d.takeFlows(ebpf.UpdateAny); err != nil {
+	begin, err := coarseClock()
+	if err != nil {
 		return err
 	}
-	if err := d.programs.attachOthers(d.path("links"), d.cfg.Cgroup, d.object.traced); err != nil {
+	if err := errors.Join(d.takeFlows(0), d.takeAffinities(ebpf.UpdateAny)); err != nil {
 		return err
 	}
-	if err := d.programs.pinForDevices(d.path("next"), d.path("links")); err != nil {
+	if err := d.attachRest(begin); err != nil {
 		return err
-	}
-	if d.programs[probeNoter] != nil { // an older object has none
-		if err := d.programs.pin(d.path("next"), probeNoter); err != nil {
-			return err
-		}
 	}
 	if err := waitGrace(); err != nil { // until no old program makes entries or flows
 		return err
 	}
-	if err := d.takeFlows(ebpf.UpdateNoExist); err != nil {
+	if err := errors.Join(d.takeFlows(begin), d.takeAffinities(ebpf.UpdateNoExist)); err != nil {
 		return err
 	}
 	return d.takeAllEntries()

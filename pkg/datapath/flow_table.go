@@ -85,6 +85,13 @@ type way struct {
 
 func (w way) has(flag headgateFlowFlag) bool { return w.seen&uint32(flag) != 0 }
 
+func (w way) isHalfOpen() bool { return w.has(headgateFlowFlagFLOW_HALF_OPEN) }
+
+// isSameFlow says whether two states of a way are of one flow.
+func isSameFlow(a, b uint32) bool {
+	return (a^b)&uint32(flowGenerations|headgateFlowFlagFLOW_BUSY) == 0
+}
+
 // idle returns for how long no packet was noted, by the coarse clock.
 func (w way) idle(now int64) time.Duration {
 	const ahead = 32 // as of elapsed_bits
@@ -105,24 +112,69 @@ func nextGeneration(state uint32) uint32 {
 	return (state + uint32(headgateFlowFlagFLOW_GENERATION)) & uint32(flowGenerations)
 }
 
+// write gives a way that is owned to a flow in a state.
+func (w way) write(f *headgateFlow, tag, state uint32) {
+	*w.flow = *f
+	w.flow.Check = f.check()
+	atomic.StoreUint32(w.tag, tag)
+	atomic.StoreUint32(w.state, state&^uint32(flowGenerations)|nextGeneration(w.seen))
+}
+
 // free gives up a way that is owned.
 func (w way) free() {
 	atomic.StoreUint32(w.tag, 0)
 	atomic.StoreUint32(w.state, nextGeneration(w.seen))
 }
 
-// ways returns all ways of a set, used or not, but for those that are busy.
-func (t *flowTable) ways(set uint32) iter.Seq[way] {
+// allWays returns all ways of a set, used or not.
+func (t *flowTable) allWays(set uint32) iter.Seq[way] {
 	return func(yield func(way) bool) {
 		s := t.sets.at(set)
 		for i := range s.Way {
 			w := way{flow: &s.Way[i], state: &s.State[i], tag: &s.Tag[i]}
 			w.seen = atomic.LoadUint32(w.state)
+			if !yield(w) {
+				return
+			}
+		}
+	}
+}
+
+// ways returns them but for those that are busy.
+func (t *flowTable) ways(set uint32) iter.Seq[way] {
+	return func(yield func(way) bool) {
+		for w := range t.allWays(set) {
 			if !w.has(headgateFlowFlagFLOW_BUSY) && !yield(w) {
 				return
 			}
 		}
 	}
+}
+
+// freeAbandoned frees the ways that an agent had made busy when it died: no program comes
+// to its end where they are. Programs have one busy for some nanoseconds, and none does
+// after a grace period.
+func (t *flowTable) freeAbandoned(grace func() error) error {
+	var busy []way
+	for set := range t.sets.len {
+		for w := range t.allWays(set) {
+			if w.has(headgateFlowFlagFLOW_BUSY) {
+				busy = append(busy, w)
+			}
+		}
+	}
+	if len(busy) == 0 {
+		return nil
+	}
+	if err := grace(); err != nil {
+		return err
+	}
+	for _, w := range busy {
+		if w.own() {
+			w.free()
+		}
+	}
+	return nil
 }
 
 // flows returns every direction of every flow, with a copy of what it was at one time.
@@ -135,7 +187,7 @@ func (t *flowTable) flows() iter.Seq2[way, headgateFlow] {
 					continue
 				}
 				f := *w.flow
-				if f.Check == f.check() && atomic.LoadUint32(w.state) == w.seen && !yield(w, f) {
+				if f.Check == f.check() && isSameFlow(atomic.LoadUint32(w.state), w.seen) && !yield(w, f) {
 					return
 				}
 			}
@@ -201,32 +253,46 @@ func (t *flowTable) find(f *headgateFlow) (way, bool) {
 	return way{}, false
 }
 
-// add adds one direction of a flow in a state, unless it is there. It displaces none,
-// and returns false if there is no free way.
-func (t *flowTable) add(f *headgateFlow, state uint32) bool {
-	if _, there := t.find(f); there {
-		return true
-	}
-	first, second, tag := t.place(f)
-	if t.addTo(first, tag, f, state) {
-		return true
-	}
-	atomic.StoreUint32(&t.sets.at(first).Overflow, 1)
-	return t.addTo(second, tag, f, state)
-}
+// roomLooks is how often a way is looked for that no program takes meanwhile.
+const roomLooks = 8
 
-func (t *flowTable) addTo(set, tag uint32, f *headgateFlow, state uint32) bool {
-	for w := range t.ways(set) {
-		if atomic.LoadUint32(w.tag) != 0 || !w.own() {
-			continue
+// add adds one direction of a flow that is not there; false if none makes room for it.
+func (t *flowTable) add(f *headgateFlow, state uint32, now int64) bool {
+	first, second, tag := t.place(f)
+	for range roomLooks {
+		w, set, there := t.room(first, second, way{seen: state}, now)
+		if !there {
+			return false
 		}
-		*w.flow = *f
-		w.flow.Check = f.check()
-		atomic.StoreUint32(w.tag, tag)
-		atomic.StoreUint32(w.state, state&^uint32(flowGenerations)|nextGeneration(w.seen))
-		return true
+		if set != first {
+			atomic.StoreUint32(&t.sets.at(first).Overflow, 1) // before the flow can be found there
+		}
+		if w.own() {
+			w.write(f, tag, state)
+			return true
+		}
 	}
 	return false
+}
+
+// room returns a way for another one in two sets: a free one, else the half-open one that was
+// noted longest ago. Half-open ones make room for those that are not, and for younger ones.
+func (t *flowTable) room(first, second uint32, forOne way, now int64) (best way, in uint32, there bool) {
+	longest := time.Duration(-1)
+	if forOne.isHalfOpen() {
+		longest = forOne.idle(now)
+	}
+	for _, set := range []uint32{first, second} {
+		for w := range t.ways(set) {
+			if atomic.LoadUint32(w.tag) == 0 {
+				return w, set, true
+			}
+			if w.isHalfOpen() && w.idle(now) > longest {
+				best, in, there, longest = w, set, true, w.idle(now)
+			}
+		}
+	}
+	return best, in, there
 }
 
 // becomes returns what packets of a flow become.
@@ -250,12 +316,14 @@ func (f *headgateFlow) other() *headgateFlow {
 	return &headgateFlow{Src: to.Dst, Dst: to.Src, SrcPort: to.DstPort, DstPort: to.SrcPort, Protocol: f.Protocol, Hook: uint8(hook)}
 }
 
+// longestIdle is how long any flow may be silent.
+const longestIdle = time.Duration(headgateFlowTimeIDLE_ESTABLISHED_S) * time.Second
+
 // freeSilent frees the ways of flows that were silent for longer than any flow may be:
 // the times of states begin anew after five hours, and they would seem young again.
 func (t *flowTable) freeSilent(now int64, uncount func(*headgateFlow)) {
-	const limit = time.Duration(headgateFlowTimeIDLE_ESTABLISHED_S) * time.Second
 	for w, f := range t.flows() {
-		if w.idle(now) <= limit || !w.own() {
+		if w.idle(now) <= longestIdle || !w.own() {
 			continue
 		}
 		if w.has(headgateFlowFlagFLOW_COUNTED) {

@@ -3,7 +3,10 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/bits"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 
@@ -11,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Without a number in Config.Flows there is one entry for flows for so many
-// bytes of memory, about 0.3 % of it: the nearest power of two, in bounds.
+// Without a number in Config.Flows there is room for one direction of a flow for
+// so many bytes of memory, about 0.1 % of it: the nearest power of two, in bounds.
 const (
 	memoryPerFlow = 64 << 10
 	minFlows      = 1 << 16
@@ -38,27 +41,32 @@ func memoryOfMachine() uint64 {
 
 const affinitiesMap = "affinities"
 
-// takeFlows takes along what programs that are or were in force know of flows and
-// clients, where these maps are not the same. Affinities of the programs of this
-// process are replaced before they are in force; after that they are newer, and stay.
-func (d *Datapath) takeFlows(how ebpf.MapUpdateFlags) error {
-	for _, from := range slices.Backward(d.flowsOf) { // of the last one first: nothing is replaced
+// takeFlows takes along which flows and clients programs that are or were in force know,
+// where these maps are not the same: flows that had a packet since a time, 0 for all of them.
+func (d *Datapath) takeFlows(since int64) error {
+	for _, from := range slices.Backward(d.flowsOf) { // the last one is right where two contradict each other
 		if err := d.doubtEnds(from); err != nil {
 			return err
 		}
-		if err := d.moveFlows(from); err != nil {
+		if err := d.moveFlows(from, since); err != nil {
 			return fmt.Errorf("take along flows: %w", err)
 		}
 	}
+	return nil
+}
+
+// takeAffinities takes along which backend clients had. Before programs of this process are
+// in force what is there is replaced, after that it is newer, and stays.
+func (d *Datapath) takeAffinities(how ebpf.MapUpdateFlags) error {
 	for _, from := range d.flowsOf {
-		if err := d.takeAffinities(from, how); err != nil {
+		if err := d.affinitiesOf(from, how); err != nil {
 			return fmt.Errorf("take along affinities: %w", err)
 		}
 	}
 	return nil
 }
 
-func (d *Datapath) takeAffinities(from *mapSet, how ebpf.MapUpdateFlags) error {
+func (d *Datapath) affinitiesOf(from *mapSet, how ebpf.MapUpdateFlags) error {
 	if from == nil || from.byName[affinitiesMap] == nil || sameMap(from.byName[affinitiesMap], d.maps.byName[affinitiesMap]) {
 		return nil
 	}
@@ -96,18 +104,64 @@ func (c *conversion) copyHash(to, from *ebpf.Map, how ebpf.MapUpdateFlags) error
 	}
 }
 
-// openUnfinished opens what a replacement has of sockets and flows that did not
-// come to its end: its process died, but some of its programs may be in force. It
-// returns nil if there is none.
-func (d *Datapath) openUnfinished() *mapSet {
-	s := &mapSet{byName: map[string]*ebpf.Map{}}
-	for _, name := range []string{"socket_nat", flowFilter, flowTableMap, affinitiesMap} {
-		if m, err := loadPinned(d.path("next"), name); err == nil {
-			s.byName[name] = m
+// unfinished is where replacements that did not come to their end have their maps pinned,
+// the last one first. Agents may die several times in a row, and flows may be known to the
+// programs of any of them.
+func unfinished(root string) (dirs []string) {
+	for _, name := range []string{"next", "next_1", "next_2", "next_3"} {
+		dirs = append(dirs, filepath.Join(root, name))
+	}
+	return dirs
+}
+
+// setAside makes room for the maps of one more replacement. Of too many the first ones go.
+func (d *Datapath) setAside() error {
+	dirs := unfinished(d.cfg.Root)
+	if err := os.RemoveAll(dirs[len(dirs)-1]); err != nil {
+		return err
+	}
+	for i := len(dirs) - 1; i > 0; i-- {
+		if err := os.Rename(dirs[i-1], dirs[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
-	if len(s.byName) == 0 {
-		return nil
+	return nil
+}
+
+// openUnfinished opens what replacements have of sockets and flows that did not come to
+// their end, the first one first: their processes died, but some of the programs may be in
+// force.
+func (d *Datapath) openUnfinished() (all []*mapSet) {
+	for _, dir := range slices.Backward(unfinished(d.cfg.Root)) {
+		s := &mapSet{byName: map[string]*ebpf.Map{}}
+		for _, name := range []string{"about", "socket_nat", flowFilter, flowTableMap, affinitiesMap} {
+			if m, err := loadPinned(dir, name); err == nil {
+				s.byName[name] = m
+			}
+		}
+		if len(s.byName) > 0 {
+			all = append(all, s)
+		}
 	}
-	return s
+	return all
+}
+
+// announceMove has programs that are about to be replaced drop what they do not know of TCP,
+// as their successors do, and not reset it: it may have begun there.
+func (d *Datapath) announceMove() error {
+	for _, from := range d.flowsOf {
+		if from == nil || from.byName["about"] == nil {
+			continue
+		}
+		if c, err := newConversion(from.byName["about"], d.object.spec.Maps["about"]); err != nil || !c.identical {
+			continue // nothing that this process could write
+		}
+		about, err := newMapping[headgateAbout](from.byName["about"], true)
+		if err != nil {
+			return err
+		}
+		about.at(0).FlowsMigrated = 0
+		about.Close()
+	}
+	return nil
 }

@@ -179,6 +179,7 @@ func crashes() []crash {
 	}
 	for i := range stayBeside {
 		out = append(out,
+			crash{name: fmt.Sprintf("with %d programs replaced and no maps pinned", i+1), replaced: i + 1},
 			crash{name: "with a second " + replaceOrder[i], next: all, replaced: i, leftover: true},
 			crash{name: "without " + replaceOrder[i] + " in its place", next: all, replaced: i, leftover: true, missing: true})
 	}

@@ -117,7 +117,7 @@ type talker struct {
 // newDrill makes the stage, starts its servers and those who talk to them.
 func newDrill(t *testing.T, r *rand.Rand) *drill {
 	t.Helper()
-	s := newStage(t, map[string]string{"others.yaml": others, "steady.yaml": withEndpoints(steady, false)}, "--probes", "allow", "--pod-devices", "marked")
+	s := newStage(t, map[string]string{"others.yaml": others, "steady.yaml": withEndpoints(steady, false)}, "--probes", "allow", "--pod-devices", "marked", "--flows", "65536")
 	d := &drill{stage: s, rand: r, heard: map[visitor][]time.Time{}, began: time.Now()}
 	for machine, addr := range map[string]netip.Addr{"web-1": web1Addr, "web-2": web2Addr, "tenant": tenantAddr} {
 		d.echo(machine, netip.AddrPortFrom(addr, 7000))

@@ -33,13 +33,25 @@ type change struct {
 // maps, which is an upgrade in place. Nothing may fail but a connection to a backend that
 // was withdrawn from the one Service where none drains.
 func TestKillsBreakNoConnection(t *testing.T) {
+	killAgents(t, numberOf(t, killCount, 20), (*drill).resize)
+}
+
+// TestKillsWithAnotherFlowTableBreakNoConnection has every agent begin with a flow table of
+// another size than the one before: what was killed while flows moved is gone on with, or
+// taken back.
+func TestKillsWithAnotherFlowTableBreakNoConnection(t *testing.T) {
+	killAgents(t, numberOf(t, killCount, 20), (*drill).resizeFlows)
+}
+
+// killAgents kills so many agents; resize says what the next one has in another size.
+func killAgents(t *testing.T, kills int, resize func(*drill, int) string) {
+	t.Helper()
 	seed := uint64(numberOf(t, killSeed, int(time.Now().UnixNano()&0xffff_ffff)))
 	t.Logf("%s=%d", killSeed, seed)
 	d := newDrill(t, rand.New(rand.NewPCG(seed, 1)))
-	kills := numberOf(t, killCount, 20)
 	usual := 500 * time.Millisecond
 	for i := range kills {
-		l := d.live(i, usual)
+		l := d.live(i, usual, resize)
 		d.lives = append(d.lives, l)
 		usual += usual / 4 // until one is ready
 		if !l.ready.IsZero() {
@@ -56,10 +68,10 @@ func TestKillsBreakNoConnection(t *testing.T) {
 
 // live kills the agent, and has the next one live for up to twice as long as one usually
 // takes to be ready. Files change before it starts, or while it lives.
-func (d *drill) live(i int, usual time.Duration) life {
+func (d *drill) live(i int, usual time.Duration, resize func(*drill, int) string) life {
 	l := life{killed: time.Now()}
 	d.agent.Kill()
-	l.upgrade = d.resize(i)
+	l.upgrade = resize(d, i)
 	early := d.rand.IntN(2) == 0
 	if early {
 		d.shuffle(i)
@@ -98,6 +110,12 @@ func (d *drill) resize(i int) string {
 	}
 	d.agent.SocketEntries ^= 1<<12 | 1<<13
 	return "socket entries"
+}
+
+// resizeFlows gives each agent another size of the flow table, by the last flag.
+func (d *drill) resizeFlows(i int) string {
+	d.agent.Flags[len(d.agent.Flags)-1] = []string{"131072", "65536"}[i%2]
+	return "flows"
 }
 
 // shuffle writes more Services, and two times of three has the third backend come or go.

@@ -323,12 +323,18 @@ int note_probe(struct probe_result *result)
 }
 
 /*
- * Never called. The types of its arguments are among those of the object, from which
+ * Never called. The types of their arguments are among those of the object, from which
  * the agent takes constants of enums that nothing else has as its type.
  */
 int shared_enums(enum view_size view_size, enum filter_hash filter_hash,
-		 enum hook hook, enum flow_flag flow_flag,
-		 enum flow_time flow_time)
+		 enum frontend_search frontend_search,
+		 enum view_index view_index)
+{
+	return 0;
+}
+
+int shared_flow_enums(enum hook hook, enum flow_flag flow_flag,
+		      enum flow_time flow_time)
 {
 	return 0;
 }

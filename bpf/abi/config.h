@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "frontend_types.h"
 #include "types.h"
 
 /*
@@ -16,6 +17,12 @@ volatile const __u64 node_netns_cookie = 0;
 
 /* Are sockets of lost backends named to the agent, which then destroys them? */
 volatile const bool name_sockets = false;
+
+/* Places of the frontends map less one: a power of two less one. */
+volatile const __u32 frontends_mask = 0;
+
+/* Random numbers, by which that map is in order. */
+volatile const __u64 frontend_factors[FRONTEND_FACTORS] = { 0 };
 
 /* Slots of the socket_nat map less one: a power of two less one. */
 volatile const __u32 socket_nat_mask = 0;

@@ -62,9 +62,10 @@ enum view_size {
 enum view_index {
 	VIEW_INTERNAL, /* for clients on this node */
 	VIEW_EXTERNAL, /* for clients elsewhere */
+	CLIENT_VIEWS,
 	/* Fallbacks, where the backends of a client's view are all ejected. */
-	VIEW_FALLBACK_ZONE, /* those of the node's zone */
-	VIEW_FALLBACK_ALL,  /* those of all zones */
+	VIEW_FALLBACK_ZONE = CLIENT_VIEWS, /* those of the node's zone */
+	VIEW_FALLBACK_ALL,		   /* those of all zones */
 	VIEWS,
 };
 
@@ -86,20 +87,43 @@ enum frontend_flag {
 	FRONTEND_WHY = 0xf << 16,
 };
 
+/* The search for a frontend in the frontends map, see lb/frontend.h. */
+enum frontend_search {
+	/* Protocols of a place where no frontend is. */
+	FRONTEND_NONE = 0,	/* the search ends here */
+	FRONTEND_REMOVED = 255, /* one was here: the search goes on */
+
+	FRONTEND_FACTORS = 5, /* of the hash */
+	/*
+	 * Places that are searched. At most half of the map is taken: of 65,536
+	 * frontends that which is furthest from where its hash says is some 30
+	 * places away, on average it is half a place. Where none is free within
+	 * reach the agent takes a larger map.
+	 */
+	FRONTEND_REACH = 64,
+};
+
 /*
- * What stands behind an address. Tables and views are aligned so that the agent
- * can change each in one store. It is one cache line.
+ * An address that clients use, and what stands behind it. Tables and views are aligned so
+ * that the agent can change each in one store. It is one cache line.
  */
 struct frontend {
-	struct view views[VIEWS] __attribute__((aligned(8)));
+	struct view views[CLIENT_VIEWS] __attribute__((aligned(8)));
 	struct table members __attribute__((
 		aligned(8))); /* backends the Service still has */
 	enum frontend_flag flags;
 	__u32 affinity_timeout_s; /* idle seconds; 0: no session affinity */
 	__u32 service;		  /* index into services, never 0 */
-	__u32 id;		  /* its own index */
+	__u32 place;		  /* its own index */
+	__u32 slow_start_s;	  /* seconds; 0: none */
+	struct addr_port at; /* protocol: FRONTEND_NONE, …, if there is none */
+};
+
+/* What only frontends with FRONTEND_FALLS_BACK need. */
+struct fallbacks {
+	struct view to[VIEWS - CLIENT_VIEWS] __attribute__((aligned(8)));
 	__u32 spill; /* of 2^32 connections so many use VIEW_FALLBACK_ALL at once */
-	__u32 slow_start_s; /* seconds; 0: none */
+	__u32 pad;
 };
 
 /* Which clients avoid a backend. */

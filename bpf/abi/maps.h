@@ -9,18 +9,11 @@
 #include "frontend_types.h"
 #include "types.h"
 
-/* Addresses that clients use: frontend IDs. A NodePort is at 0.0.0.0 or ::. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct addr_port);
-	__type(value, __u32);
-} frontend_ids SEC(".maps");
-
 /*
- * What stands behind them, by frontend ID. Apart from the hash, so that a
- * change of backends is a store, and no element that a program may be reading
- * is ever replaced.
+ * Addresses that clients use, and what stands behind them: a hash table with open
+ * addressing and linear probing, see lb/frontend.h. A NodePort is at 0.0.0.0 or ::. A
+ * change of backends is a store, and no element that a program may be reading is ever
+ * replaced.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -29,6 +22,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct frontend);
 } frontends SEC(".maps");
+
+/* Where the backends of a frontend are all ejected: by its place. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fallbacks);
+} fallbacks SEC(".maps");
 
 /* Runs of backend IDs, which frontends point at. */
 struct {
@@ -73,7 +75,7 @@ struct {
 	__type(value, struct address);
 } addresses SEC(".maps");
 
-/* Which addresses may be in addresses or frontend_ids, see lib/filter.h. */
+/* Which addresses may be in addresses or frontends, see lib/filter.h. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

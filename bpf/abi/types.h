@@ -237,7 +237,7 @@ struct probe_result {
 	__u32 pad;
 };
 
-_Static_assert(sizeof(struct addr_port) == 20, "key of frontend_ids");
+_Static_assert(sizeof(struct addr_port) == 20, "no hidden padding");
 _Static_assert(sizeof(struct affinity_key) == 20, "key of affinities");
 _Static_assert(sizeof(struct socket_slot) == 64, "one cache line");
 _Static_assert(sizeof(struct stored_sockets) == 64, "one cache line");

@@ -14,12 +14,69 @@ static __always_inline bool lives_in_node(void *ctx)
 	return ctx && bpf_get_netns_cookie(ctx) == node_netns_cookie;
 }
 
+/*
+ * The upper half of a sum of products with random factors, a universal hash (Dietzfelbinger,
+ * 1996). It is mixed once more: rows of addresses would be rows of places, which grow
+ * together. The agent computes the same.
+ */
+static __always_inline __u32 frontend_hash(const struct addr_port *at)
+{
+	__u64 sum =
+		frontend_factors[4] * ((__u32)at->port << 16 | at->protocol);
+
+	for (int i = 0; i < 4; i++)
+		sum += frontend_factors[i] * at->addr.word[i];
+	return (sum ^ sum >> 32) * FILTER_FACTOR_3 >> 32;
+}
+
+static __always_inline struct frontend *frontend_in(__u32 place)
+{
+	return bpf_map_lookup_elem(&frontends, &place);
+}
+
+/* Has a frontend this address? Mostly it has, so all is compared at once. */
+static __always_inline bool is_at(const struct frontend *f,
+				  const struct addr_port *at)
+{
+	const __u32 *has = f->at.addr.word, *word = at->addr.word;
+
+	return !((has[0] ^ word[0]) | (has[1] ^ word[1]) | (has[2] ^ word[2]) |
+		 (has[3] ^ word[3]) | (f->at.port ^ at->port) |
+		 (f->at.protocol ^ at->protocol));
+}
+
+#define NO_PLACE 0xffffffff
+
+/* The place of a frontend that is not where its hash says, or NO_PLACE. */
+GLOBAL_FUNC __u32 search_on(const struct addr_port *at)
+{
+	struct frontend *f;
+	__u32 hash, place;
+
+	if (!at)
+		return NO_PLACE;
+	hash = frontend_hash(at);
+	for (int i = 1; i < FRONTEND_REACH; i++) {
+		place = (hash + i) & frontends_mask;
+		f = frontend_in(place);
+		if (!f || f->at.protocol == FRONTEND_NONE)
+			return NO_PLACE;
+		if (is_at(f, at))
+			return place;
+	}
+	return NO_PLACE;
+}
+
 /* The frontend at just this address, or NULL. */
 static __always_inline struct frontend *frontend_at(const struct addr_port *at)
 {
-	__u32 *id = bpf_map_lookup_elem(&frontend_ids, at);
+	struct frontend *f = frontend_in(frontend_hash(at) & frontends_mask);
 
-	return id ? bpf_map_lookup_elem(&frontends, id) : NULL;
+	if (!f || is_at(f, at))
+		return f;
+	if (f->at.protocol == FRONTEND_NONE)
+		return NULL;
+	return frontend_in(search_on(at));
 }
 
 static __always_inline bool in_cidr(const struct ip_addr *a,

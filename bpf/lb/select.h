@@ -104,30 +104,34 @@ static __always_inline bool is_sure(__u32 slot, __u32 client)
 	return b && (b->ejection != EJECTION_ALL || b->failed_by == client);
 }
 
-/*
- * The slot to take in place of one of a view, given as a word, whose backend is to
- * be avoided: the first, from a random one on, or the best. If all of the view are
- * ejected, it is one of the fallbacks from the given one on (VIEWS: there is none). NO_SLOT: the chosen one has to do. It must take any pointer.
- */
-GLOBAL_FUNC __u32 avoid(const struct frontend *f, __u64 view, __u32 slot,
-			enum view_index fallback, __u32 client)
+static __always_inline struct fallbacks *fallbacks_of(const struct frontend *f)
 {
-	struct view v = { .offset = view, .size = view >> 32 };
-	struct survey s = { .chosen = slot - v.offset, .client = client };
+	__u32 place = f->place;
 
-	if (!f)
-		return NO_SLOT;
-	survey_view(&s, v);
-	if (!(fallback < VIEWS && is_sure(slot, client)) && is_too_many(&s))
-		return NO_SLOT;
-	if (s.other != NO_SLOT) {
-		count(choice_avoided);
-		return s.table.offset + s.other;
-	}
-	s.chosen = NO_SLOT;
-	for (int i = VIEW_FALLBACK_ZONE; i < VIEWS; i++) {
-		v = read_view(&f->views[i]);
-		if (i < fallback || !v.size)
+	return bpf_map_lookup_elem(&fallbacks, &place);
+}
+
+/* The view of all zones that a frontend falls back to as a word, 0 for none. */
+GLOBAL_FUNC __u64 all_zones(const struct frontend *f)
+{
+	struct fallbacks *others = f ? fallbacks_of(f) : NULL;
+
+	return others ?
+		       view_word(read_view(
+			       &others->to[VIEW_FALLBACK_ALL - CLIENT_VIEWS])) :
+		       0;
+}
+
+/* The best slot of what a frontend falls back to, NO_SLOT if there is none. */
+GLOBAL_FUNC __u32 fall_back(const struct frontend *f, __u32 client)
+{
+	struct survey s = { .chosen = NO_SLOT, .client = client };
+	struct fallbacks *others = f ? fallbacks_of(f) : NULL;
+	struct view v;
+
+	for (int i = 0; others && i < VIEWS - CLIENT_VIEWS; i++) {
+		v = read_view(&others->to[i]);
+		if (!v.size)
 			continue;
 		survey_view(&s, v);
 		if (s.other == NO_SLOT)
@@ -136,6 +140,28 @@ GLOBAL_FUNC __u32 avoid(const struct frontend *f, __u64 view, __u32 slot,
 		return s.table.offset + s.other;
 	}
 	return NO_SLOT;
+}
+
+/* What avoid says where a fallback has to stand in. */
+#define ALL_EJECTED 0xfffffffe
+
+/*
+ * The slot to take in place of one of a view, given as a word, whose backend is to
+ * be avoided: the first, from a random one on, or the best. NO_SLOT: the chosen one has
+ * to do. ALL_EJECTED is said only if the view falls back. It must take any pointer.
+ */
+GLOBAL_FUNC __u32 avoid(__u64 view, __u32 slot, bool falls_back, __u32 client)
+{
+	struct view v = view_of(view);
+	struct survey s = { .chosen = slot - v.offset, .client = client };
+
+	survey_view(&s, v);
+	if (!(falls_back && is_sure(slot, client)) && is_too_many(&s))
+		return NO_SLOT;
+	if (s.other == NO_SLOT)
+		return falls_back ? ALL_EJECTED : NO_SLOT;
+	count(choice_avoided);
+	return s.table.offset + s.other;
 }
 
 /*
@@ -171,11 +197,11 @@ static __always_inline void choose_other(const struct frontend *f,
 					 struct choice *c)
 {
 	__u32 id = client_id(client->addr, client->on_node), slot;
-	enum view_index fallback = VIEWS;
 
-	if (falls_back && is_ejected_for(c->backend, id))
-		fallback = VIEW_FALLBACK_ZONE;
-	slot = avoid(f, (__u64)v.size << 32 | v.offset, c->slot, fallback, id);
+	falls_back = falls_back && is_ejected_for(c->backend, id);
+	slot = avoid(view_word(v), c->slot, falls_back, id);
+	if (slot == ALL_EJECTED)
+		slot = fall_back(f, id);
 	if (slot == NO_SLOT)
 		return;
 	c->slot = slot;
@@ -183,19 +209,20 @@ static __always_inline void choose_other(const struct frontend *f,
 }
 
 /* Does a client get a backend of all zones, as so many of 2^32 should? */
-static __always_inline bool spills(const struct frontend *f,
-				   const struct client *client)
+GLOBAL_FUNC bool spills(const struct frontend *f, const struct ip_addr *client,
+			__u64 port)
 {
-	return f->views[VIEW_FALLBACK_ALL].size &&
-	       (__u32)hash_flow(client->addr, client->port) < f->spill;
+	struct fallbacks *others = f ? fallbacks_of(f) : NULL;
+
+	return client && others && others->spill && all_zones(f) &&
+	       (__u32)hash_flow(client, port) < others->spill;
 }
 
 /* The table whose backends a client may have had: the widest that it gets. */
 static __always_inline struct table remembered(const struct frontend *f,
 					       struct view v, bool falls_back)
 {
-	return table_of(falls_back ? read_view(&f->views[VIEW_FALLBACK_ALL]) :
-				     v);
+	return table_of(falls_back ? view_of(all_zones(f)) : v);
 }
 
 /*
@@ -208,10 +235,11 @@ static __always_inline enum verdict select_from(const struct frontend *f,
 						struct choice *c)
 {
 	struct affinity_key key = { .service = f->service };
-	struct table may_have = remembered(f, v, falls_back);
+	struct table may_have = {};
 	__u64 had = 0;
 
 	if (f->affinity_timeout_s) {
+		may_have = remembered(f, v, falls_back);
 		key.client = *client->addr;
 		if (recall_backend(f, &key, may_have, c, &had) &&
 		    !is_ejected(f, c->backend, client)) {
@@ -219,8 +247,8 @@ static __always_inline enum verdict select_from(const struct frontend *f,
 			return VERDICT_CONTINUE;
 		}
 	}
-	if (falls_back && f->spill && spills(f, client))
-		v = read_view(&f->views[VIEW_FALLBACK_ALL]);
+	if (falls_back && spills(f, client->addr, client->port))
+		v = view_of(all_zones(f));
 	c->slot = choose_slot(v, client);
 	if (!find_backend(c))
 		return refuse(DROP_NO_BACKEND, f->service);

@@ -4,12 +4,21 @@
 
 #include "../abi/maps.h"
 
+/* A view as an argument or a result of a function that is verified once. */
+static __always_inline __u64 view_word(struct view v)
+{
+	return (__u64)v.size << 32 | v.offset;
+}
+
+static __always_inline struct view view_of(__u64 word)
+{
+	return (struct view){ .offset = word, .size = word >> 32 };
+}
+
 /* Reads a view in one load. */
 static __always_inline struct view read_view(const struct view *v)
 {
-	__u64 word = *(const volatile __u64 *)v;
-
-	return (struct view){ .offset = word, .size = word >> 32 };
+	return view_of(*(const volatile __u64 *)v);
 }
 
 static __always_inline struct table table_of(struct view v)

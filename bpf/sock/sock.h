@@ -136,7 +136,7 @@ socket_backend(struct bpf_sock_addr *ctx, const struct addr_port *to,
 	client.port = new->cookie;
 	client.steady = steady;
 	if (steady)
-		client.port ^= (__u64)frontend->id << 32;
+		client.port ^= (__u64)frontend_hash(&frontend->at) << 32;
 	return select_internal(frontend, &client, &new->choice);
 }
 

@@ -34,7 +34,7 @@ static __always_inline enum view_index client_view(const struct packet *pkt)
 	enum view_index i = pkt->pod ? VIEW_INTERNAL : VIEW_EXTERNAL;
 
 	asm volatile("" : "+r"(i));
-	return i & (VIEWS - 1);
+	return i & (CLIENT_VIEWS - 1);
 }
 
 /* The address of the device that has the family of a. */

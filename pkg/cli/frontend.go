@@ -21,7 +21,6 @@ import (
 type frontend struct {
 	at       lb.AddrPort
 	Frontend string `json:"frontend"`
-	ID       uint32 `json:"id"`
 	Kind     string `json:"kind"`
 	Service  string `json:"service"`
 	// Algorithm says how a client gets one of the backends.
@@ -91,7 +90,7 @@ func readFrontends(r *datapath.Reader, wanted func(plan.Frontend) bool) ([]front
 }
 
 func readFrontend(r *datapath.Reader, at lb.AddrPort, f plan.Frontend) (frontend, error) {
-	out := frontend{at: at, Frontend: at.String(), ID: f.ID, Kind: f.Kind.String(), Algorithm: f.Algorithm().String(), Policy: f.Words()}
+	out := frontend{at: at, Frontend: at.String(), Kind: f.Kind.String(), Algorithm: f.Algorithm().String(), Policy: f.Words()}
 	service, err := r.Service(f.Service)
 	if err != nil {
 		return out, err
@@ -151,10 +150,7 @@ func findFrontends(r *datapath.Reader, word string) ([]frontend, error) {
 // lookUp returns the frontends at these addresses.
 func lookUp(r *datapath.Reader, addresses []lb.AddrPort) (out []frontend, err error) {
 	for _, at := range addresses {
-		f, found, err := r.Frontend(at)
-		if err != nil {
-			return nil, err
-		}
+		f, found := r.Frontend(at)
 		if !found {
 			continue
 		}

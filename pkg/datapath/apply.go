@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
@@ -18,7 +17,13 @@ import (
 // have made room before.
 func (d *Datapath) Apply(ops []plan.Op) (int, error) {
 	for i, op := range ops {
-		if err := d.maps.apply(op); err != nil {
+		err := d.maps.apply(op)
+		for errors.Is(err, errNoPlace) { // by chance, see FRONTEND_REACH
+			if err = d.Reserve(plan.Sizes{Frontends: d.maps.sizes().Frontends + 1}); err == nil {
+				err = d.maps.apply(op)
+			}
+		}
+		if err != nil {
 			return i, fmt.Errorf("%s: %w", op, err)
 		}
 	}
@@ -61,6 +66,8 @@ func (s *mapSet) apply(op plan.Op) error {
 		return s.putFrontend(o)
 	case plan.DeleteFrontend:
 		return s.deleteFrontend(encodeAddrPort(o.Key))
+	case plan.ClearFrontend:
+		s.clearFrontend(encodeAddrPort(o.Key))
 	case plan.PutAddress:
 		s.know(encodeAddr(o.Addr))
 		return s.byName["addresses"].Put(encodeAddr(o.Addr), encodeAddress(o.Kind))
@@ -70,25 +77,6 @@ func (s *mapSet) apply(op plan.Op) error {
 		return errors.New("no such operation")
 	}
 	return nil
-}
-
-// deleteFrontend ends a frontend, and the flows that began by it: they hold as
-// long as it knows their backends.
-func (s *mapSet) deleteFrontend(key headgateAddrPort) error {
-	var id uint32
-	if err := s.byName["frontend_ids"].Lookup(key, &id); err != nil {
-		return ignoreMissing(err)
-	}
-	if err := s.endFlows(id); err != nil {
-		return err
-	}
-	return ignoreMissing(s.byName["frontend_ids"].Delete(key))
-}
-
-// endFlows ends the flows that began by a frontend: it knows no backend any more.
-func (s *mapSet) endFlows(id uint32) error {
-	storeTable(&s.frontends.at(id).Members, headgateTable{})
-	return s.noteRemoval()
 }
 
 // noteRemoval says that a Service may have lost a backend just now: whatever flow was noted
@@ -169,45 +157,4 @@ func (s *mapSet) putServiceCIDRs(prefixes []netip.Prefix) {
 		copy(at.Mask.Word[1:], c.Mask.Word[1:])
 		atomic.StoreUint32(&at.Mask.Word[0], c.Mask.Word[0])
 	}
-}
-
-// putFrontend writes what stands behind an address, then the address if it is
-// new.
-func (s *mapSet) putFrontend(o plan.PutFrontend) error {
-	if err := s.putBehind(o.Value); err != nil {
-		return err
-	}
-	key := encodeAddrPort(o.Key)
-	var id uint32
-	err := s.byName["frontend_ids"].Lookup(key, &id)
-	if err == nil && id == o.Value.ID {
-		return nil
-	}
-	had := err == nil
-	if err := ignoreMissing(err); err != nil {
-		return err
-	}
-	s.know(key.Addr)
-	if err := s.byName["frontend_ids"].Put(key, o.Value.ID); err != nil || !had {
-		return err
-	}
-	return s.endFlows(id)
-}
-
-// putBehind writes what stands behind an address. Of a frontend in use each table
-// changes in one store, after everything else.
-func (s *mapSet) putBehind(value plan.Frontend) error {
-	f, at := encodeFrontend(value), s.frontends.at(value.ID)
-	was := *at
-	rest := f
-	rest.Views, rest.Members = was.Views, was.Members // as they are
-	*at = rest
-	for i := range slices.Backward(f.Views[:]) { // fallbacks before the views that fall back
-		storeView(&at.Views[i], f.Views[i])
-	}
-	storeTable(&at.Members, f.Members)
-	if was.Members.Size == 0 || (was.Members == f.Members && was.Service == f.Service) {
-		return nil
-	}
-	return s.noteRemoval()
 }

@@ -168,7 +168,8 @@ var _ = [1]struct{}{}[lb.Internal-int(headgateViewIndexVIEW_INTERNAL)]
 var _ = [1]struct{}{}[lb.External-int(headgateViewIndexVIEW_EXTERNAL)]
 var _ = [1]struct{}{}[lb.FallbackZone-int(headgateViewIndexVIEW_FALLBACK_ZONE)]
 var _ = [1]struct{}{}[lb.FallbackAll-int(headgateViewIndexVIEW_FALLBACK_ALL)]
-var _ [lb.NumViews]headgateView = headgateFrontend{}.Views
+var _ [lb.FallbackZone]headgateView = headgateFrontend{}.Views
+var _ [lb.NumViews - lb.FallbackZone]headgateView = headgateFallbacks{}.To
 
 // The flags of a client's view are shifted by its index; the reason why it has its
 // backends takes whyBits of them.
@@ -193,16 +194,19 @@ func decodeViewFlags(i int, flags headgateFrontendFlag, v *plan.View) {
 	v.Why = lb.Why(flags >> (whyBits * i) & headgateFrontendFlagFRONTEND_WHY >> whyShift)
 }
 
-func encodeFrontend(f plan.Frontend) headgateFrontend {
+// encodeFrontend returns what stands behind an address, without that address.
+func encodeFrontend(f plan.Frontend) (headgateFrontend, headgateFallbacks) {
 	out := headgateFrontend{
-		Members: encodeTable(f.Members), Flags: kindFlags[f.Kind], Service: f.Service, Id: f.ID,
-		AffinityTimeoutS: f.AffinityTimeout, SlowStartS: f.SlowStart, Spill: f.Spill,
+		Members: encodeTable(f.Members), Flags: kindFlags[f.Kind], Service: f.Service,
+		AffinityTimeoutS: f.AffinityTimeout, SlowStartS: f.SlowStart,
 	}
-	for i, v := range f.Views {
-		out.Views[i] = encodeView(v)
-	}
+	fallbacks := headgateFallbacks{Spill: f.Spill}
 	for i, v := range f.Views[:lb.FallbackZone] {
+		out.Views[i] = encodeView(v)
 		out.Flags |= encodeViewFlags(i, v)
+	}
+	for i, v := range f.Views[lb.FallbackZone:] {
+		fallbacks.To[i] = encodeView(v)
 	}
 	if f.Filtered {
 		out.Flags |= headgateFrontendFlagFRONTEND_SOURCE_RANGES
@@ -210,12 +214,11 @@ func encodeFrontend(f plan.Frontend) headgateFrontend {
 	if f.PassiveHealth == lb.SwitchOn {
 		out.Flags |= headgateFrontendFlagFRONTEND_PASSIVE_HEALTH
 	}
-	return out
+	return out, fallbacks
 }
 
-func decodeFrontend(id uint32, f headgateFrontend) plan.Frontend {
+func decodeFrontend(f headgateFrontend, fallbacks headgateFallbacks) plan.Frontend {
 	out := plan.Frontend{
-		ID:       id,
 		Service:  f.Service,
 		Members:  decodeTable(f.Members),
 		Filtered: f.Flags&headgateFrontendFlagFRONTEND_SOURCE_RANGES != 0,
@@ -223,14 +226,15 @@ func decodeFrontend(id uint32, f headgateFrontend) plan.Frontend {
 			AffinityTimeout: f.AffinityTimeoutS,
 			PassiveHealth:   lb.SwitchTo(f.Flags&headgateFrontendFlagFRONTEND_PASSIVE_HEALTH != 0),
 			SlowStart:       f.SlowStartS,
-			Spill:           f.Spill,
+			Spill:           fallbacks.Spill,
 		},
 	}
 	for i, v := range f.Views {
 		out.Views[i] = decodeView(v)
-	}
-	for i := range out.Views[:lb.FallbackZone] {
 		decodeViewFlags(i, f.Flags, &out.Views[i])
+	}
+	for i, v := range fallbacks.To {
+		out.Views[lb.FallbackZone+i] = decodeView(v)
 	}
 	for kind, flag := range kindFlags {
 		if f.Flags&flag != 0 {

@@ -22,7 +22,7 @@ func TestEveryFieldIsDecodedAsItWasEncoded(t *testing.T) {
 		for i := lb.FallbackZone; i < lb.NumViews; i++ { // these are of clients only
 			f.Views[i].NoLocal, f.Views[i].FallsBack, f.Views[i].Why = false, false, 0
 		}
-		wantSame(t, f, decodeFrontend(f.ID, encodeFrontend(f)))
+		wantSame(t, f, decodeFrontend(encodeFrontend(f)))
 		backend := filled[lb.AddrPort](r)
 		wantSame(t, backend, decodeAddrPort(encodeAddrPort(backend)))
 		table := filled[plan.Table](r)

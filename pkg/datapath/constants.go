@@ -25,10 +25,13 @@ type machineConstants struct {
 
 // derivedConstants follow from the settings, or from constants of this package.
 type derivedConstants struct {
+	FrontendsMask   uint32 `bpf:"frontends_mask"` // see object.grow
 	SocketNatMask   uint32 `bpf:"socket_nat_mask"`
 	FlowSets        uint32 `bpf:"flow_sets"`
 	UDPFlowTimeoutS uint32 `bpf:"udp_flow_timeout_s"`
 	NameSockets     bool   `bpf:"name_sockets"` // see newDestroyers
+
+	FrontendFactors frontendFactors `bpf:"frontend_factors"`
 }
 
 // udpFlowTimeout is how long datagrams may pause within a flow.
@@ -49,6 +52,7 @@ func (c Config) constants() (map[string]any, error) {
 		derivedConstants{
 			SocketNatMask: c.SocketEntries - 1, FlowSets: flowSets(c.Flows),
 			UDPFlowTimeoutS: uint32(udpFlowTimeout / time.Second),
+			FrontendFactors: newFrontendFactors(c.HashKey),
 		}), nil
 }
 

@@ -90,22 +90,16 @@ func (s *mapSet) service(id uint32) (plan.Service, error) {
 
 // eachFrontend calls do with every frontend, in no order, until it returns an error.
 func (s *mapSet) eachFrontend(do func(lb.AddrPort, plan.Frontend) error) error {
-	return walk(s.byName["frontend_ids"], func(key *headgateAddrPort, id *uint32) error {
-		at := decodeAddrPort(*key)
-		f, err := s.frontend(at, *id)
-		if err != nil {
+	for place := range s.frontends.len {
+		f := *s.frontends.at(place)
+		if !isFrontend(f.At) {
+			continue
+		}
+		if err := do(decodeAddrPort(f.At), decodeFrontend(f, *s.fallbacks.at(place))); err != nil {
 			return err
 		}
-		return do(at, f)
-	})
-}
-
-// frontend returns the frontend with an ID, which stands behind an address.
-func (s *mapSet) frontend(at lb.AddrPort, id uint32) (plan.Frontend, error) {
-	if id >= s.frontends.len {
-		return plan.Frontend{}, contradiction{fmt.Errorf("frontend %s has ID %d, there is room for %d", at, id, s.frontends.len)}
 	}
-	return decodeFrontend(id, *s.frontends.at(id)), nil
+	return nil
 }
 
 // wholeTables returns an error unless the tables that frontends name fit into the

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 )
 
@@ -18,7 +19,7 @@ func smallMaps(tb testing.TB) *mapSet {
 	}
 	s := &mapSet{byName: map[string]*ebpf.Map{}}
 	tb.Cleanup(func() { s.Close() })
-	for _, name := range []string{"about", "frontends", "frontend_ids", "slots", "backends", "services", "service_cidrs", "source_ranges", "addresses", addressFilter} {
+	for _, name := range []string{"about", "frontends", "fallbacks", "slots", "backends", "services", "service_cidrs", "source_ranges", "addresses", addressFilter} {
 		one := spec.Maps[name].Copy()
 		one.Pinning = ebpf.PinNone
 		if name != "about" && name != "service_cidrs" && name != addressFilter {
@@ -57,9 +58,10 @@ func FuzzContent(f *testing.F) {
 		scribble(s.slots, slots)
 		scribble(s.backends, slots)
 		scribble(s.frontends, frontends)
+		scribble(s.fallbacks, frontends)
 		scribble(s.cidrs, keys)
 		scribble(s.services, services)
-		for _, name := range []string{"frontend_ids", "source_ranges", "addresses"} {
+		for _, name := range []string{"source_ranges", "addresses"} {
 			m := s.byName[name]
 			for i := range m.MaxEntries() {
 				key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
@@ -86,13 +88,10 @@ func FuzzContent(f *testing.F) {
 
 func TestTablesThatCannotAllBeThereAreNotRead(t *testing.T) {
 	s := smallMaps(t)
-	for id := range s.frontends.len {
-		key := headgateAddrPort{Port: uint16(id)}
-		if err := s.byName["frontend_ids"].Put(key, id); err != nil {
-			t.Fatal(err)
-		}
-		f := plan.Frontend{ID: id, Members: plan.Table{Offset: id, Size: s.slots.len*slotsPerChunk - id}}
-		*s.frontends.at(id) = encodeFrontend(f)
+	for i := range s.frontends.len {
+		f, _ := encodeFrontend(plan.Frontend{Members: plan.Table{Offset: i, Size: s.slots.len*slotsPerChunk - i}})
+		f.At = headgateAddrPort{Port: uint16(i), Protocol: uint8(lb.TCP)}
+		*s.frontends.at(i) = f
 	}
 	if c, err := s.content(); err == nil {
 		t.Errorf("tables that overlap are read, %d times the map", len(c.Tables))

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -132,7 +134,8 @@ func moveType(moves []move, was, now btf.Type, from, to int) []move {
 }
 
 // formerly has the names that maps, structs and members of structs have in an earlier
-// object. A member with several is made of these, one after the other.
+// object, or those of elements of members. A member with several is made of these, one
+// after the other, of those that there are.
 var formerly = map[string][]string{
 	"map address_filter": {"known_addresses"},
 	"map fragment_queue": {"held"},
@@ -147,12 +150,14 @@ var formerly = map[string][]string{
 	"struct queued_frame":   {"held_frame"},
 	"struct socket_slot":    {"promise_slot"},
 	"struct stored_entries": {"stored_promises"},
+	"struct fallbacks":      {"frontend"},
 
 	"about.flows_migrated": {"settled"},
 	"datagram.queued":      {"held"},
 	"datagram.seen":        {"known"},
 	"frontend.members":     {"known"},
-	"frontend.views":       {"internal", "external", "wider"},
+	"frontend.views":       {"internal", "external"},
+	"fallbacks.to":         {"wider", "views[2]", "views[3]"},
 
 	"socket_slot.entry":       {"promise"},
 	"stored_entries.entry":    {"promise"},
@@ -191,12 +196,25 @@ func moveMember(moves []move, old, now *btf.Struct, m btf.Member, from, to int) 
 	return moves
 }
 
+// member returns the member with a name, or an element of it, as in "name[1]".
 func member(s *btf.Struct, name string) (btf.Member, bool) {
+	name, index, isElement := strings.Cut(strings.TrimSuffix(name, "]"), "[")
 	i := slices.IndexFunc(s.Members, func(m btf.Member) bool { return m.Name == name })
 	if i < 0 {
 		return btf.Member{}, false
 	}
-	return s.Members[i], true
+	m := s.Members[i]
+	if !isElement {
+		return m, true
+	}
+	n, err := strconv.ParseUint(index, 10, 32)
+	array, ok := btf.UnderlyingType(m.Type).(*btf.Array)
+	if err != nil || !ok || n >= uint64(array.Nelems) {
+		return btf.Member{}, false
+	}
+	m.Type = array.Type
+	m.Offset += btf.Bits(8 * int(n) * sizeOf(array.Type))
+	return m, true
 }
 
 // appendMove appends a move, joined with the last one where it goes on there.

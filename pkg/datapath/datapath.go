@@ -153,6 +153,10 @@ func (d *Datapath) open() error {
 	}
 	if pinned.matches(d.object) && linksUse(d.path("links"), d.cfg.Cgroup, d.object.traced, pinned) {
 		d.maps = pinned
+		d.maps.factors = d.object.factors
+		if err := d.maps.settleFrontends(); err != nil {
+			return err
+		}
 		return d.tidy()
 	}
 	d.old = append([]*mapSet{pinned}, d.openUnfinished()...)
@@ -163,6 +167,10 @@ func (d *Datapath) open() error {
 // load replaces the maps and programs of this process, with what from holds.
 func (d *Datapath) load(sizes plan.Sizes, from *mapSet) error {
 	maps, programs, err := load(d.object, sizes, from)
+	for errors.Is(err, errNoPlace) { // by chance, see FRONTEND_REACH
+		sizes.Frontends *= 2
+		maps, programs, err = load(d.object, sizes, from)
+	}
 	if err != nil {
 		return err
 	}

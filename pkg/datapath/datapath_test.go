@@ -48,9 +48,9 @@ func someOps() []plan.Op {
 		plan.PutBackend{ID: 2, Backend: v6},
 		plan.PutTable{Table: plan.Table{Offset: 15, Size: 3}, Backends: []uint32{1, 2, 1}},
 		plan.PutService{ID: 1, Service: plan.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: "web"}, Port: "http", Protocol: lb.TCP}},
-		plan.PutFrontend{Key: addrPort(9, 80), Value: plan.Frontend{ID: 1, Service: 1, Views: [lb.NumViews]plan.View{lb.Internal: {Table: plan.Table{Offset: 15, Size: 3}}, lb.External: {NoLocal: true}}}},
-		plan.PutFrontend{Key: v6, Value: plan.Frontend{ID: 2, Service: 1, Kind: lb.ExternalIP, Filtered: true, Steering: lb.Steering{AffinityTimeout: 10800, PassiveHealth: lb.SwitchOn}, Members: plan.Table{Offset: 15, Size: 3}}},
-		plan.PutFrontend{Key: lb.AddrPort{Addr: netip.IPv4Unspecified(), Port: 30080, Protocol: lb.TCP}, Value: plan.Frontend{ID: 3, Service: 1, Kind: lb.NodePort}},
+		plan.PutFrontend{Key: addrPort(9, 80), Value: plan.Frontend{Service: 1, Views: [lb.NumViews]plan.View{lb.Internal: {Table: plan.Table{Offset: 15, Size: 3}}, lb.External: {NoLocal: true}}}},
+		plan.PutFrontend{Key: v6, Value: plan.Frontend{Service: 1, Kind: lb.ExternalIP, Filtered: true, Steering: lb.Steering{AffinityTimeout: 10800, PassiveHealth: lb.SwitchOn}, Members: plan.Table{Offset: 15, Size: 3}}},
+		plan.PutFrontend{Key: lb.AddrPort{Addr: netip.IPv4Unspecified(), Port: 30080, Protocol: lb.TCP}, Value: plan.Frontend{Service: 1, Kind: lb.NodePort}},
 		plan.PutAddress{Addr: netip.MustParseAddr("::1"), Kind: plan.LoopbackAddress},
 		plan.PutSourceRange{Range: plan.SourceRange{Service: 1, Prefix: netip.MustParsePrefix("10.0.0.0/9")}},
 		plan.PutSourceRange{Range: plan.SourceRange{Service: 1, Prefix: netip.MustParsePrefix("2001:db8::/33")}},
@@ -92,7 +92,7 @@ func TestTheMapsHoldWhatTheModelHolds(t *testing.T) {
 	more := []plan.Op{
 		plan.DeleteAddress{Addr: netip.MustParseAddr("::1")}, plan.DeleteFrontend{Key: v6}, plan.DeleteFrontend{Key: v6},
 		plan.Grace{}, plan.ClearBackend{ID: 2}, plan.ClearService{ID: 1},
-		plan.PutFrontend{Key: addrPort(9, 80), Value: plan.Frontend{ID: 1, Service: 1}},
+		plan.PutFrontend{Key: addrPort(9, 80), Value: plan.Frontend{Service: 1}},
 		plan.DeleteFrontend{Key: lb.AddrPort{Addr: netip.IPv4Unspecified(), Port: 30080, Protocol: lb.TCP}},
 	}
 	mustApply(t, d, more...)

@@ -84,7 +84,7 @@ func exchange(c net.Conn) error {
 // servicePort writes a frontend with one backend of which new connections, and
 // established ones, know as given.
 func servicePort(id uint32, at, backend lb.AddrPort, takesNew, known bool) []plan.Op {
-	f := plan.Frontend{ID: id, Service: id}
+	f := plan.Frontend{Service: id}
 	table := plan.Table{Offset: id, Size: 1}
 	if takesNew {
 		f.Views[lb.Internal] = plan.View{Table: table}

@@ -89,7 +89,7 @@ func (r *Reader) Maps(t Totals, counts map[string]uint32) ([]MapInfo, error) {
 // entries returns how many entries of a map are in use, false where totals do not say.
 func (t Totals) entries(name string) (uint32, bool) {
 	switch name {
-	case "frontend_ids", "frontends":
+	case "frontends":
 		return uint32(t.Frontends), true
 	case "backends":
 		return uint32(t.Backends), true

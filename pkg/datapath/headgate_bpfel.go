@@ -192,6 +192,13 @@ const (
 	headgateEntryFlagENTRY_AWAITED   headgateEntryFlag = 4
 )
 
+type headgateFallbacks struct {
+	_     structs.HostLayout
+	To    [2]headgateView
+	Spill uint32
+	Pad   uint32
+}
+
 type headgateFilterChunk struct {
 	_    structs.HostLayout
 	Word [8]uint64
@@ -277,14 +284,14 @@ type headgateFragmentKey struct {
 
 type headgateFrontend struct {
 	_                structs.HostLayout
-	Views            [4]headgateView
+	Views            [2]headgateView
 	Members          headgateTable
 	Flags            headgateFrontendFlag
 	AffinityTimeoutS uint32
 	Service          uint32
-	Id               uint32
-	Spill            uint32
+	Place            uint32
 	SlowStartS       uint32
+	At               headgateAddrPort
 }
 
 type headgateFrontendFlag uint32
@@ -298,6 +305,15 @@ const (
 	headgateFrontendFlagFRONTEND_PASSIVE_HEALTH headgateFrontendFlag = 64
 	headgateFrontendFlagFRONTEND_FALLS_BACK     headgateFrontendFlag = 128
 	headgateFrontendFlagFRONTEND_WHY            headgateFrontendFlag = 983040
+)
+
+type headgateFrontendSearch uint32
+
+const (
+	headgateFrontendSearchFRONTEND_NONE    headgateFrontendSearch = 0
+	headgateFrontendSearchFRONTEND_REMOVED headgateFrontendSearch = 255
+	headgateFrontendSearchFRONTEND_FACTORS headgateFrontendSearch = 5
+	headgateFrontendSearchFRONTEND_REACH   headgateFrontendSearch = 64
 )
 
 type headgateHook uint32
@@ -506,6 +522,7 @@ type headgateViewIndex uint32
 const (
 	headgateViewIndexVIEW_INTERNAL      headgateViewIndex = 0
 	headgateViewIndexVIEW_EXTERNAL      headgateViewIndex = 1
+	headgateViewIndexCLIENT_VIEWS       headgateViewIndex = 2
 	headgateViewIndexVIEW_FALLBACK_ZONE headgateViewIndex = 2
 	headgateViewIndexVIEW_FALLBACK_ALL  headgateViewIndex = 3
 	headgateViewIndexVIEWS              headgateViewIndex = 4
@@ -531,6 +548,7 @@ const (
 	headgateMapCounters          = "counters"
 	headgateMapDevices           = "devices"
 	headgateMapExemptNamespaces  = "exempt_namespaces"
+	headgateMapFallbacks         = "fallbacks"
 	headgateMapFlowFactors       = "flow_factors"
 	headgateMapFlowFilter        = "flow_filter"
 	headgateMapFlowScratch       = "flow_scratch"
@@ -538,7 +556,6 @@ const (
 	headgateMapFragmentQueue     = "fragment_queue"
 	headgateMapFragments         = "fragments"
 	headgateMapFrameScratch      = "frame_scratch"
-	headgateMapFrontendIds       = "frontend_ids"
 	headgateMapFrontends         = "frontends"
 	headgateMapManyEntries       = "many_entries"
 	headgateMapRandomState       = "random_state"
@@ -582,6 +599,8 @@ const (
 	headgateVarEjectAfter        = "eject_after"
 	headgateVarFailuresTraced    = "failures_traced"
 	headgateVarFlowSets          = "flow_sets"
+	headgateVarFrontendFactors   = "frontend_factors"
+	headgateVarFrontendsMask     = "frontends_mask"
 	headgateVarHashKey           = "hash_key"
 	headgateVarIp6CsumFlag       = "ip6_csum_flag"
 	headgateVarKernelReadable    = "kernel_readable"
@@ -682,6 +701,7 @@ type headgateMapSpecs struct {
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
+	Fallbacks        *ebpf.MapSpec `ebpf:"fallbacks"`
 	FlowFactors      *ebpf.MapSpec `ebpf:"flow_factors"`
 	FlowFilter       *ebpf.MapSpec `ebpf:"flow_filter"`
 	FlowScratch      *ebpf.MapSpec `ebpf:"flow_scratch"`
@@ -689,7 +709,6 @@ type headgateMapSpecs struct {
 	FragmentQueue    *ebpf.MapSpec `ebpf:"fragment_queue"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	FrameScratch     *ebpf.MapSpec `ebpf:"frame_scratch"`
-	FrontendIds      *ebpf.MapSpec `ebpf:"frontend_ids"`
 	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
 	ManyEntries      *ebpf.MapSpec `ebpf:"many_entries"`
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
@@ -711,6 +730,8 @@ type headgateVariableSpecs struct {
 	EjectAfter        *ebpf.VariableSpec `ebpf:"eject_after"`
 	FailuresTraced    *ebpf.VariableSpec `ebpf:"failures_traced"`
 	FlowSets          *ebpf.VariableSpec `ebpf:"flow_sets"`
+	FrontendFactors   *ebpf.VariableSpec `ebpf:"frontend_factors"`
+	FrontendsMask     *ebpf.VariableSpec `ebpf:"frontends_mask"`
 	HashKey           *ebpf.VariableSpec `ebpf:"hash_key"`
 	Ip6CsumFlag       *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
 	KernelReadable    *ebpf.VariableSpec `ebpf:"kernel_readable"`
@@ -755,6 +776,7 @@ type headgateMaps struct {
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Devices          *ebpf.Map `ebpf:"devices"`
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
+	Fallbacks        *ebpf.Map `ebpf:"fallbacks"`
 	FlowFactors      *ebpf.Map `ebpf:"flow_factors"`
 	FlowFilter       *ebpf.Map `ebpf:"flow_filter"`
 	FlowScratch      *ebpf.Map `ebpf:"flow_scratch"`
@@ -762,7 +784,6 @@ type headgateMaps struct {
 	FragmentQueue    *ebpf.Map `ebpf:"fragment_queue"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	FrameScratch     *ebpf.Map `ebpf:"frame_scratch"`
-	FrontendIds      *ebpf.Map `ebpf:"frontend_ids"`
 	Frontends        *ebpf.Map `ebpf:"frontends"`
 	ManyEntries      *ebpf.Map `ebpf:"many_entries"`
 	RandomState      *ebpf.Map `ebpf:"random_state"`
@@ -787,6 +808,7 @@ func (m *headgateMaps) Close() error {
 		m.Counters,
 		m.Devices,
 		m.ExemptNamespaces,
+		m.Fallbacks,
 		m.FlowFactors,
 		m.FlowFilter,
 		m.FlowScratch,
@@ -794,7 +816,6 @@ func (m *headgateMaps) Close() error {
 		m.FragmentQueue,
 		m.Fragments,
 		m.FrameScratch,
-		m.FrontendIds,
 		m.Frontends,
 		m.ManyEntries,
 		m.RandomState,
@@ -817,6 +838,8 @@ type headgateVariables struct {
 	EjectAfter        *ebpf.Variable `ebpf:"eject_after"`
 	FailuresTraced    *ebpf.Variable `ebpf:"failures_traced"`
 	FlowSets          *ebpf.Variable `ebpf:"flow_sets"`
+	FrontendFactors   *ebpf.Variable `ebpf:"frontend_factors"`
+	FrontendsMask     *ebpf.Variable `ebpf:"frontends_mask"`
 	HashKey           *ebpf.Variable `ebpf:"hash_key"`
 	Ip6CsumFlag       *ebpf.Variable `ebpf:"ip6_csum_flag"`
 	KernelReadable    *ebpf.Variable `ebpf:"kernel_readable"`

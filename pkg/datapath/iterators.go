@@ -22,7 +22,9 @@ func (d *Datapath) newIterators(programs map[string]string, constants map[string
 			return nil, fmt.Errorf("set load-time constant %s: %w", name, err)
 		}
 	}
-	o.resize(growingSizes(d.maps.sizes()))
+	if err := o.grow(d.maps.sizes()); err != nil {
+		return nil, err
+	}
 	c, err := ebpf.NewCollectionWithOptions(o.spec, ebpf.CollectionOptions{MapReplacements: d.maps.byName})
 	if err != nil {
 		return nil, fmt.Errorf("load the programs that go through sockets: %w", err)

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
@@ -22,11 +24,14 @@ type mapSet struct {
 	// Set where the maps are laid out as this process knows them.
 	about     *aboutMap
 	frontends *mapping[headgateFrontend]
+	fallbacks *mapping[headgateFallbacks]
 	slots     *mapping[headgateSlotChunk]
 	backends  *mapping[headgateBackend]
 	services  *mapping[headgateService]
 	cidrs     *mapping[headgateServiceCidrs]
 	filter    *mapping[headgateFilterChunk]
+
+	factors frontendFactors // set where frontends are written
 }
 
 // slotsPerChunk is how many slots come in one array element.
@@ -36,7 +41,7 @@ const slotsPerChunk = uint32(len(headgateSlotChunk{}.Backend))
 // out otherwise than in an object are opened, but not mapped.
 func openMaps(dir string, specs map[string]*ebpf.MapSpec) (*mapSet, error) {
 	s := &mapSet{byName: map[string]*ebpf.Map{}}
-	for name := range specs {
+	for _, name := range append(slices.Collect(maps.Keys(specs)), formerFrontendIDs) {
 		if isInternal(name) {
 			continue
 		}
@@ -96,6 +101,9 @@ func (s *mapSet) mapMemory(writable bool) (err error) {
 	if s.frontends, err = newMapping[headgateFrontend](s.byName["frontends"], writable); err != nil {
 		return err
 	}
+	if s.fallbacks, err = newMapping[headgateFallbacks](s.byName["fallbacks"], writable); err != nil {
+		return err
+	}
 	if s.slots, err = newMapping[headgateSlotChunk](s.byName["slots"], writable); err != nil {
 		return err
 	}
@@ -132,6 +140,7 @@ func (s *mapSet) Close() {
 		s.about.Close()
 	}
 	s.frontends.Close()
+	s.fallbacks.Close()
 	s.slots.Close()
 	s.backends.Close()
 	s.services.Close()
@@ -160,7 +169,7 @@ func (s *mapSet) sizes() plan.Sizes {
 		return 0
 	}
 	return plan.Sizes{
-		Frontends: min(entries("frontends"), entries("frontend_ids")),
+		Frontends: frontendsIn(entries("frontends"), entries(formerFrontendIDs)),
 		Slots:     entries("slots") * slotsPerChunk,
 		Backends:  entries("backends"),
 		Services:  entries("services"),

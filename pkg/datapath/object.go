@@ -18,6 +18,8 @@ type object struct {
 	spec   *ebpf.CollectionSpec
 	hash   [sha256.Size]byte // of the object, the constants, and the sizes of maps that do not grow
 	traced bool              // programs at tracepoints note connections that fail
+
+	factors frontendFactors
 }
 
 // newObject reads the object and sets its constants, and the sizes of maps that do not
@@ -43,7 +45,8 @@ func newObject(cfg Config) (*object, error) {
 	if err := setConstants(spec, constants); err != nil {
 		return nil, err
 	}
-	o, sizes := &object{spec: spec, traced: cfg.traced() && spec.Programs[tracers[0].program] != nil}, cfg.fixedSizes()
+	o, sizes := &object{spec: spec, factors: newFrontendFactors(cfg.HashKey)}, cfg.fixedSizes()
+	o.traced = cfg.traced() && spec.Programs[tracers[0].program] != nil
 	for _, h := range socketHooks(!o.traced)[len(keepers):] {
 		if !o.isOurs(h.program) {
 			delete(spec.Programs, h.program)
@@ -78,19 +81,25 @@ func (o *object) only(programs iter.Seq[string]) *object {
 			spec.Programs[name] = p
 		}
 	}
-	return &object{spec: spec.Copy(), hash: o.hash, traced: o.traced}
+	return &object{spec: spec.Copy(), hash: o.hash, traced: o.traced, factors: o.factors}
 }
 
 // growingSizes returns the entries of maps that grow, by name.
 func growingSizes(s plan.Sizes) map[string]uint32 {
 	return map[string]uint32{
-		"frontend_ids": s.Frontends,
-		"frontends":    s.Frontends,
-		"slots":        (s.Slots + slotsPerChunk - 1) / slotsPerChunk,
-		"backends":     s.Backends,
-		"services":     s.Services,
-		"addresses":    s.Addresses,
+		"frontends": placesFor(s.Frontends),
+		"fallbacks": placesFor(s.Frontends),
+		"slots":     (s.Slots + slotsPerChunk - 1) / slotsPerChunk,
+		"backends":  s.Backends,
+		"services":  s.Services,
+		"addresses": s.Addresses,
 	}
+}
+
+// grow sets the sizes of maps that grow.
+func (o *object) grow(s plan.Sizes) error {
+	o.resize(growingSizes(s))
+	return setConstants(o.spec, map[string]any{"frontends_mask": placesFor(s.Frontends) - 1})
 }
 
 // resize sets the sizes of maps that are yet to be made; an older object may lack some.
@@ -109,14 +118,16 @@ func isInternal(name string) bool { return name[0] == '.' }
 // nothing. Where from has maps that fit they are shared; what the others hold
 // is copied, by the names of fields where they are laid out otherwise.
 func load(o *object, sizes plan.Sizes, from *mapSet) (*mapSet, programSet, error) {
-	o.resize(growingSizes(sizes))
+	if err := o.grow(sizes); err != nil {
+		return nil, nil, err
+	}
 	shared, copies := o.inherit(from)
 	c, err := o.loadMaps(shared)
 	if err != nil {
 		return nil, nil, explainLoad(err)
 	}
 	programs, err := o.loadPrograms(c.Maps)
-	s := &mapSet{byName: map[string]*ebpf.Map{}}
+	s := &mapSet{byName: map[string]*ebpf.Map{}, factors: o.factors}
 	for name, m := range c.Maps {
 		if !isInternal(name) {
 			s.byName[name] = m
@@ -167,6 +178,12 @@ func (o *object) inherit(from *mapSet) (shared map[string]*ebpf.Map, copies map[
 	if shared[flowFactorsMap] == nil { // they say where in the table flows are
 		delete(shared, flowTableMap)
 	}
+	if shared["frontends"] == nil || shared["fallbacks"] == nil || from.factors != o.factors { // in another order
+		for _, name := range []string{"frontends", "fallbacks"} {
+			delete(shared, name)
+			delete(copies, name)
+		}
+	}
 	return shared, copies
 }
 
@@ -182,6 +199,11 @@ func (s *mapSet) fill(o *object, from *mapSet, copies map[string]*conversion) er
 	}
 	if err := s.mapMemory(true); err != nil {
 		return err
+	}
+	if from != nil && !sameMap(s.byName["frontends"], from.byName["frontends"]) {
+		if err := s.takeFrontends(o, from); err != nil {
+			return err
+		}
 	}
 	s.about.at(0).Object = o.hash
 	if from != nil && from.about != nil {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -123,18 +122,15 @@ func look(open func() (*Reader, error), do func(*Reader) error) error {
 // Content returns everything that the agent writes, at the cost of reading it all.
 func (r *Reader) Content() (plan.Content, error) { return r.maps.content() }
 
-// Frontend looks up what stands behind an address, false for nothing.
-func (r *Reader) Frontend(at lb.AddrPort) (plan.Frontend, bool, error) {
-	var id uint32
-	err := r.maps.byName["frontend_ids"].Lookup(encodeAddrPort(at), &id)
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return plan.Frontend{}, false, nil
+// Frontend finds what stands behind an address, false for nothing.
+func (r *Reader) Frontend(at lb.AddrPort) (plan.Frontend, bool) {
+	key := encodeAddrPort(at)
+	for place := range r.maps.frontends.len {
+		if f := *r.maps.frontends.at(place); f.At == key {
+			return decodeFrontend(f, *r.maps.fallbacks.at(place)), true
+		}
 	}
-	if err != nil {
-		return plan.Frontend{}, false, fmt.Errorf("look up frontend %s: %w", at, err)
-	}
-	f, err := r.maps.frontend(at, id)
-	return f, err == nil, err
+	return plan.Frontend{}, false
 }
 
 // Frontends calls do with every frontend, in no order, until it returns an error.

@@ -53,14 +53,7 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 
 // adopt fills an empty pool with backends, tables and Service names, unused.
 func (p *pool) adopt(c Content) error {
-	frontendIDs, backendIDs, serviceIDs := map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}
-	for key, f := range c.Frontends {
-		if frontendIDs[f.ID] || f.ID == 0 {
-			return fmt.Errorf("frontend %s has ID %d, which is not its own", key, f.ID)
-		}
-		frontendIDs[f.ID] = true
-	}
-	p.frontendIDs = newIDPool(frontendIDs)
+	backendIDs, serviceIDs := map[uint32]bool{}, map[uint32]bool{}
 	for id, b := range c.Backends {
 		if other := p.backends[b]; other != nil {
 			return fmt.Errorf("backends %d and %d are both %s", other.id, id, b)

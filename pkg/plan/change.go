@@ -20,7 +20,7 @@ type change struct {
 	ops     []Op
 	before  uses
 	ended   []DeleteSourceRange // what goes when no frontend uses it any more
-	newIDs  []uint32            // of frontends that were not there
+	added   int                 // places of frontends that it takes besides those in force
 
 	rewrites map[*tableRef]*rewrite
 	drains   map[lb.AddrPort]*drain
@@ -31,10 +31,11 @@ type change struct {
 type taken struct {
 	key   lb.AddrPort
 	entry *entry
+	anew  bool // changes over in one step
 }
 
 func (p *Planner) begin(name lb.ServiceName) *change {
-	c := &change{p: p, name: name, had: map[lb.AddrPort]bool{}, refused: map[lb.AddrPort]lb.Frontend{}, before: p.pool.taken(), drains: map[lb.AddrPort]*drain{}}
+	c := &change{p: p, name: name, had: map[lb.AddrPort]bool{}, refused: map[lb.AddrPort]lb.Frontend{}, before: p.taken(), drains: map[lb.AddrPort]*drain{}}
 	for _, key := range p.owned[name] {
 		c.had[key] = true
 	}
@@ -48,25 +49,25 @@ func (c *change) want(f lb.Frontend) {
 		c.refused[f.AddrPort] = f
 		return
 	}
-	var id uint32
-	e := c.p.frontends[f.AddrPort]
+	e, anew := c.p.frontends[f.AddrPort], false
 	switch {
 	case e == nil:
-		id = c.p.pool.frontendIDs.alloc()
-		c.newIDs = append(c.newIDs, id)
-	case e.claim.Service != c.name:
-		id, e = c.idOf(e, f), nil
-	default:
-		id = e.value.ID
+		c.added++
+	case e.claim.Service == c.name:
 		c.drain(&f, e)
+	default:
+		if anew = e.isAnew(f); anew {
+			c.added++
+		}
+		e = nil
 	}
 	delete(c.had, f.AddrPort)
-	c.take = append(c.take, taken{f.AddrPort, c.newEntry(id, c.name, f, e, &c.puts)})
+	c.take = append(c.take, taken{f.AddrPort, c.newEntry(c.name, f, e, &c.puts), anew})
 }
 
 // newEntry takes from the pool what a frontend uses, and returns it. Old is what
 // the frontend was before, nil for nothing.
-func (c *change) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, old *entry, puts *[]Op) *entry {
+func (c *change) newEntry(owner lb.ServiceName, f lb.Frontend, old *entry, puts *[]Op) *entry {
 	p := c.p
 	if old == nil {
 		old = &entry{}
@@ -81,7 +82,6 @@ func (c *change) newEntry(id uint32, owner lb.ServiceName, f lb.Frontend, old *e
 		e.tables[i] = c.useTable(spec, old.tables[i], puts)
 	}
 	e.value = Frontend{
-		ID:      id,
 		Service: p.pool.useService(e.service, puts),
 		Kind:    f.Kind,
 		Members: e.members().view(lb.Random).Table,
@@ -136,7 +136,6 @@ func (c *change) undo() {
 	c.p.pool.commit()
 	c.undoRewrites()
 	c.p.pool.forget(c.puts)
-	c.p.pool.frontendIDs.free(c.newIDs...)
 }
 
 // forget removes what the given operations were to write.
@@ -167,10 +166,6 @@ func (p *pool) forget(puts []Op) {
 // finish makes the change: what is new bottom-up, what ends top-down.
 func (c *change) finish() {
 	p := c.p
-	if p.deleted && len(c.newIDs) > 0 {
-		c.ops = append(c.ops, Grace{})
-		p.deleted = false
-	}
 	c.ops = append(c.ops, c.puts...)
 	c.useRanges()
 	for _, t := range c.take {
@@ -198,10 +193,7 @@ func (c *change) place(t taken) {
 	p := c.p
 	old := p.frontends[t.key]
 	if old == nil || old.value != t.entry.value {
-		if p.deleted && (old == nil || old.value.ID != t.entry.value.ID) {
-			c.ops, p.deleted = append(c.ops, Grace{}), false
-		}
-		c.ops = append(c.ops, PutFrontend{Key: t.key, Value: t.entry.value})
+		c.ops = append(c.ops, PutFrontend{Key: t.key, Value: t.entry.value, Anew: t.anew})
 	}
 	p.frontends[t.key] = t.entry
 	if old == nil || old.adopted || old.claim != t.entry.claim {
@@ -213,8 +205,8 @@ func (c *change) place(t taken) {
 	p.countFrontend(t.key.Addr, t.entry.value.Kind, 1)
 	if old != nil {
 		c.release(t.key, old)
-		if old.value.ID != t.entry.value.ID {
-			p.retireID(old.value.ID)
+		if t.anew {
+			p.retireFrontend(t.key)
 		}
 		if name := old.claim.Service; name != c.name && name != t.entry.claim.Service {
 			p.displace(t.key, old)
@@ -280,15 +272,11 @@ func (c *change) remove(key lb.AddrPort) {
 	c.release(key, e)
 	p.writeAddress(key.Addr, &c.ops)
 	c.ops = append(c.ops, DeleteFrontend{Key: key})
-	p.retireID(e.value.ID)
+	p.retireFrontend(key)
 }
 
-// retireID ends the use of a frontend ID: its address has left the hash, or leads
-// to another one now.
-func (p *Planner) retireID(id uint32) {
-	p.pool.retiredFrontends = append(p.pool.retiredFrontends, retiredFrontend{id, p.pool.time})
-	p.deleted, p.deletedAt = true, p.pool.time
-}
+// retireFrontend ends the use of the place of a frontend, which is gone or has another.
+func (p *Planner) retireFrontend(key lb.AddrPort) { p.pool.retiredFrontends[key] = p.pool.time }
 
 // waitFor notes what a Service wants and others have, in place of what it waited for
 // before.

@@ -99,18 +99,10 @@ func (p *Planner) bestWaiting(key lb.AddrPort, aside lb.ServiceName) (best lb.Cl
 	return best, ok
 }
 
-// idOf returns the ID of a frontend under another owner. It is the same one, whose
-// views change in one store each, unless somebody's source ranges are to hold: who
-// reads half of the old and half of the new could get past them. Then it is a new
-// ID, and the address changes over in one step.
-func (c *change) idOf(old *entry, f lb.Frontend) uint32 {
-	if !old.value.Filtered && len(f.SourceRanges) == 0 {
-		return old.value.ID
-	}
-	id := c.p.pool.frontendIDs.alloc()
-	c.newIDs = append(c.newIDs, id)
-	return id
-}
+// isAnew says whether a frontend changes over to another owner in one step. Mostly its
+// views change in one store each; but where somebody's source ranges are to hold, who reads
+// half of the old and half of the new could get past them.
+func (e *entry) isAnew(f lb.Frontend) bool { return e.value.Filtered || len(f.SourceRanges) > 0 }
 
 // displace notes what the owner of a frontend loses to another Service.
 func (p *Planner) displace(key lb.AddrPort, old *entry) {
@@ -132,10 +124,10 @@ func (c *change) passOn(key lb.AddrPort) bool {
 	if len(p.wanting[key]) == 0 {
 		delete(p.wanting, key)
 	}
-	e := c.newEntry(c.idOf(p.frontends[key], f), next.Service, f, nil, &c.ops)
+	e := c.newEntry(next.Service, f, nil, &c.ops)
 	p.ranges.use(e.value.Service, e.ranges, &c.ops)
 	delete(p.draining, key)
-	c.place(taken{key, e})
+	c.place(taken{key, e, p.frontends[key].isAnew(f)})
 	p.own(next.Service, append(p.owned[next.Service], key))
 	return true
 }

@@ -43,7 +43,6 @@ type View struct {
 
 // Frontend is what stands behind an address: an element of the frontends map.
 type Frontend struct {
-	ID      uint32 // index into the frontends map, the same as long as the address is there
 	Service uint32 // ID of the Service port, key of the services map
 	Kind    lb.FrontendKind
 	Views   [lb.NumViews]View // NoLocal, FallsBack and Why are those of clients' views only
@@ -109,7 +108,7 @@ const (
 )
 
 // Content is what the maps hold, apart from what the datapath itself writes.
-// IDs start at 1; 0 is never a frontend, a backend or a Service.
+// IDs start at 1; 0 is never a backend or a Service.
 type Content struct {
 	Frontends map[lb.AddrPort]Frontend
 	Tables    map[Table][]uint32 // backend IDs, slot by slot
@@ -135,9 +134,9 @@ func (r SourceRange) String() string { return fmt.Sprintf("service %d %s", r.Ser
 
 // Sizes counts entries, map by map: what is needed, or what there is room for.
 type Sizes struct {
-	Frontends uint32 // with the unused ID 0, like Backends and Services
+	Frontends uint32
 	Slots     uint32
-	Backends  uint32
+	Backends  uint32 // with the unused ID 0, like Services
 	Services  uint32
 	Addresses uint32
 }

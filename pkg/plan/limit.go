@@ -171,7 +171,8 @@ func (p *Planner) shortage(name lb.ServiceName, r ration) lb.Problem {
 // or a problem where nothing waits to be cleared. What needs no more than before fits.
 func (c *change) lacksRoom() error {
 	p := c.p
-	needs, before := p.pool.taken(), c.before
+	needs, before := p.taken(), c.before
+	needs[limitedFrontends] += uint64(c.added)
 	needs[limitedRanges] = uint64(c.rangesOver())
 	for m, limit := range p.limits {
 		room := roomForLimit * limit
@@ -193,6 +194,7 @@ func (c *change) lacksRoom() error {
 }
 
 // taken counts what is in use or waits to be cleared; gaps between tables are neither.
-func (p *pool) taken() uses {
-	return uses{p.frontendIDs.taken(), uint64(p.regions.used), p.backendIDs.taken(), p.serviceIDs.taken()}
+func (p *Planner) taken() uses {
+	frontends := len(p.frontends) + len(p.pool.retiredFrontends)
+	return uses{uint64(frontends), uint64(p.pool.regions.used), p.pool.backendIDs.taken(), p.pool.serviceIDs.taken()}
 }

@@ -58,7 +58,7 @@ func (m *Model) Apply(op Op) {
 		delete(m.Backends, o.ID)
 	case ClearService:
 		delete(m.Services, o.ID)
-	case Grace:
+	case ClearFrontend, Grace:
 	}
 }
 

@@ -40,11 +40,12 @@ type (
 		ID      uint32
 		Service Service
 	}
-	// PutFrontend makes clients of an address reach its tables. The ID is
-	// new, also where the address had another one, or the one that it has.
+	// PutFrontend makes clients of an address reach its tables. Where the address has
+	// a frontend each table changes in one step; or, anew, all of it does.
 	PutFrontend struct {
 		Key   lb.AddrPort
 		Value Frontend
+		Anew  bool
 	}
 	// PutAddress says what kinds of address an address is.
 	PutAddress struct {
@@ -65,6 +66,8 @@ type (
 	// Grace waits until no running program can still hold what the
 	// operations before it unlinked.
 	Grace struct{}
+	// ClearFrontend frees the places where a frontend was.
+	ClearFrontend struct{ Key lb.AddrPort }
 	// ClearBackend empties a backend ID that no table names any more.
 	ClearBackend struct{ ID uint32 }
 	// ClearService empties a Service ID that no frontend names any more.
@@ -92,7 +95,11 @@ func (o PutSlots) String() string {
 }
 func (o PutService) String() string { return fmt.Sprintf("put service %d %s", o.ID, o.Service) }
 func (o PutFrontend) String() string {
-	return fmt.Sprintf("put frontend %s %s", o.Key, o.Value)
+	s := fmt.Sprintf("put frontend %s %s", o.Key, o.Value)
+	if o.Anew {
+		s += " anew"
+	}
+	return s
 }
 func (o PutAddress) String() string        { return fmt.Sprintf("put address %s %s", o.Addr, o.Kind) }
 func (o PutSourceRange) String() string    { return "put source range " + o.Range.String() }
@@ -103,6 +110,7 @@ func (o PutServiceCIDRs) String() string {
 func (o DeleteFrontend) String() string { return fmt.Sprintf("delete frontend %s", o.Key) }
 func (o DeleteAddress) String() string  { return fmt.Sprintf("delete address %s", o.Addr) }
 func (o Grace) String() string          { return "grace" }
+func (o ClearFrontend) String() string  { return fmt.Sprintf("clear frontend %s", o.Key) }
 func (o ClearBackend) String() string   { return fmt.Sprintf("clear backend %d", o.ID) }
 func (o ClearService) String() string   { return fmt.Sprintf("clear service %d", o.ID) }
 
@@ -115,7 +123,7 @@ type SlotChange struct {
 // String returns the value as it stands in dumps. What is as usual (every member
 // takes connections, no session affinity) is left out.
 func (f Frontend) String() string {
-	s := fmt.Sprintf("id %d kind %s service %d internal %s external %s", f.ID, f.Kind, f.Service, f.Views[lb.Internal], f.Views[lb.External])
+	s := fmt.Sprintf("kind %s service %d internal %s external %s", f.Kind, f.Service, f.Views[lb.Internal], f.Views[lb.External])
 	if f.Members != f.Views[lb.Internal].Table {
 		s += " members " + f.Members.String()
 	}

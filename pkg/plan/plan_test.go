@@ -65,13 +65,14 @@ func (l *lab) apply(tb testing.TB, ops []Op) {
 	}
 }
 
-func (l *lab) set(tb testing.TB, name lb.ServiceName, frontends ...lb.Frontend) {
+func (l *lab) set(tb testing.TB, name lb.ServiceName, frontends ...lb.Frontend) []Op {
 	tb.Helper()
 	ops, err := l.Set(name, frontends)
 	if err != nil {
 		tb.Fatalf("set %s: %v", name, err)
 	}
 	l.apply(tb, ops)
+	return ops
 }
 
 func text(ops []Op) string {
@@ -97,7 +98,7 @@ put backend 1 10.0.0.1:8080/TCP
 put backend 2 10.0.0.2:8080/TCP
 put table 0+2 backends 1 2
 put service 1 default/web/TCP
-put frontend 10.96.0.1:80/TCP id 1 kind ClusterIP service 1 internal 0+2 external 0+2
+put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2
 put address 10.96.0.1 service
 `)
 	l.set(t, web)
@@ -108,6 +109,7 @@ delete frontend 10.96.0.1:80/TCP
 	l.apply(t, l.Sweep())
 	wantOps(t, l.ops, `
 grace
+clear frontend 10.96.0.1:80/TCP
 clear backend 1
 clear backend 2
 clear service 1
@@ -136,14 +138,14 @@ func TestOneEndpointChangeWritesOneTableAndItsFrontends(t *testing.T) {
 	wantOps(t, l.ops, `
 put backend 3 10.0.0.3:80/TCP
 put table 2+2 backends 1 3
-put frontend 10.96.0.1:80/TCP id 1 kind ClusterIP service 1 internal 2+2 external 2+2
+put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 2+2 external 2+2
 `)
 	l.apply(t, l.Sweep())
 	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP", "10.0.0.4:80/TCP"))
 	wantOps(t, l.ops, `
 put backend 2 10.0.0.4:80/TCP
 put table 0+2 backends 1 2
-put frontend 10.96.0.1:80/TCP id 1 kind ClusterIP service 1 internal 0+2 external 0+2
+put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2
 `)
 }
 
@@ -153,7 +155,7 @@ func TestWhatIsWantedAgainBeforeASweepKeepsItsPlace(t *testing.T) {
 	l.set(t, web, full)
 	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP"))
 	l.set(t, web, full)
-	wantOps(t, l.ops, "put frontend 10.96.0.1:80/TCP id 1 kind ClusterIP service 1 internal 0+2 external 0+2\n")
+	wantOps(t, l.ops, "put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2\n")
 	l.apply(t, l.Sweep())
 }
 
@@ -162,7 +164,7 @@ func TestLocalPolicyWithoutLocalEndpointIsSaidInTheFrontend(t *testing.T) {
 	f := clusterIP(t, "10.96.0.1:80/TCP")
 	f.Views[lb.Internal].NoLocal = true
 	l.set(t, web, f)
-	if got := l.model.Frontends[f.AddrPort].String(); got != "id 1 kind ClusterIP service 1 internal no-local external none" {
+	if got := l.model.Frontends[f.AddrPort].String(); got != "kind ClusterIP service 1 internal no-local external none" {
 		t.Errorf("frontend is %q", got)
 	}
 }
@@ -242,9 +244,6 @@ func TestAdoptionOfContradictoryContentIsRefused(t *testing.T) {
 			f := c.Frontends[key]
 			f.Views[lb.External].Table = Table{40, 4}
 			c.Frontends[key] = f
-		},
-		"two frontends have one ID": func(c *Content) {
-			c.Frontends[mustAddrPort(t, "10.96.0.9:80/TCP")] = c.Frontends[key]
 		},
 		"a frontend names a Service that is not there": func(c *Content) { delete(c.Services, 1) },
 	} {
@@ -394,7 +393,7 @@ func everyPrefixIsSafe(t *testing.T, deriveFrom int) {
 		if got := l.model.Content().String(); got != "" {
 			t.Errorf("seed %d: left behind:\n%s", seed, got)
 		}
-		if diff := cmp.Diff(Sizes{Frontends: 1, Backends: 1, Services: 1}, l.Needs()); diff != "" {
+		if diff := cmp.Diff(Sizes{Backends: 1, Services: 1}, l.Needs()); diff != "" {
 			t.Errorf("seed %d: sizes of nothing (-want +got):\n%s", seed, diff)
 		}
 	}
@@ -459,20 +458,6 @@ func (l *lab) adoptAgain(tb testing.TB, w *world) {
 	}
 }
 
-func TestANewAddressWaitsUntilNobodyReadsADeletedOne(t *testing.T) {
-	l := &lab{Planner: New(Sizes{})}
-	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP"))
-	l.set(t, web)
-	l.set(t, web, clusterIP(t, "10.96.0.2:80/TCP"))
-	if _, grace := l.ops[0].(Grace); !grace {
-		t.Errorf("no grace period between a deletion and an insertion:\n%s", text(l.ops))
-	}
-	l.set(t, web, clusterIP(t, "10.96.0.2:80/TCP"), clusterIP(t, "10.96.0.3:80/TCP"))
-	if _, grace := l.ops[0].(Grace); grace {
-		t.Errorf("a second grace period for one deletion:\n%s", text(l.ops))
-	}
-}
-
 func TestABackendIsLostWhenNoFrontendOfItsServiceKnowsIt(t *testing.T) {
 	l := &lab{Planner: New(Sizes{})}
 	at, a, b := "10.96.0.1:80/TCP", "10.0.0.1:80/TCP", "10.0.0.2:80/TCP"
@@ -485,7 +470,7 @@ func TestABackendIsLostWhenNoFrontendOfItsServiceKnowsIt(t *testing.T) {
 	}
 	wantOps(t, l.ops, `
 put table 2+1 backends 1
-put frontend 10.96.0.1:80/TCP id 1 kind ClusterIP service 1 internal 2+1 external 2+1 members 0+2
+put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 2+1 external 2+1 members 0+2
 `)
 	l.set(t, web, clusterIP(t, at, a))
 	want := []Loss{{mustAddrPort(t, at), mustAddrPort(t, b)}}
@@ -513,9 +498,9 @@ func TestSourceRangesAreThereBeforeAndGoAfterTheirFrontends(t *testing.T) {
 put service 1 default/web/TCP
 put source range service 1 10.0.0.0/8
 put source range service 1 192.0.2.7/32
-put frontend 203.0.113.1:80/TCP id 1 kind LoadBalancer service 1 internal none external none filtered
+put frontend 203.0.113.1:80/TCP kind LoadBalancer service 1 internal none external none filtered
 put address 203.0.113.1 frontend
-put frontend 203.0.113.2:80/TCP id 2 kind LoadBalancer service 1 internal none external none filtered
+put frontend 203.0.113.2:80/TCP kind LoadBalancer service 1 internal none external none filtered
 put address 203.0.113.2 frontend
 `)
 	l.set(t, web, at("203.0.113.1", "10.0.0.0/8"))
@@ -526,7 +511,7 @@ delete source range service 1 192.0.2.7/32
 `)
 	l.set(t, web, at("203.0.113.1"))
 	wantOps(t, l.ops, `
-put frontend 203.0.113.1:80/TCP id 1 kind LoadBalancer service 1 internal none external none
+put frontend 203.0.113.1:80/TCP kind LoadBalancer service 1 internal none external none
 delete source range service 1 10.0.0.0/8
 `)
 }

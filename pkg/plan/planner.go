@@ -26,11 +26,6 @@ type Planner struct {
 	displaced map[lb.ServiceName]bool                        // to be Set again: something was taken, or is free
 	addresses map[netip.Addr]*address
 	node      map[netip.Addr]AddressKind // where NodePorts answer
-	// deleted is set where an address has left the hash since the last
-	// grace period: the kernel gives its element to the next that comes,
-	// though a program may still read it.
-	deleted   bool
-	deletedAt Mark // when that was the last time
 	losses    []Loss
 	cidrs     []netip.Prefix
 	ranges    sourceRanges
@@ -106,7 +101,7 @@ func (p *Planner) Has(name lb.ServiceName) bool { return len(p.owned[name]) > 0 
 // Needs returns the sizes that hold everything planned so far.
 func (p *Planner) Needs() Sizes {
 	return Sizes{
-		Frontends: p.pool.frontendIDs.size(),
+		Frontends: uint32(len(p.frontends) + len(p.pool.retiredFrontends)),
 		Slots:     p.pool.regions.end,
 		Backends:  p.pool.backendIDs.size(),
 		Services:  p.pool.serviceIDs.size(),

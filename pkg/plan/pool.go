@@ -5,18 +5,17 @@ import (
 	"github.com/headgate/headgate/pkg/maglev"
 )
 
-// pool holds frontend IDs and the shared things (backends, tables, names of Service ports) with
+// pool holds the shared things (backends, tables, names of Service ports) with
 // how often each is used. What nobody uses any more is retired: it keeps its
 // ID until a sweep, since a running program may still hold it, and whoever
 // wants it again before that simply has it back.
 type pool struct {
-	frontendIDs *idPool
-	backendIDs  *idPool
-	backends    map[lb.AddrPort]*backendRef
-	regions     *regions
-	tables      map[string]*tableRef // by content
-	serviceIDs  *idPool
-	services    map[Service]*serviceRef
+	backendIDs *idPool
+	backends   map[lb.AddrPort]*backendRef
+	regions    *regions
+	tables     map[string]*tableRef // by content
+	serviceIDs *idPool
+	services   map[Service]*serviceRef
 
 	adopted map[Table]*tableRef // while adopting, nil afterwards
 
@@ -25,17 +24,11 @@ type pool struct {
 	deriveFrom int         // backends from which on tables are derived
 	derived    []*tableRef // tables of a change, until it is committed
 
-	time             Mark // when what retires now does so
-	retiredFrontends []retiredFrontend
+	time             Mark                 // when what retires now does so
+	retiredFrontends map[lb.AddrPort]Mark // since when they are gone, or have another place
 	retiredBackends  map[lb.AddrPort]*backendRef
 	retiredTables    map[string]*tableRef
 	retiredServices  map[Service]*serviceRef
-}
-
-// retiredFrontend is the ID of a frontend that is gone.
-type retiredFrontend struct {
-	id      uint32
-	retired Mark
 }
 
 type backendRef struct {
@@ -75,14 +68,14 @@ type serviceRef struct {
 // newPool returns an empty pool.
 func newPool() *pool {
 	return &pool{
-		frontendIDs: newIDPool(nil),
-		backendIDs:  newIDPool(nil), backends: map[lb.AddrPort]*backendRef{},
+		backendIDs: newIDPool(nil), backends: map[lb.AddrPort]*backendRef{},
 		regions: &regions{}, tables: map[string]*tableRef{},
 		serviceIDs: newIDPool(nil), services: map[Service]*serviceRef{},
-		retiredBackends: map[lb.AddrPort]*backendRef{},
-		retiredTables:   map[string]*tableRef{},
-		retiredServices: map[Service]*serviceRef{},
-		deriveFrom:      deriveFrom,
+		retiredFrontends: map[lb.AddrPort]Mark{},
+		retiredBackends:  map[lb.AddrPort]*backendRef{},
+		retiredTables:    map[string]*tableRef{},
+		retiredServices:  map[Service]*serviceRef{},
+		deriveFrom:       deriveFrom,
 	}
 }
 

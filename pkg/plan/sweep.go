@@ -1,12 +1,15 @@
 package plan
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
 
 // Mark is a point in a planner's time. What retires after it waits for the next.
 type Mark uint64
 
-// Retired says how many frontend IDs, backends, tables and Service names wait
-// for a sweep.
+// Retired says how many frontends, backends, tables and Service names wait for a sweep.
 func (p *Planner) Retired() int {
 	return len(p.strayRanges) + len(p.pool.retiredFrontends) + len(p.pool.retiredBackends) + len(p.pool.retiredTables) + len(p.pool.retiredServices)
 }
@@ -31,9 +34,6 @@ func (p *Planner) Mark() Mark {
 // SweepTo is Sweep for what was retired before the mark, and has not been wanted
 // again since. A grace period must have passed since then.
 func (p *Planner) SweepTo(m Mark) []Op {
-	if p.deletedAt <= m {
-		p.deleted = false
-	}
 	var ops []Op
 	for _, r := range p.strayRanges {
 		if p.ranges[r.Range] == 0 { // nobody has asked for it since
@@ -46,7 +46,8 @@ func (p *Planner) SweepTo(m Mark) []Op {
 
 // sweep forgets what was retired before a mark and returns what clears it.
 func (p *pool) sweep(m Mark) []Op {
-	var frontends, backends, services []uint32
+	var frontends []lb.AddrPort
+	var backends, services []uint32
 	for key, t := range p.retiredTables {
 		if t.retired <= m {
 			p.regions.free(t.region)
@@ -68,18 +69,21 @@ func (p *pool) sweep(m Mark) []Op {
 			delete(p.retiredServices, s)
 		}
 	}
-	p.retiredFrontends = slices.DeleteFunc(p.retiredFrontends, func(f retiredFrontend) bool {
-		if f.retired <= m {
-			frontends = append(frontends, f.id)
+	for key, retired := range p.retiredFrontends {
+		if retired <= m {
+			frontends = append(frontends, key)
+			delete(p.retiredFrontends, key)
 		}
-		return f.retired <= m
-	})
+	}
+	slices.SortFunc(frontends, lb.AddrPort.Compare)
 	slices.Sort(backends)
 	slices.Sort(services)
-	p.frontendIDs.free(frontends...)
 	p.backendIDs.free(backends...)
 	p.serviceIDs.free(services...)
-	ops := make([]Op, 0, len(backends)+len(services))
+	ops := make([]Op, 0, len(frontends)+len(backends)+len(services))
+	for _, key := range frontends {
+		ops = append(ops, ClearFrontend{Key: key})
+	}
 	for _, id := range backends {
 		ops = append(ops, ClearBackend{ID: id})
 	}

@@ -30,7 +30,6 @@ func (r *reuse) check(m Model, op Op) error {
 	}
 	c := m.Content()
 	for _, f := range c.Frontends {
-		r.named[fmt.Sprint("frontend ", f.ID)] = r.now
 		r.named[fmt.Sprint("service ", f.Service)] = r.now
 		for _, t := range f.Tables() {
 			for i := range t.Size {
@@ -38,12 +37,20 @@ func (r *reuse) check(m Model, op Op) error {
 			}
 		}
 	}
+	switch o := op.(type) {
+	case DeleteFrontend:
+		r.named[fmt.Sprint("place of ", o.Key)] = r.now
+	case PutFrontend:
+		if o.Anew {
+			r.named[fmt.Sprint("place of ", o.Key)] = r.now
+		}
+	}
 	for _, ids := range c.Tables {
 		for _, id := range ids {
 			r.named[fmt.Sprint("backend ", id)] = r.now
 		}
 	}
-	for _, thing := range touched(m, op) {
+	for _, thing := range touched(op) {
 		if at, ok := r.named[thing]; ok && at > r.safe {
 			return fmt.Errorf("%s was named at %d, and the last grace period began at %d", thing, at, r.safe)
 		}
@@ -55,7 +62,7 @@ func (r *reuse) check(m Model, op Op) error {
 }
 
 // touched returns what nobody may hold when an operation is done.
-func touched(m Model, op Op) (things []string) {
+func touched(op Op) (things []string) {
 	switch o := op.(type) {
 	case PutBackend:
 		things = append(things, fmt.Sprint("backend ", o.ID))
@@ -69,10 +76,8 @@ func touched(m Model, op Op) (things []string) {
 		for i := range o.Table.Size {
 			things = append(things, fmt.Sprint("slot ", o.Table.Offset+i))
 		}
-	case PutFrontend:
-		if m.Frontends[o.Key].ID != o.Value.ID {
-			things = append(things, fmt.Sprint("frontend ", o.Value.ID))
-		}
+	case ClearFrontend:
+		things = append(things, fmt.Sprint("place of ", o.Key))
 	}
 	return things
 }
@@ -108,7 +113,7 @@ func TestNothingIsUsedAgainBeforeAGracePeriodHasPassed(t *testing.T) {
 		if got := l.model.Content().String(); got != "" {
 			t.Errorf("seed %d: left behind:\n%s", seed, got)
 		}
-		if got := l.Needs(); got != (Sizes{Frontends: 1, Backends: 1, Services: 1}) {
+		if got := l.Needs(); got != (Sizes{Backends: 1, Services: 1}) {
 			t.Errorf("seed %d: sizes of nothing: %+v", seed, got)
 		}
 	}
@@ -129,12 +134,11 @@ func TestWhatGoesWhileAGracePeriodPassesWaitsForTheNext(t *testing.T) {
 	wantOps(t, l.ops, "clear backend 2\n")
 	l.set(t, api, clusterIP(t, "10.96.0.2:80/TCP"))
 	wantOps(t, l.ops, `
-grace
-put frontend 10.96.0.2:80/TCP id 3 kind ClusterIP service 2 internal none external none
+put frontend 10.96.0.2:80/TCP kind ClusterIP service 2 internal none external none
 put address 10.96.0.2 service
 `)
 	l.apply(t, l.SweepTo(l.Mark()))
-	wantOps(t, l.ops, "clear backend 1\n")
+	wantOps(t, l.ops, "clear frontend 10.96.0.2:80/TCP\nclear backend 1\n")
 	if l.Retired() > 0 {
 		t.Errorf("%d are retired for good", l.Retired())
 	}

@@ -42,7 +42,7 @@ func TestWhatCameBeforeTheReconcilerWasMadeIsNotLost(t *testing.T) {
 			"0s put backend 2 10.244.1.2:8080/TCP",
 			"0s put table 0+2 backends 1 2",
 			"0s put service 1 default/web-1/TCP",
-			"0s put frontend 10.96.0.1:80/TCP id 1 kind ClusterIP service 1 internal 0+2 external 0+2",
+			"0s put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2",
 			"0s put address 10.96.0.1 service",
 			"0s attach",
 			"0s 2 devices",

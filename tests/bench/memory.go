@@ -194,7 +194,7 @@ func (b *bench) mapRows(t *table, infos []datapath.MapInfo) (growing float64) {
 	var fixed float64
 	for _, m := range infos {
 		bytes, each := float64(m.Bytes), "fixed"
-		if slices.Contains([]string{"addresses", "backends", "frontend_ids", "frontends", "services", "slots"}, m.Name) {
+		if slices.Contains([]string{"addresses", "backends", "fallbacks", "frontends", "services", "slots"}, m.Name) {
 			growing += bytes
 			each = fmt.Sprintf("%.0f", bytes/float64(b.plan.big))
 		} else {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -14,40 +15,37 @@ import (
 	"golang.org/x/sys/unix"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/headgate/headgate/pkg/datapath"
-	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/tests/controlplane"
 )
 
 // watchedFrontend is a frontend in the maps whose element is looked at.
 type watchedFrontend struct {
-	root string
-	id   uint32
-	m    *ebpf.Map
-	last []byte
+	root  string
+	place uint32
+	m     *ebpf.Map
+	last  []byte
 }
 
-// watchFrontend finds a ClusterIP in the maps.
+// watchFrontend finds a ClusterIP in the maps, by its address and port as they stand there.
 func watchFrontend(root string, clusterIP netip.Addr) (*watchedFrontend, error) {
-	i, err := datapath.Inspect(root)
+	m, err := ebpf.LoadPinnedMap(filepath.Join(root, "maps", "frontends"), nil)
 	if err != nil {
 		return nil, err
 	}
-	defer i.Close()
-	content, err := i.Content()
-	if err != nil {
-		return nil, err
+	addr := clusterIP.As16()
+	at := binary.BigEndian.AppendUint16(addr[:], servicePort)
+	for place := range m.MaxEntries() {
+		element, err := m.LookupBytes(place)
+		if err != nil {
+			m.Close()
+			return nil, err
+		}
+		if bytes.Contains(element, at) {
+			return &watchedFrontend{root: root, place: place, m: m, last: element}, nil
+		}
 	}
-	f, ok := content.Frontends[lb.AddrPort{Addr: clusterIP, Port: servicePort, Protocol: lb.TCP}]
-	if !ok {
-		return nil, fmt.Errorf("%s is no frontend", clusterIP)
-	}
-	w := &watchedFrontend{root: root, id: f.ID}
-	if w.m, err = ebpf.LoadPinnedMap(filepath.Join(root, "maps", "frontends"), nil); err != nil {
-		return nil, err
-	}
-	w.last, err = w.m.LookupBytes(w.id)
-	return w, err
+	m.Close()
+	return nil, fmt.Errorf("%s is no frontend", clusterIP)
 }
 
 func (w *watchedFrontend) close() { _ = w.m.Close() }
@@ -55,7 +53,7 @@ func (w *watchedFrontend) close() { _ = w.m.Close() }
 // changed returns when the element was seen to be another one.
 func (w *watchedFrontend) changed(ctx context.Context) (time.Time, error) {
 	for limit := time.Now().Add(30 * time.Second); time.Now().Before(limit); {
-		now, err := w.m.LookupBytes(w.id)
+		now, err := w.m.LookupBytes(w.place)
 		if err != nil {
 			return time.Time{}, err
 		}

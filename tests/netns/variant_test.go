@@ -73,20 +73,6 @@ func renamed() replacement {
 // otherLayout is what another version of the headers has otherwise: members in
 // another order, and one that there is no more.
 var otherLayout = []replacement{
-	{"abi/frontend_types.h", `	struct view views[VIEWS] __attribute__((aligned(8)));
-	struct table members __attribute__((
-		aligned(8))); /* backends the Service still has */
-	enum frontend_flag flags;
-	__u32 affinity_timeout_s; /* idle seconds; 0: no session affinity */
-	__u32 service;		  /* index into services, never 0 */
-	__u32 id;		  /* its own index */
-`, `	__u32 id;
-	__u32 service;
-	struct table members __attribute__((aligned(8)));
-	enum frontend_flag flags;
-	__u32 affinity_timeout_s;
-	struct view views[VIEWS] __attribute__((aligned(8)));
-`},
 	{"abi/types.h", `	struct addr_port frontend;
 	struct addr_port backend;
 	__u32 backend_id;
@@ -117,6 +103,44 @@ var otherLayout = []replacement{
 	{"abi/types.h", "	char name[SERVICE_NAME_LEN]; ", "	__u64 of_old; char name[SERVICE_NAME_LEN]; "},
 }
 
+// formerFrontends is how frontends stood in the version before: behind a hash of their
+// addresses, each with what it falls back to.
+var formerFrontends = []replacement{
+	{"abi/frontend_types.h", `	struct view views[CLIENT_VIEWS] __attribute__((aligned(8)));
+`, `	struct view views[VIEWS] __attribute__((aligned(8)));
+	__u32 spill;
+`},
+	{"abi/frontend_types.h", `/* What only frontends with FRONTEND_FALLS_BACK need. */
+`, `#define fallbacks former_fallbacks
+`},
+	{"abi/frontend_types.h", `_Static_assert(sizeof(struct frontend) == 64, "one cache line");
+`, ""},
+	{"abi/maps.h", `	__type(key, __u32);
+	__type(value, struct fallbacks);
+} fallbacks SEC(".maps");
+`, `	__type(key, __u32);
+	__type(value, struct fallbacks);
+} unused;
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct addr_port);
+	__type(value, __u32);
+} frontend_ids SEC(".maps");
+`},
+	{"lb/frontend.h", `	struct frontend *f = frontend_in(frontend_hash(at) & frontends_mask);
+`, `	__u32 *id = bpf_map_lookup_elem(&frontend_ids, at);
+	if (frontends_mask == 0)
+		return id ? frontend_in(*id) : NULL;
+	struct frontend *f = frontend_in(frontend_hash(at) & frontends_mask);
+`},
+	{"lb/select.h", `	__u32 place = f->place;
+
+	return bpf_map_lookup_elem(&fallbacks, &place);
+`, `	return (struct fallbacks *)&f->views[CLIENT_VIEWS];
+`},
+}
+
 // buildVariant compiles bpf/ with former names, and with what else is otherwise.
 func buildVariant(t *testing.T, other ...replacement) *ebpf.CollectionSpec {
 	t.Helper()
@@ -124,7 +148,7 @@ func buildVariant(t *testing.T, other ...replacement) *ebpf.CollectionSpec {
 	if err := os.CopyFS(dir, os.DirFS("../../bpf")); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range append(other, renamed()) {
+	for _, r := range slices.Concat(other, formerFrontends, []replacement{renamed()}) {
 		file := filepath.Join(dir, r.file)
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -162,6 +186,10 @@ func downgrade(t *testing.T, n *node, variant *ebpf.CollectionSpec) {
 		if name[0] == '.' {
 			continue
 		}
+		if name == "frontend_ids" {
+			spec.MaxEntries = 4096
+			continue
+		}
 		pinned[name] = mustPinned(t, filepath.Join(root, "maps", nameNow(name)))
 		spec.MaxEntries = pinned[name].MaxEntries()
 	}
@@ -171,8 +199,15 @@ func downgrade(t *testing.T, n *node, variant *ebpf.CollectionSpec) {
 		t.Fatalf("load the variant: %v", err)
 	}
 	defer c.Close()
+	fallbacks := mustPinned(t, filepath.Join(root, "maps", "fallbacks"))
+	recodeFrontends(t, pinned["frontends"], fallbacks, now, c, variant)
+	for _, do := range []error{os.Remove(filepath.Join(root, "maps", "fallbacks")), c.Maps["frontend_ids"].Pin(filepath.Join(root, "maps", "frontend_ids"))} {
+		if do != nil {
+			t.Fatal(do)
+		}
+	}
 	for name, m := range pinned {
-		if m.Type() != ebpf.SkStorage && nameNow(name) != "socket_nat" && name != "about" { // that of another object
+		if name != "frontends" && m.Type() != ebpf.SkStorage && nameNow(name) != "socket_nat" && name != "about" { // that of another object
 			recode(t, m, now.Maps[nameNow(name)], c.Maps[name], variant.Maps[name])
 		}
 		if err := os.Remove(filepath.Join(root, "maps", nameNow(name))); err != nil {
@@ -194,6 +229,36 @@ func downgrade(t *testing.T, n *node, variant *ebpf.CollectionSpec) {
 		}
 	}
 	n.attach("sock_ops", c.Programs["sock_ops"], "sock_ops")
+}
+
+// recodeFrontends gives each frontend an ID, and puts that behind its address.
+func recodeFrontends(t *testing.T, frontends, fallbacks *ebpf.Map, now *ebpf.CollectionSpec, to *ebpf.Collection, variant *ebpf.CollectionSpec) {
+	t.Helper()
+	var place, id uint32
+	var value, behind []byte
+	for entries := frontends.Iterate(); entries.Next(&place, &value); {
+		f := decode(now.Maps["frontends"].Value, value).(map[string]any)
+		at := f["at"].(map[string]any)
+		if protocol := at["protocol"].([]byte)[0]; protocol == 0 || protocol == 255 {
+			continue
+		}
+		if err := fallbacks.Lookup(place, &behind); err != nil {
+			t.Fatal(err)
+		}
+		more := decode(now.Maps["fallbacks"].Value, behind).(map[string]any)
+		f["views"] = append(f["views"].([]any), more["to"].([]any)...)
+		f["spill"] = more["spill"]
+		delete(f, "at")
+		id++
+		element, key := make([]byte, to.Maps["frontends"].ValueSize()), make([]byte, to.Maps["frontend_ids"].KeySize())
+		encode(variant.Maps["frontends"].Value, f, element)
+		encode(variant.Maps["frontend_ids"].Key, at, key)
+		for _, err := range []error{to.Maps["frontends"].Put(id, element), to.Maps["frontend_ids"].Put(key, id)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 func setConstants(tb testing.TB, spec *ebpf.CollectionSpec, entries uint32) {

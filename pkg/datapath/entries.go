@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 
@@ -71,8 +70,8 @@ func (r *Reader) Maps(t Totals, counts map[string]uint32) ([]MapInfo, error) {
 		}
 		bytes, _ := info.Memlock()
 		one := MapInfo{Name: name, Type: m.Type().String(), KeyBytes: m.KeySize(), ValueBytes: m.ValueSize(), MaxEntries: m.MaxEntries(), Bytes: bytes}
-		if name == flowTableMap { // its entries are directions of flows
-			one.ValueBytes, one.MaxEntries = uint32(unsafe.Sizeof(headgateFlow{})), m.MaxEntries()*flowWays
+		if name == flowTableMap { // its entries are directions of flows, which have their keys within
+			one.KeyBytes, one.ValueBytes, one.MaxEntries = 0, m.ValueSize()/flowWays, m.MaxEntries()*flowWays
 		}
 		if n, ok := t.entries(name); ok {
 			one.Entries = &n

@@ -61,21 +61,6 @@ GLOBAL_FUNC __u32 client_id(const struct ip_addr *client, bool on_node)
 	return hash_addr(&a);
 }
 
-/*
- * Does the client of a socket speak for others, too? Any process can make network
- * namespaces in a user namespace of its own, as many clients as it likes, and give
- * them the addresses of backends. Root of the node makes those of pods with users of
- * their own.
- */
-static __noinline bool speaks_for_others(const struct sock *sk)
-{
-	struct user_namespace *ns =
-		BPF_CORE_READ(sk, __sk_common.skc_net.net, user_ns);
-	int level = BPF_CORE_READ(ns, level);
-
-	return !level || (level == 1 && !BPF_CORE_READ(ns, owner.val));
-}
-
 /* A client that gets a backend. */
 struct client {
 	const struct ip_addr *addr;

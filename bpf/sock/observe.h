@@ -64,6 +64,21 @@ static __always_inline __u32 entry_client(const struct socket_entry *e)
 	return client_id(&addr, true);
 }
 
+/*
+ * Does the client of a socket speak for others, too? Any process can make network
+ * namespaces in a user namespace of its own, as many clients as it likes, and give
+ * them the addresses of backends. Root of the node makes those of pods with users of
+ * their own.
+ */
+static __noinline bool speaks_for_others(const struct sock *sk)
+{
+	struct user_namespace *ns =
+		BPF_CORE_READ(sk, __sk_common.skc_net.net, user_ns);
+	int level = BPF_CORE_READ(ns, level);
+
+	return !level || (level == 1 && !BPF_CORE_READ(ns, owner.val));
+}
+
 /* Does the client of a socket speak for others, too? */
 static __always_inline bool client_speaks(const struct tcp_sock *tp)
 {

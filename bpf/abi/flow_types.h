@@ -80,7 +80,7 @@ struct flow_set {
 	__u32 tag[FLOW_WAYS]; /* of the hash, 0: the way is free */
 	__u32 overflow;	      /* 1: the second set of its flows has some, too */
 	__u32 state[FLOW_WAYS];
-	__u32 pad;
+	__u32 next; /* the way behind the one that made room last */
 	struct flow way[FLOW_WAYS];
 } __attribute__((aligned(8)));
 

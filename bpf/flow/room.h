@@ -29,9 +29,10 @@ static __always_inline __u64 mask_if_flag(__u32 state, __u32 flag)
 
 /*
  * A way with how gladly it makes room: a rank in the upper half, 0 for not at all, then
- * which way, the first the greatest, and its state.
+ * whose turn it is among equals, which way, the first the greatest, and its state.
  */
-#define ROOM_RANK_SHIFT 35
+#define ROOM_RANK_SHIFT 38
+#define ROOM_TURN_SHIFT 35
 #define ROOM_WAY_SHIFT 32
 #define RANK_HALF_OPEN 0x10000 /* and how long it has been idle */
 #define RANK_FREE 0x3ffff
@@ -42,6 +43,13 @@ static __always_inline __u64 way_with_rank(__u64 rank, __u32 way, __u32 state)
 {
 	return rank << ROOM_RANK_SHIFT |
 	       (__u64)(FLOW_WAYS - way) << ROOM_WAY_SHIFT | state;
+}
+
+/* All flows of a moment are equal: they make room by turns, from the next way on. */
+static __always_inline __u64 turn_of(__u64 way, __u64 next)
+{
+	return (next - 1 - way + (FLOW_WAYS & mask_if_less(next, way + 1)))
+	       << ROOM_TURN_SHIFT;
 }
 
 static __always_inline __u64 room_of(__u32 tag, __u32 state, __u32 way,
@@ -99,7 +107,7 @@ GLOBAL_FUNC __u64 find_room(const struct tuple *t, __u32 index, __u32 tag,
 			    __u64 now_ns)
 {
 	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
-	__u64 most, too_many, one_more;
+	__u64 most, room, too_many, one_more, next;
 	__u32 state, busy = 0, datagrams = 0;
 
 	if (!s || !t)
@@ -107,6 +115,8 @@ GLOBAL_FUNC __u64 find_room(const struct tuple *t, __u32 index, __u32 tag,
 	most = find_free(s, t, tag);
 	if (most)
 		return most;
+	next = *(volatile __u32 *)&s->next &
+	       7; /* before the states, see take_room */
 	for (int w = 0; w < FLOW_WAYS; w++)
 		datagrams += s->state[w] / FLOW_DATAGRAMS & 1;
 	too_many = mask_if_less(DATAGRAM_WAYS, datagrams);
@@ -121,11 +131,40 @@ GLOBAL_FUNC __u64 find_room(const struct tuple *t, __u32 index, __u32 tag,
 		busy |= state;
 		if (s->tag[w] == tag && has_key(&s->way[w], t))
 			return state & FLOW_BUSY ? ROOM_BUSY : ROOM_EXISTS;
-		most = greater(most,
-			       room_of(s->tag[w], state, w, flow_time(now_ns),
-				       too_many, one_more));
+		room = room_of(s->tag[w], state, w, flow_time(now_ns), too_many,
+			       one_more);
+		room += turn_of(w, next) & mask_if_less(0, room);
+		most = greater(most, room);
 	}
 	return busy & FLOW_BUSY ? ROOM_BUSY : most;
+}
+
+/* When a handshake that was still young last had to make room, as a flow has times. */
+static volatile __u32 flood_time;
+
+#define FLOOD_YOUNG_S 3
+#define FLOOD_LASTS_S 10
+
+/* Notes a flood of SYNs by the state of a flow that makes room. */
+static __always_inline void note_flood(__u32 state, __u64 now_ns)
+{
+	__u32 now = flow_time(now_ns);
+
+	if ((state & (FLOW_HALF_OPEN | FLOW_CLOSING | FLOW_DATAGRAMS)) ==
+		    FLOW_HALF_OPEN &&
+	    flow_idle(state, now_ns) < flow_times(FLOOD_YOUNG_S) &&
+	    flood_time != now)
+		flood_time = now;
+}
+
+/*
+ * Do handshakes have to make room while they last? Then a backend should be found again
+ * for an ACK whose flow is gone.
+ */
+static __always_inline bool is_flooded(__u64 now_ns)
+{
+	return flood_time && elapsed_ticks(flow_time(now_ns), flood_time) <
+				     flow_times(FLOOD_LASTS_S);
 }
 
 enum added {
@@ -162,7 +201,9 @@ static __always_inline enum added take_room(const struct new_flow *n,
 	if (!own_way(&s->state[way], seen))
 		return FLOW_AGAIN;
 	if (s->tag[way]) {
+		s->next = way + 1; /* who sees this sees that the way is busy */
 		flow_uncounted(&s->way[way], seen);
+		note_flood(seen, n->now_ns);
 		if (seen & FLOW_HALF_OPEN)
 			count(flow_expired);
 		else

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "../abi/maps.h"
+#include "../flow/room.h"
 #include "../flow/state.h"
 #include "../flow/table.h"
 #include "../lb/client.h"
@@ -76,6 +77,8 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
 		.dst = &pkt->tuple.dst,
 		.port = pkt->tuple.src_port,
 		.on_node = pkt->pod,
+		.steady = pkt->l4_proto == IPPROTO_TCP &&
+			  is_flooded(flow->now_ns),
 	};
 	struct choice choice = {};
 	bool had_reply = false;

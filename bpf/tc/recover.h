@@ -122,7 +122,8 @@ static __always_inline bool recover_flow(const struct packet *pkt,
 		if (recall_backend(f, &key, f->members, choice, &had))
 			return true;
 	}
-	return is_hashed(view) && find_by_hash(f, view, client, choice);
+	return (is_hashed(view) || client->steady) &&
+	       find_by_hash(f, view, client, choice);
 }
 
 /*

@@ -259,7 +259,7 @@ type headgateFlowSet struct {
 	Tag      [7]uint32
 	Overflow uint32
 	State    [7]uint32
-	Pad      uint32
+	Next     uint32
 	Way      [7]headgateFlow
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 )
 
@@ -280,6 +281,44 @@ func anAffinityOfNoBackendIsTakenOver(t *testing.T, c cast) {
 		if next := choose(port); next != first {
 			t.Fatalf("the client had %s and gets %s", first, next)
 		}
+	}
+}
+
+// TestASlowHandshakeSurvivesAFlood has a client whose ACK comes when its flow has made room
+// for SYNs of others: it goes to the backend that had the SYN, whatever the algorithm.
+func TestASlowHandshakeSurvivesAFlood(t *testing.T) {
+	r := newRigOf(t, func(c *datapath.Config) { c.Flows = 1 << 10 })
+	for _, b := range []book{v4, v6} {
+		t.Run(b.family(), func(t *testing.T) { r.tell(t, story{tell: aSlowHandshakeSurvivesAFlood}, cast{b, r, lb.TCP}) })
+	}
+}
+
+func aSlowHandshakeSurvivesAFlood(t *testing.T, c cast) {
+	vip := at(c.vip, 80)
+	var backends []netip.AddrPort
+	for i := range uint16(16) {
+		backends = append(backends, at(c.local, 8080+i))
+	}
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backends...))
+	port := uint16(1024)
+	flood := func() {
+		for range 8 * c.table.room() {
+			port++
+			c.passes(t, in, c.packet(at(c.other, port), vip, 0))
+		}
+	}
+	flood()
+	for i := range uint16(20) {
+		p := c.packet(at(c.client, 40000+i), vip, 0)
+		first := c.comesOut(t, "the SYN", in, uplink, p)
+		a := first.answer("SA", nil)
+		c.becomes(t, "its answer", out, uplink, a, a.to(vip, p.src))
+		c.drop(t, in, p)
+		c.drop(t, out, a)
+		c.becomes(t, "the ACK, later", in, uplink, p.with("A"), first.with("A"))
+	}
+	if c.counters(t)["flow_expired"] == c.counted["flow_expired"] {
+		t.Error("no flow made room")
 	}
 }
 

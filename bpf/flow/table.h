@@ -219,6 +219,7 @@ static __always_inline bool flow_at(__u32 place, struct found *f)
 	__u32 index = place >> 3, way = place & 7;
 	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
 
+	asm volatile("" : "+r"(way)); /* before Linux 6.8 != is no bound */
 	if (place == NO_FLOW || !s || way >= FLOW_WAYS)
 		return false;
 	f->flow = &s->way[way];

@@ -126,7 +126,7 @@ GLOBAL_FUNC int restore_other(const struct packet *pkt, const struct flow *flow,
 		if (!n->added_known)
 			return 0;
 	}
-	if (add_flow(n) == FLOW_ADDED)
+	if (add_flow(n) == FLOW_ADDED && !(state & FLOW_HALF_OPEN))
 		count(flow_restored);
 	return 0;
 }

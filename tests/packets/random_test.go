@@ -175,7 +175,9 @@ func (w *world) both(tb testing.TB, h hook, device string, frame []byte) error {
 	for _, m := range w.model.missing {
 		if w.has(tb, m.key) {
 			w.model.flows[m.key] = m.flow
-			w.model.counts["flow_restored"]++
+			if !m.flow.halfOpen {
+				w.model.counts["flow_restored"]++
+			}
 		}
 	}
 	if err := w.compareConfirmed(tb); err != nil {

@@ -93,6 +93,7 @@ type drill struct {
 	began   time.Time
 	lives   []life
 	changes []change
+	mayLose int // datagrams, to which no answer comes
 	talkers []*talker
 	mu      sync.Mutex              // of heard
 	heard   map[visitor][]time.Time // who began something with the backend that comes and goes

@@ -38,7 +38,7 @@ func TestKillsBreakNoConnection(t *testing.T) {
 
 // TestKillsWithAnotherFlowTableBreakNoConnection has every agent begin with a flow table of
 // another size than the one before: what was killed while flows moved is gone on with, or
-// taken back.
+// taken back. A datagram that begins a flow just while programs are replaced may be lost.
 func TestKillsWithAnotherFlowTableBreakNoConnection(t *testing.T) {
 	killAgents(t, numberOf(t, killCount, 20), (*drill).resizeFlows)
 }
@@ -49,6 +49,9 @@ func killAgents(t *testing.T, kills int, resize func(*drill, int) string) {
 	seed := uint64(numberOf(t, killSeed, int(time.Now().UnixNano()&0xffff_ffff)))
 	t.Logf("%s=%d", killSeed, seed)
 	d := newDrill(t, rand.New(rand.NewPCG(seed, 1)))
+	if resize(d, 1) == "flows" {
+		d.mayLose = kills / 2
+	}
 	usual := 500 * time.Millisecond
 	for i := range kills {
 		l := d.live(i, usual, resize)

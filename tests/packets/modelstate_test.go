@@ -123,7 +123,7 @@ func (m *model) note(frame []byte, v view, f *modelFlow) {
 	}
 	other := m.flows[f.otherKey(v.key)]
 	switch {
-	case other == nil && !(f.halfOpen && f.closing):
+	case other == nil && (!f.halfOpen || !f.closing):
 		m.missing = append(m.missing, missingDirection{f.otherKey(v.key), &modelFlow{
 			src: v.dst, dst: v.src, toBackend: f.reply, reply: f.toBackend, bypass: f.bypass, original: !f.original,
 			backend: f.backend, seen: !f.halfOpen, halfOpen: f.halfOpen, begun: time.Now(),

@@ -33,11 +33,46 @@ func (r *rig) atXDP(t *testing.T) *ebpf.Program {
 		shared[name] = m
 		spec.Maps[name].MaxEntries = m.MaxEntries()
 	}
-	must(t, spec.Variables["flow_sets"].Set(r.table.sets))
+	r.setConstants(t, spec)
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 	must(t, err)
 	t.Cleanup(c.Close)
 	return c.Programs["decide_at_xdp"]
+}
+
+// setConstants gives an object the constants that the programs in force have.
+func (r *rig) setConstants(t *testing.T, spec *ebpf.CollectionSpec) {
+	t.Helper()
+	own, err := ebpf.LoadCollectionSpec("../../pkg/datapath/headgate_bpfel.o")
+	must(t, err)
+	values := r.readOnly(t)
+	for name, v := range spec.Variables {
+		if o := own.Variables[name]; v.Constant() && o != nil {
+			must(t, v.Set(values[o.Offset:][:o.Size()]))
+		}
+	}
+}
+
+// readOnly returns the memory of the constants of the programs in force.
+func (r *rig) readOnly(t *testing.T) []byte {
+	t.Helper()
+	program, err := r.programs[in].Info()
+	must(t, err)
+	ids, _ := program.MapIDs()
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		must(t, err)
+		defer m.Close()
+		info, err := m.Info()
+		must(t, err)
+		if info.Name == ".rodata" {
+			value, err := m.LookupBytes(uint32(0))
+			must(t, err)
+			return value
+		}
+	}
+	t.Fatal("the programs have no constants")
+	return nil
 }
 
 // firstPacket is the tuple of a packet that comes in, which decide.bpf.c is asked about.

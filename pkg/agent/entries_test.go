@@ -37,7 +37,7 @@ func TestEntriesAreCountedWhenSomebodyAsksAndNotAgainAtOnce(t *testing.T) {
 		go e.watch(ctx, func() (map[string]uint32, error) {
 			n := times.Add(1)
 			time.Sleep(100 * time.Millisecond) // the longer it takes, the longer it is not done again
-			return map[string]uint32{"conntrack": n}, nil
+			return map[string]uint32{"flow_table": n}, nil
 		}, zap.NewNop())
 		want := func(after time.Duration, counted uint32) {
 			t.Helper()
@@ -53,7 +53,7 @@ func TestEntriesAreCountedWhenSomebodyAsksAndNotAgainAtOnce(t *testing.T) {
 		}
 		want(time.Second, 1)
 		for range 3 {
-			if got := e.get()["conntrack"]; got != 1 {
+			if got := e.get()["flow_table"]; got != 1 {
 				t.Errorf("%d entries, want those of the first time", got)
 			}
 		}

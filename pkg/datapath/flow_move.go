@@ -31,11 +31,7 @@ func (d *Datapath) moveFlows(from *mapSet, since int64) error {
 		return err
 	}
 	defer sets.Close()
-	now, err := coarseClock()
-	if err != nil {
-		return err
-	}
-	to.moveTable(&flowTable{sets: sets}, time.Duration(now-since), now)
+	to.moveTable(&flowTable{sets: sets}, time.Duration(to.opened-since), to.opened)
 	return nil
 }
 
@@ -158,14 +154,10 @@ func (t *flowTable) moveHash(from *mapSet) error {
 	if m.KeySize() != uint32(unsafe.Sizeof(headgateTuple{})) || m.ValueSize() != uint32(unsafe.Sizeof(hashedFlow{})) {
 		return nil // nothing that this process could read
 	}
-	now, err := coarseClock()
-	if err != nil {
-		return err
-	}
-	err = walk(m, func(key *headgateTuple, value *hashedFlow) error {
-		if time.Duration(now-int64(value.LastSeenNs)) < longestIdle {
+	err := walk(m, func(key *headgateTuple, value *hashedFlow) error {
+		if time.Duration(t.opened-int64(value.LastSeenNs)) < longestIdle {
 			f, state := value.flow(key)
-			t.take(f, state, now)
+			t.take(f, state, t.opened)
 		}
 		return nil
 	})

@@ -32,6 +32,7 @@ func flowSets(flows uint32) uint32 { return max(1, (flows+flowWays-1)/flowWays) 
 type flowTable struct {
 	sets    *mapping[headgateFlowSet]
 	factors headgateFlowFactors
+	opened  int64 // when it was opened, by the coarse clock: the present of who goes through it
 }
 
 // openFlowTable maps the flow table of a set of maps.
@@ -41,11 +42,15 @@ func openFlowTable(s *mapSet, writable bool) (*flowTable, error) {
 		return nil, err
 	}
 	defer factors.Close()
+	now, err := coarseClock()
+	if err != nil {
+		return nil, err
+	}
 	sets, err := newMapping[headgateFlowSet](s.byName[flowTableMap], writable)
 	if err != nil {
 		return nil, err
 	}
-	return &flowTable{sets: sets, factors: *factors.at(0)}, nil
+	return &flowTable{sets: sets, factors: *factors.at(0), opened: now}, nil
 }
 
 // Close ends the mapping.

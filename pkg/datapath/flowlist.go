@@ -56,16 +56,12 @@ func (r *Reader) Flows(do func(Flow) error) error {
 		return err
 	}
 	defer t.Close()
-	now, err := coarseClock()
-	if err != nil {
-		return err
-	}
 	owners, err := r.flowOwners()
 	if err != nil {
 		return err
 	}
 	for w, f := range t.flows() {
-		one := decodeFlow(w, f, now)
+		one := decodeFlow(w, f, t.opened)
 		one.Service, one.Backend = owners.of(t, w, &f)
 		if err := do(one); err != nil {
 			return err

@@ -177,12 +177,8 @@ func (d *Datapath) countFlows(out []int32) error {
 		return err
 	}
 	defer t.Close()
-	now, err := coarseClock()
-	if err != nil {
-		return err
-	}
 	for w, f := range t.flows() {
-		if w.has(headgateFlowFlagFLOW_COUNTED) && d.isFlowing(&f) && (f.isTCP() || w.idle(now) <= udpFlowTimeout) {
+		if w.has(headgateFlowFlagFLOW_COUNTED) && d.isFlowing(&f) && (f.isTCP() || w.idle(t.opened) <= udpFlowTimeout) {
 			out[f.Known]++
 		}
 	}
@@ -205,11 +201,7 @@ func (d *Datapath) freeSilentFlows() error {
 		return err
 	}
 	defer t.Close()
-	now, err := coarseClock()
-	if err != nil {
-		return err
-	}
-	t.freeSilent(now, func(f *headgateFlow) {
+	t.freeSilent(t.opened, func(f *headgateFlow) {
 		if d.isFlowing(f) {
 			addInFlight(&d.maps.backends.at(f.Known).InFlight, -1)
 		}

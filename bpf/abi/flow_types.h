@@ -49,7 +49,7 @@ enum flow_time {
 };
 
 #define FLOW_WAYS 7
-#define FLOW_FACTORS 11
+#define FLOW_FACTORS 12
 
 /*
  * One direction of a flow, in a cache line: what a packet with a tuple becomes. At

@@ -221,6 +221,7 @@ func (t *flowTable) hash(f *headgateFlow) uint64 {
 	}
 	sum += factor[8] * uint64(uint32(f.SrcPort)<<16|uint32(f.DstPort))
 	sum += factor[9] * uint64(uint32(f.Protocol)<<8|uint32(f.Hook))
+	sum = (sum ^ sum>>32) * factor[10]
 	return sum ^ sum>>29
 }
 
@@ -228,7 +229,7 @@ func (t *flowTable) hash(f *headgateFlow) uint64 {
 func (t *flowTable) place(f *headgateFlow) (first, second, tag uint32) {
 	hash := t.hash(f)
 	set := func(hash uint64) uint32 { return uint32(hash >> 32 * uint64(t.sets.len) >> 32) }
-	return set(hash), set(hash * t.factors.Factor[10]), uint32(hash) | 1
+	return set(hash), set(hash * t.factors.Factor[11]), uint32(hash) | 1
 }
 
 // check is flow_check of the C code.

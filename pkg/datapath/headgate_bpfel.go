@@ -231,7 +231,7 @@ type headgateFlow struct {
 
 type headgateFlowFactors struct {
 	_      structs.HostLayout
-	Factor [11]uint64
+	Factor [12]uint64
 }
 
 type headgateFlowFlag uint32

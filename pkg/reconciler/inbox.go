@@ -65,18 +65,22 @@ func (i *Inbox) Judge(ctx context.Context, backend lb.AddrPort, eject bool, noRe
 // change alters the news, alone, and wakes the reconciler.
 func (i *Inbox) change(alter func(*news)) {
 	i.mu.Lock()
+	defer i.mu.Unlock()
 	alter(&i.news)
-	i.mu.Unlock()
 	select {
 	case i.wake <- struct{}{}:
 	default: // awake already
 	}
 }
 
-// take returns the news, which is none then.
+// take returns the news, which is none then: nobody is woken for it again.
 func (i *Inbox) take() news {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	select {
+	case <-i.wake:
+	default:
+	}
 	n := i.news
 	i.news = news{}
 	return n

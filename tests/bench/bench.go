@@ -54,6 +54,8 @@ func setUpNetwork() error {
 		// Otherwise the kernel notes something of every TCP peer, and is the
 		// slower the more peers there are.
 		"ipv4/tcp_no_metrics_save": "1",
+		// A connection that both ends have closed keeps no port.
+		"ipv4/tcp_max_tw_buckets": "0",
 	} {
 		if err := os.WriteFile(filepath.Join("/proc/sys/net", path), []byte(value), 0o644); err != nil {
 			return err

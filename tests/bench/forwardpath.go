@@ -37,8 +37,6 @@ const (
 type forwardPath struct {
 	name, key string
 	services  int // that the node knows; 0: clients go to the backends themselves
-	addedAim  float64
-	frameAim  float64
 	noFrames  bool
 	redirect  bool
 	rules     func(p *forwardPath) (tool string, texts []string) // nil: none
@@ -67,8 +65,8 @@ func (b *bench) forwardPaths() []*forwardPath {
 		paths = append(paths,
 			&forwardPath{name: "nftables, " + of(n), key: "nftables-" + key, services: n, rules: nftRules},
 			&forwardPath{name: "iptables, " + of(n), key: "iptables-" + key, services: n, rules: iptablesRules, noFrames: n > 1},
-			&forwardPath{name: "Headgate, " + of(n), key: "headgate-" + key, services: n, addedAim: 2, frameAim: 600},
-			&forwardPath{name: "Headgate redirects, " + of(n), key: "redirect-" + key, services: n, addedAim: 2, frameAim: 450, redirect: true},
+			&forwardPath{name: "Headgate, " + of(n), key: "headgate-" + key, services: n},
+			&forwardPath{name: "Headgate redirects, " + of(n), key: "redirect-" + key, services: n, redirect: true},
 		)
 	}
 	for _, p := range paths {

@@ -20,6 +20,42 @@ func (b *bench) lifetime() error {
 			return err
 		}
 	}
+	for _, f := range []flavour{tcp4, tcp6} {
+		if err := b.lifetimeTCP(f, bare, empty); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lifetimeTCP measures connections from socket() until both ends are closed.
+func (b *bench) lifetimeTCP(f flavour, bare, empty *group) error {
+	maker, err := b.newMaker(f, bare)
+	if err != nil {
+		return err
+	}
+	own, err := b.product(f, 1, 10)
+	if err != nil {
+		return err
+	}
+	life := func(name string, g *group, t *targets) *kase {
+		return &kase{name: name, group: g, n: b.plan.tcpCalls, op: lifeTCP(t, maker.listeners, backendPort)}
+	}
+	backends := newTargets(f.backend, 10, backendPort)
+	c := &comparison{
+		none:     life("no program", bare, backends),
+		empty:    life("empty program", empty, backends),
+		headgate: life("Headgate", own, newTargets(f.service, 1, servicePort)),
+	}
+	if err := b.interleave("connections, "+f.name, []*kase{c.none, c.empty, c.headgate}, b.plan.rounds); err != nil {
+		return err
+	}
+	c.key = "lifetime/" + f.key + "/whole"
+	b.report.table(table{
+		Title: "A connection from socket() to the close of both ends, " + f.name, Note: "ns. Failures are noted when the kernel reports them, the end of the socket by sock_release.",
+		Header: []string{"case", "no program", "empty", "Headgate", "p99 none", "p99", "added", "quartiles", "over empty"},
+		Rows:   [][]string{append([]string{"socket(), connect(), accept(), close() of both"}, b.compare(c)...)},
+	})
 	return nil
 }
 

@@ -139,14 +139,44 @@ func connectTCP(t *targets, listeners map[uint16]int, port uint16) op {
 		if err != nil {
 			return took, err
 		}
-		peer, _, errno := syscall.RawSyscall6(unix.SYS_ACCEPT4, uintptr(listeners[port]), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
-		if errno != 0 {
-			return took, fmt.Errorf("accept: %w", errno)
+		peer, err := accept(listeners[port])
+		if err != nil {
+			return took, err
 		}
 		closeSocket(fd)
-		closeSocket(int(peer))
+		closeSocket(peer)
 		return took, nil
 	}
+}
+
+// lifeTCP opens a TCP connection as connectTCP does, closes it, the client first, and
+// times all of that: the part of the server is the same for every program.
+func lifeTCP(t *targets, listeners map[uint16]int, port uint16) op {
+	return func(i int) (int64, error) {
+		from := clock()
+		fd, err := socket(t.family, unix.SOCK_STREAM)
+		if err != nil {
+			return 0, err
+		}
+		if err := connect(fd, t, i); err != nil {
+			return 0, err
+		}
+		peer, err := accept(listeners[port])
+		if err != nil {
+			return 0, err
+		}
+		closeSocket(fd)
+		closeSocket(peer)
+		return clock() - from, nil
+	}
+}
+
+func accept(listener int) (int, error) {
+	peer, _, errno := syscall.RawSyscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
+	if errno != 0 {
+		return 0, fmt.Errorf("accept: %w", errno)
+	}
+	return int(peer), nil
 }
 
 // listenTCP opens a socket for each port that TCP connections of a family may

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
@@ -15,7 +16,16 @@ import (
 // Apply does operations in order. It returns how many it has done: all of them
 // if the error is nil, otherwise those before the one that failed. Reserve must
 // have made room before.
+//
+// Programs that are in force and share maps with these are replaced first. Else an agent that
+// died while it replaced them would leave frontends in force that the next one does not know,
+// and whose slots that one would give to others.
 func (d *Datapath) Apply(ops []plan.Op) (int, error) {
+	if d.sharesMaps() {
+		if err := d.Attach(); err != nil {
+			return 0, err
+		}
+	}
 	for i, op := range ops {
 		err := d.maps.apply(op)
 		for errors.Is(err, errNoPlace) { // by chance, see FRONTEND_REACH
@@ -28,6 +38,16 @@ func (d *Datapath) Apply(ops []plan.Op) (int, error) {
 		}
 	}
 	return len(ops), nil
+}
+
+// sharesMaps says whether programs that are still to be replaced find backends by any of these
+// maps.
+func (d *Datapath) sharesMaps() bool {
+	return d.programs != nil && slices.ContainsFunc(d.flowsOf, func(s *mapSet) bool {
+		return slices.ContainsFunc([]string{"frontends", "slots", "backends"}, func(name string) bool {
+			return s != nil && s.byName[name] != nil && sameMap(s.byName[name], d.maps.byName[name])
+		})
+	})
 }
 
 // Grace waits until no program that runs now runs any more. Unlike all other calls

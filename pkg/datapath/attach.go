@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -167,11 +168,31 @@ func dropFilters(keep func(index uint32, program string) bool) error {
 	return nil
 }
 
-// attachRest puts the programs in force that make socket NAT entries and flows. From here on
-// the next agent needs these maps if this one dies, and those of agents that died here before.
-// Of flows only those are missing that had a packet in the last moment: what begins between the
-// two short passes is not known to either generation.
-func (d *Datapath) attachRest(filled int64) error {
+// replaceMakers puts the programs in force that make socket NAT entries and flows, and takes
+// flows along until the last of those before them has ended.
+func (d *Datapath) replaceMakers() error {
+	moves, err := d.openMoves()
+	if err != nil {
+		return err
+	}
+	defer closeMoves(moves)
+	if err := errors.Join(takeFlows(moves), d.takeAffinities(ebpf.UpdateAny)); err != nil {
+		return err
+	}
+	if err := d.attachRest(moves); err != nil {
+		return err
+	}
+	if err := waitGrace(); err != nil { // until no old program makes entries or flows
+		return err
+	}
+	return takeLastFlows(moves)
+}
+
+// attachRest attaches these programs. From here on the next agent needs these maps if this one
+// dies, and those of agents that died here before. What begins while those of devices are
+// replaced is known to one generation until the last step: it takes as little time as it can,
+// for an agent that dies there leaves it so.
+func (d *Datapath) attachRest(moves []*flowMove) error {
 	links, next := d.path("links"), d.path("next")
 	for _, step := range []func() error{
 		d.setAside,
@@ -179,15 +200,17 @@ func (d *Datapath) attachRest(filled int64) error {
 		d.announceMove,
 		func() error { return d.programs.attachOthers(links, d.cfg.Cgroup, d.object.traced) },
 		func() error { return d.programs.pinBeside(next) },
-		func() error { return d.takeFlows(filled) },
-		func() error { return d.programs.updateDevices(links) },
-		func() error { return d.takeFlows(filled) },
 	} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
-	return nil
+	updates, err := d.programs.deviceUpdates(links)
+	defer updates.Close()
+	if err != nil {
+		return err
+	}
+	return errors.Join(takeFlows(moves), takeFlows(moves), updates.do(), takeFlows(moves))
 }
 
 // pinBeside pins the programs that are not attached to the cgroup beside the maps.
@@ -203,26 +226,67 @@ func (p programSet) pinBeside(maps string) error {
 	return p.pin(maps, probeNoter)
 }
 
-// updateDevices puts the programs of devices in force where their predecessors are.
-func (p programSet) updateDevices(links string) error {
+// deviceUpdate puts a program of a device in force in place of its predecessor.
+type deviceUpdate struct {
+	what string
+	do   func() error
+	io.Closer
+}
+
+type deviceUpdates []deviceUpdate
+
+// deviceUpdates finds where predecessors of programs of devices are in force: to replace them
+// is one call of the kernel each then.
+func (p programSet) deviceUpdates(links string) (all deviceUpdates, err error) {
 	filters, err := netdev.Filters()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, h := range deviceHooks {
-		if err := updateLinks(links, h, p[h.program]); err != nil {
-			return err
+		if all, err = all.appendLinks(links, h, p[h.program]); err != nil {
+			return all, err
 		}
 		for _, f := range filters {
-			if f.Name != h.program {
-				continue
+			if f.Name == h.program {
+				all = append(all, deviceUpdate{
+					fmt.Sprintf("%s on device %d", h.program, f.Index),
+					func() error { return netdev.SetFilter(f, p[h.program].FD()) }, io.NopCloser(nil),
+				})
 			}
-			if err := netdev.SetFilter(f, p[h.program].FD()); err != nil && !errors.Is(err, unix.ENODEV) {
-				return fmt.Errorf("update %s on device %d: %w", h.program, f.Index, err)
-			}
+		}
+	}
+	return all, nil
+}
+
+// appendLinks adds the devices that have the predecessor of a program by tcx.
+func (u deviceUpdates) appendLinks(links string, h deviceHook, program *ebpf.Program) (deviceUpdates, error) {
+	pins, err := filepath.Glob(filepath.Join(links, h.program+"_*"))
+	for _, pin := range pins {
+		l, err := link.LoadPinnedLink(pin, nil)
+		if err != nil {
+			return u, err
+		}
+		u = append(u, deviceUpdate{pin, func() error { return l.Update(program) }, l})
+	}
+	return u, err
+}
+
+// do replaces the programs. A device may be gone meanwhile.
+func (u deviceUpdates) do() error {
+	for _, one := range u {
+		err := one.do()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOLINK) && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("update %s: %w", one.what, err)
 		}
 	}
 	return nil
+}
+
+// Close lets go of the links.
+func (u deviceUpdates) Close() {
+	for _, one := range u {
+		_ = one.Close()
+	}
 }
 
 // pin pins a program in a directory.
@@ -234,27 +298,6 @@ func (p programSet) pin(dir, name string) error {
 	defer c.Close()
 	if err := c.Pin(filepath.Join(dir, name)); err != nil {
 		return fmt.Errorf("pin program %s: %w", name, err)
-	}
-	return nil
-}
-
-// updateLinks puts a program in force on the devices that have its predecessor
-// by tcx.
-func updateLinks(links string, h deviceHook, program *ebpf.Program) error {
-	pins, err := filepath.Glob(filepath.Join(links, h.program+"_*"))
-	if err != nil {
-		return err
-	}
-	for _, pin := range pins {
-		l, err := link.LoadPinnedLink(pin, nil)
-		if err != nil {
-			return err
-		}
-		err = l.Update(program)
-		l.Close()
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOLINK) {
-			return fmt.Errorf("update %s: %w", pin, err)
-		}
 	}
 	return nil
 }

@@ -269,20 +269,7 @@ func (d *Datapath) attachPrograms() error {
 	if err := d.takeAllEntries(); err != nil {
 		return err
 	}
-	begin, err := coarseClock()
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(d.takeFlows(0), d.takeAffinities(ebpf.UpdateAny)); err != nil {
-		return err
-	}
-	if err := d.attachRest(begin); err != nil {
-		return err
-	}
-	if err := waitGrace(); err != nil { // until no old program makes entries or flows
-		return err
-	}
-	if err := errors.Join(d.takeFlows(begin), d.takeAffinities(ebpf.UpdateNoExist)); err != nil {
+	if err := errors.Join(d.replaceMakers(), d.takeAffinities(ebpf.UpdateNoExist)); err != nil {
 		return err
 	}
 	return d.takeAllEntries()

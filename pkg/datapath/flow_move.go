@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -11,28 +12,91 @@ import (
 // are replaced, and after the last old program has ended those that began meanwhile. What
 // both have is merged: programs of either may have noted what the other does not know.
 
-// moveFlows takes the flows of another set of maps along to the table of this one, those
-// that had a packet since a time, or all of them if that is 0.
-func (d *Datapath) moveFlows(from *mapSet, since int64) error {
-	old, isTable := flowTableOf(from)
+// flowMove takes the flows of one table along to another, again and again.
+type flowMove struct {
+	from, to *flowTable
+	taken    []uint32 // the states of all ways, as they were taken along last; 0 for not yet
+	hash     *mapSet  // in place of from, where that is an LRU hash
+	replaced bool     // the programs of from: since then those of to know better
+}
+
+// openMoves returns how flows come along from all sets of maps that are or were in force, the
+// last one last: it is right where two contradict each other.
+func (d *Datapath) openMoves() (all []*flowMove, err error) {
+	for _, from := range d.flowsOf {
+		m, err := d.openMove(from)
+		if err != nil {
+			closeMoves(all)
+			return nil, fmt.Errorf("take along flows: %w", err)
+		}
+		if m != nil {
+			all = append(all, m)
+		}
+	}
+	return all, nil
+}
+
+// openMove returns nil for a set of which nothing is to be taken along.
+func (d *Datapath) openMove(set *mapSet) (*flowMove, error) {
+	old, isTable := flowTableOf(set)
 	if old == nil || d.maps.byName[flowTableMap] == nil || sameMap(old, d.maps.byName[flowTableMap]) {
-		return nil
+		return nil, d.doubtEnds(set)
+	}
+	if err := d.doubtEnds(set); err != nil {
+		return nil, err
 	}
 	to, err := openFlowTable(d.maps, true)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer to.Close()
 	if !isTable {
-		return to.moveHash(from)
+		return &flowMove{to: to, hash: set}, nil
 	}
 	sets, err := newMapping[headgateFlowSet](old, false)
 	if err != nil {
-		return err
+		to.Close()
+		return nil, err
 	}
-	defer sets.Close()
-	to.moveTable(&flowTable{sets: sets}, time.Duration(to.opened-since), to.opened)
+	return newMove(&flowTable{sets: sets}, to), nil
+}
+
+func newMove(from, to *flowTable) *flowMove {
+	return &flowMove{from: from, to: to, taken: make([]uint32, from.sets.len*flowWays)}
+}
+
+// closeMoves ends moves.
+func closeMoves(all []*flowMove) {
+	for _, m := range all {
+		m.to.Close()
+		if m.from != nil {
+			m.from.Close()
+		}
+	}
+}
+
+// takeFlows takes along which flows programs know that are or were in force, but for those that
+// have not changed since they were taken last.
+func takeFlows(moves []*flowMove) error {
+	for _, m := range moves {
+		if m.hash != nil {
+			if err := m.to.moveHash(m.hash); err != nil {
+				return fmt.Errorf("take along flows: %w", err)
+			}
+			continue
+		}
+		m.takeChanged()
+	}
 	return nil
+}
+
+// takeLastFlows does so with all of them once programs have been replaced: what a flow knows
+// beside its state may have changed just after it was taken.
+func takeLastFlows(moves []*flowMove) error {
+	for _, m := range moves {
+		m.replaced = true
+		clear(m.taken)
+	}
+	return takeFlows(moves)
 }
 
 // freeAbandonedFlows frees what an agent that died was giving to a flow.
@@ -48,46 +112,53 @@ func (d *Datapath) freeAbandonedFlows() error {
 	return t.freeAbandoned(waitGrace)
 }
 
-// lateness is how long after a flow was noted its other direction may change with it.
-const lateness = 5 * time.Second
-
-// moveTable takes along what had a packet within a time. Flows that both sides have
-// confirmed come first, those of TCP before datagrams: where there is less room, half-open
-// ones are lost.
-func (t *flowTable) moveTable(from *flowTable, within time.Duration, now int64) {
+// takeChanged takes along what has changed. Flows that both sides have confirmed come first,
+// those of TCP before datagrams: where there is less room, half-open ones are lost.
+func (m *flowMove) takeChanged() {
 	for _, isNext := range []func(way) bool{
 		func(w way) bool { return !w.isHalfOpen() && !w.has(headgateFlowFlagFLOW_DATAGRAMS) },
 		func(w way) bool { return !w.isHalfOpen() && w.has(headgateFlowFlagFLOW_DATAGRAMS) },
 		way.isHalfOpen,
 	} {
-		for w, f := range from.flows() {
-			if isNext(w) && w.idle(now) <= min(within+lateness, longestIdle) {
-				t.take(&f, w.seen, now)
+		for w, f := range m.from.changed(m.taken) {
+			if !isNext(w) {
+				continue
+			}
+			m.taken[w.index] = w.seen
+			if w.idle(m.to.opened) <= longestIdle {
+				m.to.take(&f, w.seen, m.to.opened, !m.replaced)
 			}
 		}
 	}
 }
 
 // take takes one direction of a flow along. Of two that have the same key and lead to
-// different ends the one that was noted last is right.
-func (t *flowTable) take(f *headgateFlow, state uint32, now int64) {
+// different ends the one that was noted last is right: a client has used its port again. Where
+// both were noted at one time, wins says whether this one is.
+func (t *flowTable) take(f *headgateFlow, state uint32, now int64, wins bool) {
 	w, there := t.find(f)
 	switch {
-	case !there && !t.contradicts(f, state):
+	case !there && !t.contradicts(f, state, wins):
 		t.add(f, state, now)
 	case !there:
 	case w.flow.becomes() == f.becomes():
 		w.merge(f, state)
-	case flowAge(w.seen, state) > 0 && w.own():
+	case isLater(state, w.seen, wins) && w.own():
 		w.write(f, *w.tag, state)
 	}
 }
 
-// contradicts says whether the table has the other direction of a flow with other ends, not
-// older than this one: then this one is of a flow that is over.
-func (t *flowTable) contradicts(f *headgateFlow, state uint32) bool {
+// contradicts says whether the table has the other direction of a flow with other ends, which
+// is right: then this one is of a flow that is over.
+func (t *flowTable) contradicts(f *headgateFlow, state uint32, wins bool) bool {
 	other, there := t.find(f.other())
-	return there && !other.flow.other().sameKey(f) && flowAge(other.seen, state) <= 0
+	return there && !other.flow.other().sameKey(f) && !isLater(state, other.seen, wins)
+}
+
+// isLater says whether a state was noted after another; wins if at one time.
+func isLater(state, other uint32, wins bool) bool {
+	age := flowAge(other, state)
+	return age > 0 || age == 0 && wins
 }
 
 // merge notes what the same flow has come to elsewhere.
@@ -157,7 +228,7 @@ func (t *flowTable) moveHash(from *mapSet) error {
 	err := walk(m, func(key *headgateTuple, value *hashedFlow) error {
 		if time.Duration(t.opened-int64(value.LastSeenNs)) < longestIdle {
 			f, state := value.flow(key)
-			t.take(f, state, t.opened)
+			t.take(f, state, t.opened, false)
 		}
 		return nil
 	})

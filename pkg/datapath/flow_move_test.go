@@ -54,6 +54,12 @@ func stateOf(now int64, idle time.Duration, flags uint32) uint32 {
 	return uint32((now-int64(idle))>>headgateFlowTimeFLOW_TIME_NS_SHIFT)<<headgateFlowTimeFLOW_TIME_SHIFT | flags
 }
 
+// takeAllOf takes along all flows of another table.
+func (t *flowTable) takeAllOf(from *flowTable, now int64) {
+	t.opened = now
+	newMove(from, t).takeChanged()
+}
+
 func mustClock(tb testing.TB) int64 {
 	tb.Helper()
 	now, err := coarseClock()
@@ -97,7 +103,7 @@ func TestWhatBothTablesKnowIsMerged(t *testing.T) {
 		from, to, f := someTable(7000), someTable(7), someFlow(1, 1)
 		from.add(f, c.from, now)
 		to.add(f, c.to, now)
-		to.moveTable(from, time.Hour, now)
+		to.takeAllOf(from, now)
 		to.wantFlow(t, what, f, c.want)
 	}
 }
@@ -111,7 +117,7 @@ func TestTheSequenceNumberOfAReplyComesAlong(t *testing.T) {
 		from.add(f, stateOf(now, 0, flagHalfOpen|flagSeen), now)
 		f.Known = c.to
 		to.add(f, stateOf(now, 0, flagHalfOpen), now)
-		to.moveTable(from, time.Hour, now)
+		to.takeAllOf(from, now)
 		if w, _ := to.find(f); w.flow.Known != c.want {
 			t.Errorf("%d in the new table, %d in the old one: became %d", c.to, c.from, w.flow.Known)
 		}
@@ -133,7 +139,7 @@ func TestAFlowThatIsOverDoesNotComeBack(t *testing.T) {
 			}
 			from.add(f, state, now)
 			from.add(reply(f), state&^flagOriginal, now)
-			to.moveTable(from, time.Hour, now)
+			to.takeAllOf(from, now)
 		}
 		to.wantFlow(t, what, after, young)
 		to.wantFlow(t, what+", its reply", reply(after), young&^flagOriginal)
@@ -160,7 +166,7 @@ func TestConfirmedFlowsComeFirstIntoLessRoom(t *testing.T) {
 		}
 		from.add(someFlow(i, 1), stateOf(now, time.Second, flags), now)
 	}
-	to.moveTable(from, time.Hour, now)
+	to.takeAllOf(from, now)
 	found := 0
 	for w := range to.flows() {
 		if !w.isHalfOpen() {
@@ -186,7 +192,7 @@ func TestWhatHasJustBegunDisplacesWhatEnded(t *testing.T) {
 		from.add(f, stateOf(now, 0, flagHalfOpen), now)
 	}
 	from.add(someFlow(2, 1), stateOf(now, time.Minute, flagHalfOpen), now)
-	to.moveTable(from, time.Hour, now)
+	to.takeAllOf(from, now)
 	for f, want := range map[*headgateFlow]bool{begun: true, reply(begun): true, someFlow(2, 1): false} {
 		if _, there := to.find(f); there != want {
 			t.Errorf("%v came along: %t", f, there)
@@ -205,7 +211,7 @@ func TestConnectionsComeBeforeDatagrams(t *testing.T) {
 		}
 		from.add(f, stateOf(now, time.Second, flags), now)
 	}
-	to.moveTable(from, time.Hour, now)
+	to.takeAllOf(from, now)
 	for i := uint32(0); i < 35; i += 5 {
 		if _, there := to.find(someFlow(i, 1)); !there {
 			t.Errorf("connection %d is lost", i)
@@ -213,16 +219,57 @@ func TestConnectionsComeBeforeDatagrams(t *testing.T) {
 	}
 }
 
-// What has had no packet since the tables were filled is not looked at again.
-func TestOnlyWhatHadAPacketComesAlongLater(t *testing.T) {
+// What has not changed since it was taken along is not taken again.
+func TestOnlyWhatHasChangedComesAlongAgain(t *testing.T) {
 	now := mustClock(t)
 	from, to := someTable(7000), someTable(7000)
-	for i, idle := range []time.Duration{0, time.Second, time.Minute} {
-		from.add(someFlow(uint32(i), 1), stateOf(now, idle, flagSeen), now)
+	to.opened = now
+	kept, changed := someFlow(1, 1), someFlow(2, 1)
+	for _, f := range []*headgateFlow{kept, changed} {
+		from.add(f, stateOf(now, time.Minute, flagSeen), now)
 	}
-	to.moveTable(from, 2*time.Second, now)
-	if n := to.count(); n != 2 {
-		t.Errorf("%d flows came along, want 2", n)
+	m := newMove(from, to)
+	m.takeChanged()
+	for w := range to.flows() {
+		w.own()
+		w.free()
+	}
+	w, _ := from.find(changed)
+	*w.state |= flagClosing
+	m.takeChanged()
+	if _, there := to.find(changed); !there || to.count() != 1 {
+		t.Errorf("%d flows came along again, what has changed: %t", to.count(), there)
+	}
+}
+
+// A client closes a connection and uses its port again, for another frontend with the same
+// backend, while flows move: both replies have the same key, and may have been noted at one time.
+func TestAPortThatIsUsedAgainAtOnce(t *testing.T) {
+	now := mustClock(t)
+	before, after := someFlow(1, 1), someFlow(1, 1)
+	after.Dst = before.To
+	for what, c := range map[string]struct {
+		replaced     bool
+		there, right *headgateFlow
+	}{
+		"what programs in force have made since":  {false, before, after},
+		"what was over before they were replaced": {true, after, after},
+	} {
+		from, to := someTable(70), someTable(70)
+		to.opened = now
+		moved := after
+		if c.there == after {
+			moved = before
+		}
+		for table, f := range map[*flowTable]*headgateFlow{from: moved, to: c.there} {
+			table.add(f, stateOf(now, 0, flagSeen|flagOriginal), now)
+			table.add(reply(f), stateOf(now, 0, flagSeen), now)
+		}
+		m := newMove(from, to)
+		m.replaced = c.replaced
+		m.takeChanged()
+		to.wantFlow(t, what, c.right, stateOf(now, 0, flagSeen|flagOriginal))
+		to.wantFlow(t, what+", its reply", reply(c.right), stateOf(now, 0, flagSeen))
 	}
 }
 

@@ -86,6 +86,7 @@ type way struct {
 	flow       *headgateFlow
 	state, tag *uint32
 	seen       uint32 // the state as it was read
+	index      uint32 // among all ways of the table
 }
 
 func (w way) has(flag headgateFlowFlag) bool { return w.seen&uint32(flag) != 0 }
@@ -136,7 +137,7 @@ func (t *flowTable) allWays(set uint32) iter.Seq[way] {
 	return func(yield func(way) bool) {
 		s := t.sets.at(set)
 		for i := range s.Way {
-			w := way{flow: &s.Way[i], state: &s.State[i], tag: &s.Tag[i]}
+			w := way{flow: &s.Way[i], state: &s.State[i], tag: &s.Tag[i], index: set*flowWays + uint32(i)}
 			w.seen = atomic.LoadUint32(w.state)
 			if !yield(w) {
 				return
@@ -184,11 +185,15 @@ func (t *flowTable) freeAbandoned(grace func() error) error {
 
 // flows returns every direction of every flow, with a copy of what it was at one time.
 // Those that come or go meanwhile may be missed.
-func (t *flowTable) flows() iter.Seq2[way, headgateFlow] {
+func (t *flowTable) flows() iter.Seq2[way, headgateFlow] { return t.changed(nil) }
+
+// changed does so but for the flows of ways that have the state which they had before, by index;
+// nil for none.
+func (t *flowTable) changed(before []uint32) iter.Seq2[way, headgateFlow] {
 	return func(yield func(way, headgateFlow) bool) {
 		for set := range t.sets.len {
 			for w := range t.ways(set) {
-				if atomic.LoadUint32(w.tag) == 0 {
+				if atomic.LoadUint32(w.tag) == 0 || (before != nil && before[w.index] == w.seen) {
 					continue
 				}
 				f := *w.flow

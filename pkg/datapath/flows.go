@@ -41,20 +41,6 @@ func memoryOfMachine() uint64 {
 
 const affinitiesMap = "affinities"
 
-// takeFlows takes along which flows and clients programs that are or were in force know,
-// where these maps are not the same: flows that had a packet since a time, 0 for all of them.
-func (d *Datapath) takeFlows(since int64) error {
-	for _, from := range slices.Backward(d.flowsOf) { // the last one is right where two contradict each other
-		if err := d.doubtEnds(from); err != nil {
-			return err
-		}
-		if err := d.moveFlows(from, since); err != nil {
-			return fmt.Errorf("take along flows: %w", err)
-		}
-	}
-	return nil
-}
-
 // takeAffinities takes along which backend clients had. Before programs of this process are
 // in force what is there is replaced, after that it is newer, and stays.
 func (d *Datapath) takeAffinities(how ebpf.MapUpdateFlags) error {

@@ -109,8 +109,8 @@ type Datapath struct {
 
 // Open takes the node for this process. If what is pinned is as it should be,
 // it is adopted. Otherwise the object is loaded beside it with all that the
-// pinned maps hold, and comes into force with Attach; until then whatever was
-// in force works on.
+// pinned maps hold, and comes into force with Attach, or with Apply where it
+// shares maps; until then whatever was in force works on.
 //
 // It returns ErrBusy if another agent has the node, and otherwise an error that
 // says what the machine lacks.

@@ -117,6 +117,20 @@ var attempts = []struct {
 		s := mustBegin(t, at(webOf(inet)))
 		eventually(t, "the connection has failed", s.failed)
 	}, 2, 0},
+	{"timed out after it was answered", nil, func(t *testing.T, _ func() uint64) {
+		listener := mustSocket(t, inet, unix.SOCK_STREAM)
+		if err := errors.Join(unix.SetsockoptInt(listener.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+			unix.Bind(listener.fd, listener.sockaddr(at("10.244.0.4:8080"))), unix.Listen(listener.fd, 1)); err != nil {
+			t.Fatal(err)
+		}
+		s := mustSocket(t, inet, unix.SOCK_STREAM)
+		if err := errors.Join(s.connect(at(webOf(inet))), unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 100)); err != nil {
+			t.Fatal(err)
+		}
+		mustFilter(t, "DROP")
+		s.send("nobody hears it")
+		eventually(t, "the connection has failed", s.failed)
+	}, 0, 1},
 }
 
 // Each connection fails as often as it does, not more and not less, and is in flight as

@@ -210,7 +210,12 @@ func (d *Datapath) attachRest(moves []*flowMove) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(takeFlows(moves), takeFlows(moves), updates.do(), takeFlows(moves))
+	for range 2 { // the first time takes longest
+		if err := takeFlows(moves); err != nil {
+			return err
+		}
+	}
+	return errors.Join(takeWhile(moves, updates.do), takeFlows(moves))
 }
 
 // pinBeside pins the programs that are not attached to the cgroup beside the maps.

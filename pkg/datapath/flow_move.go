@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -89,7 +90,22 @@ func takeFlows(moves []*flowMove) error {
 	return nil
 }
 
-// takeLastFlows does so with all of them once programs have been replaced: what a flow knows
+// takeWhile does so again and again while something is done that may have to wait: the kernel
+// replaces programs of devices behind all who make or remove devices just then.
+func takeWhile(moves []*flowMove, do func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	for {
+		takeErr := takeFlows(moves)
+		select {
+		case err := <-done:
+			return errors.Join(err, takeErr)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// takeLastFlows takes along all of them once programs have been replaced: what a flow knows
 // beside its state may have changed just after it was taken.
 func takeLastFlows(moves []*flowMove) error {
 	for _, m := range moves {

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -270,6 +271,27 @@ func TestAPortThatIsUsedAgainAtOnce(t *testing.T) {
 		m.takeChanged()
 		to.wantFlow(t, what, c.right, stateOf(now, 0, flagSeen|flagOriginal))
 		to.wantFlow(t, what+", its reply", reply(c.right), stateOf(now, 0, flagSeen))
+	}
+}
+
+// Programs are replaced, which takes a while: what begins meanwhile is known to those that are
+// in force already.
+func TestFlowsComeAlongWhileProgramsAreReplaced(t *testing.T) {
+	now := mustClock(t)
+	from, to, begun := someTable(7000), someTable(7000), someFlow(1, 1)
+	to.opened = now
+	err := takeWhile([]*flowMove{newMove(from, to)}, func() error {
+		time.Sleep(10 * time.Millisecond)
+		from.add(begun, stateOf(now, 0, flagHalfOpen|flagOriginal), now)
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if _, there := to.find(begun); there {
+				return nil
+			}
+		}
+		return errors.New("in a minute not")
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

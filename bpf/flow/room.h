@@ -115,8 +115,8 @@ GLOBAL_FUNC __u64 find_room(const struct tuple *t, __u32 index, __u32 tag,
 	most = find_free(s, t, tag);
 	if (most)
 		return most;
-	next = *(volatile __u32 *)&s->next &
-	       7; /* before the states, see take_room */
+	/* Before the states, see take_room. */
+	next = *(volatile __u32 *)&s->next & 7;
 	for (int w = 0; w < FLOW_WAYS; w++)
 		datagrams += s->state[w] / FLOW_DATAGRAMS & 1;
 	too_many = mask_if_less(DATAGRAM_WAYS, datagrams);
@@ -223,6 +223,84 @@ static __always_inline bool is_better(__u64 room, __u64 other)
 	return room >> ROOM_RANK_SHIFT > other >> ROOM_RANK_SHIFT;
 }
 
+/* Takes a free way of a set; its state in *seen, FLOW_WAYS if none is free. */
+static __always_inline __u32 take_free(struct flow_set *s, __u32 *seen)
+{
+#pragma unroll
+	for (__u32 w = 0; w < FLOW_WAYS; w++) {
+		*seen = *(volatile __u32 *)&s->state[w];
+		if (!s->tag[w] && !(*seen & FLOW_BUSY) &&
+		    own_way(&s->state[w], *seen))
+			return w;
+	}
+	return FLOW_WAYS;
+}
+
+/*
+ * Moves a flow from a way of its first set, which is full, to a free one of its second
+ * set. It is there before it is gone here, so that every packet finds it; if it changes
+ * meanwhile it stays. An index of a set that is not its first moves nothing.
+ */
+static __always_inline bool move_way(struct flow_set *s, __u32 index, __u32 way)
+{
+	__u32 seen = *(volatile __u32 *)&s->state[way], other, free, state;
+	struct flow *flow = &s->way[way];
+	struct flow_set *to;
+	__u64 hash;
+
+	if (!is_used(seen))
+		return false;
+	hash = flow_hash((const struct tuple *)flow);
+	other = second_set(hash);
+	to = bpf_map_lookup_elem(&flow_table, &other);
+	if (first_set(hash) != index || other == index || !to)
+		return false;
+	free = take_free(to, &state);
+	if (free >= FLOW_WAYS)
+		return false;
+	s->overflow = 1; /* before the flow can be found there */
+	to->tag[free] = tag_of(hash);
+	to->way[free] = *flow;
+	state = (seen & ~FLOW_GENERATIONS) | next_generation(state);
+	publish(&to->state[free], state);
+	if (own_way(&s->state[way], seen)) {
+		s->tag[way] = 0;
+		publish(&s->state[way], next_generation(seen));
+		return true;
+	}
+	if (own_way(&to->state[free], state)) {
+		to->tag[free] = 0;
+		publish(&to->state[free], next_generation(state));
+	}
+	return false;
+}
+
+/* Frees a way of a full set by moving a flow to its other set; false if none can. */
+GLOBAL_FUNC int free_way(__u32 index)
+{
+	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
+
+	if (!s)
+		return false;
+#pragma nounroll
+	for (__u32 w = 0; w < FLOW_WAYS; w++)
+		if (move_way(s, index, w))
+			return true;
+	return false;
+}
+
+/*
+ * Should a flow of the sets be moved, in place of one that makes room? A handshake that is
+ * still young should not make room, unless there are so many that all sets are full.
+ */
+static __always_inline bool should_move(__u64 room, __u64 now_ns)
+{
+	__u32 state = room;
+
+	return !room || (state & FLOW_HALF_OPEN && !is_flooded(now_ns) &&
+			 flow_idle(state, now_ns) < flow_times(FLOOD_YOUNG_S));
+}
+
 /*
  * Tries once to add a direction. The second set has the flow, or room for it, only where
  * the first one has no free way or had none before.
@@ -249,6 +327,10 @@ static __always_inline enum added try_add(const struct new_flow *n)
 		index = other;
 		room = second;
 	}
+	if (room >> ROOM_RANK_SHIFT != RANK_FREE &&
+	    should_move(room, n->now_ns) &&
+	    (free_way(first_set(n->hash)) || free_way(second_set(n->hash))))
+		return FLOW_AGAIN;
 	return room ? take_room(n, index, room) : FLOW_NO_ROOM;
 }
 

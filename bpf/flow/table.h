@@ -4,7 +4,8 @@
  * knows a packet or a context, so that any hook can use it.
  *
  * A random universal hash says in which two sets a flow may be: in the second only where
- * the first has overflowed. The first line of a set has seven tags and seven states, and
+ * the first has overflowed. Where both are full, one of theirs moves to its second set
+ * (cuckoo hashing: Pagh and Rodler, 2004), so that the table can be filled. The first line of a set has seven tags and seven states, and
  * so says in one access which line to read, and who makes room. A state is one word:
  * when the flow was noted, and its flags (flow/state.h). Who makes room for a new flow
  * is in flow/room.h.
@@ -157,7 +158,6 @@ static __always_inline bool find_in(__u32 index, __u32 tag,
 
 	if (!s)
 		return false;
-	*overflow = s->overflow;
 #pragma unroll
 	for (int w = 0; w < FLOW_WAYS; w++) {
 		if (s->tag[w] != tag)
@@ -170,6 +170,7 @@ static __always_inline bool find_in(__u32 index, __u32 tag,
 		f->tag = &s->tag[w];
 		return true;
 	}
+	*overflow = *(volatile __u32 *)&s->overflow;
 	return false;
 }
 
@@ -195,11 +196,13 @@ static __always_inline __u32 place_in(__u32 index, __u32 tag,
 
 	if (!s)
 		return NO_FLOW;
-	*overflow = s->overflow;
 #pragma unroll
 	for (int w = 0; w < FLOW_WAYS; w++)
-		if (s->tag[w] == tag && has_key(&s->way[w], t))
+		if (s->tag[w] == tag &&
+		    is_used(*(volatile __u32 *)&s->state[w]) &&
+		    has_key(&s->way[w], t))
 			return index << 3 | w;
+	*overflow = *(volatile __u32 *)&s->overflow;
 	return NO_FLOW;
 }
 
@@ -234,10 +237,19 @@ static __always_inline bool flow_at(__u32 place, struct found *f)
 	return is_used(f->seen);
 }
 
-/* Finds the flow with a key, by a function that is verified once. */
+/*
+ * Finds the flow with a key, by a function that is verified once: again if it has just
+ * been moved.
+ */
 static __always_inline bool find_flow(const struct tuple *t, struct found *f)
 {
-	return flow_at(find_place(t), f) && has_key(f->flow, t);
+	__u32 place = find_place(t);
+
+	if (flow_at(place, f) && has_key(f->flow, t))
+		return true;
+	if (place != NO_FLOW)
+		place = find_place(t);
+	return flow_at(place, f) && has_key(f->flow, t);
 }
 
 static __always_inline enum hook other_hook(__u8 hook)

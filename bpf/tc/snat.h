@@ -18,10 +18,10 @@
 #include "packet.h"
 
 /*
- * Ports that are tried, at most; shared ones after so many others, by turns; and the tries
+ * Ports that are tried, at most; shared ones, too, after so many others; and the tries
  * after which a half-open flow has to go.
  */
-#define SNAT_TRIES 256
+#define SNAT_TRIES 512
 #define SNAT_UNSHARED_TRIES 16
 #define SNAT_SAMPLE 8
 
@@ -34,15 +34,12 @@ static __always_inline __u32 scale(__u32 number, __u32 size)
 	return (__u64)number * size >> 32;
 }
 
-/* A source port, shared with the node's own sockets or not. */
-static __always_inline __be16 snat_port(__u32 number, bool shared)
+/* A source port: one that is not shared with the node's own sockets, or any. */
+static __always_inline __be16 snat_port(__u32 number, bool any)
 {
-	__u32 others = snat_ports - snat_unshared;
-
-	if (!snat_unshared || (shared && others))
-		return bpf_htons(snat_first + snat_unshared +
-				 scale(number, others));
-	return bpf_htons(snat_first + scale(number, snat_unshared));
+	return bpf_htons(snat_first + scale(number, any || !snat_unshared ?
+							    snat_ports :
+							    snat_unshared));
 }
 
 /* May a flow keep the port of its client, since it is not shared? */
@@ -81,7 +78,7 @@ static __always_inline void set_port(struct new_flow *n, __u32 i)
 {
 	if (i)
 		n->to.src_port = snat_port(n->number + i * GOLDEN_RATIO,
-					   i >= SNAT_UNSHARED_TRIES && i & 1);
+					   i >= SNAT_UNSHARED_TRIES);
 	other_key(&n->key, &n->to, n->sent.hook);
 }
 

@@ -233,3 +233,23 @@ func neighboursFindPorts(t *testing.T, c cast) {
 		owner[f.left.src] = f.sent.src
 	}
 }
+
+// TestOneClientHasAllPorts has one client hold $HEADGATE_HELD connections to one remote
+// backend, each with a source port of its own.
+func TestOneClientHasAllPorts(t *testing.T) {
+	held := number(t, "HEADGATE_HELD", 3_000)
+	r := newRigOf(t, func(c *datapath.Config) { c.Flows = 5 * uint32(held) })
+	r.tell(t, story{tell: func(t *testing.T, c cast) {
+		c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.remote, 8080)))
+		all, taken := c.crowdFrom(c.client, 1024), map[netip.AddrPort]bool{}
+		for i := range held {
+			if !all.again(t) {
+				t.Fatalf("no port is left for connection %d of %d", i+1, held)
+			}
+			taken[all.open[i].left.src] = true
+		}
+		if len(taken) != int(held) {
+			t.Errorf("%d connections leave by %d ports", held, len(taken))
+		}
+	}}, cast{v4, r, lb.TCP})
+}

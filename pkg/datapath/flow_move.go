@@ -129,28 +129,36 @@ func (d *Datapath) freeAbandonedFlows() error {
 }
 
 // takeChanged takes along what has changed. Flows that both sides have confirmed come first,
-// those of TCP before datagrams: where there is less room, half-open ones are lost.
+// those of TCP before datagrams: where there is less room, half-open ones are lost. Original
+// directions come before replies, which are right if these are.
 func (m *flowMove) takeChanged() {
 	for _, isNext := range []func(way) bool{
 		func(w way) bool { return !w.isHalfOpen() && !w.has(headgateFlowFlagFLOW_DATAGRAMS) },
 		func(w way) bool { return !w.isHalfOpen() && w.has(headgateFlowFlagFLOW_DATAGRAMS) },
 		way.isHalfOpen,
 	} {
-		for w, f := range m.from.changed(m.taken) {
-			if !isNext(w) {
-				continue
-			}
-			m.taken[w.index] = w.seen
-			if w.idle(m.to.opened) <= longestIdle {
-				m.to.take(&f, w.seen, m.to.opened, !m.replaced)
-			}
+		m.takeThose(func(w way) bool { return isNext(w) && w.has(headgateFlowFlagFLOW_ORIGINAL) })
+		m.takeThose(func(w way) bool { return isNext(w) && !w.has(headgateFlowFlagFLOW_ORIGINAL) })
+	}
+}
+
+func (m *flowMove) takeThose(are func(way) bool) {
+	for w, f := range m.from.changed(m.taken) {
+		if !are(w) {
+			continue
+		}
+		m.taken[w.index] = w.seen
+		if w.idle(m.to.opened) <= longestIdle {
+			m.to.take(&f, w.seen, m.to.opened, !m.replaced)
 		}
 	}
 }
 
 // take takes one direction of a flow along. Of two that have the same key and lead to
-// different ends the one that was noted last is right: a client has used its port again. Where
-// both were noted at one time, wins says whether this one is.
+// different ends the one is right whose original direction was noted last: a client has used
+// its port again, and packets of the new flow may have met the former one's reply. Where
+// both were noted at one time, wins says whether this one is. What is wrong goes in both
+// directions: it would take packets and never answer.
 func (t *flowTable) take(f *headgateFlow, state uint32, now int64, wins bool) {
 	w, there := t.find(f)
 	switch {
@@ -159,8 +167,8 @@ func (t *flowTable) take(f *headgateFlow, state uint32, now int64, wins bool) {
 	case !there:
 	case w.flow.becomes() == f.becomes():
 		w.merge(f, state)
-	case isLater(state, w.seen, wins) && w.own():
-		w.write(f, *w.tag, state)
+	case isLater(t.begun(f, state), t.begun(w.flow, w.seen), wins):
+		t.replace(w, f, state)
 	}
 }
 
@@ -168,7 +176,38 @@ func (t *flowTable) take(f *headgateFlow, state uint32, now int64, wins bool) {
 // is right: then this one is of a flow that is over.
 func (t *flowTable) contradicts(f *headgateFlow, state uint32, wins bool) bool {
 	other, there := t.find(f.other())
-	return there && !other.flow.other().sameKey(f) && !isLater(state, other.seen, wins)
+	return there && !other.leadsTo(f) && !isLater(state, t.begun(other.flow, other.seen), wins)
+}
+
+// leadsTo says whether a way is the other direction of a flow.
+func (w way) leadsTo(f *headgateFlow) bool { return w.flow.other().sameKey(f) }
+
+// begun returns the state of the original direction of a flow, given either; where there is
+// none, that which is given.
+func (t *flowTable) begun(f *headgateFlow, state uint32) uint32 {
+	if state&uint32(headgateFlowFlagFLOW_ORIGINAL) != 0 {
+		return state
+	}
+	if original, there := t.find(f.other()); there && original.leadsTo(f) {
+		return original.seen
+	}
+	return state
+}
+
+// replace gives the way of a flow, and frees that of its other direction.
+func (t *flowTable) replace(w way, f *headgateFlow, state uint32) {
+	other, there := t.find(w.flow.other())
+	if there && other.leadsTo(w.flow) && other.own() {
+		other.free()
+	}
+	for !w.own() { // its packets may be noted meanwhile
+		now := atomic.LoadUint32(w.state)
+		if !isSameFlow(now, w.seen) {
+			return
+		}
+		w.seen = now
+	}
+	w.write(f, *w.tag, state)
 }
 
 // isLater says whether a state was noted after another; wins if at one time.

@@ -274,6 +274,25 @@ func TestAPortThatIsUsedAgainAtOnce(t *testing.T) {
 	}
 }
 
+// The table has a flow that is over, and programs that are in force already have met its reply
+// direction with packets of the flow that has its port now. Both its directions go.
+func TestAReplyFollowsItsOriginalDirection(t *testing.T) {
+	now := mustClock(t)
+	before, after := someFlow(1, 1), someFlow(1, 1)
+	after.Dst = before.To
+	from, to := someTable(70), someTable(70)
+	to.add(before, stateOf(now, 3*time.Second, flagSeen|flagOriginal), now)
+	to.add(reply(before), stateOf(now, 0, flagSeen), now)
+	from.add(after, stateOf(now, time.Second, flagSeen|flagOriginal), now)
+	from.add(reply(after), stateOf(now, time.Second, flagSeen), now)
+	to.takeAllOf(from, now)
+	to.wantFlow(t, "the flow", after, stateOf(now, time.Second, flagSeen|flagOriginal))
+	to.wantFlow(t, "its reply", reply(after), stateOf(now, time.Second, flagSeen))
+	if _, there := to.find(before); there {
+		t.Error("the flow before takes packets and has no answers")
+	}
+}
+
 // Programs are replaced, which takes a while: what begins meanwhile is known to those that are
 // in force already.
 func TestFlowsComeAlongWhileProgramsAreReplaced(t *testing.T) {

@@ -206,10 +206,11 @@ func (d *Datapath) attachRest(moves []*flowMove) error {
 		}
 	}
 	updates, err := d.programs.deviceUpdates(links)
-	defer updates.Close()
 	if err != nil {
+		updates.Close()
 		return err
 	}
+	defer updates.Close()
 	for range 2 { // the first time takes longest
 		if err := takeFlows(moves); err != nil {
 			return err

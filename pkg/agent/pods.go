@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"go.uber.org/zap"
 
@@ -61,12 +60,11 @@ func (l *deviceList) setPods(changes map[lb.PodName]*lb.Pod) {
 		l.known[name] = p
 	}
 	list := []netdev.Pod{}
-	for _, p := range l.known {
-		if l.choice == PodDevicesAll || p.PacketsOnly {
-			list = append(list, netdev.Pod{Name: p.String(), Addrs: p.Addrs, PacketsOnly: p.PacketsOnly})
+	for _, name := range slices.SortedFunc(maps.Keys(l.known), lb.PodName.Compare) {
+		if p := l.known[name]; l.choice == PodDevicesAll || p.PacketsOnly {
+			list = append(list, netdev.Pod{Name: name.String(), Addrs: p.Addrs, PacketsOnly: p.PacketsOnly})
 		}
 	}
-	slices.SortFunc(list, func(a, b netdev.Pod) int { return strings.Compare(a.Name, b.Name) })
 	l.pods.Set(list)
 }
 

@@ -1,8 +1,8 @@
 package datapath
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -63,7 +63,8 @@ type MapInfo struct {
 // that the totals are of, and of those in counts.
 func (r *Reader) Maps(t Totals, counts map[string]uint32) ([]MapInfo, error) {
 	var out []MapInfo
-	for name, m := range r.maps.byName {
+	for _, name := range slices.Sorted(maps.Keys(r.maps.byName)) {
+		m := r.maps.byName[name]
 		info, err := m.Info()
 		if err != nil {
 			return nil, fmt.Errorf("map %s: %w", name, err)
@@ -81,7 +82,6 @@ func (r *Reader) Maps(t Totals, counts map[string]uint32) ([]MapInfo, error) {
 		}
 		out = append(out, one)
 	}
-	slices.SortFunc(out, func(a, b MapInfo) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
 }
 

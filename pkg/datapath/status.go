@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 
@@ -105,13 +106,15 @@ func (r *Reader) deviceStates() ([]Device, error) {
 	for _, d := range found {
 		names[uint32(d.Index)] = d.Name
 	}
+	values := map[uint32]headgateDevice{}
 	err = walk(r.maps.byName["devices"], func(index *uint32, value *headgateDevice) error {
-		if *index != 0 { // the node itself
-			out = append(out, r.deviceState(*index, names[*index], *value))
-		}
+		values[*index] = *value
 		return nil
 	})
-	slices.SortFunc(out, func(a, b Device) int { return cmp.Compare(a.Index, b.Index) })
+	delete(values, 0) // the node itself
+	for _, index := range slices.Sorted(maps.Keys(values)) {
+		out = append(out, r.deviceState(index, names[index], values[index]))
+	}
 	return out, err
 }
 

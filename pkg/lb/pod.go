@@ -14,6 +14,9 @@ type PodName struct {
 // String returns "namespace/name".
 func (n PodName) String() string { return n.Namespace + "/" + n.Name }
 
+// Compare orders by namespace, then name.
+func (n PodName) Compare(o PodName) int { return ServiceName(n).Compare(ServiceName(o)) }
+
 // Pod is what of a Kubernetes Pod on this node matters to a load balancer: how
 // to find its device. One that has the network of the node is never made into
 // one, nor one that has ended.

@@ -87,7 +87,8 @@ func (c *change) rangesOver() int {
 // sweep.
 func (p *Planner) adoptRanges(held map[SourceRange]bool) {
 	byService := map[uint32][]netip.Prefix{}
-	for _, r := range slices.SortedFunc(maps.Keys(held), SourceRange.compare) {
+	inOrder := slices.SortedFunc(maps.Keys(held), SourceRange.compare)
+	for _, r := range inOrder {
 		byService[r.Service] = append(byService[r.Service], r.Prefix)
 	}
 	used := map[uint32]bool{}
@@ -99,10 +100,9 @@ func (p *Planner) adoptRanges(held map[SourceRange]bool) {
 			p.ranges.use(e.value.Service, e.ranges, &none)
 		}
 	}
-	for r := range held {
+	for _, r := range inOrder {
 		if !used[r.Service] {
 			p.strayRanges = append(p.strayRanges, DeleteSourceRange{Range: r})
 		}
 	}
-	slices.SortFunc(p.strayRanges, func(a, b DeleteSourceRange) int { return a.Range.compare(b.Range) })
 }

@@ -33,6 +33,7 @@ type connection struct {
 	config *rest.Config
 	http   *http.Client
 	scheme *runtime.Scheme
+	codecs runtime.NegotiatedSerializer
 	kept   *lastGood // nil for none
 
 	servers  *serverStates
@@ -64,7 +65,9 @@ func connect(cfg Config, report func(error), back func(), notice func(string)) (
 	if err != nil {
 		return nil, fmt.Errorf("prepare a client of the API server: %w", err)
 	}
-	return &connection{config: config, http: client, scheme: newScheme(), kept: kept, servers: states, requests: cfg.Requests}, nil
+	scheme := newScheme()
+	return &connection{config: config, http: client, scheme: scheme, codecs: serializer.NewCodecFactory(scheme).WithoutConversion(),
+		kept: kept, servers: states, requests: cfg.Requests}, nil
 }
 
 // keptFor returns the servers that were good before, nil where they would be of
@@ -156,15 +159,16 @@ func (c *connection) host() string {
 	return u.Host
 }
 
-// client returns a client of one group of the API. All share one connection.
-func (c *connection) client(gv schema.GroupVersion) (rest.Interface, error) {
+// client returns a client of one group of the API, which decodes what it is answered by
+// codecs. All share one connection.
+func (c *connection) client(gv schema.GroupVersion, codecs runtime.NegotiatedSerializer) (rest.Interface, error) {
 	config := rest.CopyConfig(c.config)
 	config.GroupVersion = &gv
 	config.APIPath = "/apis"
 	if gv.Group == "" {
 		config.APIPath = "/api"
 	}
-	config.NegotiatedSerializer = serializer.NewCodecFactory(c.scheme).WithoutConversion()
+	config.NegotiatedSerializer = codecs
 	if c.requests != nil && config.QPS >= 0 {
 		// The limits that client-go takes where none are given.
 		qps, burst := cmp.Or(config.QPS, rest.DefaultQPS), cmp.Or(config.Burst, rest.DefaultBurst)

@@ -79,7 +79,7 @@ func (c *connection) recorder(node string) (*apiRecorder, error) {
 		{&r.creator, eventsv1.SchemeGroupVersion}, {&r.patcher, eventsv1.SchemeGroupVersion},
 	} {
 		var err error
-		if *one.client, err = c.client(one.gv); err != nil {
+		if *one.client, err = c.client(one.gv, c.codecs); err != nil {
 			return nil, err
 		}
 	}

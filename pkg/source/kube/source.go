@@ -86,11 +86,11 @@ func New(cfg Config) (*Source, error) {
 		s.stores = append(s.stores, reflected{objects.NewStore(k, s.out)})
 		w := &watcher{Kind: k, codec: runtime.NewParameterCodec(s.conn.scheme), contact: &contact{},
 			refused: s.refused, notice: s.notice, pauses: pauses, pause: 5 * time.Minute}
-		if w.client, err = s.conn.client(k.Version); err != nil {
+		if w.client, err = s.conn.client(k.Version, keeper{s.conn.codecs, k}); err != nil {
 			return nil, err
 		}
 		if k.Earlier != (schema.GroupVersion{}) {
-			if w.older, err = s.conn.client(k.Earlier); err != nil {
+			if w.older, err = s.conn.client(k.Earlier, keeper{s.conn.codecs, k}); err != nil {
 				return nil, err
 			}
 		}

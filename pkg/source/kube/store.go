@@ -17,7 +17,7 @@ var (
 
 // Add takes an object that is new or changed.
 func (s reflected) Add(obj any) error {
-	s.Apply(s.entry(obj))
+	s.Apply(entry(obj))
 	return nil
 }
 
@@ -26,7 +26,7 @@ func (s reflected) Update(obj any) error { return s.Add(obj) }
 
 // Delete takes an object that is gone.
 func (s reflected) Delete(obj any) error {
-	s.Remove(objects.KeyOf(obj))
+	s.Remove(obj.(*object).entry.Key)
 	return nil
 }
 
@@ -35,7 +35,7 @@ func (s reflected) Delete(obj any) error {
 func (s reflected) Replace(objs []any, _ string) error {
 	entries := make([]*objects.Entry, len(objs))
 	for i, obj := range objs {
-		entries[i] = s.entry(obj)
+		entries[i] = entry(obj)
 	}
 	s.Store.Replace(entries)
 	return nil
@@ -44,16 +44,16 @@ func (s reflected) Replace(objs []any, _ string) error {
 // Resync does nothing: nobody needs to hear everything again.
 func (s reflected) Resync() error { return nil }
 
-// Transformer lets the reflector keep entries too, while it gathers what the
+// Transformer lets the reflector keep entries alone while it gathers what the
 // server streams in place of a list.
 func (s reflected) Transformer() cache.TransformFunc {
-	return func(obj any) (any, error) { return s.entry(obj), nil }
+	return func(obj any) (any, error) { return entry(obj), nil }
 }
 
-// entry returns what is to be kept of an object.
-func (s reflected) entry(obj any) *objects.Entry {
+// entry returns what is kept of an object, which a reflector may have gathered already.
+func entry(obj any) *objects.Entry {
 	if e, done := obj.(*objects.Entry); done {
 		return e
 	}
-	return s.Read(obj.(objects.Object))
+	return obj.(*object).entry
 }

@@ -60,23 +60,23 @@ func (w *watcher) fetch(ctx context.Context, opts metav1.ListOptions) (runtime.O
 // does not have under one version it may have under the other, now or after an
 // upgrade.
 func (w *watcher) ask(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	list := w.List()
-	err := w.request(opts).Do(ctx).Into(list)
+	all := &list{}
+	err := w.request(opts).Do(ctx).Into(all)
 	switch {
 	case apierrors.IsNotFound(err) && w.older != nil:
 		w.client, w.older = w.older, w.client
-		list = w.List()
-		if err = w.request(opts).Do(ctx).Into(list); err == nil {
+		all = &list{}
+		if err = w.request(opts).Do(ctx).Into(all); err == nil {
 			w.notice("the API server has " + w.Path + " as " + w.client.APIVersion().String())
 		}
 	case apierrors.IsBadRequest(err) && w.OptionalFields && w.Fields != nil:
 		// What it would leave out the conversion leaves out, too.
 		w.notice("the API server cannot select " + w.Path + " by " + w.Fields.String() + ": all are watched")
 		w.Fields = nil
-		list = w.List()
-		err = w.request(opts).Do(ctx).Into(list)
+		all = &list{}
+		err = w.request(opts).Do(ctx).Into(all)
 	}
-	return list, err
+	return all, err
 }
 
 func (w *watcher) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
@@ -100,7 +100,7 @@ func (w *watcher) fail(ctx context.Context, err error) {
 func (w *watcher) reflect(ctx context.Context, store cache.ReflectorStore, backoff wait.Backoff) {
 	r := cache.NewReflectorWithOptions(
 		&cache.ListWatch{ListWithContextFunc: w.fetch, WatchFuncWithContext: w.watch},
-		w.New(), store, cache.ReflectorOptions{
+		&object{}, store, cache.ReflectorOptions{
 			Logger:  &klog.Logger{},
 			Name:    w.Name,
 			Clock:   w.pauses.in(ctx),

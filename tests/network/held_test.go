@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// held is how many connections one client holds. A process may have so many files, and more.
+// held is how many connections one client holds. Each takes two of the files that a process may open.
 const held = 3_000
 
 // TestOneAddressHoldsManyConnections has one client hold connections to one backend on

@@ -15,6 +15,7 @@
 #include "../lib/mask.h"
 #include "../lib/time.h"
 #include "../lib/verdict.h"
+#include "move.h"
 #include "state.h"
 #include "table.h"
 
@@ -223,72 +224,6 @@ static __always_inline bool is_better(__u64 room, __u64 other)
 	return room >> ROOM_RANK_SHIFT > other >> ROOM_RANK_SHIFT;
 }
 
-/* Takes a free way of a set; its state in *seen, FLOW_WAYS if none is free. */
-static __always_inline __u32 take_free(struct flow_set *s, __u32 *seen)
-{
-#pragma unroll
-	for (__u32 w = 0; w < FLOW_WAYS; w++) {
-		*seen = *(volatile __u32 *)&s->state[w];
-		if (!s->tag[w] && !(*seen & FLOW_BUSY) &&
-		    own_way(&s->state[w], *seen))
-			return w;
-	}
-	return FLOW_WAYS;
-}
-
-/*
- * Moves a flow from a way of its first set, which is full, to a free one of its second
- * set. It is there before it is gone here, so that every packet finds it; if it changes
- * meanwhile it stays. An index of a set that is not its first moves nothing.
- */
-static __always_inline bool move_way(struct flow_set *s, __u32 index, __u32 way)
-{
-	__u32 seen = *(volatile __u32 *)&s->state[way], other, free, state;
-	struct flow *flow = &s->way[way];
-	struct flow_set *to;
-	__u64 hash;
-
-	if (!is_used(seen))
-		return false;
-	hash = flow_hash((const struct tuple *)flow);
-	other = second_set(hash);
-	to = bpf_map_lookup_elem(&flow_table, &other);
-	if (first_set(hash) != index || other == index || !to)
-		return false;
-	free = take_free(to, &state);
-	if (free >= FLOW_WAYS)
-		return false;
-	s->overflow = 1; /* before the flow can be found there */
-	to->tag[free] = tag_of(hash);
-	to->way[free] = *flow;
-	state = (seen & ~FLOW_GENERATIONS) | next_generation(state);
-	publish(&to->state[free], state);
-	if (own_way(&s->state[way], seen)) {
-		s->tag[way] = 0;
-		publish(&s->state[way], next_generation(seen));
-		return true;
-	}
-	if (own_way(&to->state[free], state)) {
-		to->tag[free] = 0;
-		publish(&to->state[free], next_generation(state));
-	}
-	return false;
-}
-
-/* Frees a way of a full set by moving a flow to its other set; false if none can. */
-GLOBAL_FUNC int free_way(__u32 index)
-{
-	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
-
-	if (!s)
-		return false;
-#pragma nounroll
-	for (__u32 w = 0; w < FLOW_WAYS; w++)
-		if (move_way(s, index, w))
-			return true;
-	return false;
-}
-
 /*
  * Should a flow of the sets be moved, in place of one that makes room? A handshake that is
  * still young should not make room, unless there are so many that all sets are full.
@@ -323,18 +258,18 @@ static __always_inline enum added try_add(const struct new_flow *n)
 	if (room == ROOM_BUSY || second == ROOM_BUSY)
 		return FLOW_AGAIN;
 	if (is_better(second, room)) {
-		s->overflow = 1; /* before the flow can be found there */
+		note_overflow(s);
 		index = other;
 		room = second;
 	}
 	if (room >> ROOM_RANK_SHIFT != RANK_FREE &&
 	    should_move(room, n->now_ns) &&
-	    (free_way(first_set(n->hash)) || free_way(second_set(n->hash))))
+	    make_free(first_set(n->hash), second_set(n->hash)))
 		return FLOW_AGAIN;
 	return room ? take_room(n, index, room) : FLOW_NO_ROOM;
 }
 
-/* A set is looked at so often until no way of it is busy: mostly it is for 100 ns. */
+/* A set is looked at so often until no way of it is busy, and none moves: mostly it is for 100 ns. */
 #define BUSY_LOOKS (1 << 16)
 #define ADD_TRIES 8
 
@@ -347,7 +282,7 @@ static long is_at_rest(__u32 i, void *data)
 		return 1;
 	for (int w = 0; w < FLOW_WAYS; w++)
 		busy |= *(volatile __u32 *)&s->state[w];
-	return busy & FLOW_BUSY ? 0 : 1;
+	return busy & FLOW_BUSY || s->overflow & SET_MOVING ? 0 : 1;
 }
 
 /* Waits for other CPUs, which are about to give or to free ways where a flow may be. */

@@ -5,10 +5,10 @@
  *
  * A random universal hash says in which two sets a flow may be: in the second only where
  * the first has overflowed. Where both are full, one of theirs moves to its second set
- * (cuckoo hashing: Pagh and Rodler, 2004), so that the table can be filled. The first line of a set has seven tags and seven states, and
- * so says in one access which line to read, and who makes room. A state is one word:
- * when the flow was noted, and its flags (flow/state.h). Who makes room for a new flow
- * is in flow/room.h.
+ * (cuckoo hashing: Pagh and Rodler, 2004), so that the table can be filled. The first
+ * line of a set has seven tags and seven states, and so says in one access which line to
+ * read, and who makes room. A state is one word: when the flow was noted, and its flags
+ * (flow/state.h). Who makes room for a new flow is in flow/room.h.
  *
  * A reader takes no lock. It compares the tag, the state, and all of the key, then takes
  * what the packet becomes, and last compares the check, 16 bits of it that stand beside

@@ -40,10 +40,8 @@ func (d *Datapath) openMoves() (all []*flowMove, err error) {
 // openMove returns nil for a set of which nothing is to be taken along.
 func (d *Datapath) openMove(set *mapSet) (*flowMove, error) {
 	old, isTable := flowTableOf(set)
-	if old == nil || d.maps.byName[flowTableMap] == nil || sameMap(old, d.maps.byName[flowTableMap]) {
-		return nil, d.doubtEnds(set)
-	}
-	if err := d.doubtEnds(set); err != nil {
+	err := d.doubtEnds(set)
+	if err != nil || old == nil || d.maps.byName[flowTableMap] == nil || sameMap(old, d.maps.byName[flowTableMap]) {
 		return nil, err
 	}
 	to, err := openFlowTable(d.maps, true)

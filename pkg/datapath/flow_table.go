@@ -276,7 +276,7 @@ func (t *flowTable) add(f *headgateFlow, state uint32, now int64) bool {
 			return false
 		}
 		if set != first {
-			atomic.StoreUint32(&t.sets.at(first).Overflow, 1) // before the flow can be found there
+			atomic.OrUint32(&t.sets.at(first).Overflow, 1) // before the flow can be found there
 		}
 		if w.own() {
 			w.write(f, tag, state)

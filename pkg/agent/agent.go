@@ -120,7 +120,7 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 		r.Probe(in.prober)
 		group.Go(func() error { in.prober.Run(ctx); return nil })
 	}
-	group.Go(func() error { r.Run(ctx); return nil })
+	group.Go(func() error { return r.Run(ctx) })
 	group.Go(func() error {
 		if err := in.status.clearEjected(ctx, r.Ready(), in.inbox); err != nil {
 			log.Warn("clear backends that an earlier configuration ejected", zap.Error(err))

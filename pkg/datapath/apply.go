@@ -43,7 +43,7 @@ func (d *Datapath) Apply(ops []plan.Op) (int, error) {
 // sharesMaps says whether programs that are still to be replaced find backends by any of these
 // maps.
 func (d *Datapath) sharesMaps() bool {
-	return d.programs != nil && slices.ContainsFunc(d.flowsOf, func(s *mapSet) bool {
+	return !d.isAttached() && slices.ContainsFunc(d.flowsOf, func(s *mapSet) bool {
 		return slices.ContainsFunc([]string{"frontends", "slots", "backends"}, func(name string) bool {
 			return s != nil && s.byName[name] != nil && sameMap(s.byName[name], d.maps.byName[name])
 		})

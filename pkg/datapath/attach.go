@@ -17,18 +17,66 @@ import (
 	"github.com/headgate/headgate/pkg/netdev"
 )
 
-// openPrograms opens the programs that Attach has pinned beside the maps.
-func (d *Datapath) openPrograms() (programSet, error) {
+// loadPrograms loads the programs that Attach puts in force. Of those of devices these are
+// the ones that nearly every node needs, and those that are in force already.
+func (d *Datapath) loadPrograms() (programSet, error) {
 	names := []string{probeNoter}
-	if !exists(filepath.Join(d.path("maps"), probeNoter)) { // an older object has none
-		names = nil
-	}
-	for _, h := range deviceHooks {
+	for _, h := range socketHooks(d.object.traced) {
 		names = append(names, h.program)
 	}
+	for _, h := range deviceKinds["device"] {
+		names = append(names, h.program)
+	}
+	pins, err := os.ReadDir(d.path("links"))
+	if err != nil {
+		return nil, err
+	}
+	for _, pin := range pins {
+		if program, _, ok := devicePinOf(pin.Name()); ok {
+			names = append(names, program)
+		}
+	}
+	filters, err := netdev.Filters()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range filters {
+		names = append(names, f.Name)
+	}
+	return d.object.loadPrograms(names, d.maps)
+}
+
+// holdPrograms loads those programs of devices that are not there yet, and pins them beside
+// the maps.
+func (d *Datapath) holdPrograms(hooks []deviceHook) error {
+	var names []string
+	for _, h := range hooks {
+		if d.held.programs[h.program] == nil {
+			names = append(names, h.program)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	loaded, err := d.object.loadPrograms(names, d.maps)
+	if err != nil {
+		return err
+	}
+	defer loaded.Close()
+	if err := loaded.pinBeside(d.path("maps")); err != nil {
+		return err
+	}
+	return d.hold()
+}
+
+// openPrograms opens the programs that are pinned beside the maps.
+func (d *Datapath) openPrograms() (programSet, error) {
 	out := programSet{}
-	for _, name := range names {
+	for _, name := range besideMaps {
 		p, err := ebpf.LoadPinnedProgram(filepath.Join(d.path("maps"), name), nil)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			out.Close()
 			return nil, fmt.Errorf("open pinned program %s: %w", name, err)
@@ -170,7 +218,7 @@ func dropFilters(keep func(index uint32, program string) bool) error {
 
 // replaceMakers puts the programs in force that make socket NAT entries and flows, and takes
 // flows along until the last of those before them has ended.
-func (d *Datapath) replaceMakers() error {
+func (d *Datapath) replaceMakers(programs programSet) error {
 	moves, err := d.openMoves()
 	if err != nil {
 		return err
@@ -179,7 +227,7 @@ func (d *Datapath) replaceMakers() error {
 	if err := errors.Join(takeFlows(moves), d.takeAffinities(ebpf.UpdateAny)); err != nil {
 		return err
 	}
-	if err := d.attachRest(moves); err != nil {
+	if err := d.attachRest(programs, moves); err != nil {
 		return err
 	}
 	if err := waitGrace(); err != nil { // until no old program makes entries or flows
@@ -192,20 +240,20 @@ func (d *Datapath) replaceMakers() error {
 // dies, and those of agents that died here before. What begins while those of devices are
 // replaced is known to one generation until the last step: it takes as little time as it can,
 // for an agent that dies there leaves it so.
-func (d *Datapath) attachRest(moves []*flowMove) error {
+func (d *Datapath) attachRest(programs programSet, moves []*flowMove) error {
 	links, next := d.path("links"), d.path("next")
 	for _, step := range []func() error{
 		d.setAside,
 		func() error { return d.maps.pin(next) },
 		d.announceMove,
-		func() error { return d.programs.attachOthers(links, d.cfg.Cgroup, d.object.traced) },
-		func() error { return d.programs.pinBeside(next) },
+		func() error { return programs.attachOthers(links, d.cfg.Cgroup, d.object.traced) },
+		func() error { return programs.pinBeside(next) },
 	} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
-	updates, err := d.programs.deviceUpdates(links)
+	updates, err := programs.deviceUpdates(links)
 	if err != nil {
 		updates.Close()
 		return err
@@ -219,17 +267,27 @@ func (d *Datapath) attachRest(moves []*flowMove) error {
 	return errors.Join(takeWhile(moves, updates.do), takeFlows(moves))
 }
 
-// pinBeside pins the programs that are not attached to the cgroup beside the maps.
-func (p programSet) pinBeside(maps string) error {
+// besideMaps are the programs that are not of sockets, which are pinned beside the maps once
+// they are loaded: those of L3 devices and of pods are when the first such device comes.
+var besideMaps = func() []string {
+	names := []string{probeNoter}
 	for _, h := range deviceHooks {
-		if err := p.pin(maps, h.program); err != nil {
+		names = append(names, h.program)
+	}
+	return names
+}()
+
+// pinBeside pins those of them that there are.
+func (p programSet) pinBeside(maps string) error {
+	for _, name := range besideMaps {
+		if p[name] == nil {
+			continue
+		}
+		if err := p.pin(maps, name); err != nil {
 			return err
 		}
 	}
-	if p[probeNoter] == nil { // an older object has none
-		return nil
-	}
-	return p.pin(maps, probeNoter)
+	return nil
 }
 
 // deviceUpdate puts a program of a device in force in place of its predecessor.
@@ -249,6 +307,9 @@ func (p programSet) deviceUpdates(links string) (all deviceUpdates, err error) {
 		return nil, err
 	}
 	for _, h := range deviceHooks {
+		if p[h.program] == nil {
+			continue // it is in force nowhere
+		}
 		if all, err = all.appendLinks(links, h, p[h.program]); err != nil {
 			return all, err
 		}

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"runtime"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 )
 
 // loadMaps makes the maps of the object, but for those that it shares.
@@ -18,17 +20,26 @@ func (o *object) loadMaps(shared map[string]*ebpf.Map) (*ebpf.Collection, error)
 	return ebpf.NewCollectionWithOptions(&spec, ebpf.CollectionOptions{MapReplacements: shared})
 }
 
-// loadPrograms loads the programs of the object, which work on these maps. What
-// takes long is the kernel's verifier, so every CPU has some of them verified.
-func (o *object) loadPrograms(on map[string]*ebpf.Map) (programSet, error) {
+// loadPrograms loads programs of the object, which work on these maps. What takes long is
+// the kernel's verifier, so every CPU has one verified at a time.
+func (o *object) loadPrograms(names []string, on *mapSet) (programSet, error) {
+	if err := o.grow(on.sizes()); err != nil {
+		return nil, err
+	}
+	all, err := o.loadMaps(on.byName) // and that of the constants
+	if err != nil {
+		return nil, explainLoad(err)
+	}
+	defer all.Close()
 	var (
 		mu     sync.Mutex
 		loaded = programSet{}
 		group  errgroup.Group
 	)
-	for _, share := range o.shares(runtime.GOMAXPROCS(0)) {
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for _, name := range o.largestFirst(names) {
 		group.Go(func() error {
-			c, err := ebpf.NewCollectionWithOptions(o.only(slices.Values(share)).spec, ebpf.CollectionOptions{MapReplacements: on})
+			c, err := ebpf.NewCollectionWithOptions(o.only(slices.Values([]string{name})).spec, ebpf.CollectionOptions{MapReplacements: all.Maps})
 			if err != nil {
 				return err
 			}
@@ -42,23 +53,31 @@ func (o *object) loadPrograms(on map[string]*ebpf.Map) (programSet, error) {
 	}
 	if err := group.Wait(); err != nil {
 		loaded.Close()
-		return nil, err
+		return nil, refusal(err)
 	}
 	return loaded, nil
 }
 
-// shares deals out the programs to at most n lists, the largest first and each to
-// the one that has the least until then.
-func (o *object) shares(n int) [][]string {
-	names := slices.SortedFunc(maps.Keys(o.spec.Programs), func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(o.spec.Programs[b].Instructions), len(o.spec.Programs[a].Instructions)), cmp.Compare(a, b))
-	})
-	shares := make([][]string, min(n, len(names)))
-	instructions := make([]int, len(shares))
-	for _, name := range names {
-		i := slices.Index(instructions, slices.Min(instructions))
-		shares[i] = append(shares[i], name)
-		instructions[i] += len(o.spec.Programs[name].Instructions)
-	}
-	return shares
+// largestFirst sorts those programs that the object has.
+func (o *object) largestFirst(names []string) []string {
+	has := func(name string) bool { return o.spec.Programs[name] != nil }
+	size := func(name string) int { return len(o.spec.Programs[name].Instructions) }
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !has(name) })
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(size(b), size(a)), cmp.Compare(a, b)) })
+	return slices.Compact(names)
 }
+
+// refusal explains an error from loading programs. It is errors.ErrUnsupported unless the
+// next try may succeed.
+func refusal(err error) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) && (errno.Temporary() || errno == unix.ENOMEM) {
+		return explainLoad(err)
+	}
+	return refused{explainLoad(err)}
+}
+
+// refused is an error of programs that the kernel does not take.
+type refused struct{ error }
+
+func (r refused) Unwrap() []error { return []error{r.error, errors.ErrUnsupported} }

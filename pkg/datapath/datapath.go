@@ -91,10 +91,9 @@ type Datapath struct {
 	cfg      Config
 	object   *object // of this process, with its knobs
 	locks    []*os.File
-	maps     *mapSet
-	programs programSet // nil once attached
-	reported string     // to ReportSockets
-	held     held       // what was in force after the last Attach and SetDevices
+	maps     *mapSet // in force once attached
+	reported string  // to ReportSockets
+	held     held    // what was in force after the last Attach and SetDevices
 	stale    stale
 	standing standing
 	devices  []plan.Device
@@ -108,9 +107,10 @@ type Datapath struct {
 }
 
 // Open takes the node for this process. If what is pinned is as it should be,
-// it is adopted. Otherwise the object is loaded beside it with all that the
-// pinned maps hold, and comes into force with Attach, or with Apply where it
-// shares maps; until then whatever was in force works on.
+// it is adopted. Otherwise maps are made beside it with all that the pinned ones
+// hold. Programs are loaded and come into force with Attach, once it is known how
+// large maps have to be, or with Apply where these share maps with what is in force;
+// until then that works on.
 //
 // It returns ErrBusy if another agent has the node, and otherwise an error that
 // says what the machine lacks.
@@ -161,24 +161,26 @@ func (d *Datapath) open() error {
 	}
 	d.old = append([]*mapSet{pinned}, d.openUnfinished()...)
 	d.flowsOf = d.old
-	return d.load(atLeast(pinned.sizes(), d.cfg.Sizes), pinned)
+	return d.remake(atLeast(pinned.sizes(), d.cfg.Sizes), pinned)
 }
 
-// load replaces the maps and programs of this process, with what from holds.
-func (d *Datapath) load(sizes plan.Sizes, from *mapSet) error {
-	maps, programs, err := load(d.object, sizes, from)
+// remake replaces the maps of this process by others, with what from holds.
+func (d *Datapath) remake(sizes plan.Sizes, from *mapSet) error {
+	maps, err := d.object.newMaps(sizes, from)
 	for errors.Is(err, errNoPlace) { // by chance, see FRONTEND_REACH
 		sizes.Frontends *= 2
-		maps, programs, err = load(d.object, sizes, from)
+		maps, err = d.object.newMaps(sizes, from)
 	}
 	if err != nil {
 		return err
 	}
-	d.programs.Close()
 	d.standing.Close() // it is of the former maps
-	d.maps, d.programs = maps, programs
+	d.maps = maps
 	return nil
 }
+
+// isAttached says whether the programs in force work on the maps of this process.
+func (d *Datapath) isAttached() bool { return d.inForce == d.maps }
 
 func (d *Datapath) takeAllEntries() error {
 	for _, from := range d.old {
@@ -231,30 +233,34 @@ func (d *Datapath) tidy() error {
 	return d.hold()
 }
 
-// Attach puts the programs in force, each in one step in place of the one that
-// was, and pins them and the maps. It does nothing where they are already.
+// Attach loads the programs and puts them in force, each in one step in place of the one
+// that was, and pins them and the maps. It does nothing where they are already. The error is
+// errors.ErrUnsupported where the kernel refuses them; then nothing has changed.
 func (d *Datapath) Attach() error {
-	if d.programs == nil {
+	if d.isAttached() {
 		return nil
 	}
 	if _, err := d.repinLinks(); err != nil { // else what lost its pin would be attached twice
 		return err
 	}
-	if err := d.attachPrograms(); err != nil {
+	programs, err := d.loadPrograms()
+	if err != nil {
+		return err
+	}
+	defer programs.Close()
+	if err := d.attachPrograms(programs); err != nil {
 		return err
 	}
 	if err := swapDirs(d.path("next"), d.path("maps")); err != nil {
 		return err
 	}
-	d.programs.Close()
-	d.programs = nil
 	d.publish(d.maps)
 	replaced := len(d.old) > 0
 	d.forgetOld()
 	if err := d.tidy(); err != nil || !replaced {
 		return err
 	}
-	_, err := d.recount() // programs of both counted, each in their own map
+	_, err = d.recount() // programs of both counted, each in their own map
 	return err
 }
 
@@ -262,14 +268,14 @@ func (d *Datapath) Attach() error {
 // programs that read entries, and delete those of closed sockets, are in force for the
 // old maps as well: no socket sees a backend, and no entry of a closed socket comes
 // along.
-func (d *Datapath) attachPrograms() error {
-	if err := d.programs.attachKeepers(d.path("links"), d.cfg.Cgroup); err != nil {
+func (d *Datapath) attachPrograms(programs programSet) error {
+	if err := programs.attachKeepers(d.path("links"), d.cfg.Cgroup); err != nil {
 		return err
 	}
 	if err := d.takeAllEntries(); err != nil {
 		return err
 	}
-	if err := errors.Join(d.replaceMakers(), d.takeAffinities(ebpf.UpdateNoExist)); err != nil {
+	if err := errors.Join(d.replaceMakers(programs), d.takeAffinities(ebpf.UpdateNoExist)); err != nil {
 		return err
 	}
 	return d.takeAllEntries()
@@ -292,22 +298,22 @@ func (d *Datapath) Reset() error {
 	return d.replace(d.cfg.Sizes, nil)
 }
 
-// replace loads the object again, with other sizes and what from holds. What
-// was in force is replaced at once, unless it should be empty.
+// replace makes maps again, of other sizes and with what from holds. What was in force
+// is replaced at once, unless it should be empty.
 func (d *Datapath) replace(sizes plan.Sizes, from *mapSet) error {
-	inForce, old := d.programs == nil, d.old
+	attached, old := d.isAttached(), d.old
 	d.old = append(d.old, d.maps)
 	switch {
 	case from == nil:
 		d.flowsOf = nil // they speak of frontends that have no sense either
-	case inForce:
+	case attached:
 		d.flowsOf = []*mapSet{from}
 	}
-	if err := d.load(sizes, from); err != nil {
+	if err := d.remake(sizes, from); err != nil {
 		d.old = old
 		return fmt.Errorf("replace the maps by others of %+v: %w", sizes, err)
 	}
-	if inForce && from != nil {
+	if attached && from != nil {
 		return d.Attach()
 	}
 	return nil
@@ -328,7 +334,6 @@ func (d *Datapath) Content() (plan.Content, error) { return d.maps.content() }
 func (d *Datapath) Close() {
 	d.stale.Close()
 	d.standing.Close()
-	d.programs.Close()
 	d.maps.Close()
 	d.forgetOld()
 	d.publish(nil)

@@ -99,6 +99,9 @@ func (d *Datapath) setDevice(dev plan.Device) error {
 			return err
 		}
 	}
+	if err := d.holdPrograms(hooksOf(dev)); err != nil {
+		return err
+	}
 	for _, h := range hooksOf(dev) {
 		if err := d.attachDevice(int(dev.Index), h, d.held.programs[h.program]); err != nil {
 			return fmt.Errorf("attach %s: %w", h.program, err)

@@ -1,7 +1,6 @@
 package datapath
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -15,10 +14,13 @@ import (
 const probeNoter = "note_probe"
 
 // Eject notes what a probe has found out: that a backend is not well and gets no retry
-// for so long, or that it is. It returns false where there is no such backend, or
+// for so long, or that it is. It returns false where there is no such backend in force, or
 // where no backend is ever ejected. How many of a Service are avoided at most is up to
 // the programs.
 func (d *Datapath) Eject(backend lb.AddrPort, eject bool, noRetryFor time.Duration) (bool, error) {
+	if !d.isAttached() {
+		return false, nil
+	}
 	to := encodeAddrPort(backend)
 	id := d.maps.findBackend(to)
 	if id == 0 {
@@ -32,7 +34,7 @@ func (d *Datapath) Eject(backend lb.AddrPort, eject bool, noRetryFor time.Durati
 	if eject {
 		result.Failed = 1
 	}
-	program := cmp.Or(d.programs[probeNoter], d.held.programs[probeNoter]) // held since Attach
+	program := d.held.programs[probeNoter]
 	if program == nil {
 		return false, fmt.Errorf("the object has no program %s", probeNoter)
 	}

@@ -47,11 +47,6 @@ func newObject(cfg Config) (*object, error) {
 	}
 	o, sizes := &object{spec: spec, factors: newFrontendFactors(cfg.HashKey)}, cfg.fixedSizes()
 	o.traced = cfg.traced() && spec.Programs[tracers[0].program] != nil
-	for _, h := range socketHooks(!o.traced)[len(keepers):] {
-		if !o.isOurs(h.program) {
-			delete(spec.Programs, h.program)
-		}
-	}
 	o.resize(sizes)
 	h := sha256.New()
 	h.Write(code)
@@ -114,19 +109,17 @@ func (o *object) resize(sizes map[string]uint32) {
 // isInternal says whether a map is made by the loader, not by the C code.
 func isInternal(name string) bool { return name[0] == '.' }
 
-// load makes maps of the given sizes and loads the programs, but attaches
-// nothing. Where from has maps that fit they are shared; what the others hold
-// is copied, by the names of fields where they are laid out otherwise.
-func load(o *object, sizes plan.Sizes, from *mapSet) (*mapSet, programSet, error) {
+// newMaps makes maps of the given sizes. Where from has maps that fit they are shared;
+// what the others hold is copied, by the names of fields where they are laid out otherwise.
+func (o *object) newMaps(sizes plan.Sizes, from *mapSet) (*mapSet, error) {
 	if err := o.grow(sizes); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	shared, copies := o.inherit(from)
 	c, err := o.loadMaps(shared)
 	if err != nil {
-		return nil, nil, explainLoad(err)
+		return nil, explainLoad(err)
 	}
-	programs, err := o.loadPrograms(c.Maps)
 	s := &mapSet{byName: map[string]*ebpf.Map{}, factors: o.factors}
 	for name, m := range c.Maps {
 		if !isInternal(name) {
@@ -135,10 +128,6 @@ func load(o *object, sizes plan.Sizes, from *mapSet) (*mapSet, programSet, error
 		}
 	}
 	c.Close()
-	if err != nil {
-		s.Close()
-		return nil, nil, explainLoad(err)
-	}
 	err = s.fill(o, from, copies)
 	for name, doubt := range hints {
 		if err == nil && from != nil && shared[name] == nil {
@@ -147,10 +136,9 @@ func load(o *object, sizes plan.Sizes, from *mapSet) (*mapSet, programSet, error
 	}
 	if err != nil {
 		s.Close()
-		programs.Close()
-		return nil, nil, err
+		return nil, err
 	}
-	return s, programs, nil
+	return s, nil
 }
 
 // inherit says which maps of a set fit as they are, and how the others become

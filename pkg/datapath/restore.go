@@ -28,7 +28,7 @@ const RestoredPins = "pins"
 // Where nothing is amiss it costs a few system calls for each program. Before
 // Attach it does nothing.
 func (d *Datapath) Restore() (restored []string, unpinned, outOfForce error) {
-	if d.programs != nil || len(d.held.links) == 0 {
+	if !d.isAttached() || len(d.held.links) == 0 {
 		return nil, nil, nil
 	}
 	pinned, unpinned := d.repin()
@@ -93,6 +93,10 @@ func programOf(l link.Link) (*ebpf.Program, error) {
 func (d *Datapath) restoreDevices() (restored []string, err error) {
 	var errs []error
 	for _, dev := range d.devices {
+		if err := d.holdPrograms(hooksOf(dev)); err != nil {
+			errs = append(errs, fmt.Errorf("device %s: %w", dev.Name, err))
+			continue
+		}
 		for _, h := range hooksOf(dev) {
 			if d.isInForce(dev, h) {
 				continue

@@ -32,7 +32,7 @@ func (s *standing) Close() {
 // NoteStanding notes the success of connections that a backend with failures has taken
 // since. While no backend has any it reads a few counters.
 func (d *Datapath) NoteStanding() error {
-	if d.programs != nil || !d.object.traced { // not attached yet, or told by sock_ops
+	if !d.isAttached() || !d.object.traced { // not attached yet, or told by sock_ops
 		return nil
 	}
 	if some, err := d.findFailing(); err != nil || !some {

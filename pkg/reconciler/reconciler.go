@@ -29,7 +29,8 @@ type Datapath interface {
 	// Grace waits until no program that runs now runs any more. It alone may be
 	// called while another call is under way.
 	Grace() error
-	// Attach puts the programs in force if they are not.
+	// Attach puts the programs in force if they are not. The error is errors.ErrUnsupported
+	// where the kernel refuses them.
 	Attach() error
 	// SetDevices attaches to these devices and no others, after Attach.
 	SetDevices([]plan.Device) error
@@ -129,8 +130,9 @@ func (r *Reconciler) ExternalIPs(e lb.ExternalIPs) { r.state.SetExternalIPs(e) }
 // Ready is closed once everything that the sources said at first is in force.
 func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
 
-// Run reconciles until the context ends.
-func (r *Reconciler) Run(ctx context.Context) {
+// Run reconciles until the context ends, and then returns nil. What the kernel refuses it returns
+// while nothing was in force yet: later on what is in force stays.
+func (r *Reconciler) Run(ctx context.Context) error {
 	sweep, retry, drained := newTimer(), newTimer(), newTimer()
 	defer drained.Stop()
 	defer sweep.Stop()
@@ -143,7 +145,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-r.inbox.wake:
 			r.gather()
 		case <-retry.C:
@@ -173,6 +175,9 @@ func (r *Reconciler) Run(ctx context.Context) {
 			drained.Reset(time.Until(at))
 		}
 		if err := r.observedFlush(); err != nil {
+			if errors.Is(err, errors.ErrUnsupported) && !r.isReady() {
+				return err
+			}
 			r.log.Error("apply changes, will try again", zap.Duration("after", wait), zap.Int("operations", len(r.pending)), zap.Error(err))
 			retry.Reset(wait)
 			continue
@@ -299,10 +304,17 @@ func (r *Reconciler) destroySockets() {
 }
 
 func (r *Reconciler) sayReady() {
-	select {
-	case <-r.ready:
-	default:
+	if !r.isReady() {
 		r.log.Info("ready", zap.Int("services", len(r.planner.Services())))
 		close(r.ready)
+	}
+}
+
+func (r *Reconciler) isReady() bool {
+	select {
+	case <-r.ready:
+		return true
+	default:
+		return false
 	}
 }

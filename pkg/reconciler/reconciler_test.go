@@ -152,16 +152,6 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// isReady says whether Ready is closed.
-func (b *bench) isReady() bool {
-	select {
-	case <-b.Ready():
-		return true
-	default:
-		return false
-	}
-}
-
 // web is a Service default/web-N with an endpoint 10.244.N.E for each e.
 func web(n byte, endpoints ...byte) lb.Update {
 	name := fmt.Sprintf("web-%d", n)
@@ -258,6 +248,45 @@ func TestWhatFailsIsTriedAgainEverLessOften(t *testing.T) {
 				pass(time.Hour)
 				want(t, "calls after success", calls, len(dp.calls))
 			})
+		})
+	}
+}
+
+// What the kernel refuses at the start no second try mends; later on what is in force stays.
+func TestAnAgentEndsWithProgramsThatTheKernelRefuses(t *testing.T) {
+	refusal := fmt.Errorf("load program connect4: %w", errors.ErrUnsupported)
+	for _, readyBefore := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			dp, inbox := &fake{began: time.Now()}, NewInbox(nil)
+			var refuses atomic.Bool
+			refuses.Store(!readyBefore)
+			dp.fail = func(call string) error {
+				if call == "attach" && refuses.Load() {
+					return refusal
+				}
+				return nil
+			}
+			r, err := New(zap.NewNop(), inbox, dp, plan.Sizes{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- r.Run(ctx) }()
+			inbox.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
+			inbox.Update(web(1, 1))
+			pass(time.Minute)
+			if !readyBefore {
+				want(t, "ready", false, r.isReady())
+				want(t, "error", refusal.Error(), fmt.Sprint(<-ended))
+				return
+			}
+			refuses.Store(true)
+			inbox.Update(web(1, 1, 2))
+			pass(time.Minute)
+			cancel()
+			want(t, "error of one that was ready", "<nil>", fmt.Sprint(<-ended))
 		})
 	}
 }

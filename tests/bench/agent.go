@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -43,12 +44,12 @@ func (w *watched) Content() (plan.Content, error) {
 }
 
 func (w *watched) Reserve(s plan.Sizes) error {
-	defer w.note("grow the maps", time.Now())
+	defer w.note("make room in the maps", time.Now())
 	return w.Datapath.Reserve(s)
 }
 
 func (w *watched) Attach() error {
-	defer w.note("attach and pin", time.Now())
+	defer w.note("load, attach and pin", time.Now())
 	return w.Datapath.Attach()
 }
 
@@ -84,19 +85,23 @@ func (b *bench) startNode(g *group, u lb.Update) (*node, error) {
 		return nil, err
 	}
 	opened := time.Since(from)
-	n.dp = &watched{Datapath: d, spent: map[string]time.Duration{"load and open": opened}, applied: make(chan applied, 1024)}
+	n.dp = &watched{Datapath: d, spent: map[string]time.Duration{"open": opened}, applied: make(chan applied, 1024)}
 	if n.r, err = reconciler.New(zap.NewNop(), n.inbox, n.dp, plan.Sizes{}); err != nil {
 		d.Close()
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan struct{})
-	go func() { n.r.Run(ctx); close(done) }()
+	var refused error
+	go func() { refused = n.r.Run(ctx); close(done) }()
 	n.stop = func() { cancel(); <-done; d.Close() }
 	n.inbox.SetNodeAddresses(map[netip.Addr]plan.AddressKind{sourceAddr4: plan.NodeAddress, sourceAddr6: plan.NodeAddress})
 	n.inbox.Update(u)
 	select {
 	case <-n.r.Ready():
+	case <-done:
+		d.Close()
+		return nil, cmp.Or(refused, b.ctx.Err())
 	case <-b.ctx.Done():
 		n.stop()
 		return nil, b.ctx.Err()

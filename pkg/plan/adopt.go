@@ -13,8 +13,10 @@ import (
 // an error if the content contradicts itself.
 func Adopt(c Content, limits Sizes) (*Planner, error) {
 	p := New(limits)
+	p.frontends = make(map[lb.AddrPort]*entry, len(c.Frontends))
+	p.owned = make(map[lb.ServiceName][]lb.AddrPort, len(c.Services))
 	p.cidrs = c.ServiceCIDRs
-	p.pool.adopted = map[Table]*tableRef{}
+	p.pool.adopted = make(map[Table]*tableRef, len(c.Tables))
 	if err := p.pool.adopt(c); err != nil {
 		return nil, err
 	}
@@ -53,7 +55,10 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 
 // adopt fills an empty pool with backends, tables and Service names, unused.
 func (p *pool) adopt(c Content) error {
-	backendIDs, serviceIDs := map[uint32]bool{}, map[uint32]bool{}
+	backendIDs, serviceIDs := make(map[uint32]bool, len(c.Backends)), make(map[uint32]bool, len(c.Services))
+	p.backends = make(map[lb.AddrPort]*backendRef, len(c.Backends))
+	p.services = make(map[Service]*serviceRef, len(c.Services))
+	p.tables = make(map[string]*tableRef, len(c.Tables))
 	for id, b := range c.Backends {
 		if other := p.backends[b]; other != nil {
 			return fmt.Errorf("backends %d and %d are both %s", other.id, id, b)

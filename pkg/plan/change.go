@@ -102,6 +102,9 @@ func (c *change) newEntry(owner lb.ServiceName, f lb.Frontend, old *entry, puts 
 // useTable returns the table that a spec asks for: the one before it, changed in
 // place, if it can be.
 func (c *change) useTable(spec tableSpec, base *tableRef, puts *[]Op) *tableRef {
+	if base.holds(spec) { // mostly, after a restart: no need to look for its backends
+		return c.p.pool.shareTable(base)
+	}
 	if t := c.useInPlace(base, spec); t != nil {
 		return t
 	}

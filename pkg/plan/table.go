@@ -84,6 +84,16 @@ func (s tableSpec) extent() uint32 {
 	return n + weights
 }
 
+// holds says whether a table is the one that a spec asks for, where each backend has one
+// slot and there is nothing else.
+func (t *tableRef) holds(s tableSpec) bool {
+	if t == nil || s.weights != nil || s.algorithm.Hashed() || hasCursor(s.algorithm) {
+		return false
+	}
+	plain := t.slots == nil && t.region.Size <= t.size && t.size == uint32(len(t.backends))
+	return plain && sameBackends(t.backends, s.backends)
+}
+
 // longKey is from how many bytes on a key is a digest.
 const longKey = 4096
 

@@ -56,6 +56,37 @@ func TestWhatTheTableOfAnAlgorithmHolds(t *testing.T) {
 	}
 }
 
+// Whatever a frontend was before, with the same backends: its tables are those that it would
+// have had at first.
+func TestATableDoesNotDependOnTheOneBefore(t *testing.T) {
+	small := balanced(t, lb.Maglev, numbered(0, 3))
+	small.TableSize = 3 // as many as there are backends, in another order
+	all := []lb.Frontend{small}
+	for a := range lb.Latency + 1 {
+		all = append(all, balanced(t, a, numbered(0, 3)), balanced(t, a, numbered(0, 3), 5, 5, 5), balanced(t, a, numbered(0, 3), 5, 1, 1))
+	}
+	tables := func(l *lab) (keys []string) {
+		for _, t := range l.frontends[all[0].AddrPort].tables {
+			if t != nil {
+				keys = append(keys, fmt.Sprintf("%q in %d slots", t.key, t.region.Size))
+			}
+		}
+		return keys
+	}
+	for _, to := range all {
+		fresh := &lab{Planner: New(Sizes{})}
+		fresh.set(t, web, to)
+		for _, from := range all {
+			l := &lab{Planner: New(Sizes{})}
+			l.set(t, web, from)
+			l.set(t, web, to)
+			if diff := cmp.Diff(tables(fresh), tables(l)); diff != "" {
+				t.Errorf("%s, weights %v, after %s, weights %v (-want +got):\n%s", to.Algorithm, to.Views[0].Weights, from.Algorithm, from.Views[0].Weights, diff)
+			}
+		}
+	}
+}
+
 func TestTheConfiguredAlgorithmIsForServicesThatNameNone(t *testing.T) {
 	l := &lab{Planner: New(Sizes{})}
 	l.SetDefaults(lb.Policy{Algorithm: lb.P2C})

@@ -50,7 +50,7 @@ func (d *Datapath) sharesMaps() bool {
 	})
 }
 
-// Grace waits until no program that runs now runs any more. Unlike all other calls
+// Grace waits until no program that runs now runs any more. Unlike most calls
 // it may be made while another one is under way.
 func (d *Datapath) Grace() error { return waitGrace() }
 

@@ -85,8 +85,8 @@ const (
 	DefaultAffinities    = 1 << 16
 )
 
-// Datapath is the kernel's side of Headgate. Apart from Grace and Reader it is not safe
-// for concurrent use.
+// Datapath is the kernel's side of Headgate. Apart from Grace, DestroySockets and Reader it is
+// not safe for concurrent use.
 type Datapath struct {
 	cfg      Config
 	object   *object // of this process, with its knobs
@@ -96,6 +96,7 @@ type Datapath struct {
 	held     held    // what was in force after the last Attach and SetDevices
 	stale    stale
 	standing standing
+	teller   teller
 	devices  []plan.Device
 	// old are the maps of programs that are in force until Attach.
 	old []*mapSet
@@ -166,6 +167,8 @@ func (d *Datapath) open() error {
 
 // remake replaces the maps of this process by others, with what from holds.
 func (d *Datapath) remake(sizes plan.Sizes, from *mapSet) error {
+	d.teller.mu.Lock()
+	defer d.teller.mu.Unlock()
 	maps, err := d.object.newMaps(sizes, from)
 	for errors.Is(err, errNoPlace) { // by chance, see FRONTEND_REACH
 		sizes.Frontends *= 2
@@ -174,7 +177,8 @@ func (d *Datapath) remake(sizes plan.Sizes, from *mapSet) error {
 	if err != nil {
 		return err
 	}
-	d.standing.Close() // it is of the former maps
+	d.standing.Close() // it is of the former maps, as the next is
+	d.teller.forget()
 	d.maps = maps
 	return nil
 }
@@ -334,6 +338,7 @@ func (d *Datapath) Content() (plan.Content, error) { return d.maps.content() }
 func (d *Datapath) Close() {
 	d.stale.Close()
 	d.standing.Close()
+	d.teller.forget()
 	d.maps.Close()
 	d.forgetOld()
 	d.publish(nil)

@@ -4,12 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"runtime"
+	"sync"
 
 	"github.com/cilium/ebpf/btf"
-	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/plan"
 )
@@ -24,80 +21,130 @@ const (
 	notTold    = "not told of lost backends: the kernel cannot destroy sockets (requires >= 6.5, or CONFIG_INET_DIAG_DESTROY)"
 )
 
-// DestroySockets destroys the sockets with an entry for one of the lost backends: what
-// they wait for fails with ECONNABORTED, and a datagram socket is no longer connected.
-// It looks at every network namespace in which there may be one. It returns
-// ErrNoDestroy where the kernel cannot.
+// teller tells sockets of lost backends, in a goroutine of its own. What it needs is kept from
+// one time to the next, for the maps that it is of. The zero value keeps nothing.
+type teller struct {
+	// Held while something is made of the maps and while they are replaced: programs of the
+	// former ones would destroy sockets of frontends that only the new ones have.
+	mu       sync.Mutex
+	slots    *mapping[headgateSocketSlot]
+	stored   *mapping[headgateStoredSockets]
+	through  iterators // that destroy sockets, or name them
+	named    bool
+	places   places
+	reported string // to ReportSockets
+}
+
+// forget lets go of what is of the maps in use.
+func (t *teller) forget() {
+	t.slots.Close()
+	t.stored.Close()
+	t.through.Close()
+	t.slots, t.stored, t.through = nil, nil, nil
+}
+
+// DestroySockets destroys the sockets with an entry for one of the lost backends, or for any
+// backend that was lost if none are given: what they wait for fails with ECONNABORTED, and a
+// datagram socket is no longer connected. It looks at every network namespace in which there
+// may be one. It returns ErrNoDestroy where the kernel cannot. It may be called while
+// other calls are under way, but not twice at a time.
 func (d *Datapath) DestroySockets(losses []plan.Loss) error {
+	if err := waitGrace(); err != nil { // a program that chose before the loss has written its entry after it
+		return err
+	}
 	namespaces, all, err := d.namespacesOf(losses)
 	if err != nil || len(namespaces) == 0 && !all {
 		return err
 	}
-	named := d.cfg.Diag || !destroysFromBPF()
-	through, err := d.newIterators(destroyers, map[string]any{"name_sockets": named})
-	if err != nil {
-		return err
-	}
-	defer through.Close()
-	do := drained
-	if named {
-		do = destroyNamed
-	}
-	err = EachNamespace(func(cookie uint64) error {
-		if !all && !namespaces[cookie] {
-			return nil
-		}
-		return runIterators(through, do)
-	})
-	d.reportSockets(named, err)
+	err = d.teller.places.visit(namespaces, all, d.destroyHere)
+	d.reportSockets(err)
 	return err
 }
 
+// destroyHere does so in the network namespace of the thread.
+func (d *Datapath) destroyHere() error {
+	t := &d.teller
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.through == nil {
+		t.named = d.cfg.Diag || !destroysFromBPF()
+		through, err := d.newIterators(destroyers, map[string]any{"name_sockets": t.named})
+		if err != nil {
+			return err
+		}
+		t.through = through
+	}
+	if t.named {
+		return runIterators(t.through, destroyNamed)
+	}
+	return runIterators(t.through, drained)
+}
+
 // reportSockets reports how sockets are destroyed, where that is news.
-func (d *Datapath) reportSockets(named bool, err error) {
-	how := toldByBPF
+func (d *Datapath) reportSockets(err error) {
+	t, how := &d.teller, toldByBPF
 	switch {
 	case errors.Is(err, ErrNoDestroy):
 		how = notTold
-	case named:
+	case t.named:
 		how = toldByDiag
 	}
-	if d.reported != how && d.cfg.ReportSockets != nil {
+	if t.reported != how && d.cfg.ReportSockets != nil {
 		d.cfg.ReportSockets(how)
 	}
-	d.reported = how
+	t.reported = how
 }
 
 // destroysFromBPF says whether the kernel lets BPF destroy sockets.
-func destroysFromBPF() bool {
+var destroysFromBPF = sync.OnceValue(func() bool {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
 		return false
 	}
 	var destroy *btf.Func
 	return kernel.TypeByName("bpf_sock_destroy", &destroy) == nil
-}
+})
 
 // namespacesOf returns the cookies of the network namespaces with sockets that have an
-// entry for a lost backend, or that any may have some.
+// entry for a lost backend, or that any may have some. No loss stands for all backends.
 func (d *Datapath) namespacesOf(losses []plan.Loss) (namespaces map[uint64]bool, all bool, err error) {
+	t := &d.teller
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := d.mapEntries(); err != nil {
+		return nil, false, err
+	}
 	lost := map[headgateAddrPort]bool{}
 	for _, l := range losses {
 		lost[encodeAddrPort(l.Backend)] = true
 	}
-	slots, err := newMapping[headgateSocketSlot](d.maps.byName["socket_nat"], false)
-	if err != nil {
-		return nil, false, err
-	}
-	defer slots.Close()
 	namespaces = map[uint64]bool{}
-	for i := range slots.len {
-		if s := slots.at(i); s.Owner != 0 && lost[s.Entry.backend()] {
+	for s := range t.slots.each() {
+		if s.Owner != 0 && (len(lost) == 0 || lost[s.Entry.backend()]) {
 			namespaces[s.Entry.Netns] = true
 		}
 	}
-	stored, err := d.storedEntries()
-	return namespaces, stored > 0, err
+	for c := range t.stored.each() { // what sockets keep themselves cannot be looked through from here
+		if *c != (headgateStoredSockets{}) {
+			return namespaces, true, nil
+		}
+	}
+	return namespaces, false, nil
+}
+
+// mapEntries has what is kept of sockets in memory.
+func (d *Datapath) mapEntries() (err error) {
+	t := &d.teller
+	if t.stored != nil {
+		return nil
+	}
+	if t.slots, err = newMapping[headgateSocketSlot](d.maps.byName["socket_nat"], false); err != nil {
+		return err
+	}
+	if t.stored, err = newMapping[headgateStoredSockets](d.maps.byName[storedSockets], false); err != nil {
+		t.forget()
+	}
+	return err
 }
 
 // storedEntries is how many entries were ever kept in socket storage, which
@@ -134,88 +181,4 @@ func runIterators(through iterators, do func(io.Reader) error) error {
 		}
 	}
 	return nil
-}
-
-// EachNamespace calls do in every network namespace that a process or a mount
-// keeps, with its cookie, on a thread that is in it.
-func EachNamespace(do func(cookie uint64) error) error {
-	files, err := namespaceFiles()
-	errs := []error{err}
-	onLostThread(func() {
-		for _, file := range files {
-			errs = append(errs, enter(file, do))
-		}
-	})
-	return errors.Join(errs...)
-}
-
-// onLostThread calls f on a thread that ends with it, so that f may leave it in
-// another namespace. It is never the main thread: that one cannot end, and the
-// files of this process below /proc are its.
-func onLostThread(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			onLostThread(f) // on another thread, as long as this one is locked
-			runtime.UnlockOSThread()
-			return
-		}
-		f()
-	}()
-	<-done
-}
-
-// enter moves the thread into a network namespace and calls do. A namespace
-// that is gone by now is no error.
-func enter(file string, do func(cookie uint64) error) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
-	if errors.Is(err, unix.EINVAL) {
-		return nil // no namespace: a mount point whose mount is not there, or not seen from here
-	}
-	if err != nil {
-		return fmt.Errorf("enter network namespace %s: %w", file, err)
-	}
-	cookie, err := netnsCookie()
-	if err != nil {
-		return err
-	}
-	return do(cookie)
-}
-
-// namespaceFiles returns one file for every network namespace that can be
-// found: those of processes, and those that ip netns and container runtimes
-// mount. Beside an error there are those that were found.
-func namespaceFiles() ([]string, error) {
-	seen := map[uint64]bool{}
-	var out []string
-	hidden := 0
-	for _, pattern := range []string{"/proc/[0-9]*/ns/net", "/run/netns/*", "/var/run/docker/netns/*"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil {
-			return nil, err
-		}
-		for _, file := range files {
-			var s unix.Stat_t
-			err := unix.Stat(file, &s)
-			if errors.Is(err, unix.EACCES) {
-				hidden++
-			}
-			if err != nil || seen[s.Ino] {
-				continue
-			}
-			seen[s.Ino] = true
-			out = append(out, file)
-		}
-	}
-	if can, err := capable(unix.CAP_SYS_PTRACE); err != nil || can || hidden == 0 {
-		return out, err
-	}
-	return out, fmt.Errorf("the network namespaces of %d processes cannot be seen without CAP_SYS_PTRACE", hidden)
 }

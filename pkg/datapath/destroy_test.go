@@ -158,10 +158,99 @@ func TestSocketsOfALostBackendAreToldAndOthersLeftAlone(t *testing.T) {
 	}
 }
 
+// The programs that tell sockets are those of the maps in use: former maps know nothing of a
+// frontend that came after they were replaced.
+func TestSocketsAreToldByTheMapsInUse(t *testing.T) {
+	d := mustOpen(t, config(t))
+	backend := lb.AddrPort{Addr: netip.MustParseAddr("10.0.0.1"), Port: 8080, Protocol: lb.TCP}
+	old := lb.AddrPort{Addr: netip.MustParseAddr("10.96.0.1"), Port: 80, Protocol: lb.TCP}
+	late := lb.AddrPort{Addr: old.Addr, Port: 81, Protocol: lb.TCP}
+	echo(t, backend)
+	mustApply(t, d, servicePort(1, old, backend, true, true)...)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	leaving := mustDial(t, old)
+	mustDestroy(t, d, nil)
+	if err := exchange(leaving); err != nil {
+		t.Errorf("a socket is told though nothing is lost: %v", err)
+	}
+	if err := d.Reserve(plan.Sizes{Frontends: 2 * datapath.DefaultSizes.Frontends}); err != nil {
+		t.Fatal(err)
+	}
+	mustApply(t, d, servicePort(2, late, backend, true, true)...)
+	staying := mustDial(t, late)
+	mustApply(t, d, servicePort(1, old, backend, false, false)...)
+	mustDestroy(t, d, nil)
+	if err := exchange(leaving); !errors.Is(err, syscall.ECONNABORTED) {
+		t.Errorf("a socket of a lost backend says %v, want %v", err, syscall.ECONNABORTED)
+	}
+	if err := exchange(staying); err != nil {
+		t.Errorf("a socket of a frontend that came after the maps grew: %v", err)
+	}
+}
+
 func mustDestroy(tb testing.TB, d *datapath.Datapath, losses []plan.Loss) {
 	tb.Helper()
 	err := d.DestroySockets(losses)
 	if err != nil {
 		tb.Fatal(err)
 	}
+}
+
+// What it takes to tell one connection of its lost backend, once what that takes is loaded
+// and where it has to be loaded: wall time, of which most is a grace period, and CPU.
+func BenchmarkDestroySockets(b *testing.B) {
+	vip := lb.AddrPort{Addr: netip.MustParseAddr("10.96.0.1"), Port: 80, Protocol: lb.TCP}
+	backend := lb.AddrPort{Addr: netip.MustParseAddr("10.0.0.1"), Port: 8080, Protocol: lb.TCP}
+	for _, c := range []struct {
+		name   string
+		anew   bool
+		client bool
+	}{{"kept", false, true}, {"kept, no client", false, false}, {"loaded anew", true, true}} {
+		b.Run(c.name, func(b *testing.B) {
+			cfg := config(b)
+			cfg.SocketEntries = datapath.DefaultSocketEntries
+			d := mustOpen(b, cfg)
+			echo(b, backend)
+			mustApply(b, d, servicePort(1, vip, backend, true, true)...)
+			if err := d.Attach(); err != nil {
+				b.Fatal(err)
+			}
+			if c.client {
+				mustDial(b, vip)
+			}
+			mustDestroy(b, d, nil)
+			b.ReportAllocs()
+			var spent time.Duration
+			for b.Loop() {
+				b.StopTimer()
+				mustApply(b, d, servicePort(1, vip, backend, true, true)...)
+				if c.client {
+					mustDial(b, vip)
+				}
+				mustApply(b, d, servicePort(1, vip, backend, false, false)...)
+				if c.anew {
+					datapath.Forget(d)
+				}
+				from := cpuTime(b)
+				b.StartTimer()
+				mustDestroy(b, d, []plan.Loss{{Frontend: vip, Backend: backend}})
+				b.StopTimer()
+				spent += cpuTime(b) - from
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(spent.Microseconds())/float64(b.N), "CPU-µs/op")
+		})
+	}
+}
+
+// cpuTime is what this process has used of CPUs.
+func cpuTime(tb testing.TB) time.Duration {
+	tb.Helper()
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -26,27 +26,18 @@ type Datapath interface {
 	Reserve(plan.Sizes) error
 	// Apply does operations in order and returns how many it has done.
 	Apply([]plan.Op) (int, error)
-	// Grace waits until no program that runs now runs any more. It alone may be
-	// called while another call is under way.
+	// Grace waits until no program that runs now runs any more. It may be called while
+	// another call is under way.
 	Grace() error
 	// Attach puts the programs in force if they are not. The error is errors.ErrUnsupported
 	// where the kernel refuses them.
 	Attach() error
 	// SetDevices attaches to these devices and no others, after Attach.
 	SetDevices([]plan.Device) error
-	// DestroySockets tells sockets that talk to lost backends.
+	// DestroySockets tells sockets that talk to lost backends: to these or, if none are
+	// given, to any. It may be called while another call is under way.
 	DestroySockets([]plan.Loss) error
 }
-
-// How long things wait.
-const (
-	standEvery   = time.Second      // connections of backends with failures are looked for
-	lookEvery    = 2 * time.Second  // it is looked whether programs are in force
-	recountEvery = 30 * time.Second // connections in flight are counted anew
-	sweepAfter   = time.Second      // from when something retires until its grace period begins
-	firstRetry   = 100 * time.Millisecond
-	lastRetry    = 30 * time.Second
-)
 
 // Reconciler keeps a datapath in line with what sources say.
 type Reconciler struct {
@@ -70,8 +61,14 @@ type Reconciler struct {
 	pending    []plan.Op
 	problems   *ProblemLog
 
-	recounted     time.Time // when that was
+	beside        beside
+	due           due
+	lost          []plan.Loss // sockets are to be told of these
+	telling       bool        // they are just now
+	toldAll       bool        // what an earlier agent may have left
 	cannotDestroy bool
+	recounted     time.Time // when that was
+	sweeping      bool      // a sweep is due, or its grace period passes
 	graceFailed   bool
 
 	began          time.Time // changes that happened before say nothing of our pace
@@ -89,7 +86,7 @@ func New(log *zap.Logger, inbox *Inbox, dp Datapath, limits plan.Sizes) (*Reconc
 		log: log, inbox: inbox, observer: blind{}, noLocal: map[lb.ServiceName]map[lb.Family]lb.NoLocal{}, began: time.Now(), recounted: time.Now(), dp: dp, limits: limits, state: lb.NewState(),
 		prober: unasked{}, ready: make(chan struct{}),
 		adopted: map[lb.ServiceName]bool{}, waiting: map[lb.ServiceName]bool{},
-		problems: NewProblemLog(log),
+		problems: NewProblemLog(log), beside: beside{ended: make(chan func() bool, atOnce)},
 	}
 	if err := r.adopt(); err != nil {
 		return nil, err
@@ -130,79 +127,76 @@ func (r *Reconciler) ExternalIPs(e lb.ExternalIPs) { r.state.SetExternalIPs(e) }
 // Ready is closed once everything that the sources said at first is in force.
 func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
 
-// Run reconciles until the context ends, and then returns nil. What the kernel refuses it returns
-// while nothing was in force yet: later on what is in force stays.
+// Run reconciles until the context ends and what it began is done, and then returns nil. What
+// the kernel refuses it returns while nothing was in force yet: later on what is in force stays.
 func (r *Reconciler) Run(ctx context.Context) error {
-	sweep, retry, drained := newTimer(), newTimer(), newTimer()
-	defer drained.Stop()
-	defer sweep.Stop()
-	defer retry.Stop()
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
-	stand := time.NewTicker(standEvery)
-	defer stand.Stop()
-	wait, sweeping, passed := firstRetry, false, make(chan grace, 1)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-r.inbox.wake:
-			r.gather()
-		case <-retry.C:
-			wait = min(2*wait, lastRetry)
-		case <-sweep.C:
-			if sweeping = len(r.pending) == 0; sweeping { // else what is gone may still be named
-				go r.waitGrace(r.planner.Mark(), passed)
-			}
-			continue
-		case g := <-passed:
-			sweeping = false
-			r.sweep(g)
-		case now := <-look.C:
-			r.look(now)
-			continue
-		case <-stand.C:
-			r.noteStanding()
-			continue
-		case v := <-r.inbox.verdicts:
-			r.judge(v)
-			continue
-		case <-drained.C:
-			r.planWaiting()
-			r.report()
-		}
-		if at, ok := r.planner.NextDrained(); ok {
-			drained.Reset(time.Until(at))
-		}
-		if err := r.observedFlush(); err != nil {
-			if errors.Is(err, errors.ErrUnsupported) && !r.isReady() {
-				return err
-			}
-			r.log.Error("apply changes, will try again", zap.Duration("after", wait), zap.Int("operations", len(r.pending)), zap.Error(err))
-			retry.Reset(wait)
+	r.due = newDue()
+	defer r.due.stop()
+	defer r.beside.wait()
+	for ctx.Err() == nil {
+		if !r.await(ctx) {
 			continue
 		}
-		// A sweep that is due stays due: were it put off by every change,
-		// maps would grow for as long as there are changes.
-		if r.planner.Retired() > 0 && !sweeping {
-			sweep.Reset(sweepAfter)
-			sweeping = true
+		if err := r.bring(); err != nil {
+			return err
 		}
-		if err := r.attachDevices(); err != nil {
-			r.log.Error("attach to devices, will try again", zap.Duration("after", wait), zap.Error(err))
-			retry.Reset(wait)
-			continue
-		}
-		retry.Stop()
-		wait = firstRetry
 	}
+	return nil
 }
 
-// newTimer returns a timer that is not running.
-func newTimer() *time.Timer {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return t
+// await waits for what comes next and does it. It says whether that may have changed what is
+// planned.
+func (r *Reconciler) await(ctx context.Context) (changed bool) {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-r.inbox.wake:
+		r.gather()
+	case <-r.due.retry.C:
+		r.due.retryLater()
+	case <-r.due.drained.C:
+		r.planWaiting()
+		r.report()
+	case then := <-r.beside.ended:
+		return r.beside.finish(then)
+	case <-r.due.sweep.C:
+		r.beginSweep()
+		return false
+	case now := <-r.due.look.C:
+		r.look(now)
+		return false
+	case <-r.due.stand.C:
+		r.noteStanding()
+		return false
+	case v := <-r.inbox.verdicts:
+		r.judge(v)
+		return false
+	}
+	return true
+}
+
+// bring brings what is planned into the kernel, and later what cannot be brought now. It
+// returns what the kernel refuses while nothing was in force yet.
+func (r *Reconciler) bring() error {
+	if at, ok := r.planner.NextDrained(); ok {
+		r.due.drained.Reset(time.Until(at))
+	}
+	if err := r.observedFlush(); err != nil {
+		if errors.Is(err, errors.ErrUnsupported) && !r.isReady() {
+			return err
+		}
+		r.log.Error("apply changes, will try again", zap.Duration("after", r.due.wait), zap.Int("operations", len(r.pending)), zap.Error(err))
+		r.due.tryAgain()
+		return nil
+	}
+	r.sweepSoon()
+	if err := r.attachDevices(); err != nil {
+		r.log.Error("attach to devices, will try again", zap.Duration("after", r.due.wait), zap.Error(err))
+		r.due.tryAgain()
+		return nil
+	}
+	r.due.succeeded()
+	return nil
 }
 
 // gather plans everything that is in the inbox.
@@ -256,7 +250,8 @@ func (r *Reconciler) flush() error {
 		return err
 	}
 	r.sayReady()
-	r.destroySockets()
+	r.lost = append(r.lost, r.planner.TakeLosses()...)
+	r.tellSockets()
 	return nil
 }
 
@@ -288,19 +283,6 @@ func (r *Reconciler) attachDevices() error {
 	}
 	r.devicesChanged = false
 	return nil
-}
-
-// destroySockets tells clients of backends that are gone. It comes after the
-// maps are right, so that who connects again reaches another backend.
-func (r *Reconciler) destroySockets() {
-	losses := r.planner.TakeLosses()
-	if len(losses) == 0 || r.cannotDestroy {
-		return
-	}
-	if err := r.dp.DestroySockets(losses); err != nil {
-		r.cannotDestroy = errors.Is(err, errors.ErrUnsupported)
-		r.log.Warn("close sockets of removed backends", zap.Error(err))
-	}
 }
 
 func (r *Reconciler) sayReady() {

@@ -32,6 +32,8 @@ type fake struct {
 	fail  func(call string) error // nil for never
 	err   error                   // what Content returns
 	grace time.Duration           // how long a grace period takes
+	tells time.Duration           // how long telling sockets takes
+	any   atomic.Int64            // how often those of any lost backend were told
 }
 
 var _ Datapath = (*fake)(nil)
@@ -68,6 +70,10 @@ func (f *fake) SetDevices(devices []plan.Device) error {
 }
 
 func (f *fake) DestroySockets(losses []plan.Loss) error {
+	defer time.Sleep(f.tells)
+	if len(losses) == 0 {
+		f.any.Add(1)
+	}
 	for _, l := range losses {
 		if err := f.call("lost " + l.Backend.String()); err != nil {
 			return err
@@ -111,8 +117,10 @@ func (f *fake) taken() []string {
 type bench struct {
 	*Reconciler
 	*Inbox
-	dp  *fake
-	log *observer.ObservedLogs
+	dp    *fake
+	log   *observer.ObservedLogs
+	end   func()        // ends Run
+	ended chan struct{} // is closed when it has ended
 }
 
 // inBubble runs a test with a reconciler in simulated time.
@@ -134,8 +142,12 @@ func inBubbleOf(t *testing.T, limits plan.Sizes, dp *fake, test func(t *testing.
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go r.Run(ctx)
-		test(t, &bench{Reconciler: r, Inbox: inbox, dp: dp, log: log})
+		b := &bench{Reconciler: r, Inbox: inbox, dp: dp, log: log, end: cancel, ended: make(chan struct{})}
+		go func() {
+			r.Run(ctx)
+			close(b.ended)
+		}()
+		test(t, b)
 	})
 }
 

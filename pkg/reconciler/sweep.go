@@ -6,28 +6,42 @@ import (
 	"github.com/headgate/headgate/pkg/plan"
 )
 
-// grace is a grace period that is over.
-type grace struct {
-	since plan.Mark
-	err   error
+// sweepSoon has what retired cleared. A sweep that is due stays due: were it put off by every
+// change, maps would grow for as long as there are changes.
+func (r *Reconciler) sweepSoon() {
+	if r.planner.Retired() > 0 && !r.sweeping {
+		r.due.sweep.Reset(sweepAfter)
+		r.sweeping = true
+	}
 }
 
-// waitGrace waits for a grace period. It takes as long as some ten changes,
-// which need not wait for it: so it is not for Run itself.
-func (r *Reconciler) waitGrace(since plan.Mark, passed chan<- grace) {
-	passed <- grace{since, r.dp.Grace()}
+// beginSweep begins the grace period of what has retired. That takes as long as some ten
+// changes, which need not wait for it.
+func (r *Reconciler) beginSweep() {
+	if r.sweeping = len(r.pending) == 0; !r.sweeping { // what is gone may still be named
+		return
+	}
+	since := r.planner.Mark()
+	r.beside.start(func() func() bool {
+		err := r.dp.Grace()
+		return func() bool {
+			r.sweeping = false
+			r.sweep(since, err)
+			return true
+		}
+	})
 }
 
 // sweep has cleared what was retired before a grace period, and gives the room
 // to those who wait for some.
-func (r *Reconciler) sweep(g grace) {
-	if g.err != nil && !r.graceFailed {
-		r.log.Warn("wait for the grace period of removed entries, will try again", zap.Error(g.err))
+func (r *Reconciler) sweep(since plan.Mark, err error) {
+	if err != nil && !r.graceFailed {
+		r.log.Warn("wait for the grace period of removed entries, will try again", zap.Error(err))
 	}
-	if r.graceFailed = g.err != nil; r.graceFailed {
+	if r.graceFailed = err != nil; r.graceFailed {
 		return
 	}
-	r.pending = append(r.pending, r.planner.SweepTo(g.since)...)
+	r.pending = append(r.pending, r.planner.SweepTo(since)...)
 	r.planWaiting()
 	r.report()
 }

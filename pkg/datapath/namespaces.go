@@ -1,0 +1,134 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// EachNamespace calls do in every network namespace that a process or a mount
+// keeps, with its cookie, on a thread that is in it.
+func EachNamespace(do func(cookie uint64) error) error {
+	return eachNamespace(func(_ string, cookie uint64) error { return do(cookie) })
+}
+
+// eachNamespace calls do with the file by which a namespace was found, too.
+func eachNamespace(do func(file string, cookie uint64) error) error {
+	files, err := namespaceFiles()
+	errs := []error{err}
+	onLostThread(func() {
+		for _, file := range files {
+			errs = append(errs, enter(file, do))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// places are the files by which network namespaces were found, by cookie: to look through all
+// processes takes longer than to look through the sockets of one namespace. A namespace is not
+// kept by its place, and a file may have become that of another.
+type places map[uint64]string
+
+// visit calls do in the namespaces that are wanted, as EachNamespace does, or in all of them.
+func (p *places) visit(wanted map[uint64]bool, all bool, do func() error) error {
+	left, errs := maps.Clone(wanted), []error(nil)
+	once := func(file string, cookie uint64) error {
+		if !all && !left[cookie] {
+			return nil
+		}
+		delete(left, cookie)
+		return do()
+	}
+	if !all {
+		onLostThread(func() {
+			for cookie := range wanted {
+				errs = append(errs, enter((*p)[cookie], once))
+			}
+		})
+	}
+	if !all && len(left) == 0 {
+		return errors.Join(errs...)
+	}
+	*p = places{}
+	errs = append(errs, eachNamespace(func(file string, cookie uint64) error {
+		(*p)[cookie] = file
+		return once(file, cookie)
+	}))
+	return errors.Join(errs...)
+}
+
+// onLostThread calls f on a thread that ends with it, so that f may leave it in
+// another namespace. It is never the main thread: that one cannot end, and the
+// files of this process below /proc are its.
+func onLostThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			onLostThread(f) // on another thread, as long as this one is locked
+			runtime.UnlockOSThread()
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// enter moves the thread into a network namespace and calls do. A namespace
+// that is gone by now is no error.
+func enter(file string, do func(file string, cookie uint64) error) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+	if errors.Is(err, unix.EINVAL) {
+		return nil // no namespace: a mount point whose mount is not there, or not seen from here
+	}
+	if err != nil {
+		return fmt.Errorf("enter network namespace %s: %w", file, err)
+	}
+	cookie, err := netnsCookie()
+	if err != nil {
+		return err
+	}
+	return do(file, cookie)
+}
+
+// namespaceFiles returns one file for every network namespace that can be
+// found: those of processes, and those that ip netns and container runtimes
+// mount. Beside an error there are those that were found.
+func namespaceFiles() ([]string, error) {
+	seen := map[uint64]bool{}
+	var out []string
+	hidden := 0
+	for _, pattern := range []string{"/proc/[0-9]*/ns/net", "/run/netns/*", "/var/run/docker/netns/*"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			var s unix.Stat_t
+			err := unix.Stat(file, &s)
+			if errors.Is(err, unix.EACCES) {
+				hidden++
+			}
+			if err != nil || seen[s.Ino] {
+				continue
+			}
+			seen[s.Ino] = true
+			out = append(out, file)
+		}
+	}
+	if can, err := capable(unix.CAP_SYS_PTRACE); err != nil || can || hidden == 0 {
+		return out, err
+	}
+	return out, fmt.Errorf("the network namespaces of %d processes cannot be seen without CAP_SYS_PTRACE", hidden)
+}

@@ -1,0 +1,54 @@
+package reconciler
+
+import "time"
+
+// How long things wait.
+const (
+	standEvery   = time.Second      // connections of backends with failures are looked for
+	lookEvery    = 2 * time.Second  // it is looked whether programs are in force
+	recountEvery = 30 * time.Second // connections in flight are counted anew
+	sweepAfter   = time.Second      // from when something retires until its grace period begins
+	firstRetry   = 100 * time.Millisecond
+	lastRetry    = 30 * time.Second
+)
+
+// due is what the loop does when it is time.
+type due struct {
+	sweep, retry, drained *time.Timer // running where there is something to do
+	look, stand           *time.Ticker
+	wait                  time.Duration // before the next retry
+}
+
+func newDue() due {
+	return due{
+		sweep: newTimer(), retry: newTimer(), drained: newTimer(),
+		look: time.NewTicker(lookEvery), stand: time.NewTicker(standEvery), wait: firstRetry,
+	}
+}
+
+// newTimer returns a timer that is not running.
+func newTimer() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+func (d *due) stop() {
+	for _, t := range []*time.Timer{d.sweep, d.retry, d.drained} {
+		t.Stop()
+	}
+	d.look.Stop()
+	d.stand.Stop()
+}
+
+// tryAgain has what failed tried again.
+func (d *due) tryAgain() { d.retry.Reset(d.wait) }
+
+// retryLater has the try after this one wait longer.
+func (d *due) retryLater() { d.wait = min(2*d.wait, lastRetry) }
+
+// succeeded ends the retries.
+func (d *due) succeeded() {
+	d.retry.Stop()
+	d.wait = firstRetry
+}

@@ -117,7 +117,7 @@ func (a *statusServer) Flushed(t reconciler.Attempt) {
 	for name, c := range t.HealthChecks {
 		services[name] = healthcheck.Service{Port: c.Port, LocalEndpoints: c.LocalEndpoints}
 	}
-	a.services.Sync(services)
+	a.services.Change(services)
 }
 
 // updated says that so many updates are in the kernel. Only when none is left

@@ -46,7 +46,7 @@ func newNode(tb testing.TB, addresses []netip.Addr) *node {
 		},
 		Listen: n.listen,
 	})
-	tb.Cleanup(func() { n.server.Sync(nil) })
+	tb.Cleanup(n.server.Close)
 	return n
 }
 

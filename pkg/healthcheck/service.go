@@ -21,7 +21,7 @@ import (
 
 // Service is what is answered for one Service.
 type Service struct {
-	Port           uint16 // spec.healthCheckNodePort, host order, never 0
+	Port           uint16 // spec.healthCheckNodePort, host order; 0: none any more
 	LocalEndpoints int    // distinct ready addresses on this node, over all ports
 }
 
@@ -88,14 +88,14 @@ func orAll(addresses []netip.Addr) []netip.Addr {
 	return slices.Clone(addresses)
 }
 
-// Sync makes these the Services that are answered for, and no others. A port
+// Change says what is answered for these Services from now on; with port 0 nothing. A port
 // that changes is closed and opened anew.
-func (s *ServiceServer) Sync(services map[lb.ServiceName]Service) {
-	s.change(func() (well []finding) {
+func (s *ServiceServer) Change(services map[lb.ServiceName]Service) {
+	s.change(func() (open []lb.ServiceName, well []finding) {
 		// All that goes is closed before anything is opened: a port may move
 		// from one Service to another in one change.
-		for name, old := range s.services {
-			if want, stays := services[name]; !stays || want.Port != old.Port {
+		for name, want := range services {
+			if old := s.services[name]; old != nil && want.Port != old.Port {
 				old.close()
 				delete(s.services, name)
 				if old.reported != "" {
@@ -104,28 +104,48 @@ func (s *ServiceServer) Sync(services map[lb.ServiceName]Service) {
 			}
 		}
 		for name, want := range services {
+			if want.Port == 0 {
+				continue
+			}
 			if s.services[name] == nil {
 				s.services[name] = &service{ports: map[netip.Addr]*port{}}
 			}
 			s.services[name].Service = want
+			open = append(open, name)
 		}
-		return well
+		return open, well
 	})
+}
+
+// Close ends all answers.
+func (s *ServiceServer) Close() {
+	none := map[lb.ServiceName]Service{}
+	s.mu.RLock()
+	for name := range s.services {
+		none[name] = Service{}
+	}
+	s.mu.RUnlock()
+	s.Change(none)
 }
 
 // SetAddresses changes the addresses that are listened on, see ServiceConfig.
 func (s *ServiceServer) SetAddresses(addresses []netip.Addr) {
-	s.change(func() []finding {
+	s.change(func() ([]lb.ServiceName, []finding) {
 		s.addresses = orAll(addresses)
 		for _, svc := range s.services {
 			svc.closeOthers(s.addresses)
 		}
-		return nil
+		return s.names(), nil
 	})
 }
 
 // Retry opens what could not be opened before.
-func (s *ServiceServer) Retry() { s.change(func() []finding { return nil }) }
+func (s *ServiceServer) Retry() {
+	s.change(func() ([]lb.ServiceName, []finding) { return s.names(), nil })
+}
+
+// names returns all Services that are answered for.
+func (s *ServiceServer) names() []lb.ServiceName { return slices.Collect(maps.Keys(s.services)) }
 
 // Run retries every five seconds until the context ends, then closes
 // everything.
@@ -135,7 +155,7 @@ func (s *ServiceServer) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			s.Sync(nil)
+			s.Close()
 			return
 		case <-tick.C:
 			s.Retry()
@@ -143,11 +163,12 @@ func (s *ServiceServer) Run(ctx context.Context) {
 	}
 }
 
-// change does what is asked and opens what is missing then.
-func (s *ServiceServer) change(do func() (well []finding)) {
+// change does what is asked, and opens what Services miss then.
+func (s *ServiceServer) change(do func() (open []lb.ServiceName, well []finding)) {
 	s.mu.Lock()
-	found := do()
-	for _, name := range slices.SortedFunc(maps.Keys(s.services), lb.ServiceName.Compare) {
+	open, found := do()
+	slices.SortFunc(open, lb.ServiceName.Compare)
+	for _, name := range open {
 		if news, err := s.open(name); news {
 			found = append(found, finding{name, s.services[name].Port, err})
 		}

@@ -5,21 +5,28 @@ import "net/netip"
 // HealthCheck is what load balancers ask this node about a Service with the
 // external traffic policy Local.
 type HealthCheck struct {
-	Port           uint16 // spec.healthCheckNodePort, host order, never 0
+	Port           uint16 // spec.healthCheckNodePort, host order
 	LocalEndpoints int    // distinct ready addresses on this node, over all ports
 }
 
-// HealthChecks returns the Services that have a health-check NodePort.
-func (st *State) HealthChecks() map[ServiceName]HealthCheck {
+// TakeHealthChecks returns the health checks that have changed since the last call; port 0
+// stands for none any more.
+func (st *State) TakeHealthChecks() map[ServiceName]HealthCheck {
 	out := map[ServiceName]HealthCheck{}
-	for name := range st.healthChecked {
-		ready, counted := st.ready[name]
-		if !counted {
-			ready = localReady(st.slicesOf(name), st.node)
-			st.ready[name] = ready
+	for name := range st.recheck {
+		var now HealthCheck
+		if svc := st.services[name]; svc != nil && svc.HealthCheckNodePort != 0 {
+			now = HealthCheck{Port: svc.HealthCheckNodePort, LocalEndpoints: localReady(st.slicesOf(name), st.node)}
 		}
-		out[name] = HealthCheck{Port: st.services[name].HealthCheckNodePort, LocalEndpoints: ready}
+		if now == st.healthChecks[name] {
+			continue
+		}
+		out[name], st.healthChecks[name] = now, now
+		if now.Port == 0 {
+			delete(st.healthChecks, name)
+		}
 	}
+	st.recheck = map[ServiceName]bool{}
 	return out
 }
 

@@ -26,7 +26,7 @@ func TestAHealthCheckCountsDistinctReadyAddressesOnThisNode(t *testing.T) {
 		},
 		Node: &Node{Name: "a"},
 	})
-	if diff := cmp.Diff(map[ServiceName]HealthCheck{name: {Port: 32000, LocalEndpoints: 1}}, st.HealthChecks()); diff != "" {
+	if diff := cmp.Diff(map[ServiceName]HealthCheck{name: {Port: 32000, LocalEndpoints: 1}}, st.TakeHealthChecks()); diff != "" {
 		t.Errorf("health checks (-want +got):\n%s", diff)
 	}
 	for _, change := range []struct {
@@ -39,13 +39,24 @@ func TestAHealthCheckCountsDistinctReadyAddressesOnThisNode(t *testing.T) {
 		{"the node has another name", Update{Node: &Node{Name: "b"}}, 0},
 	} {
 		st.Apply(change.Update)
-		if got := st.HealthChecks()[name].LocalEndpoints; got != change.want {
-			t.Errorf("%s: %d local endpoints, want %d", change.name, got, change.want)
+		if diff := cmp.Diff(map[ServiceName]HealthCheck{name: {Port: 32000, LocalEndpoints: change.want}}, st.TakeHealthChecks()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", change.name, diff)
 		}
 	}
+	st.Apply(Update{Slices: map[SliceName]*Slice{{"default", "https"}: slice("https", there, leaving)}})
+	if got := st.TakeHealthChecks(); len(got) != 1 || got[name].LocalEndpoints != 1 {
+		t.Errorf("the other node is this one now: %v", got)
+	}
+	st.Apply(Update{Slices: map[SliceName]*Slice{{"default", "https"}: slice("https", there)}})
+	if got := st.TakeHealthChecks(); len(got) != 0 {
+		t.Errorf("a change that changes no answer: %v", got)
+	}
 	st.Apply(Update{Services: map[ServiceName]*Service{name: {ServiceName: name}}})
-	if got := st.HealthChecks(); len(got) != 0 {
-		t.Errorf("a Service without the port is answered for: %v", got)
+	if diff := cmp.Diff(map[ServiceName]HealthCheck{name: {}}, st.TakeHealthChecks()); diff != "" {
+		t.Errorf("a Service without the port (-want +got):\n%s", diff)
+	}
+	if got := st.TakeHealthChecks(); len(got) != 0 {
+		t.Errorf("what is gone is told again: %v", got)
 	}
 }
 

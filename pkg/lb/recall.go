@@ -43,7 +43,7 @@ func (st *State) Forget(name ServiceName) []ServiceName {
 func (st *State) recount(name ServiceName, all *Slice, n int) []ServiceName {
 	dirty := map[ServiceName]bool{}
 	st.countEndpoints(all, n, dirty)
-	delete(st.ready, name)
+	st.recheck[name] = true
 	return sortedNames(dirty)
 }
 

@@ -19,11 +19,11 @@ type State struct {
 	slices    map[SliceName]*Slice
 	byService map[ServiceName][]*Slice // sorted by name, never an empty list
 
-	healthChecked map[ServiceName]bool // those with a health-check NodePort
-	ready         map[ServiceName]int  // of those, on this node, where it was counted since the last change
-	caches        map[ServiceName]*selectionCache
-	cacheFrom     int // endpoints of a Service
-	recalled      map[ServiceName]*recalled
+	healthChecks map[ServiceName]HealthCheck // as taken last
+	recheck      map[ServiceName]bool        // changed since then
+	caches       map[ServiceName]*selectionCache
+	cacheFrom    int // endpoints of a Service
+	recalled     map[ServiceName]*recalled
 
 	externalIPs ExternalIPs
 	externals   map[netip.Addr]*external
@@ -39,11 +39,11 @@ func NewState() *State {
 		slices:    map[SliceName]*Slice{},
 		byService: map[ServiceName][]*Slice{},
 
-		healthChecked: map[ServiceName]bool{},
-		ready:         map[ServiceName]int{},
-		caches:        map[ServiceName]*selectionCache{},
-		cacheFrom:     cacheFrom,
-		recalled:      map[ServiceName]*recalled{},
+		healthChecks: map[ServiceName]HealthCheck{},
+		recheck:      map[ServiceName]bool{},
+		caches:       map[ServiceName]*selectionCache{},
+		cacheFrom:    cacheFrom,
+		recalled:     map[ServiceName]*recalled{},
 
 		externals: map[netip.Addr]*external{},
 		oversized: map[ServiceName]Problem{},
@@ -77,7 +77,7 @@ func (st *State) Apply(u Update) []ServiceName {
 		}
 	}
 	for name := range dirty {
-		delete(st.ready, name)
+		st.recheck[name] = true
 	}
 	return sortedNames(dirty)
 }
@@ -99,7 +99,6 @@ func (st *State) putService(name ServiceName, svc *Service) bool {
 	switch {
 	case svc == nil:
 		delete(st.services, name)
-		delete(st.healthChecked, name)
 		delete(st.caches, name)
 		delete(st.oversized, name)
 		return known
@@ -108,10 +107,6 @@ func (st *State) putService(name ServiceName, svc *Service) bool {
 		return false
 	default:
 		st.services[name] = svc
-		delete(st.healthChecked, name)
-		if svc.HealthCheckNodePort != 0 {
-			st.healthChecked[name] = true
-		}
 		return true
 	}
 }

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -23,7 +24,8 @@ type Attempt struct {
 	Err          error
 	// Batch is what has come since the last attempt that succeeded.
 	Batch Batch
-	// HealthChecks is what load balancers may be answered, after a success.
+	// HealthChecks is what load balancers may be answered from now on, of the Services of
+	// which that has changed, after a success. One with port 0 has no health check any more.
 	HealthChecks map[lb.ServiceName]lb.HealthCheck
 	// NoLocal counts the Service ports without an endpoint where the traffic
 	// policy wants one, by family.
@@ -80,21 +82,20 @@ func (r *Reconciler) tells(s *lb.Slice) bool {
 
 // countNoLocal notes what a Service adds to the sum.
 func (r *Reconciler) countNoLocal(name lb.ServiceName, frontends []lb.Frontend) {
+	r.addNoLocal(r.noLocal[name], -1)
 	delete(r.noLocal, name)
 	if n := lb.CountNoLocal(frontends); len(n) > 0 {
 		r.noLocal[name] = n
+		r.addNoLocal(n, 1)
 	}
 }
 
-// sumNoLocal sums up what the few Services add that have any.
-func (r *Reconciler) sumNoLocal() map[lb.Family]lb.NoLocal {
-	out := map[lb.Family]lb.NoLocal{}
-	for _, byFamily := range r.noLocal {
-		for family, n := range byFamily {
-			out[family] = lb.NoLocal{Internal: out[family].Internal + n.Internal, External: out[family].External + n.External}
-		}
+// addNoLocal adds to the sum (1), or takes from it (-1).
+func (r *Reconciler) addNoLocal(byFamily map[lb.Family]lb.NoLocal, times int) {
+	for family, n := range byFamily {
+		sum := r.noLocalSum[family]
+		r.noLocalSum[family] = lb.NoLocal{Internal: sum.Internal + times*n.Internal, External: sum.External + times*n.External}
 	}
-	return out
 }
 
 // observedFlush flushes and tells the observer, once there is something whole.
@@ -106,8 +107,8 @@ func (r *Reconciler) observedFlush() error {
 	a.Err = r.flush()
 	a.Ended = time.Now()
 	if a.Err == nil {
-		a.HealthChecks = r.state.HealthChecks()
-		a.NoLocal = r.sumNoLocal()
+		a.HealthChecks = r.state.TakeHealthChecks()
+		a.NoLocal = maps.Clone(r.noLocalSum)
 		r.batch = Batch{}
 	}
 	r.observer.Flushed(a)

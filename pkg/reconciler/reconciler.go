@@ -75,6 +75,7 @@ type Reconciler struct {
 	cidrProblem    error
 	batch          Batch                                       // what has come since the last success
 	noLocal        map[lb.ServiceName]map[lb.Family]lb.NoLocal // never an empty one
+	noLocalSum     map[lb.Family]lb.NoLocal                    // of all Services
 	attached       []plan.Device                               // what programs are to be attached to
 	devicesChanged bool
 	deviceError    error // of some of these, nil for none
@@ -83,7 +84,7 @@ type Reconciler struct {
 // New returns a reconciler that goes on from what the datapath holds.
 func New(log *zap.Logger, inbox *Inbox, dp Datapath, limits plan.Sizes) (*Reconciler, error) {
 	r := &Reconciler{
-		log: log, inbox: inbox, observer: blind{}, noLocal: map[lb.ServiceName]map[lb.Family]lb.NoLocal{}, began: time.Now(), recounted: time.Now(), dp: dp, limits: limits, state: lb.NewState(),
+		log: log, inbox: inbox, observer: blind{}, noLocal: map[lb.ServiceName]map[lb.Family]lb.NoLocal{}, noLocalSum: map[lb.Family]lb.NoLocal{}, began: time.Now(), recounted: time.Now(), dp: dp, limits: limits, state: lb.NewState(),
 		prober: unasked{}, ready: make(chan struct{}),
 		adopted: map[lb.ServiceName]bool{}, waiting: map[lb.ServiceName]bool{},
 		problems: NewProblemLog(log), beside: beside{ended: make(chan func() bool, atOnce)},

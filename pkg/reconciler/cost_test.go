@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"sync"
@@ -75,32 +76,69 @@ func TestAChangeCostsTheSameHoweverManyServicesThereAre(t *testing.T) {
 	want(t, "calls", []string{"reserve", "backend", "table", "frontend", "attach", "grace", "reserve", "attach"}, few)
 }
 
-// What is not an operation costs something, too: looking at all Services for
-// the sake of one would show in memory.
+// What is not an operation costs something, too: looking at all Services for the sake of one,
+// at their health checks or at all problems would show in memory.
 func TestAChangeTakesTheSameMemoryHoweverManyServicesThereAre(t *testing.T) {
-	cost := func(others int) float64 {
-		inbox := NewInbox(nil)
-		r, err := New(zap.NewNop(), inbox, &fake{}, plan.Sizes{})
-		if err != nil {
-			t.Fatal(err)
+	if few, many := testing.AllocsPerRun(10, changing(t, crowd(1))), testing.AllocsPerRun(10, changing(t, crowd(250))); many > 2*few {
+		t.Errorf("a change makes %v allocations beside 250 Services, and %v beside one", many, few)
+	}
+}
+
+// crowd is Services with health checks and without endpoints on this node, where they want
+// some, and as many problems.
+func crowd(n int) lb.Update {
+	all := lb.Update{Node: &lb.Node{Name: "here"}, Services: map[lb.ServiceName]*lb.Service{}, Slices: map[lb.SliceName]*lb.Slice{}}
+	for i := range n {
+		u := web(byte(i>>8), 1, 2)
+		for name, s := range u.Services {
+			name.Namespace, s.HealthCheckNodePort, s.ExternalPolicy = fmt.Sprint("crowd-", i), 30000+uint16(i), lb.PolicyLocal
+			s.ServiceName, s.ClusterIPs[0], s.LoadBalancerIPs = name, netip.AddrFrom4([4]byte{10, 97, byte(i >> 8), byte(i)}), []netip.Addr{netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})}
+			all.Services[name] = s
 		}
-		inbox.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
-		for n := range others {
-			inbox.Update(web(byte(n+1), 1, 2))
+		for name, s := range u.Slices {
+			name.Namespace = fmt.Sprint("crowd-", i)
+			s.SliceName = name
+			all.Slices[name] = s
 		}
-		changes := []lb.Update{web(0, 1, 2), web(0, 1, 2, 3)}
-		return testing.AllocsPerRun(10, func() {
-			for _, u := range changes {
-				inbox.Update(u)
-				r.gather()
-				if err := r.flush(); err != nil {
-					t.Error(err)
-				}
+		all.Problems = append(all.Problems, lb.Problem{Object: fmt.Sprint("Service broken/s-", i), Field: "spec", Reason: "no such Service", Remedy: "mend it"})
+	}
+	return all
+}
+
+// changing returns what changes a Service, and changes it back, beside others.
+func changing(tb testing.TB, others lb.Update) func() {
+	tb.Helper()
+	inbox := NewInbox(nil)
+	r, err := New(zap.NewNop(), inbox, &fake{}, plan.Sizes{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r.due = newDue()
+	tb.Cleanup(r.due.stop)
+	inbox.SetNodeAddresses(map[netip.Addr]plan.AddressKind{})
+	inbox.Update(others)
+	return func() {
+		for _, u := range []lb.Update{web(255, 1, 2), web(255, 1, 2, 3)} {
+			u.Problems = others.Problems
+			inbox.Update(u)
+			r.gather()
+			r.bring()
+			r.report()
+		}
+	}
+}
+
+// Two changes of a Service, beside others that do not change.
+func BenchmarkChangeBeside(b *testing.B) {
+	for _, n := range []int{1, 5000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			change := changing(b, crowd(n))
+			change()
+			b.ReportAllocs()
+			for b.Loop() {
+				change()
 			}
 		})
-	}
-	if few, many := cost(1), cost(250); many > 2*few {
-		t.Errorf("a change makes %v allocations beside 250 Services, and %v beside one", many, few)
 	}
 }
 

@@ -115,9 +115,28 @@ func (r *Reconciler) observedFlush() error {
 	return a.Err
 }
 
-// report tells of everything that is wrong, to the observer and to the log.
+// report tells of everything that is wrong, to the observer and to the log, if that is
+// not what it told last.
 func (r *Reconciler) report() {
-	problems := slices.Clone(r.input.Problems)
+	all := r.allProblems()
+	if r.reported && areSame(all, r.wrong) {
+		return
+	}
+	r.reported, r.wrong = true, all
+	problems := lb.Bounded("the input", all)
+	r.observer.Problems(problems)
+	r.problems.Set(problems)
+}
+
+// areSame says whether two lists hold the same. Mostly they are one: sources make another only
+// when something has changed.
+func areSame(a, b []lb.Problem) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
+}
+
+// allProblems returns everything that is wrong.
+func (r *Reconciler) allProblems() []lb.Problem {
+	problems := slices.Clip(r.input.Problems) // which are the source's
 	of := func(name lb.ServiceName, p lb.Problem) {
 		p.File = r.state.File(name)
 		problems = append(problems, p)
@@ -129,7 +148,5 @@ func (r *Reconciler) report() {
 	if p, ok := r.cidrProblem.(lb.Problem); ok {
 		problems = append(problems, p)
 	}
-	problems = lb.Bounded("the input", problems)
-	r.observer.Problems(problems)
-	r.problems.Set(problems)
+	return problems
 }

@@ -42,6 +42,16 @@ func (r *Reconciler) planWaiting() {
 			r.plan(name, wanted)
 		}
 	}
+	r.waiting, r.adopted = renewed(r.waiting), renewed(r.adopted)
+}
+
+// renewed returns a new map in place of an empty one, which takes as long to go through as it
+// did when it held most.
+func renewed(names map[lb.ServiceName]bool) map[lb.ServiceName]bool {
+	if len(names) > 0 {
+		return names
+	}
+	return map[lb.ServiceName]bool{}
 }
 
 // ask returns what Services want, and has the planner know of all before the first is

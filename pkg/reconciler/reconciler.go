@@ -60,6 +60,8 @@ type Reconciler struct {
 	waiting    map[lb.ServiceName]bool // changed, but frozen or refused
 	pending    []plan.Op
 	problems   *ProblemLog
+	wrong      []lb.Problem // as reported last
+	reported   bool         // that was ever
 
 	beside        beside
 	due           due
@@ -141,6 +143,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		if err := r.bring(); err != nil {
 			return err
 		}
+		r.report() // no change waits for that
 	}
 	return nil
 }
@@ -157,7 +160,6 @@ func (r *Reconciler) await(ctx context.Context) (changed bool) {
 		r.due.retryLater()
 	case <-r.due.drained.C:
 		r.planWaiting()
-		r.report()
 	case then := <-r.beside.ended:
 		return r.beside.finish(then)
 	case <-r.due.sweep.C:
@@ -230,7 +232,6 @@ func (r *Reconciler) gather() {
 	}
 	maps.Copy(r.waiting, dirty)
 	r.planWaiting()
-	r.report()
 }
 
 // complete says whether there is a whole first picture to bring in.

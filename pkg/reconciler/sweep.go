@@ -43,5 +43,4 @@ func (r *Reconciler) sweep(since plan.Mark, err error) {
 	}
 	r.pending = append(r.pending, r.planner.SweepTo(since)...)
 	r.planWaiting()
-	r.report()
 }

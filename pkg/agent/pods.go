@@ -118,7 +118,7 @@ func (l *deviceList) namespaces(list []netdev.Device) map[netip.Addr]uint64 {
 	if len(wanted) == 0 {
 		return found
 	}
-	err := datapath.EachNamespace(func(cookie uint64) error {
+	err := datapath.EachNamespace(func(_ string, cookie uint64) error {
 		addrs, err := netdev.Addresses()
 		for a := range addrs {
 			if wanted[a] {

@@ -113,11 +113,7 @@ func (a *statusServer) Flushed(t reconciler.Attempt) {
 		a.metrics.ObserveProgramming(trigger.Family, trigger.At, t.Ended)
 	}
 	a.updated(t.Batch.Updates)
-	services := map[lb.ServiceName]healthcheck.Service{}
-	for name, c := range t.HealthChecks {
-		services[name] = healthcheck.Service{Port: c.Port, LocalEndpoints: c.LocalEndpoints}
-	}
-	a.services.Change(services)
+	a.services.Change(t.HealthChecks)
 }
 
 // updated says that so many updates are in the kernel. Only when none is left

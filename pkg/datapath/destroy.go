@@ -1,12 +1,14 @@
 package datapath
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
 
 	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/plan"
 )
@@ -28,7 +30,7 @@ type teller struct {
 	// former ones would destroy sockets of frontends that only the new ones have.
 	mu       sync.Mutex
 	slots    *mapping[headgateSocketSlot]
-	stored   *mapping[headgateStoredSockets]
+	stored   []byte    // stored_sockets
 	through  iterators // that destroy sockets, or name them
 	named    bool
 	places   places
@@ -38,8 +40,10 @@ type teller struct {
 // forget lets go of what is of the maps in use.
 func (t *teller) forget() {
 	t.slots.Close()
-	t.stored.Close()
 	t.through.Close()
+	if t.stored != nil {
+		_ = unix.Munmap(t.stored) // fails only for memory that is not mapped
+	}
 	t.slots, t.stored, t.through = nil, nil, nil
 }
 
@@ -96,14 +100,14 @@ func (d *Datapath) reportSockets(err error) {
 }
 
 // destroysFromBPF says whether the kernel lets BPF destroy sockets.
-var destroysFromBPF = sync.OnceValue(func() bool {
+func destroysFromBPF() bool {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
 		return false
 	}
 	var destroy *btf.Func
 	return kernel.TypeByName("bpf_sock_destroy", &destroy) == nil
-})
+}
 
 // namespacesOf returns the cookies of the network namespaces with sockets that have an
 // entry for a lost backend, or that any may have some. No loss stands for all backends.
@@ -119,17 +123,13 @@ func (d *Datapath) namespacesOf(losses []plan.Loss) (namespaces map[uint64]bool,
 		lost[encodeAddrPort(l.Backend)] = true
 	}
 	namespaces = map[uint64]bool{}
-	for s := range t.slots.each() {
-		if s.Owner != 0 && (len(lost) == 0 || lost[s.Entry.backend()]) {
+	for i := range t.slots.len {
+		if s := t.slots.at(i); s.Owner != 0 && (len(lost) == 0 || lost[s.Entry.backend()]) {
 			namespaces[s.Entry.Netns] = true
 		}
 	}
-	for c := range t.stored.each() { // what sockets keep themselves cannot be looked through from here
-		if *c != (headgateStoredSockets{}) {
-			return namespaces, true, nil
-		}
-	}
-	return namespaces, false, nil
+	// What sockets keep themselves cannot be looked through from here.
+	return namespaces, len(bytes.Trim(t.stored, "\x00")) > 0, nil
 }
 
 // mapEntries has what is kept of sockets in memory.
@@ -141,7 +141,7 @@ func (d *Datapath) mapEntries() (err error) {
 	if t.slots, err = newMapping[headgateSocketSlot](d.maps.byName["socket_nat"], false); err != nil {
 		return err
 	}
-	if t.stored, err = newMapping[headgateStoredSockets](d.maps.byName[storedSockets], false); err != nil {
+	if t.stored, _, err = mapArray(d.maps.byName[storedSockets], false); err != nil {
 		t.forget()
 	}
 	return err

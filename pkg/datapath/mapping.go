@@ -2,7 +2,6 @@ package datapath
 
 import (
 	"fmt"
-	"iter"
 	"os"
 	"sync/atomic"
 	"unsafe"
@@ -56,15 +55,6 @@ func (m *mapping[T]) at(i uint32) *T {
 		panic(fmt.Sprintf("element %d of a map of %d", i, m.len)) // a bug: Reserve comes first
 	}
 	return (*T)(unsafe.Pointer(&m.mem[uintptr(i)*m.stride]))
-}
-
-// each returns all elements, at less than the cost of at for each.
-func (m *mapping[T]) each() iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		for at, left := unsafe.Pointer(&m.mem[0]), m.len; left > 0 && yield((*T)(at)); left-- {
-			at = unsafe.Add(at, m.stride)
-		}
-	}
 }
 
 // Close ends the mapping. A nil mapping has nothing to end.

@@ -12,13 +12,8 @@ import (
 )
 
 // EachNamespace calls do in every network namespace that a process or a mount
-// keeps, with its cookie, on a thread that is in it.
-func EachNamespace(do func(cookie uint64) error) error {
-	return eachNamespace(func(_ string, cookie uint64) error { return do(cookie) })
-}
-
-// eachNamespace calls do with the file by which a namespace was found, too.
-func eachNamespace(do func(file string, cookie uint64) error) error {
+// keeps, with its file and cookie, on a thread that is in it.
+func EachNamespace(do func(file string, cookie uint64) error) error {
 	files, err := namespaceFiles()
 	errs := []error{err}
 	onLostThread(func() {
@@ -55,7 +50,7 @@ func (p *places) visit(wanted map[uint64]bool, all bool, do func() error) error 
 		return errors.Join(errs...)
 	}
 	*p = places{}
-	errs = append(errs, eachNamespace(func(file string, cookie uint64) error {
+	errs = append(errs, EachNamespace(func(file string, cookie uint64) error {
 		(*p)[cookie] = file
 		return once(file, cookie)
 	}))

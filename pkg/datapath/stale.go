@@ -138,7 +138,7 @@ func (i iterators) search(owned map[uint64]map[uint32]headgateSocketSlot, visite
 		return s
 	}
 	end := time.Now().Add(searchTime)
-	_ = EachNamespace(func(cookie uint64) error {
+	_ = EachNamespace(func(_ string, cookie uint64) error {
 		switch {
 		case len(owned[cookie]) == 0 || visited[cookie]:
 		case time.Now().After(end):

@@ -57,7 +57,7 @@ func (d *Datapath) NoteStanding() error {
 		return err
 	}
 	if len(namespaces) > 0 {
-		err = EachNamespace(func(cookie uint64) error {
+		err = EachNamespace(func(_ string, cookie uint64) error {
 			if !namespaces[cookie] {
 				return nil
 			}

@@ -19,12 +19,6 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// Service is what is answered for one Service.
-type Service struct {
-	Port           uint16 // spec.healthCheckNodePort, host order; 0: none any more
-	LocalEndpoints int    // distinct ready addresses on this node, over all ports
-}
-
 // ServiceConfig is what a ServiceServer needs.
 type ServiceConfig struct {
 	// Addresses to listen on. Nil is every address of both families; an
@@ -54,7 +48,7 @@ type ServiceServer struct {
 
 // service is a Service with what is open for it.
 type service struct {
-	Service
+	lb.HealthCheck
 	ports    map[netip.Addr]*port
 	reported string // the failure that was told last, "" if all is open
 }
@@ -90,62 +84,68 @@ func orAll(addresses []netip.Addr) []netip.Addr {
 
 // Change says what is answered for these Services from now on; with port 0 nothing. A port
 // that changes is closed and opened anew.
-func (s *ServiceServer) Change(services map[lb.ServiceName]Service) {
-	s.change(func() (open []lb.ServiceName, well []finding) {
-		// All that goes is closed before anything is opened: a port may move
-		// from one Service to another in one change.
-		for name, want := range services {
-			if old := s.services[name]; old != nil && want.Port != old.Port {
-				old.close()
-				delete(s.services, name)
-				if old.reported != "" {
-					well = append(well, finding{name, old.Port, nil})
-				}
+func (s *ServiceServer) Change(services map[lb.ServiceName]lb.HealthCheck) {
+	s.mu.Lock()
+	found := s.set(services)
+	found = append(found, s.openAll(slices.Collect(maps.Keys(services)))...)
+	s.mu.Unlock()
+	s.tell(found)
+}
+
+// set replaces what is answered, and returns what is well by that. All that goes is closed
+// before anything is opened: a port may move from one Service to another in one change.
+func (s *ServiceServer) set(services map[lb.ServiceName]lb.HealthCheck) (well []finding) {
+	for name, want := range services {
+		old := s.services[name]
+		if old != nil && want.Port != old.Port {
+			old.close()
+			delete(s.services, name)
+			if old.reported != "" {
+				well = append(well, finding{name, old.Port, nil})
 			}
+			old = nil
 		}
-		for name, want := range services {
-			if want.Port == 0 {
-				continue
-			}
-			if s.services[name] == nil {
-				s.services[name] = &service{ports: map[netip.Addr]*port{}}
-			}
-			s.services[name].Service = want
-			open = append(open, name)
+		if old == nil && want.Port != 0 {
+			old = &service{ports: map[netip.Addr]*port{}}
+			s.services[name] = old
 		}
-		return open, well
-	})
+		if old != nil {
+			old.HealthCheck = want
+		}
+	}
+	return well
 }
 
 // Close ends all answers.
 func (s *ServiceServer) Close() {
-	none := map[lb.ServiceName]Service{}
-	s.mu.RLock()
+	none := map[lb.ServiceName]lb.HealthCheck{}
+	s.mu.Lock()
 	for name := range s.services {
-		none[name] = Service{}
+		none[name] = lb.HealthCheck{}
 	}
-	s.mu.RUnlock()
-	s.Change(none)
+	found := s.set(none)
+	s.mu.Unlock()
+	s.tell(found)
 }
 
 // SetAddresses changes the addresses that are listened on, see ServiceConfig.
 func (s *ServiceServer) SetAddresses(addresses []netip.Addr) {
-	s.change(func() ([]lb.ServiceName, []finding) {
-		s.addresses = orAll(addresses)
-		for _, svc := range s.services {
-			svc.closeOthers(s.addresses)
-		}
-		return s.names(), nil
-	})
+	s.mu.Lock()
+	s.addresses = orAll(addresses)
+	for _, svc := range s.services {
+		svc.closeOthers(s.addresses)
+	}
+	s.mu.Unlock()
+	s.Retry()
 }
 
 // Retry opens what could not be opened before.
 func (s *ServiceServer) Retry() {
-	s.change(func() ([]lb.ServiceName, []finding) { return s.names(), nil })
+	s.mu.Lock()
+	found := s.openAll(slices.Collect(maps.Keys(s.services)))
+	s.mu.Unlock()
+	s.tell(found)
 }
-
-// names returns all Services that are answered for.
-func (s *ServiceServer) names() []lb.ServiceName { return slices.Collect(maps.Keys(s.services)) }
 
 // Run retries every five seconds until the context ends, then closes
 // everything.
@@ -163,17 +163,22 @@ func (s *ServiceServer) Run(ctx context.Context) {
 	}
 }
 
-// change does what is asked, and opens what Services miss then.
-func (s *ServiceServer) change(do func() (open []lb.ServiceName, well []finding)) {
-	s.mu.Lock()
-	open, found := do()
-	slices.SortFunc(open, lb.ServiceName.Compare)
-	for _, name := range open {
+// openAll opens what Services miss, and returns what is news.
+func (s *ServiceServer) openAll(names []lb.ServiceName) (found []finding) {
+	slices.SortFunc(names, lb.ServiceName.Compare)
+	for _, name := range names {
+		if s.services[name] == nil {
+			continue
+		}
 		if news, err := s.open(name); news {
 			found = append(found, finding{name, s.services[name].Port, err})
 		}
 	}
-	s.mu.Unlock()
+	return found
+}
+
+// tell reports without the lock: who is told may call back.
+func (s *ServiceServer) tell(found []finding) {
 	for _, f := range found {
 		s.report(f.service, f.port, f.err)
 	}

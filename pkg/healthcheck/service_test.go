@@ -27,30 +27,30 @@ func TestAServiceIsAnsweredForByItsLocalEndpoints(t *testing.T) {
 	n.server.Close()
 	n.wantOpen(t)
 
-	n.server.Change(map[lb.ServiceName]Service{web: {Port: 9376}})
+	n.server.Change(map[lb.ServiceName]lb.HealthCheck{web: {Port: 9376}})
 	n.wantOpen(t, ":9376")
 	n.wantAnswer(t, ":9376", http.StatusServiceUnavailable, web, 0)
 
 	for _, step := range []struct{ endpoints, code int }{{18, 200}, {0, 503}, {11, 200}} {
-		n.server.Change(map[lb.ServiceName]Service{web: {Port: 9376, LocalEndpoints: step.endpoints}})
+		n.server.Change(map[lb.ServiceName]lb.HealthCheck{web: {Port: 9376, LocalEndpoints: step.endpoints}})
 		n.wantAnswer(t, ":9376", step.code, web, step.endpoints)
 	}
 	if n.opened != 1 {
 		t.Errorf("a change of endpoints alone opened the port %d times", n.opened)
 	}
-	n.server.Change(map[lb.ServiceName]Service{web: {}})
+	n.server.Change(map[lb.ServiceName]lb.HealthCheck{web: {}})
 	n.wantOpen(t)
 }
 
 func TestServicesComeGoAndChangePortsWithoutTouchingTheOthers(t *testing.T) {
 	n := newNode(t, nil)
-	n.server.Change(map[lb.ServiceName]Service{web: {9376, 9}, api: {12909, 3}, admin: {11113, 7}})
+	n.server.Change(map[lb.ServiceName]lb.HealthCheck{web: {Port: 9376, LocalEndpoints: 9}, api: {Port: 12909, LocalEndpoints: 3}, admin: {Port: 11113, LocalEndpoints: 7}})
 	n.wantAnswer(t, ":9376", 200, web, 9)
 	n.wantAnswer(t, ":12909", 200, api, 3)
 	n.wantAnswer(t, ":11113", 200, admin, 7)
 	before := n.dial(t, ":12909")
 
-	n.server.Change(map[lb.ServiceName]Service{web: {}, api: {12909, 0}, admin: {11114, 7}, {Namespace: "ops", Name: "new"}: {11878, 6}})
+	n.server.Change(map[lb.ServiceName]lb.HealthCheck{web: {}, api: {Port: 12909, LocalEndpoints: 0}, admin: {Port: 11114, LocalEndpoints: 7}, {Namespace: "ops", Name: "new"}: {Port: 11878, LocalEndpoints: 6}})
 	n.wantOpen(t, ":11114", ":11878", ":12909")
 	n.wantAnswer(t, ":12909", 503, api, 0)
 	n.wantAnswer(t, ":11114", 200, admin, 7)
@@ -62,8 +62,8 @@ func TestServicesComeGoAndChangePortsWithoutTouchingTheOthers(t *testing.T) {
 
 func TestAPortMovesFromOneServiceToAnotherInOneChange(t *testing.T) {
 	n := newNode(t, nil)
-	n.server.Change(map[lb.ServiceName]Service{web: {9376, 1}, api: {9377, 2}})
-	n.server.Change(map[lb.ServiceName]Service{web: {9377, 1}, api: {9376, 2}})
+	n.server.Change(map[lb.ServiceName]lb.HealthCheck{web: {Port: 9376, LocalEndpoints: 1}, api: {Port: 9377, LocalEndpoints: 2}})
+	n.server.Change(map[lb.ServiceName]lb.HealthCheck{web: {Port: 9377, LocalEndpoints: 1}, api: {Port: 9376, LocalEndpoints: 2}})
 	n.wantAnswer(t, ":9377", 200, web, 1)
 	n.wantAnswer(t, ":9376", 200, api, 2)
 	if len(n.failed) > 0 {
@@ -73,7 +73,7 @@ func TestAPortMovesFromOneServiceToAnotherInOneChange(t *testing.T) {
 
 func TestNoServiceIsHealthyWhileTheProxyIsNot(t *testing.T) {
 	n := newNode(t, nil)
-	n.server.Change(map[lb.ServiceName]Service{web: {9376, 7}})
+	n.server.Change(map[lb.ServiceName]lb.HealthCheck{web: {Port: 9376, LocalEndpoints: 7}})
 	n.healthy.Store(false)
 	n.wantAnswer(t, ":9376", 503, web, 7)
 	n.healthy.Store(true)
@@ -82,7 +82,7 @@ func TestNoServiceIsHealthyWhileTheProxyIsNot(t *testing.T) {
 
 func TestOnlyTheGivenAddressesAreListenedOn(t *testing.T) {
 	n := newNode(t, []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")})
-	n.server.Change(map[lb.ServiceName]Service{web: {9376, 1}})
+	n.server.Change(map[lb.ServiceName]lb.HealthCheck{web: {Port: 9376, LocalEndpoints: 1}})
 	n.wantOpen(t, "192.0.2.1:9376", "[2001:db8::1]:9376")
 	n.wantAnswer(t, "[2001:db8::1]:9376", 200, web, 1)
 
@@ -101,7 +101,7 @@ func TestAFailureIsReportedOnceRetriedAndHurtsNoOther(t *testing.T) {
 	addresses := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")}
 	n := newNode(t, addresses)
 	n.refused["192.0.2.1:9376"] = true
-	services := map[lb.ServiceName]Service{web: {9376, 1}, api: {9377, 1}}
+	services := map[lb.ServiceName]lb.HealthCheck{web: {Port: 9376, LocalEndpoints: 1}, api: {Port: 9377, LocalEndpoints: 1}}
 	n.server.Change(services)
 	n.server.Change(services)
 	n.server.Retry()
@@ -124,7 +124,7 @@ func TestAFailureIsReportedOnceRetriedAndHurtsNoOther(t *testing.T) {
 	if diff := cmp.Diff([]string{failure, well, failure}, n.failed); diff != "" {
 		t.Errorf("a failure after all was well is new (-want +got):\n%s", diff)
 	}
-	n.server.Change(map[lb.ServiceName]Service{web: {}})
+	n.server.Change(map[lb.ServiceName]lb.HealthCheck{web: {}})
 	if diff := cmp.Diff([]string{failure, well, failure, well}, n.failed); diff != "" {
 		t.Errorf("the Service is gone (-want +got):\n%s", diff)
 	}
@@ -143,7 +143,7 @@ func TestAPortOfTheMachineThatIsTakenIsReported(t *testing.T) {
 		Report:  func(_ lb.ServiceName, _ uint16, err error) { failed = err },
 	})
 	defer s.Close()
-	s.Change(map[lb.ServiceName]Service{web: {port, 1}})
+	s.Change(map[lb.ServiceName]lb.HealthCheck{web: {Port: port, LocalEndpoints: 1}})
 	if !errors.Is(failed, syscall.EADDRINUSE) {
 		t.Errorf("reported %v", failed)
 	}
@@ -163,7 +163,7 @@ func TestRunRetriesEveryFiveSecondsAndClosesAllAtTheEnd(t *testing.T) {
 				return &silent{done: make(chan struct{}), closed: &closed}, nil
 			},
 		})
-		s.Change(map[lb.ServiceName]Service{web: {9376, 1}})
+		s.Change(map[lb.ServiceName]lb.HealthCheck{web: {Port: 9376, LocalEndpoints: 1}})
 		ctx, cancel := contextOf(t)
 		done := make(chan struct{})
 		go func() { s.Run(ctx); close(done) }()

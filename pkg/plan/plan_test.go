@@ -62,6 +62,9 @@ func (l *lab) apply(tb testing.TB, ops []Op) {
 		if err := l.model.Content().Check(); err != nil {
 			tb.Fatalf("after %q (operation %d of %v): %v", op, i, ops, err)
 		}
+		if got, room := len(l.model.Addresses), l.Needs().Addresses; got > int(room) {
+			tb.Fatalf("after %q (operation %d of %v): %d addresses, but room for %d is asked for", op, i, ops, got, room)
+		}
 	}
 }
 

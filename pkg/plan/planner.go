@@ -105,7 +105,7 @@ func (p *Planner) Needs() Sizes {
 		Slots:     p.pool.regions.end,
 		Backends:  p.pool.backendIDs.size(),
 		Services:  p.pool.serviceIDs.size(),
-		Addresses: uint32(len(p.addresses)),
+		Addresses: uint32(len(p.addresses) + len(p.pool.retiredAddresses)),
 	}
 }
 
@@ -206,8 +206,10 @@ func (p *Planner) writeAddress(a netip.Addr, ops *[]Op) {
 		delete(p.addresses, a)
 		if e.written != 0 {
 			*ops = append(*ops, DeleteAddress{Addr: a})
+			p.pool.retiredAddresses[a] = p.pool.time
 		}
 	case kind != e.written:
+		delete(p.pool.retiredAddresses, a)
 		*ops = append(*ops, PutAddress{Addr: a, Kind: kind})
 		e.written = kind
 	}

@@ -3,6 +3,7 @@ package plan
 import (
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/maglev"
+	"net/netip"
 )
 
 // pool holds the shared things (backends, tables, names of Service ports) with
@@ -26,6 +27,8 @@ type pool struct {
 
 	time             Mark                 // when what retires now does so
 	retiredFrontends map[lb.AddrPort]Mark // since when they are gone, or have another place
+	// retiredAddresses are deleted, but what is planned before may be written before that.
+	retiredAddresses map[netip.Addr]Mark
 	retiredBackends  map[lb.AddrPort]*backendRef
 	retiredTables    map[string]*tableRef
 	retiredServices  map[Service]*serviceRef
@@ -72,6 +75,7 @@ func newPool() *pool {
 		regions: &regions{}, tables: map[string]*tableRef{},
 		serviceIDs: newIDPool(nil), services: map[Service]*serviceRef{},
 		retiredFrontends: map[lb.AddrPort]Mark{},
+		retiredAddresses: map[netip.Addr]Mark{},
 		retiredBackends:  map[lb.AddrPort]*backendRef{},
 		retiredTables:    map[string]*tableRef{},
 		retiredServices:  map[Service]*serviceRef{},

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -9,9 +11,9 @@ import (
 // Mark is a point in a planner's time. What retires after it waits for the next.
 type Mark uint64
 
-// Retired says how many frontends, backends, tables and Service names wait for a sweep.
+// Retired says how many frontends, addresses, backends, tables and Service names wait for a sweep.
 func (p *Planner) Retired() int {
-	return len(p.strayRanges) + len(p.pool.retiredFrontends) + len(p.pool.retiredBackends) + len(p.pool.retiredTables) + len(p.pool.retiredServices)
+	return len(p.strayRanges) + len(p.pool.retiredFrontends) + len(p.pool.retiredAddresses) + len(p.pool.retiredBackends) + len(p.pool.retiredTables) + len(p.pool.retiredServices)
 }
 
 // Sweep ends what nothing names any more: after a grace period it is cleared,
@@ -75,6 +77,7 @@ func (p *pool) sweep(m Mark) []Op {
 			delete(p.retiredFrontends, key)
 		}
 	}
+	maps.DeleteFunc(p.retiredAddresses, func(_ netip.Addr, retired Mark) bool { return retired <= m })
 	slices.SortFunc(frontends, lb.AddrPort.Compare)
 	slices.Sort(backends)
 	slices.Sort(services)

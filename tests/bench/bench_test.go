@@ -23,11 +23,11 @@ func TestMain(m *testing.M) {
 	os.Exit(testenv.Main(m))
 }
 
-// Everything but the agent's process and the API server, which would have to be
-// built first. The figures are worth nothing.
+// Everything but the agent's process, which would have to be built first. The figures are
+// worth nothing.
 func TestEverySectionMeasuresSomething(t *testing.T) {
 	testenv.Need(t)
-	o := options{repo: "../..", plan: effort{rounds: 1, calls: 100, tcpCalls: 20, scales: []int{1, 20}, big: 150, changes: 3, saves: 2, starts: 1, packets: 1000, flows: []int{1, 64}, forwarded: [2]int{16, 64}}}
+	o := options{repo: "../..", plan: effort{rounds: 1, calls: 100, tcpCalls: 20, scales: []int{1, 20}, big: 150, changes: 3, saves: 2, starts: 1, packets: 1000, flows: []int{1, 64}, forwarded: [2]int{16, 64}, clusters: quickEffort.clusters}}
 	b, err := newBench(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)

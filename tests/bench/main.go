@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/headgate/headgate/tests/controlplane"
 	"github.com/headgate/headgate/tests/testenv"
 )
 
@@ -47,7 +46,9 @@ type effort struct {
 	// forwarded are the flows of frames through a node: few and many, powers of two.
 	forwarded [2]int
 
-	endpoints []int // of single Services with many
+	clusters    []shape // of API servers
+	scaleStarts int     // cold starts of each
+	steady      time.Duration
 
 	slowRate   int // connections in a second by each algorithm, with a slow and a dead backend
 	slowTime   time.Duration
@@ -56,11 +57,11 @@ type effort struct {
 
 var (
 	fullEffort = effort{rounds: 21, calls: 12000, tcpCalls: 1500, scales: []int{1, 1000, 10000, 30000}, big: 10000, changes: 600, saves: 60, starts: 7, packets: 1 << 18, flows: []int{1, 1 << 10, 1 << 16, 1 << 20}, forwarded: [2]int{1 << 10, 1 << 16},
-		endpoints: []int{500, 5000, 50000},
-		slowRate:  500, slowTime: 4 * time.Second, slowRounds: 5}
+		clusters: []shape{{10000, 1, 10}, {1000, 5, 100}, {100000, 1, 5}}, scaleStarts: 3, steady: 30 * time.Second,
+		slowRate: 500, slowTime: 4 * time.Second, slowRounds: 5}
 	quickEffort = effort{rounds: 3, calls: 3000, tcpCalls: 300, scales: []int{1, 1000}, big: 1000, changes: 50, saves: 8, starts: 2, packets: 1 << 16, flows: []int{1, 1 << 10, 1 << 16}, forwarded: [2]int{1 << 10, 1 << 16},
-		endpoints: []int{500, 5000},
-		slowRate:  200, slowTime: time.Second, slowRounds: 1}
+		clusters: []shape{{1000, 1, 10}, {100, 5, 100}, {5000, 1, 5}}, scaleStarts: 1, steady: 3 * time.Second,
+		slowRate: 200, slowTime: time.Second, slowRounds: 1}
 )
 
 func main() {
@@ -87,12 +88,6 @@ func main() {
 	// A Ctrl-C reaches the inner process, too: it cleans up, this one waits.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if cgroup, _ := testenv.Dirs(); cgroup == "" && o.against == "" && o.wants("scale") {
-		// Here, where there is a network. What cannot be built is one section that fails.
-		if _, err := controlplane.Build(ctx, os.Stderr, kubernetes...); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-		}
-	}
 	os.Exit(testenv.Main(&run{ctx, o}))
 }
 

@@ -31,9 +31,7 @@ func (r *report) aims() table {
 	r.aim(&t, "restart of the same without a change", "start/restart", 250, "%.0f ms")
 	r.packetAims(&t)
 	r.forwardAims(&t)
-	r.aim(&t, apiServerAim+"cold start over decoding alone", "scale/times_decoding", 2, "× %.2f")
-	r.aim(&t, apiServerAim+"one endpoint from watch event to map, p99", "scale/change/event/p99", 5000, "%.0f µs")
-	r.aim(&t, apiServerAim+"resident memory over kube-proxy's", "scale/memory_beside_kube_proxy", 1, "× %.2f")
+	r.scaleAims(&t)
 	return t
 }
 
@@ -64,6 +62,39 @@ func (r *report) connectAims(t *table) {
 
 // apiServerAim begins the aims for which an API server is needed.
 const apiServerAim = "API server: "
+
+// scaleAims compares what is measured from an API server with what was asked for.
+func (r *report) scaleAims(t *table) {
+	c := r.plan.clusters
+	for _, a := range []struct {
+		of           shape
+		what, figure string
+		atMost       float64
+		format       string
+	}{
+		{c[0], "one change at a time, p50", "one/p50", 400, "%.0f µs"},
+		{c[0], "the same, p99", "one/p99", 2000, "%.0f µs"},
+		{c[0], "the same, p99.9", "one/p99.9", 10000, "%.0f µs"},
+		{c[0], "1,000 changes a second, p50", "at1000/p50", 600, "%.0f µs"},
+		{c[0], "the same, p99", "at1000/p99", 10000, "%.0f µs"},
+		{c[0], "the same, p99.9", "at1000/p99.9", 30000, "%.0f µs"},
+		{c[0], "the same, CPU of one core", "at1000/cpu", 25, "%.0f %%"},
+		{c[0], "a Service of 5,000 rolled, 100 events a second, p99", "rolled/p99", 10000, "%.0f µs"},
+		{c[0], "the same, worst", "rolled/worst", 50000, "%.0f µs"},
+		{c[0], "the same, CPU of an event", "rolled/cpu_each", 1500, "%.0f µs"},
+		{c[0], "every tenth Service replaced at once", "replaced", 100, "%.0f ms"},
+		{c[0], "cold start over decoding alone", "times_decoding", 2, "× %.2f"},
+		{c[0], "resident at rest", "agent/resident", 80, "%.0f MiB"},
+		{c[1], "resident at rest", "agent/resident", 150, "%.0f MiB"},
+		{c[2], "resident at rest", "agent/resident", 400, "%.0f MiB"},
+		{c[2], "ready", "ready", 5000, "%.0f ms"},
+		{c[2], "one change at a time, p99", "one/p99", 5000, "%.0f µs"},
+		{c[2], "100 changes a second, p99", "at100/p99", 20000, "%.0f µs"},
+	} {
+		r.aim(t, apiServerAim+a.of.String()+", "+a.what, a.of.key()+a.figure, a.atMost, a.format)
+	}
+	r.aim(t, apiServerAim+c[0].String()+", resident memory over kube-proxy's", "scale/memory_beside_kube_proxy", 1, "× %.2f")
+}
 
 // aim adds a line. A figure that was not measured is said to be so.
 func (r *report) aim(t *table, name, key string, atMost float64, format string) {

@@ -1,183 +1,200 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 	discoveryv1 "k8s.io/api/discovery/v1"
-
-	"github.com/headgate/headgate/tests/controlplane"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watchedFrontend is a frontend in the maps whose element is looked at.
-type watchedFrontend struct {
-	root  string
-	place uint32
-	m     *ebpf.Map
-	last  []byte
-}
-
-// watchFrontend finds a ClusterIP in the maps, by its address and port as they stand there.
-func watchFrontend(root string, clusterIP netip.Addr) (*watchedFrontend, error) {
-	m, err := ebpf.LoadPinnedMap(filepath.Join(root, "maps", "frontends"), nil)
-	if err != nil {
-		return nil, err
-	}
-	addr := clusterIP.As16()
-	at := binary.BigEndian.AppendUint16(addr[:], servicePort)
-	for place := range m.MaxEntries() {
-		element, err := m.LookupBytes(place)
-		if err != nil {
-			m.Close()
-			return nil, err
-		}
-		if bytes.Contains(element, at) {
-			return &watchedFrontend{root: root, place: place, m: m, last: element}, nil
-		}
-	}
-	m.Close()
-	return nil, fmt.Errorf("%s is no frontend", clusterIP)
-}
-
-func (w *watchedFrontend) close() { _ = w.m.Close() }
-
-// changed returns when the element was seen to be another one.
-func (w *watchedFrontend) changed(ctx context.Context) (time.Time, error) {
-	for limit := time.Now().Add(30 * time.Second); time.Now().Before(limit); {
-		now, err := w.m.LookupBytes(w.place)
-		if err != nil {
-			return time.Time{}, err
-		}
-		if !bytes.Equal(now, w.last) {
-			w.last = now
-			return time.Now(), ctx.Err()
-		}
-		time.Sleep(20 * time.Microsecond)
-	}
-	return time.Time{}, fmt.Errorf("the change did not come to the kernel")
-}
-
-// follower is one Service of which endpoints are changed.
+// follower is a frontend of which endpoints are changed, one change at a time.
 type follower struct {
-	*watchedFrontend
-	slice *discoveryv1.EndpointSlice
+	addr netip.Addr
+	word uint64 // of the view that internal clients get, as last seen
+	next func(i int) *discoveryv1.EndpointSlice
+
+	event *event    // on its way to the map, nil for none
+	due   time.Time // if it had to wait for the one before it
 }
 
-// delays are how long changes took, in µs.
-type delays struct {
-	fromEvent, fromRequest []time.Duration
-}
-
-// follow changes an endpoint of a Service and waits for it to be in the maps.
-func (s *scaled) follow(r *relay, f *follower, to netip.Addr, d *delays) error {
-	r.arm()
-	from := time.Now()
-	put := make(chan error, 1)
-	go func() { put <- s.changeEndpoint(f.slice, to) }()
-	at, err := f.changed(s.ctx)
-	if err != nil {
-		return err
-	}
-	if err := <-put; err != nil {
-		return err
-	}
-	event, ok := r.stamp()
-	if !ok {
-		return fmt.Errorf("a change came to the kernel without an event")
-	}
-	d.fromEvent, d.fromRequest = append(d.fromEvent, at.Sub(event)), append(d.fromRequest, at.Sub(from))
-	return nil
-}
-
-// changes measures one endpoint that changes among all Services.
-func (s *scaled) changes() error {
-	if err := s.step("change endpoints"); err != nil {
-		return err
-	}
-	r, err := s.newRelay()
-	if err != nil {
-		return err
-	}
-	defer r.close()
-	var d delays
-	var allocations float64
-	err = s.withAgent("scale-change", []string{"--api-servers", r.url}, func(g *group, _ *controlplane.Process, _ time.Duration) error {
-		allocations, err = s.changesOf(g, r, &d)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	t := table{
-		Title: fmt.Sprintf("One endpoint changes, with an API server that has %s Services, %d endpoints each", count(s.plan.big), endpointsEach),
-		Note: "In µs, until the frontend in the map names the new table. The event counts from when its first byte is written to the connection of the agent, the request from when it is sent; " +
-			"etcd, the API server, the agent and this program share the cores. Looking at the map takes turns of some 80 µs.",
-		Header: []string{"way", "p50", "p90", "p99", "worst", "changes", "allocations each"},
-	}
-	s.delayRow(&t, "watch event to the map", "event", d.fromEvent, fmt.Sprintf("%.0f", allocations))
-	s.delayRow(&t, "request to the map", "request", d.fromRequest, "")
-	s.report.value("scale/change/allocations", "", allocations)
-	s.report.table(t)
-	return nil
-}
-
-// changesOf changes endpoints of Services at random, and returns how many
-// allocations the agent made for each.
-func (s *scaled) changesOf(g *group, r *relay, d *delays) (float64, error) {
+// followers returns Services of a cluster at random, of each of which the last endpoint is
+// another one with each change.
+func (c shape) followers() (all []*follower) {
+	const most = 2000
 	rng := rand.New(rand.NewPCG(7, 8))
-	var followers []*follower
-	defer func() {
-		for _, f := range followers {
-			f.close()
-		}
-	}()
-	for _, i := range rng.Perm(s.plan.big)[:min(20, s.plan.big)] {
-		w, err := watchFrontend(g.root, nth(serviceNet4, i+256))
-		if err != nil {
-			return 0, err
-		}
-		followers = append(followers, &follower{w, apiSlice(serviceName(i).Name, 0, nth(backendNet4, i*endpointsEach+1), endpointsEach)})
+	for _, i := range rng.Perm(c.services)[:min(most, c.services)] {
+		all = append(all, &follower{addr: nth(serviceNet4, i+256), next: func(change int) *discoveryv1.EndpointSlice {
+			es := c.slice(i, change%c.slices)
+			es.Endpoints[c.endpoints-1].Addresses = []string{changedEndpoint(change).String()}
+			return es
+		}})
 	}
-	made, err := s.mallocsDuring(func() error {
-		for i := range s.plan.changes {
-			if err := s.follow(r, followers[i%len(followers)], changedEndpoint(i), d); err != nil {
+	return all
+}
+
+// course is changes one after the other.
+type course struct {
+	name, key string
+	count     int
+	rate      int // in a second; 0: each waits for the one before it
+}
+
+// driver makes changes and sees them come to the map.
+type driver struct {
+	*scaled
+	agent *scaledAgent
+	view  *frontendView
+	made  int             // changes in all courses, so that no two are the same
+	took  []time.Duration // of one course
+}
+
+// pause is between two looks at the map.
+const pause = 20 * time.Microsecond
+
+// changesOf measures changes of the endpoints of a cluster.
+func (s *scaled) changesOf(c shape, a *scaledAgent, t *scaleTables) error {
+	runtime.LockOSThread() // nanosleep is of the thread, and finer than timers
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // of this process
+	view, err := openFrontends(a.group.root)
+	if err != nil {
+		return err
+	}
+	r := &driver{scaled: s, agent: a, view: view}
+	defer r.view.close()
+	all := c.followers()
+	seconds := int(s.plan.steady.Seconds())
+	for _, k := range []course{
+		{"one at a time", "one", s.plan.changes, 0},
+		{"100 a second", "at100", 100 * seconds / 3, 100},
+		{"1,000 a second", "at1000", 1000 * seconds, 1000},
+	} {
+		if err := r.row(c, k, all, &t.changes); err != nil {
+			return err
+		}
+	}
+	if c != s.plan.clusters[0] {
+		return nil
+	}
+	return errors.Join(r.rolling(c, &t.changes), r.replaced(c, &t.changes))
+}
+
+// row measures a course and adds a line.
+func (r *driver) row(c shape, k course, all []*follower, t *table) error {
+	if err := r.step("%s endpoints: %s", c, k.name); err != nil {
+		return err
+	}
+	from := time.Now()
+	cpu, err := r.agent.spends(func() error { return r.run(k, all) })
+	if err != nil {
+		return err
+	}
+	key, share, each := c.key()+k.key+"/", cpu/time.Since(from).Seconds()*100, cpu/float64(k.count)*1e6
+	slices.Sort(r.took)
+	cells := []string{c.String(), k.name + ", " + count(k.count)}
+	for _, p := range []struct {
+		name  string
+		share float64
+	}{{"p50", 0.5}, {"p99", 0.99}, {"p99.9", 0.999}, {"worst", 1}} {
+		v := r.took[min(int(p.share*float64(len(r.took))), len(r.took)-1)].Seconds() * 1e6
+		r.report.value(key+p.name, "µs", v)
+		cells = append(cells, us(v))
+	}
+	r.report.value(key+"cpu", "%", share)
+	r.report.value(key+"cpu_each", "µs", each)
+	t.row(append(cells, tenth(share), us(each))...)
+	return nil
+}
+
+// run makes the changes of a course, and notes how long each took to the map. One whose
+// frontend waits for an earlier change counts from when it was due.
+func (r *driver) run(k course, all []*follower) error {
+	if err := r.view.find(all); err != nil {
+		return err
+	}
+	r.took = make([]time.Duration, 0, k.count)
+	var waiting []*follower
+	began, last := time.Now(), time.Now()
+	for made := 0; len(r.took) < k.count; nap(pause) {
+		now, due := time.Now(), began
+		if k.rate > 0 {
+			due = began.Add(time.Duration(made) * time.Second / time.Duration(k.rate))
+		}
+		f := all[made%len(all)]
+		if made < k.count && !now.Before(due) && f.event == nil && (k.rate > 0 || len(waiting) == 0) {
+			if err := r.send(f, due, k.rate > 0 && now.Sub(due) > time.Millisecond); err != nil {
 				return err
 			}
-			time.Sleep(5 * time.Millisecond)
+			waiting, made = append(waiting, f), made+1
 		}
-		return nil
-	})
-	return made / float64(s.plan.changes), err
+		before := len(waiting)
+		if waiting = r.arrived(waiting); len(waiting) < before || before == 0 {
+			last = now
+		}
+		if err := r.late(now.Sub(last)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// mallocs returns how many allocations the agent has made.
-func (s *scaled) mallocs() (float64, error) { return s.metric(s.ctx, "go_memstats_mallocs_total") }
+// send makes the next change of a frontend.
+func (r *driver) send(f *follower, due time.Time, late bool) (err error) {
+	if f.due = (time.Time{}); late {
+		f.due = due
+	}
+	r.made++
+	f.event, err = r.api.slices.change(watch.Modified, f.next(r.made))
+	return err
+}
 
-// mallocsDuring returns how many allocations the agent makes while a function
-// runs, without those of being asked.
-func (s *scaled) mallocsDuring(f func() error) (float64, error) {
-	first, err := s.mallocs()
-	if err != nil {
-		return 0, err
+// arrived notes which changes have come to the map, and returns the others.
+func (r *driver) arrived(waiting []*follower) (others []*follower) {
+	return slices.DeleteFunc(waiting, func(f *follower) bool {
+		word := r.view.word(f.addr)
+		if word == f.word {
+			return false
+		}
+		at := time.Now()
+		from := epoch.Add(time.Duration(f.event.sent.Load()))
+		if !f.due.IsZero() {
+			from = f.due
+		}
+		r.took = append(r.took, at.Sub(from))
+		f.word, f.event = word, nil
+		return true
+	})
+}
+
+// late looks for larger maps where nothing comes any more, and gives up in the end.
+func (r *driver) late(by time.Duration) error {
+	switch {
+	case by > 30*time.Second:
+		return fmt.Errorf("a change did not come to the kernel:\n%s", r.agent.Tail())
+	case by > 10*time.Millisecond:
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		return r.view.renew()
 	}
-	before, err := s.mallocs()
-	if err != nil {
-		return 0, err
-	}
-	if err := f(); err != nil {
-		return 0, err
-	}
-	after, err := s.mallocs()
-	return max(0, after-before-(before-first)), err
+	return nil
+}
+
+// nap sleeps on this thread.
+func nap(d time.Duration) {
+	t := unix.NsecToTimespec(int64(d))
+	_ = unix.Nanosleep(&t, nil) // a signal ends it sooner
 }
 
 // cpuTime returns the CPU time of a process, in seconds.
@@ -188,18 +205,4 @@ func cpuTime(pid int) (float64, error) {
 		return 0, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
 	}
 	return time.Duration(t.Nano()).Seconds(), nil
-}
-
-func (s *scaled) delayRow(t *table, name, key string, took []time.Duration, allocations string) {
-	slices.Sort(took)
-	cells := []string{name}
-	for _, p := range []struct {
-		name  string
-		share float64
-	}{{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"worst", 1}} {
-		v := took[min(int(p.share*float64(len(took))), len(took)-1)].Seconds() * 1e6
-		s.report.value("scale/change/"+key+"/"+p.name, "µs", v)
-		cells = append(cells, us(v))
-	}
-	t.row(append(cells, count(len(took)), allocations)...)
 }

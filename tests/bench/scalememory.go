@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -14,50 +15,122 @@ import (
 )
 
 // restTime is how long a process is left alone before its memory is looked at.
-const restTime = 15 * time.Second
+const restTime = 10 * time.Second
 
-// residents measures the memory of the agent and of kube-proxy, one after the
-// other, with the same objects.
-func (s *scaled) residents() error {
-	t := table{
-		Title:  fmt.Sprintf("Memory of the process with an API server that has %s Services, %d endpoints each", count(s.plan.big), endpointsEach),
-		Note:   fmt.Sprintf("KiB. Resident memory %s after everything was programmed; \"anonymous\" is that without the program itself. What the kernel holds is not in it: maps there, rules here.", restTime),
-		Header: []string{"process", "resident", "of that anonymous", "most ever"},
+// scrapes is how often metrics are asked for before that.
+const scrapes = 3
+
+// scaleTables are what the clusters are lines of.
+type scaleTables struct{ rest, changes table }
+
+func newScaleTables() *scaleTables {
+	return &scaleTables{
+		rest: table{
+			Title: "From an API server: start, and memory at rest",
+			Note: "Medians of cold starts, from the start of the process; decoding alone is a client that streams Services and EndpointSlices in protobuf and drops them. " +
+				fmt.Sprintf("Memory is that of the process, after %d scrapes and %s of rest: MiB resident, of that anonymous, and most ever. What the kernel holds is not in it: maps there, rules here. ", scrapes, restTime) +
+				"Idle is the CPU time of that rest, of one core; a scrape is CPU time. Objects are as controllers write them; the API server is one of ours, on the same cores.",
+			Header: []string{"Services × endpoints", "decoding alone, ms", "ready, ms", "×", "CPU, s", "resident", "anonymous", "most", "idle, %", "a scrape, ms"},
+		},
+		changes: table{
+			Title: "From an API server: watch event to map",
+			Note: "In µs, from when the event is handed to the connection of the agent until the frontend in the map names the new table, which is looked at each 20 µs or so. " +
+				"CPU is that of the agent while it goes on: of one core, and µs for each change.",
+			Header: []string{"Services × endpoints", "changes", "p50", "p99", "p99.9", "worst", "CPU, %", "CPU each"},
+		},
 	}
-	if err := s.step("memory of the agent"); err != nil {
+}
+
+// rests measures an agent that has nothing to do.
+func (s *scaled) rests(c shape, a *scaledAgent, start coldStart, t *scaleTables) error {
+	if err := s.step("%s endpoints: rest", c); err != nil {
 		return err
 	}
-	if err := s.withAgent("scale-memory", nil, func(_ *group, p *controlplane.Process, _ time.Duration) error {
-		return s.resident(&t, "headgate", p)
-	}); err != nil {
+	if err := s.rest(a.Process); err != nil { // the sweep
 		return err
 	}
-	if err := s.step("memory of kube-proxy"); err != nil {
+	scrape, err := a.spends(func() error {
+		for range scrapes {
+			if _, err := s.metric(s.ctx, "go_memstats_mallocs_total"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	if err := s.withKubeProxy(func(p *controlplane.Process) error { return s.resident(&t, controlplane.KubeProxy, p) }); err != nil {
+	idle, err := a.spends(func() error { return s.rest(a.Process) })
+	if err != nil {
 		return err
 	}
-	s.report.value("scale/memory_beside_kube_proxy", "×", s.rss["headgate"]/s.rss[controlplane.KubeProxy])
-	s.report.table(t)
+	idle, scrape = idle/restTime.Seconds()*100, scrape/scrapes*1e3
+	s.report.value(c.key()+"idle", "%", idle)
+	s.report.value(c.key()+"scrape", "ms", scrape)
+	cells := []string{c.String(), us(summary(start.decode).Median), us(summary(start.agent).Median),
+		fmt.Sprintf("%.2f", ratio(start.agent, start.decode).Median), fmt.Sprintf("%.1f", summary(start.cpu).Median)}
+	t.rest.row(append(append(cells, s.resident(c.key()+"agent/", a.PID())...), fmt.Sprintf("%.2f", idle), tenth(scrape))...)
 	return nil
 }
 
-// resident adds a line about a process that has come to rest.
-func (s *scaled) resident(t *table, name string, p *controlplane.Process) error {
+// spends returns the CPU time that the agent takes while a function runs, in seconds.
+func (a *scaledAgent) spends(f func() error) (float64, error) {
+	before, err := cpuTime(a.PID())
+	if err != nil {
+		return 0, err
+	}
+	if err := f(); err != nil {
+		return 0, err
+	}
+	after, err := cpuTime(a.PID())
+	return after - before, err
+}
+
+// rest leaves a process alone for a while.
+func (s *scaled) rest(p *controlplane.Process) error {
 	select {
 	case <-p.Ended():
-		return fmt.Errorf("%s ended:\n%s", name, p.Tail())
+		return fmt.Errorf("a process ended:\n%s", p.Tail())
 	case <-s.ctx.Done():
 		return s.ctx.Err()
 	case <-time.After(restTime):
+		return nil
 	}
-	rss, anonymous, most := statusKiB(p.PID(), "VmRSS"), statusKiB(p.PID(), "RssAnon"), statusKiB(p.PID(), "VmHWM")
-	t.row(name, kib(rss), kib(anonymous), kib(most))
-	s.rss[name] = rss
-	s.report.value("scale/memory/"+name+"/resident", "B", rss)
-	s.report.value("scale/memory/"+name+"/most", "B", most)
-	return nil
+}
+
+// resident returns what a process has in memory, in MiB.
+func (s *scaled) resident(key string, pid int) (cells []string) {
+	for _, field := range [][2]string{{"resident", "VmRSS"}, {"anonymous", "RssAnon"}, {"most", "VmHWM"}} {
+		mib := statusKiB(pid, field[1]) / (1 << 20)
+		s.report.value(key+field[0], "MiB", mib)
+		cells = append(cells, us(mib))
+	}
+	return cells
+}
+
+// besideKubeProxy measures kube-proxy with the objects of a cluster.
+func (s *scaled) besideKubeProxy(c shape, t *scaleTables) (err error) {
+	if err := s.serve(c); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.api.close()) }()
+	if err := s.step("%s endpoints: kube-proxy", c); err != nil {
+		return err
+	}
+	return s.withKubeProxy(func(p *controlplane.Process, ready time.Duration) error {
+		cpu, err := cpuTime(p.PID())
+		if err == nil {
+			err = s.rest(p)
+		}
+		if err != nil {
+			return err
+		}
+		cells := []string{c.String() + ", kube-proxy " + controlplane.Version + ", nftables", "", us(ms(ready)), "", tenth(cpu)}
+		t.rest.row(append(append(cells, s.resident(c.key()+"kube-proxy/", p.PID())...), "", "")...)
+		s.report.value("scale/memory_beside_kube_proxy", "×",
+			s.report.Figures[c.key()+"agent/resident"].Median/s.report.Figures[c.key()+"kube-proxy/resident"].Median)
+		return nil
+	})
 }
 
 // kubeProxyConfig is what kube-proxy is told; the rest is as it ships.
@@ -75,13 +148,14 @@ conntrack: {maxPerCore: 0, min: 0}
 
 // withKubeProxy runs kube-proxy and calls a function once it has programmed
 // everything.
-func (s *scaled) withKubeProxy(f func(*controlplane.Process) error) error {
+func (s *scaled) withKubeProxy(f func(p *controlplane.Process, ready time.Duration) error) error {
 	config := filepath.Join(s.dir, "kube-proxy.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, s.cluster.ProxyKubeconfig()), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, s.kubeconfig()), 0o600); err != nil {
 		return err
 	}
-	cmd := exec.Command(filepath.Join(s.binaries, controlplane.KubeProxy), "--config", config)
+	cmd := exec.Command(s.kubeProxy, "--config", config)
 	cmd.Env = cleanEnv()
+	from := time.Now()
 	p, err := controlplane.StartProcess(s.node(), nil, s.dir, controlplane.KubeProxy, cmd)
 	if err != nil {
 		return err
@@ -92,7 +166,7 @@ func (s *scaled) withKubeProxy(f func(*controlplane.Process) error) error {
 	for {
 		// The time of the last success is 0 before the first one.
 		if v, err := s.metric(ctx, "kubeproxy_sync_proxy_rules_last_timestamp_seconds"); err == nil && v > 0 {
-			return f(p)
+			return f(p, time.Since(from))
 		}
 		select {
 		case <-p.Ended():

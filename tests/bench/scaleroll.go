@@ -1,0 +1,138 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// The Service that is rolled: slices and endpoints of each, and how many endpoints one event
+// replaces.
+const (
+	rolledSlices = 50
+	rolledEach   = 100
+	rolledStep   = 5
+)
+
+var (
+	rolledAddr = netip.MustParseAddr("10.104.0.1")
+	rolledNet  = netip.MustParseAddr("10.160.0.0")
+	rolledTo   = netip.MustParseAddr("10.170.0.0")
+)
+
+// rolledSlice returns a slice of the rolled Service.
+func rolledSlice(number int) *discoveryv1.EndpointSlice {
+	return apiSlice("rolled", number, nth(rolledNet, number*rolledEach+1), rolledEach)
+}
+
+// rolling replaces all endpoints of a large Service, beside the others.
+func (r *driver) rolling(c shape, t *table) error {
+	if _, err := r.api.services.change(watch.Added, apiService("rolled", rolledAddr)); err != nil {
+		return err
+	}
+	all := make([]*discoveryv1.EndpointSlice, rolledSlices)
+	for i := range all {
+		all[i] = rolledSlice(i)
+		if _, err := r.api.slices.change(watch.Added, all[i]); err != nil {
+			return err
+		}
+	}
+	if err := r.await(1, func(addr netip.Addr, size uint32) bool { return addr == rolledAddr && size == rolledSlices*rolledEach }); err != nil {
+		return err
+	}
+	first := r.made + 1
+	next := func(made int) *discoveryv1.EndpointSlice {
+		i := made - first
+		es := all[i%rolledSlices]
+		for k := range rolledStep {
+			at := i/rolledSlices*rolledStep + k
+			es.Endpoints[at].Addresses = []string{nth(rolledTo, i%rolledSlices*rolledEach+at+1).String()}
+		}
+		return es
+	}
+	rolled := course{fmt.Sprintf("a Service of %s rolled, %d endpoints each, 100 a second", count(rolledSlices*rolledEach), rolledStep),
+		"rolled", rolledSlices * rolledEach / rolledStep, 100}
+	return r.row(c, rolled, []*follower{{addr: rolledAddr, next: next}}, t)
+}
+
+// replaced deletes Services and makes as many, all at once.
+func (r *driver) replaced(c shape, t *table) error {
+	if err := r.step("%s endpoints: Services are replaced", c); err != nil {
+		return err
+	}
+	n := c.services / 10
+	var from *event
+	cpu, err := r.agent.spends(func() error {
+		for i := range n {
+			e, err := r.replace(c, i)
+			if err != nil {
+				return err
+			}
+			if from == nil {
+				from = e
+			}
+		}
+		return r.await(n, func(addr netip.Addr, size uint32) bool { return isReplacement(addr, n) && size > 0 })
+	})
+	if err != nil {
+		return err
+	}
+	took := time.Since(epoch.Add(time.Duration(from.sent.Load())))
+	r.report.value(c.key()+"replaced", "ms", ms(took))
+	t.row(c.String(), count(n)+" Services deleted and as many made, the last in force", "", "", "", us(took.Seconds()*1e6), "", us(cpu/float64(n)*1e6))
+	return nil
+}
+
+// replacements is where Services have their addresses that replace others.
+var replacements = netip.MustParseAddr("10.105.0.0")
+
+func isReplacement(addr netip.Addr, n int) bool {
+	return replacements.Less(addr) && addr.Compare(nth(replacements, n)) <= 0
+}
+
+// replace deletes a Service with its slices and makes another one in its place. It returns
+// the first event.
+func (r *driver) replace(c shape, i int) (*event, error) {
+	first, err := r.api.services.change(watch.Deleted, c.service(i))
+	if err != nil {
+		return nil, err
+	}
+	name := "new-" + serviceName(i).Name
+	if _, err := r.api.services.change(watch.Added, apiService(name, nth(replacements, i+1))); err != nil {
+		return nil, err
+	}
+	for k := range c.slices {
+		old := c.slice(i, k)
+		if _, err := r.api.slices.change(watch.Deleted, old); err != nil {
+			return nil, err
+		}
+		if _, err := r.api.slices.change(watch.Added, apiSlice(name, k, netip.MustParseAddr(old.Endpoints[0].Addresses[0]), c.endpoints)); err != nil {
+			return nil, err
+		}
+	}
+	return first, nil
+}
+
+// await returns when so many frontends are as a function wants them: by address, and size of
+// the table of internal clients.
+func (r *driver) await(n int, wanted func(addr netip.Addr, size uint32) bool) error {
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); nap(time.Millisecond) {
+		if err := r.view.renew(); err != nil {
+			return err
+		}
+		got := 0
+		clear(r.view.places)
+		r.view.scan(func(offset int, addr netip.Addr) {
+			if wanted(addr, r.view.size(offset)) {
+				got++
+			}
+		})
+		if got == n {
+			return r.ctx.Err()
+		}
+	}
+	return fmt.Errorf("%d frontends did not come to the kernel:\n%s", n, r.agent.Tail())
+}

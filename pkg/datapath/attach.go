@@ -20,13 +20,7 @@ import (
 // loadPrograms loads the programs that Attach puts in force. Of those of devices these are
 // the ones that nearly every node needs, and those that are in force already.
 func (d *Datapath) loadPrograms() (programSet, error) {
-	names := []string{probeNoter}
-	for _, h := range socketHooks(d.object.traced) {
-		names = append(names, h.program)
-	}
-	for _, h := range deviceKinds["device"] {
-		names = append(names, h.program)
-	}
+	names := usualPrograms(d.object.traced)
 	pins, err := os.ReadDir(d.path("links"))
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ var ErrNoDestroy = fmt.Errorf("this kernel cannot destroy sockets (requires >= 6
 
 // How the sockets of lost backends are told of it, for people.
 const (
-	toldByBPF  = "told of lost backends by BPF"
+	ToldByBPF  = "told of lost backends by BPF"
 	toldByDiag = "told of lost backends through INET_DIAG, since the kernel cannot destroy sockets from BPF (requires >= 6.5)"
 	notTold    = "not told of lost backends: the kernel cannot destroy sockets (requires >= 6.5, or CONFIG_INET_DIAG_DESTROY)"
 )
@@ -86,7 +86,7 @@ func (d *Datapath) destroyHere() error {
 
 // reportSockets reports how sockets are destroyed, where that is news.
 func (d *Datapath) reportSockets(err error) {
-	t, how := &d.teller, toldByBPF
+	t, how := &d.teller, ToldByBPF
 	switch {
 	case errors.Is(err, ErrNoDestroy):
 		how = notTold

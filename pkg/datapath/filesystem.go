@@ -19,7 +19,7 @@ const bpfMount = "/sys/fs/bpf"
 // In one of a container it would end with the container, and all that is pinned
 // would be out of force without anybody having said so.
 func mountBPF(root string) error {
-	if root != bpfMount && !strings.HasPrefix(filepath.Clean(root), bpfMount+"/") {
+	if !isBelowMount(root) {
 		return nil
 	}
 	if checkFileSystem(bpfMount, unix.BPF_FS_MAGIC) == nil {
@@ -37,6 +37,11 @@ func mountBPF(root string) error {
 		return fmt.Errorf("mount a BPF file system at %s: %w", bpfMount, err)
 	}
 	return nil
+}
+
+// isBelowMount says whether a path is at the usual place of the BPF file system.
+func isBelowMount(root string) bool {
+	return root == bpfMount || strings.HasPrefix(filepath.Clean(root), bpfMount+"/")
 }
 
 // isShared says whether the innermost of mounts, each of which holds the same

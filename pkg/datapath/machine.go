@@ -24,15 +24,18 @@ const oldestKernel = "6.1"
 func CheckMachine(cfg Config) error {
 	cfg.Cgroup = unified(cfg.Cgroup)
 	if err := checkCapabilities(); err != nil {
-		return err
+		return fmt.Errorf("%w: run it with sudo", err)
 	}
-	if err := checkFileSystem(cfg.Cgroup, unix.CGROUP2_SUPER_MAGIC); err != nil {
-		return fmt.Errorf("cgroup %s: %w: name a directory in a cgroup2 file system with --cgroup", cfg.Cgroup, err)
+	if err := checkCgroup(cfg.Cgroup); err != nil {
+		return fmt.Errorf("%w: name a directory in a cgroup2 file system with --cgroup", err)
 	}
 	if err := mountBPF(cfg.Root); err != nil {
 		return err
 	}
-	return checkRoot(cfg.Root)
+	if err := checkRoot(cfg.Root); err != nil {
+		return fmt.Errorf("%w: mount -t bpf bpf /sys/fs/bpf, or name a directory in one with --bpf-root", err)
+	}
+	return nil
 }
 
 // checkCapabilities returns an error unless this process may do all that is to
@@ -46,7 +49,7 @@ func checkCapabilities() error {
 		return err
 	}
 	if !can {
-		return errors.New("no CAP_SYS_ADMIN, which loading and reading back BPF programs needs: run it with sudo")
+		return errors.New("no CAP_SYS_ADMIN, which loading and reading back BPF programs needs")
 	}
 	return nil
 }
@@ -69,7 +72,7 @@ func checkRoot(root string) error {
 		dir = filepath.Dir(dir)
 	}
 	if err := checkFileSystem(dir, unix.BPF_FS_MAGIC); err != nil {
-		return fmt.Errorf("%s is in no BPF file system: mount -t bpf bpf /sys/fs/bpf, or name a directory in one with --bpf-root", root)
+		return fmt.Errorf("%s is in no BPF file system", root)
 	}
 	return nil
 }
@@ -128,18 +131,18 @@ func lockedDown() bool {
 
 // explainLoad adds to an error from loading the object what the kernel lacks.
 func explainLoad(err error) error {
-	var uname unix.Utsname
-	if e := unix.Uname(&uname); e != nil {
+	release, e := kernelRelease()
+	if e != nil {
 		return err
 	}
-	return explainLoadOn(unix.ByteSliceToString(uname.Release[:]), err)
+	return explainLoadOn(release, err)
 }
 
 // explainLoadOn does so for a kernel of the given release.
 func explainLoadOn(release string, err error) error {
 	var verifier *ebpf.VerifierError
 	if olderThan(release, oldestKernel) && (errors.As(err, &verifier) || errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL)) {
-		return fmt.Errorf("kernel %s is too old: %s or newer is needed", release, oldestKernel)
+		return tooOld(release)
 	}
 	return fmt.Errorf("load the BPF object: %w", err)
 }

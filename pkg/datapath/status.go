@@ -45,7 +45,7 @@ func (r *Reader) Status() (s Status, err error) {
 	traced := err != nil
 	s.Hooks, s.Failures = r.hookStates(s.Cgroup, traced), notedBySockOps
 	if traced {
-		s.Failures = notedByTracepoints
+		s.Failures = NotedByTracepoints
 	}
 	if s.Devices, err = r.deviceStates(); err != nil {
 		return s, fmt.Errorf("read the devices: %w", err)
@@ -56,7 +56,7 @@ func (r *Reader) Status() (s Status, err error) {
 
 // What notes connections that fail, for people.
 const (
-	notedByTracepoints = "noted by tracepoints"
+	NotedByTracepoints = "noted by tracepoints"
 	notedBySockOps     = "noted by sock_ops, at a higher cost of each connection: the kernel refuses programs at tracepoints (lockdown=confidentiality, or no CONFIG_BPF_EVENTS)"
 )
 

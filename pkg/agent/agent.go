@@ -153,12 +153,11 @@ func newSource(cfg Config, log *zap.Logger, measured *metrics.Metrics) (source, 
 		known := &withLastNode{source: files, unknown: lb.Node{Name: cfg.NodeName}, file: cfg.stateFile(nodeFile), log: log}
 		return &withServiceCIDRs{source: known, prefixes: prefixes}, nil, files.Check() // before programs are attached
 	}
-	cfg.Kube.Node, cfg.Kube.Version, cfg.Kube.Convert = cfg.NodeName, cfg.Version, cfg.Convert
-	cfg.Kube.Requests = measured
-	cfg.Kube.Notice = func(text string) { log.Info(text) }
-	cfg.Kube.ServersFile = cfg.stateFile(serversFile)
-	cfg.Kube.Pods = cfg.PodDevices.watched()
-	k, err := kube.New(cfg.Kube)
+	api := cfg.Cluster()
+	api.Requests = measured
+	api.Notice = func(text string) { log.Info(text) }
+	api.ServersFile = cfg.stateFile(serversFile)
+	k, err := kube.New(api)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -42,3 +42,10 @@ type Config struct {
 	HashKeyFile       string     // whose content keys the hashes of flows; "" takes the cluster's certificate authority
 	Limits            plan.Sizes // entries that maps grow to at most, 0 is no limit
 }
+
+// Cluster returns which API server is asked, and for what.
+func (c Config) Cluster() kube.Config {
+	k := c.Kube
+	k.Node, k.Version, k.Convert, k.Pods = c.NodeName, c.Version, c.Convert, c.PodDevices.watched()
+	return k
+}

@@ -81,7 +81,7 @@ func (o *agentOptions) run(cmd *cobra.Command, e *env) error {
 	return agent.Run(cmd.Context(), o.Config, log)
 }
 
-// resolve makes the configuration of what files and flags say.
+// resolve makes the configuration of an agent of what files and flags say.
 func (o *agentOptions) resolve(flags *pflag.FlagSet) error {
 	if err := o.readConfig(flags); err != nil {
 		return err
@@ -89,6 +89,22 @@ func (o *agentOptions) resolve(flags *pflag.FlagSet) error {
 	if o.cleanup {
 		return nil // whatever else is said
 	}
+	if err := o.settle(flags); err != nil {
+		return err
+	}
+	if o.Manifests == "" && !o.namesCluster() {
+		return errors.New("no source of Services: name a directory of YAML with --manifests, or a cluster with --kubeconfig")
+	}
+	return nil
+}
+
+// namesCluster says whether it is known where to look for an API server.
+func (o *agentOptions) namesCluster() bool {
+	return o.Kube.Kubeconfig != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "" || len(o.Kube.Servers) > 0
+}
+
+// settle makes the configuration of what the flags have come to.
+func (o *agentOptions) settle(flags *pflag.FlagSet) error {
 	if err := o.takeOver(flags.Changed); err != nil {
 		return err
 	}
@@ -96,9 +112,6 @@ func (o *agentOptions) resolve(flags *pflag.FlagSet) error {
 		return err
 	}
 	o.IgnoreHealth = !o.passiveHealth
-	if o.Manifests == "" && o.Kube.Kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" && len(o.Kube.Servers) == 0 {
-		return errors.New("no source of Services: name a directory of YAML with --manifests, or a cluster with --kubeconfig")
-	}
 	var err error
 	if o.ServiceCIDRs, err = parsePrefixes("--service-cidrs", o.serviceCIDRs); err != nil {
 		return err

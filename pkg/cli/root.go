@@ -28,7 +28,7 @@ type env struct {
 // reads.
 const (
 	exitNotLoaded = 2 // nothing of Headgate is in the kernel
-	exitDegraded  = 3 // headgate status shows something that is not well
+	exitDegraded  = 3 // headgate status shows something that is not well, headgate check a failure
 )
 
 // Run runs a command line and returns the exit code of the process: 0, or
@@ -48,7 +48,7 @@ func exitCode(err error) int {
 	}
 }
 
-// errDegraded ends headgate status where it has shown what is not well.
+// errDegraded ends a command that has shown what is not well.
 var errDegraded = fmt.Errorf("degraded%w", command.ErrSilent)
 
 func newRoot(e *env) *cobra.Command {
@@ -56,15 +56,16 @@ func newRoot(e *env) *cobra.Command {
 		`Headgate balances Kubernetes Services in the kernel, beside any CNI.
 
 Nouns (status, frontend, backend, table, flow, map) show what the kernel holds, whether
-or not an agent runs. Verbs (agent, cleanup) act. The commands demo and bench run
-headgate-bench, the traffic generator, where it is installed.`)
+or not an agent runs. The verb check looks at a node before anything is installed; agent
+and cleanup act. The commands demo and bench run headgate-bench, the traffic generator,
+where it is installed.`)
 	root.TraverseChildren = true // flags before bench are not those of headgate-bench
 	flags := root.PersistentFlags()
 	flags.StringVar(&e.bpfRoot, "bpf-root", datapath.DefaultRoot, "directory in a BPF file system where maps and programs are pinned")
 	flags.StringVar(&e.state, "state-dir", cmp.Or(os.Getenv("STATE_DIRECTORY"), agent.DefaultStateDir), "directory where the agent keeps files that outlive it: its report, addresses of API servers, what files said of its node")
 	e.AddFlags(flags)
 	root.AddCommand(
-		newAgent(e), newCleanup(e),
+		newCheck(e), newAgent(e), newCleanup(e),
 		newStatus(e), newFrontend(e), newBackend(e), newTable(e), newFlow(e), newMap(e), command.NewVersion(&e.Output, "headgate", e.version),
 		newElsewhere("demo", "Show Headgate at work in network namespaces of its own (headgate-bench)"),
 		newElsewhere("bench", "Send traffic and measure rates, latencies and errors (headgate-bench)"),

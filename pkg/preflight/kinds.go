@@ -1,0 +1,104 @@
+// Package preflight finds what of a node, its kernel and its cluster does not go together
+// with Headgate, before anything is installed. It asks only: nothing is changed.
+package preflight
+
+// Level says what a finding means for Headgate.
+type Level string
+
+// The levels.
+const (
+	OK      Level = "ok"
+	Warning Level = "warning" // Headgate works, and something is not as it could be
+	Failure Level = "failure" // Headgate would not start, or Services would not work
+)
+
+// kind is a kind of finding that is not ok.
+type kind int
+
+// The kinds of findings.
+const (
+	kernelOld kind = iota
+	privilegesMissing
+	namespacesHidden
+	cgroupMissing
+	bpfMissing
+	programsRefused
+	devicesByFilters
+	failuresBySockOps
+	socketsByDiag
+	noDevices
+	kubeProxyRuns
+	portTaken
+	portShared
+	localClusterIP
+	meshHere
+	conntrackFull
+	filteredPaths
+	noSource
+	configWrong
+	serverAway
+	rightNeeded
+	rightMissing
+	notKnown
+)
+
+// Kind is what is said of a kind of finding, whatever was found. Docs are made of it.
+type Kind struct {
+	Name   string // the check, and what it found
+	Level  Level
+	Means  string // for docs: a sentence
+	Remedy string // an imperative phrase; "" where what was found says it
+}
+
+// kinds says it of each. docs/check.md has the same as a table.
+var kinds = [...]Kind{
+	kernelOld: {"kernel-old", Failure, "The kernel does not load the programs.",
+		"boot Linux 6.1 or newer"},
+	privilegesMissing: {"privileges-missing", Failure, "This process may not load programs. What needs that was not looked at.",
+		"run it as root; in a container as deploy/ has it, with SYS_ADMIN and SYS_PTRACE at least"},
+	namespacesHidden: {"namespaces-hidden", Warning, "The agent does not find the network namespaces of pods: clients in pods are not told of backends that are gone.",
+		"add the capability SYS_PTRACE"},
+	cgroupMissing: {"cgroup-missing", Failure, "There is no cgroup2 directory whose sockets can be balanced.",
+		"mount -t cgroup2 none /sys/fs/cgroup, or name a directory in a cgroup2 file system with --cgroup"},
+	bpfMissing: {"bpf-missing", Failure, "There is no BPF file system where programs and maps can be pinned.",
+		"mount -t bpf bpf /sys/fs/bpf, or name a directory in a BPF file system with --bpf-root"},
+	programsRefused: {"programs-refused", Failure, "The kernel does not load the programs, for the reason that stands in the line.",
+		"boot a kernel with CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF, CONFIG_DEBUG_INFO_BTF and CONFIG_BPF_JIT, 6.1 or newer"},
+	devicesByFilters: {"devices-by-filters", Warning, "The kernel has no tcx. Filters do the same; another process that removes the qdisc clsact detaches them until the agent attaches them again.",
+		"boot Linux 6.6 or newer, or leave it so"},
+	failuresBySockOps: {"failures-by-sock-ops", Warning, "Programs at tracepoints are refused. Failed connections are noticed at a higher cost of each connection.",
+		"boot without lockdown=confidentiality and with CONFIG_BPF_EVENTS, or leave it so"},
+	socketsByDiag: {"sockets-by-diag", Warning, "The kernel cannot destroy sockets from BPF. Sockets of lost backends are destroyed through INET_DIAG, if the kernel has CONFIG_INET_DIAG_DESTROY and the agent NET_ADMIN.",
+		"boot Linux 6.5 or newer, or add the capability NET_ADMIN"},
+	noDevices: {"devices-none", Warning, "No device leads to others, so packets from outside the node are not balanced.",
+		"name devices with --devices, or add a default route"},
+	kubeProxyRuns: {"kube-proxy-runs", Warning, "Both work side by side. Connections that are made through kube-proxy stay with its rules until they end.",
+		"take kube-proxy away once Headgate serves: docs/install.md, Replacing a running kube-proxy"},
+	portTaken: {"port-taken", Failure, "Another process listens where the agent answers health checks or metrics: the agent goes on without, and is not ready for the kubelet.",
+		"end that process, or choose another address with the flag that stands in the line"},
+	portShared: {"port-of-kube-proxy", Warning, "kube-proxy listens where the agent answers. The agent tries again every 5 s, and has the port once kube-proxy has ended; until then kube-proxy answers the probes of the agent's pod.",
+		"leave it so, or choose another address with the flag that stands in the line for as long as both run"},
+	localClusterIP: {"cluster-ip-local", Warning, "The ClusterIP of a Service is an address of this node, as with NodeLocal DNSCache. Headgate balances it like any other: sockets go to the Service's endpoints, past what listens here.",
+		"have pods ask the cache by its own address, such as 169.254.20.10 (clusterDNS of the kubelet)"},
+	meshHere: {"mesh", Warning, "Proxies of a service mesh run here. A mesh that redirects packets by the address of a Service does not see it where sockets are told backends.",
+		"annotate the pods of the mesh with headgate.dev/socket-balancing: \"off\" and set --pod-devices=marked"},
+	conntrackFull: {"conntrack-full", Warning, "The kernel's table of connections is more than three quarters full; beyond it the kernel drops packets of new connections.",
+		"raise net.netfilter.nf_conntrack_max, or --conntrack-min and --conntrack-max-per-core"},
+	filteredPaths: {"rp-filter", Warning, "A device on which packets are balanced has no address of its own, so answers of backends come in by another device, and the kernel's filter by the reverse path drops them.",
+		"set net.ipv4.conf.all.rp_filter and that of the device to 0, or give the device an address"},
+	noSource: {"source-none", Warning, "It was not said where Services come from, so that was not looked at.",
+		"name a cluster with --kubeconfig or --api-servers, or a directory of YAML with --manifests"},
+	configWrong: {"source-wrong", Failure, "What is said of the cluster or the directory cannot be used, for the reason that stands in the line.",
+		"mend it, or name another one"},
+	serverAway: {"api-server", Failure, "An API server cannot be used, for the reason that stands in the line.",
+		""},
+	rightNeeded: {"rights-missing", Failure, "Without these rights no Service is balanced.",
+		"bind the ClusterRole headgate to the agent's ServiceAccount"},
+	rightMissing: {"rights-fewer", Warning, "Without these rights the agent goes on: it tells no events, knows no zone of its node, or refuses no unassigned addresses.",
+		"bind the ClusterRole headgate of the same version to the agent's ServiceAccount"},
+	notKnown: {"not-known", Warning, "Something could not be read, so it is not known.",
+		"run it as root, in the node's network and with its processes in view (hostNetwork, hostPID)"},
+}
+
+// Kinds returns what can be found that is not ok.
+func Kinds() []Kind { return kinds[:] }

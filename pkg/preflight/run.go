@@ -1,0 +1,107 @@
+package preflight
+
+import (
+	"context"
+	"strings"
+
+	"github.com/headgate/headgate/pkg/cgroup"
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/netdev"
+	"github.com/headgate/headgate/pkg/source/kube"
+)
+
+// Config is what an agent would be told.
+type Config struct {
+	Datapath  datapath.Config
+	Devices   []string // patterns of those on which others reach the node
+	Addresses []Address
+	// Source is where Services come from: nil where nothing was said, an error for a bad
+	// folder, or the API server.
+	Manifests func() error
+	Kube      *kube.Config
+}
+
+// Address is one that the agent listens on.
+type Address struct {
+	Flag  string
+	Value string // host:port, "" for nowhere
+}
+
+// Run looks at the node of the calling thread's network namespace, and at its cluster.
+func Run(ctx context.Context, cfg Config) Report {
+	r := &Report{Findings: []Finding{}}
+	if cfg.Datapath.Cgroup == "" {
+		cfg.Datapath.Cgroup, _ = cgroup.Root() // that there is none is found below
+	}
+	r.kernel(cfg.Datapath)
+	devices := r.devices(cfg.Devices)
+	r.paths(devices)
+	procs := readProcesses()
+	r.ports(cfg.Addresses, procs)
+	r.kubeProxy(ctx, procs)
+	r.meshes(procs)
+	r.conntrack()
+	r.source(ctx, cfg)
+	return *r
+}
+
+// kernel says what the kernel has.
+func (r *Report) kernel(cfg datapath.Config) {
+	s := datapath.Examine(cfg)
+	r.unless(s.Kernel, "kernel", "Linux "+s.Release, kernelOld)
+	r.unless(s.Privileges, "privileges", "may load and attach programs", privilegesMissing)
+	r.unless(s.Namespaces, "namespaces", "those of pods can be found", namespacesHidden)
+	if s.Cgroup == "" {
+		r.add(cgroupMissing, "%s", cgroup.ErrNone)
+	} else {
+		r.unless(s.CgroupType, "cgroup", s.Cgroup, cgroupMissing)
+	}
+	r.unless(s.FileSystem, "bpf", cfg.Root+" is in a BPF file system, or can be", bpfMissing)
+	if s.Privileges != nil || s.Kernel != nil {
+		return
+	}
+	r.unless(s.Programs, "programs", "the kernel loads them", programsRefused)
+	for _, each := range []struct {
+		check, best, instead string
+		kind
+	}{
+		{"devices-programs", "attached to devices by tcx", s.Devices, devicesByFilters},
+		{"failures", datapath.NotedByTracepoints, s.Failures, failuresBySockOps},
+		{"sockets", datapath.ToldByBPF, s.Sockets, socketsByDiag},
+	} {
+		if each.instead != "" {
+			r.add(each.kind, "%s", each.instead)
+		} else {
+			r.ok(each.check, "%s", each.best)
+		}
+	}
+}
+
+// unless adds an error as a finding of a kind, or what is in order.
+func (r *Report) unless(err error, check, found string, k kind) {
+	if err != nil {
+		r.add(k, "%s", err)
+		return
+	}
+	r.ok(check, "%s", found)
+}
+
+// devices says on which devices packets would be balanced, and returns them.
+func (r *Report) devices(patterns []string) []netdev.Device {
+	all, err := netdev.Devices(patterns)
+	if err != nil {
+		r.add(notKnown, "%s", err)
+		return nil
+	}
+	all = all[1:] // without the node itself
+	var names []string
+	for _, d := range all {
+		names = append(names, d.Name)
+	}
+	if len(names) == 0 {
+		r.add(noDevices, "no device is chosen, so packets from outside the node are not balanced")
+		return nil
+	}
+	r.ok("devices", "packets are balanced at %s", strings.Join(names, ", "))
+	return all
+}

@@ -69,7 +69,8 @@ type Reconciler struct {
 	telling       bool        // they are just now
 	toldAll       bool        // what an earlier agent may have left
 	cannotDestroy bool
-	recounted     time.Time // when that was
+	recounted     time.Time // when connections in flight were counted last
+	recounting    bool      // they are just now
 	sweeping      bool      // a sweep is due, or its grace period passes
 	graceFailed   bool
 

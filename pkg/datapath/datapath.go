@@ -98,6 +98,7 @@ type Datapath struct {
 	standing standing
 	teller   teller
 	census   census
+	pins     pinsSeen
 	devices  []plan.Device
 	// old are the maps of programs that are in force until Attach.
 	old []*mapSet

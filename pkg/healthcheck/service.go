@@ -17,6 +17,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/httpserve"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/tick"
 )
 
 // ServiceConfig is what a ServiceServer needs.
@@ -136,13 +137,24 @@ func (s *ServiceServer) SetAddresses(addresses []netip.Addr) {
 		svc.closeOthers(s.addresses)
 	}
 	s.mu.Unlock()
-	s.Retry()
+	s.openOf(func(*service) bool { return true })
 }
 
 // Retry opens what could not be opened before.
 func (s *ServiceServer) Retry() {
+	s.openOf(func(svc *service) bool { return svc.reported != "" })
+}
+
+// openOf opens what some Services miss, and tells of it.
+func (s *ServiceServer) openOf(some func(*service) bool) {
+	var names []lb.ServiceName
 	s.mu.Lock()
-	found := s.openAll(slices.Collect(maps.Keys(s.services)))
+	for name, svc := range s.services {
+		if some(svc) {
+			names = append(names, name)
+		}
+	}
+	found := s.openAll(names)
 	s.mu.Unlock()
 	s.tell(found)
 }
@@ -150,14 +162,15 @@ func (s *ServiceServer) Retry() {
 // Run retries every five seconds until the context ends, then closes
 // everything.
 func (s *ServiceServer) Run(ctx context.Context) {
-	tick := time.NewTicker(httpserve.RetryAfter)
-	defer tick.Stop()
+	retry := time.NewTimer(tick.Next(httpserve.RetryAfter))
+	defer retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			s.Close()
 			return
-		case <-tick.C:
+		case <-retry.C:
+			retry.Reset(tick.Next(httpserve.RetryAfter))
 			s.Retry()
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/maglev"
 	"github.com/headgate/headgate/pkg/plan"
+	"github.com/headgate/headgate/pkg/tick"
 )
 
 // Datapath is what the reconciler needs of the kernel's side.
@@ -166,10 +167,12 @@ func (r *Reconciler) await(ctx context.Context) (changed bool) {
 	case <-r.due.sweep.C:
 		r.beginSweep()
 		return false
-	case now := <-r.due.look.C:
-		r.look(now)
+	case <-r.due.look.C:
+		r.due.look.Reset(tick.Next(lookEvery))
+		r.look(time.Now())
 		return false
 	case <-r.due.stand.C:
+		r.due.stand.Reset(tick.Next(standEvery))
 		r.noteStanding()
 		return false
 	case v := <-r.inbox.verdicts:

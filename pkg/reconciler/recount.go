@@ -18,7 +18,7 @@ type recounter interface {
 // long as hundreds of changes. Services do not depend on it.
 func (r *Reconciler) recount(now time.Time) {
 	dp, ok := r.dp.(recounter)
-	if !ok || r.recounting || now.Sub(r.recounted) < recountEvery {
+	if !ok || r.recounting || now.Sub(r.recounted) < recountEvery-lookEvery/2 {
 		return
 	}
 	r.recounting, r.recounted = true, now

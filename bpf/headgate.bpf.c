@@ -21,6 +21,7 @@
 #include "tc/parse.h"
 #include "tc/redirect.h"
 #include "tc/reset.h"
+#include "tc/tracked.h"
 
 SEC("cgroup/connect4")
 int connect4(struct bpf_sock_addr *ctx)
@@ -178,6 +179,10 @@ static __always_inline int handle_packet(struct __sk_buff *skb,
 					      find_ports(skb, pkt);
 	if (v == VERDICT_CONTINUE)
 		v = decide(pkt);
+	if (v == VERDICT_ASK) {
+		pkt->untracked = !is_tracked(skb, pkt);
+		v = pkt->untracked ? begin(pkt) : VERDICT_PASS;
+	}
 	if (v == VERDICT_REWRITE)
 		v = rewrite(skb, pkt) ? VERDICT_PASS : VERDICT_REFUSE;
 	if (v == VERDICT_RESET)

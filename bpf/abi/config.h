@@ -45,6 +45,9 @@ volatile const bool kernel_readable = false;
  */
 volatile const bool failures_traced = false;
 
+/* Can the kernel be asked which connections it tracks? */
+volatile const bool kernel_tracks = false;
+
 /* How long a jiffy of the kernel is, at the most. */
 volatile const __u32 tick_us = 0;
 

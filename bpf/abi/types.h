@@ -189,6 +189,7 @@ struct counters {
 	__u64 flow_expired; /* half-open directions that made room for others */
 	__u64 flow_evicted; /* confirmed ones that did, silent for long */
 	__u64 flow_restored;	 /* directions made again from the other one */
+	__u64 flow_tracked;	 /* packets left to what the kernel tracks */
 	__u64 flow_broken;	 /* TCP flows whose backend left the Service */
 	__u64 flow_reset;	 /* packets answered with a TCP reset */
 	__u64 reset_limited;	 /* resets that were too many */

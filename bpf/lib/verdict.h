@@ -18,6 +18,7 @@ enum verdict {
 	VERDICT_FOLLOW,	  /* another CPU has begun it meanwhile */
 	VERDICT_REWRITE,  /* a packet becomes another */
 	VERDICT_RESET,	  /* a packet is answered with a TCP reset */
+	VERDICT_ASK,	  /* does the kernel track its connection? */
 };
 
 static __always_inline struct counters *cpu_counters(void)

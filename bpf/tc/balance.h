@@ -156,7 +156,7 @@ static __noinline enum verdict bypass_services(const struct packet *pkt,
  */
 GLOBAL_FUNC int balance(struct packet *pkt, struct new_flow *flow)
 {
-	struct frontend *f;
+	struct frontend *f = NULL;
 	struct view view;
 	enum drop_reason why;
 	enum verdict v;
@@ -164,12 +164,14 @@ GLOBAL_FUNC int balance(struct packet *pkt, struct new_flow *flow)
 	if (!pkt || !flow || is_discarded(pkt))
 		return VERDICT_PASS;
 	v = packet_frontend(pkt, &f, &why);
+	if (v != VERDICT_CONTINUE && v != VERDICT_REFUSE)
+		return bypass_services(pkt, flow);
+	if (!may_begin(pkt) && may_be_tracked(pkt, f))
+		return VERDICT_ASK;
 	if (v == VERDICT_REFUSE) {
 		refuse(why, 0);
 		return to_nobody(pkt, flow);
 	}
-	if (v != VERDICT_CONTINUE)
-		return bypass_services(pkt, flow);
 	if (!is_allowed(f, &pkt->tuple.src))
 		return refuse(DROP_SOURCE_RANGE, f->service);
 	view = read_view(&f->views[client_view(pkt)]);
@@ -270,7 +272,9 @@ static __always_inline enum verdict begin(struct packet *pkt)
 
 /*
  * What becomes of a packet that is no ICMP error and whose ports are known? It
- * passes, becomes pkt->to (VERDICT_REWRITE), is dropped or answered with a reset.
+ * passes, becomes pkt->to (VERDICT_REWRITE), is dropped or answered with a reset. Or
+ * the hook has to ask the kernel (VERDICT_ASK), and goes on with begin if that does not
+ * track the connection.
  */
 static __always_inline enum verdict decide(struct packet *pkt)
 {

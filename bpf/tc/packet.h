@@ -33,6 +33,7 @@ struct packet {
 	__u8 tcp_flags; /* TCP_SYN, …; 0 without a TCP header */
 	__u8 l4_proto;
 	__u8 hops; /* routers that it may still pass, this node among them */
+	bool untracked; /* the kernel does not track its connection */
 	struct tuple tuple;
 	struct tuple to;       /* what it becomes, if it is to be rewritten */
 } __attribute__((aligned(8))); /* so that it is zeroed in fewer stores */

@@ -3,11 +3,12 @@
  * Packets within a TCP connection whose original direction is not known: it made room
  * for others, or this node never had it. To choose a backend anew would break what
  * may still be mended. The backend is found by the reply direction, which may still be
- * there, by session affinity, or by the hash of the flow; otherwise the client gets a
- * reset.
+ * there. Without that the kernel is asked, which goes on with what it tracks; then
+ * comes session affinity, or the hash of the flow. Otherwise the client gets a reset.
  */
 #pragma once
 
+#include "../abi/config.h"
 #include "../abi/maps.h"
 #include "../flow/table.h"
 #include "../lb/affinity.h"
@@ -77,6 +78,20 @@ static __noinline bool find_by_reply(const struct packet *pkt,
 	return s.found;
 }
 
+/*
+ * May the kernel track the connection that a packet is within? That began before the
+ * programs were in force, by the rules of another service proxy, which translate it still.
+ * There is no reply direction then.
+ */
+static __always_inline bool may_be_tracked(const struct packet *pkt,
+					   const struct frontend *f)
+{
+	struct choice choice = {};
+
+	return kernel_tracks && !pkt->untracked &&
+	       !(f && find_by_reply(pkt, f, &choice));
+}
+
 /* Seconds for which a slot that has moved has a second opinion. */
 #define SLOT_CHANGE_S 600
 
@@ -114,7 +129,7 @@ static __always_inline bool recover_flow(const struct packet *pkt,
 	struct affinity_key key = { .service = f->service };
 	__u64 had;
 
-	*had_reply = find_by_reply(pkt, f, choice);
+	*had_reply = !pkt->untracked && find_by_reply(pkt, f, choice);
 	if (*had_reply)
 		return true;
 	if (f->affinity_timeout_s) {

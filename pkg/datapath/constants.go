@@ -19,6 +19,7 @@ type machineConstants struct {
 	NodeNetnsCookie uint64 `bpf:"node_netns_cookie"`
 	IP6CsumFlag     uint64 `bpf:"ip6_csum_flag"`
 	KernelReadable  bool   `bpf:"kernel_readable"`
+	KernelTracks    bool   `bpf:"kernel_tracks"`
 	FailuresTraced  bool   `bpf:"failures_traced"`
 	TickUs          uint32 `bpf:"tick_us"`
 }
@@ -48,7 +49,7 @@ func (c Config) constants() (map[string]any, error) {
 		return nil, err
 	}
 	return tagged(c, ports,
-		machineConstants{NodeNetnsCookie: cookie, IP6CsumFlag: ip6CsumFlag(), KernelReadable: !lockedDown(), FailuresTraced: c.traced(), TickUs: tick()},
+		machineConstants{NodeNetnsCookie: cookie, IP6CsumFlag: ip6CsumFlag(), KernelReadable: !lockedDown(), KernelTracks: kernelTracks(), FailuresTraced: c.traced(), TickUs: tick()},
 		derivedConstants{
 			SocketNatMask: c.SocketEntries - 1, FlowSets: flowSets(c.Flows),
 			UDPFlowTimeoutS: uint32(udpFlowTimeout / time.Second),

@@ -116,6 +116,7 @@ type headgateCounters struct {
 	FlowExpired         uint64
 	FlowEvicted         uint64
 	FlowRestored        uint64
+	FlowTracked         uint64
 	FlowBroken          uint64
 	FlowReset           uint64
 	ResetLimited        uint64
@@ -604,6 +605,7 @@ const (
 	headgateVarHashKey           = "hash_key"
 	headgateVarIp6CsumFlag       = "ip6_csum_flag"
 	headgateVarKernelReadable    = "kernel_readable"
+	headgateVarKernelTracks      = "kernel_tracks"
 	headgateVarMaxEjectedPercent = "max_ejected_percent"
 	headgateVarNameSockets       = "name_sockets"
 	headgateVarNodeNetnsCookie   = "node_netns_cookie"
@@ -735,6 +737,7 @@ type headgateVariableSpecs struct {
 	HashKey           *ebpf.VariableSpec `ebpf:"hash_key"`
 	Ip6CsumFlag       *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
 	KernelReadable    *ebpf.VariableSpec `ebpf:"kernel_readable"`
+	KernelTracks      *ebpf.VariableSpec `ebpf:"kernel_tracks"`
 	MaxEjectedPercent *ebpf.VariableSpec `ebpf:"max_ejected_percent"`
 	NameSockets       *ebpf.VariableSpec `ebpf:"name_sockets"`
 	NodeNetnsCookie   *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
@@ -843,6 +846,7 @@ type headgateVariables struct {
 	HashKey           *ebpf.Variable `ebpf:"hash_key"`
 	Ip6CsumFlag       *ebpf.Variable `ebpf:"ip6_csum_flag"`
 	KernelReadable    *ebpf.Variable `ebpf:"kernel_readable"`
+	KernelTracks      *ebpf.Variable `ebpf:"kernel_tracks"`
 	MaxEjectedPercent *ebpf.Variable `ebpf:"max_ejected_percent"`
 	NameSockets       *ebpf.Variable `ebpf:"name_sockets"`
 	NodeNetnsCookie   *ebpf.Variable `ebpf:"node_netns_cookie"`

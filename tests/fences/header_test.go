@@ -27,7 +27,7 @@ var below = map[string][]string{
 
 // frameHeaders are the headers of bpf/tc that read and write packets, as TC has them. All
 // others decide: they take a struct packet, so that another hook can use them.
-var frameHeaders = []string{"parse", "fragment", "nat", "icmp", "reset", "redirect"}
+var frameHeaders = []string{"parse", "fragment", "nat", "icmp", "reset", "redirect", "tracked"}
 
 // contextOfTC is the type of what a program at TC is given.
 var contextOfTC = regexp.MustCompile(`\b__sk_buff\b`)

@@ -24,6 +24,7 @@ import (
 // Run is an agent until the context ends, or with InitOnly until the programs
 // are in force. What it has brought into the kernel stays there.
 func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
+	collectGarbage()
 	if cfg.Datapath.Cgroup == "" {
 		root, err := cgroup.Root()
 		if err != nil {
@@ -121,6 +122,7 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 		group.Go(func() error { in.prober.Run(ctx); return nil })
 	}
 	group.Go(func() error { return r.Run(ctx) })
+	group.Go(func() error { returnMemory(ctx, r.Ready()); return nil })
 	group.Go(func() error {
 		if err := in.status.clearEjected(ctx, r.Ready(), in.inbox); err != nil {
 			log.Warn("clear backends that an earlier configuration ejected", zap.Error(err))

@@ -156,7 +156,8 @@ func (v *Visitor) isGranted(ctx context.Context, r Right) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return review.Status.Allowed, json.Unmarshal(text, &review)
+	err = json.Unmarshal(text, &review)
+	return review.Status.Allowed, err
 }
 
 // try does what a right is for, as far as that changes nothing. The server asks for rights

@@ -1,4 +1,5 @@
-// Package netdev knows the node's network devices and addresses.
+// Package netdev knows the node's network devices and addresses, and the chains of its
+// packet filter.
 package netdev
 
 import (

@@ -118,16 +118,16 @@ func (f *Filter) find(l netlink.Link) (bool, error) {
 		return false, nil // without the qdisc, or gone meanwhile
 	}
 	for _, each := range list {
-		b, ok := each.(*netlink.BpfFilter)
-		if !ok || b.Priority != filterPriority || b.Handle != filterHandle {
-			continue
-		}
-		if name, ours := strings.CutPrefix(b.Name, filterPrefix); ours {
-			f.Name, f.Program = name, uint32(b.Id)
+		if b, ok := each.(*netlink.BpfFilter); ok && isOurs(b) {
+			f.Name, f.Program = strings.TrimPrefix(b.Name, filterPrefix), uint32(b.Id)
 			return true, nil
 		}
 	}
 	return false, err
+}
+
+func isOurs(b *netlink.BpfFilter) bool {
+	return b.Priority == filterPriority && b.Handle == filterHandle && strings.HasPrefix(b.Name, filterPrefix)
 }
 
 // RemoveFilter takes a filter of ours out of force. One that is gone is no error.

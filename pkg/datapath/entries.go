@@ -18,7 +18,6 @@ type Totals struct {
 	Slots     int // of these tables
 	Backends  int
 	Ejected   int // backends that all clients avoid
-	Failing   int // backends that these or one client avoid, or that have failures in a row
 	Services  int // Service ports
 }
 
@@ -31,9 +30,6 @@ func (r *Reader) Totals() (t Totals, err error) {
 		t.Backends++
 		if b.Ejected > 0 {
 			t.Ejected++
-		}
-		if b.Failures > 0 || b.Ejected > 0 || b.EjectedByOne > 0 {
-			t.Failing++
 		}
 	}
 	seen := make([]uint64, r.maps.slots.len*slotsPerChunk/64+1) // a bit for each slot: tables do not overlap

@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -51,7 +52,12 @@ func Examine(cfg Config) Support {
 	if s.Privileges != nil || s.Kernel != nil {
 		return s // the kernel would refuse whatever else is asked
 	}
-	s.Programs, s.Substitutes = tryPrograms(cfg), substitutes(cfg)
+	s.Programs = tryPrograms(cfg)
+	if errors.Is(s.Programs, fs.ErrPermission) {
+		s.Privileges, s.Programs = errors.New("the kernel lets this process load no programs, as in a user namespace of its own"), nil
+		return s
+	}
+	s.Substitutes = substitutes(cfg)
 	return s
 }
 

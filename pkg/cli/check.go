@@ -44,7 +44,7 @@ func (o *agentOptions) check(cmd *cobra.Command, e *env) error {
 func (o *agentOptions) preflight() preflight.Config {
 	cfg := preflight.Config{
 		Datapath: o.Datapath, Devices: o.Devices,
-		Addresses: []preflight.Address{{Flag: "--healthz-bind-address", Value: o.HealthzAddress}, {Flag: "--metrics-bind-address", Value: o.MetricsAddress}},
+		Addresses: []preflight.Address{{Flag: "--healthz-bind-address", Value: o.HealthzAddress, Health: true}, {Flag: "--metrics-bind-address", Value: o.MetricsAddress}},
 	}
 	if o.Manifests != "" {
 		cfg.Manifests = manifest.New(o.Manifests, o.NodeName).Convert(o.Convert).Check

@@ -21,14 +21,20 @@ const (
 	privilegesMissing
 	namespacesHidden
 	cgroupMissing
+	cgroupTaken
 	bpfMissing
 	programsRefused
 	devicesByFilters
 	failuresBySockOps
 	socketsByDiag
 	noDevices
+	foreignSockets
+	foreignPackets
 	kubeProxyRuns
+	staleRules
+	lastNAT
 	portTaken
+	metricsTaken
 	portShared
 	localClusterIP
 	meshHere
@@ -60,6 +66,8 @@ var kinds = [...]Kind{
 		"add the capability SYS_PTRACE"},
 	cgroupMissing: {"cgroup-missing", Failure, "There is no cgroup2 directory whose sockets can be balanced.",
 		"mount -t cgroup2 none /sys/fs/cgroup, or name a directory in a cgroup2 file system with --cgroup"},
+	cgroupTaken: {"cgroup-taken", Failure, "A program of another owner is attached to the cgroup so that no other can be.",
+		"detach that program (bpftool cgroup detach), or have its owner attach it with BPF_F_ALLOW_MULTI"},
 	bpfMissing: {"bpf-missing", Failure, "There is no BPF file system where programs and maps can be pinned.",
 		"mount -t bpf bpf /sys/fs/bpf, or name a directory in a BPF file system with --bpf-root"},
 	programsRefused: {"programs-refused", Failure, "The kernel does not load the programs, for the reason that stands in the line.",
@@ -72,9 +80,19 @@ var kinds = [...]Kind{
 		"boot Linux 6.5 or newer, or add the capability NET_ADMIN"},
 	noDevices: {"devices-none", Warning, "No device leads to others, so packets from outside the node are not balanced.",
 		"name devices with --devices, or add a default route"},
+	foreignSockets: {"programs-at-sockets", Warning, "Programs of another owner run at the hooks at which Headgate translates Service addresses. If they translate them too, the one that runs first decides.",
+		"switch off the replacement of kube-proxy in what owns them"},
+	foreignPackets: {"programs-at-packets", Warning, "Programs of another owner see packets on a device at which Headgate balances them. One that translates, redirects or drops packets of Services keeps Headgate from them.",
+		"see that their owner leaves the addresses of Services alone"},
 	kubeProxyRuns: {"kube-proxy-runs", Warning, "Both work side by side. Connections that are made through kube-proxy stay with its rules until they end.",
 		"take kube-proxy away once Headgate serves: docs/install.md, Replacing a running kube-proxy"},
-	portTaken: {"port-taken", Failure, "Another process listens where the agent answers health checks or metrics: the agent goes on without, and is not ready for the kubelet.",
+	staleRules: {"kube-proxy-rules-stale", Warning, "Rules that kube-proxy wrote are left and no kube-proxy of that mode keeps them: they send connections that pass Headgate by to backends that may be gone.",
+		"run kube-proxy --cleanup from the same image, privileged and in the node's network, or reboot the node"},
+	lastNAT: {"kube-proxy-last-nat", Warning, "kube-proxy's table is the only one that translates addresses on this node. When it is removed the kernel ends translation, and with it the connections that were made through kube-proxy.",
+		"wait with kube-proxy --cleanup until these connections have ended"},
+	portTaken: {"port-taken", Failure, "Another process listens where the agent answers health checks: load balancers and the kubelet would ask that process.",
+		"end that process, or choose another address with the flag that stands in the line"},
+	metricsTaken: {"metrics-port-taken", Warning, "Another process listens where the agent answers for metrics. The agent goes on without, and tries again every 5 s.",
 		"end that process, or choose another address with the flag that stands in the line"},
 	portShared: {"port-of-kube-proxy", Warning, "kube-proxy listens where the agent answers. The agent tries again every 5 s, and has the port once kube-proxy has ended; until then kube-proxy answers the probes of the agent's pod.",
 		"leave it so, or choose another address with the flag that stands in the line for as long as both run"},

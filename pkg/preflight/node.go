@@ -18,16 +18,7 @@ import (
 func (r *Report) paths(devices []netdev.Device) {
 	var filtered []string
 	for _, d := range devices {
-		own, err := net.InterfaceByIndex(d.Index)
-		if err != nil {
-			continue // it is gone
-		}
-		addrs, err := own.Addrs()
-		has := slices.ContainsFunc(addrs, func(a net.Addr) bool {
-			p, err := netip.ParsePrefix(a.String())
-			return err == nil && p.Addr().Is4()
-		})
-		if err == nil && !has && isFiltered(d.Name) {
+		if !slices.ContainsFunc(addressesOf(d.Name), netip.Addr.Is4) && isFiltered(d.Name) {
 			filtered = append(filtered, d.Name)
 		}
 	}
@@ -36,6 +27,21 @@ func (r *Report) paths(devices []netdev.Device) {
 		return
 	}
 	r.ok("reverse-path", "drops no replies at these devices")
+}
+
+// addressesOf returns the addresses of a device, none where it is gone.
+func addressesOf(device string) (all []netip.Addr) {
+	d, err := net.InterfaceByName(device)
+	if err != nil {
+		return nil
+	}
+	addrs, _ := d.Addrs() // gone meanwhile
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			all = append(all, p.Addr())
+		}
+	}
+	return all
 }
 
 // isFiltered says whether the kernel filters by the reverse path: the greater of both

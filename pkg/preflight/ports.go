@@ -48,16 +48,20 @@ func (r *Report) port(a Address, all []listener, procs []process) {
 		r.ok("port", "%s (%s) is free", a.Value, a.Flag)
 		return
 	}
+	busy := metricsTaken
+	if a.Health {
+		busy = portTaken
+	}
 	owner, seen := ownerOf(procs, "socket:["+l.inode+"]")
 	switch {
 	case !seen:
-		r.add(portTaken, "%s (%s) is taken by a process that is not seen from here", a.Value, a.Flag)
+		r.add(busy, "%s (%s) is taken by a process that is not seen from here", a.Value, a.Flag)
 	case owner.name == headgateName:
 		r.ok("port", "%s (%s) is the agent's already: %s", a.Value, a.Flag, owner)
 	case owner.name == kubeProxyName:
 		r.add(portShared, "%s (%s) is taken by %s", a.Value, a.Flag, owner)
 	default:
-		r.add(portTaken, "%s (%s) is taken by %s", a.Value, a.Flag, owner)
+		r.add(busy, "%s (%s) is taken by %s", a.Value, a.Flag, owner)
 	}
 }
 

@@ -29,13 +29,14 @@ func TestAPortIsTakenByWhoListensWhereTheAgentWould(t *testing.T) {
 		{"[fd00::1]:10256", "[::1]:10256", free},
 		{"[::]:10256", "127.0.0.1:10256", taken},
 		{"[::]:10256", ":10256", taken},
+		{"192.0.2.1:10256", ":10256", taken},
 	} {
 		r := &Report{}
 		l, err := net.Listen("tcp", tc.listens)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.ports([]Address{{"--at", tc.asked}}, []process{me})
+		r.ports([]Address{{"--at", tc.asked, true}}, []process{me})
 		l.Close()
 		wantFound(t, r, fmt.Sprintf(tc.want, tc.asked))
 	}
@@ -49,14 +50,15 @@ func TestWhoHasAPortDecidesWhatItMeans(t *testing.T) {
 	}
 	defer l.Close()
 	pid := os.Getpid()
-	at := []Address{{"--metrics-bind-address", "127.0.0.1:10249"}, {"--healthz-bind-address", ""}}
+	at := []Address{{"--metrics-bind-address", "127.0.0.1:10249", false}, {"--healthz-bind-address", "", true}}
 	for _, tc := range []struct {
 		seen []process
 		want string
 	}{
 		{[]process{{pid, "kube-proxy"}}, "warning port-of-kube-proxy: 127.0.0.1:10249 (--metrics-bind-address) is taken by kube-proxy (pid %d)"},
 		{[]process{{1, "init"}, {pid, "headgate"}}, "ok port: 127.0.0.1:10249 (--metrics-bind-address) is the agent's already: headgate (pid %d)"},
-		{nil, "failure port-taken: 127.0.0.1:10249 (--metrics-bind-address) is taken by a process that is not seen from here"},
+		{[]process{{pid, "other"}}, "warning metrics-port-taken: 127.0.0.1:10249 (--metrics-bind-address) is taken by other (pid %d)"},
+		{nil, "warning metrics-port-taken: 127.0.0.1:10249 (--metrics-bind-address) is taken by a process that is not seen from here"},
 	} {
 		r := &Report{}
 		r.ports(at, tc.seen)
@@ -70,7 +72,7 @@ func TestWhoHasAPortDecidesWhatItMeans(t *testing.T) {
 
 func TestAnAddressThatCannotBeReadIsSaidSo(t *testing.T) {
 	r := &Report{}
-	r.ports([]Address{{"--at", "nowhere"}, {"--at", "host:1"}, {"--at", "127.0.0.1:http"}}, nil)
+	r.ports([]Address{{Flag: "--at", Value: "nowhere"}, {Flag: "--at", Value: "host:1"}, {Flag: "--at", Value: "127.0.0.1:http"}}, nil)
 	wantFound(t, r, "warning not-known: --at nowhere: address nowhere: missing port in address",
 		`warning not-known: --at host:1: ParseAddr("host"): unable to parse IP`,
 		"warning not-known: --at 127.0.0.1:http: http is not a port")

@@ -81,3 +81,25 @@ func (p process) argument(flag string) string {
 	}
 	return ""
 }
+
+// holderOf returns the process that has a BPF program open, or a link of it, or false where
+// none is seen.
+func holderOf(all []process, program uint32) (process, bool) {
+	line := fmt.Sprintf("prog_id:\t%d\n", program)
+	i := slices.IndexFunc(all, func(p process) bool {
+		dir := fmt.Sprintf("/proc/%d/", p.pid)
+		names, err := os.ReadDir(dir + "fd")
+		return err == nil && slices.ContainsFunc(names, func(name os.DirEntry) bool {
+			to, err := os.Readlink(dir + "fd/" + name.Name())
+			if err != nil || !strings.HasPrefix(to, "anon_inode:bpf") {
+				return false
+			}
+			about, err := os.ReadFile(dir + "fdinfo/" + name.Name())
+			return err == nil && strings.Contains(string(about), line)
+		})
+	})
+	if i < 0 {
+		return process{}, false
+	}
+	return all[i], true
+}

@@ -23,8 +23,9 @@ type Config struct {
 
 // Address is one that the agent listens on.
 type Address struct {
-	Flag  string
-	Value string // host:port, "" for nowhere
+	Flag   string
+	Value  string // host:port, "" for nowhere
+	Health bool   // load balancers and the kubelet ask there
 }
 
 // Run looks at the node of the calling thread's network namespace, and at its cluster.
@@ -33,20 +34,23 @@ func Run(ctx context.Context, cfg Config) Report {
 	if cfg.Datapath.Cgroup == "" {
 		cfg.Datapath.Cgroup, _ = cgroup.Root() // that there is none is found below
 	}
-	r.kernel(cfg.Datapath)
+	procs := readProcesses()
+	mayAsk := r.kernel(cfg.Datapath)
 	devices := r.devices(cfg.Devices)
 	r.paths(devices)
-	procs := readProcesses()
+	if mayAsk {
+		r.foreign(cfg.Datapath, devices, procs)
+	}
 	r.ports(cfg.Addresses, procs)
-	r.kubeProxy(ctx, procs)
+	r.rules(r.kubeProxy(ctx, procs))
 	r.meshes(procs)
 	r.conntrack()
 	r.source(ctx, cfg)
 	return *r
 }
 
-// kernel says what the kernel has.
-func (r *Report) kernel(cfg datapath.Config) {
+// kernel says what the kernel has, and whether it can be asked about programs.
+func (r *Report) kernel(cfg datapath.Config) bool {
 	s := datapath.Examine(cfg)
 	r.unless(s.Kernel, "kernel", "Linux "+s.Release, kernelOld)
 	r.unless(s.Privileges, "privileges", "may load and attach programs", privilegesMissing)
@@ -56,25 +60,26 @@ func (r *Report) kernel(cfg datapath.Config) {
 	} else {
 		r.unless(s.CgroupType, "cgroup", s.Cgroup, cgroupMissing)
 	}
-	r.unless(s.FileSystem, "bpf", cfg.Root+" is in a BPF file system, or can be", bpfMissing)
 	if s.Privileges != nil || s.Kernel != nil {
-		return
+		return false
 	}
+	r.unless(s.FileSystem, "bpf", cfg.Root+" is in a BPF file system, or can be", bpfMissing)
 	r.unless(s.Programs, "programs", "the kernel loads them", programsRefused)
 	for _, each := range []struct {
-		check, best, instead string
+		check, what, best, instead string
 		kind
 	}{
-		{"devices-programs", "attached to devices by tcx", s.Devices, devicesByFilters},
-		{"failures", datapath.NotedByTracepoints, s.Failures, failuresBySockOps},
-		{"sockets", datapath.ToldByBPF, s.Sockets, socketsByDiag},
+		{"devices-programs", "programs are", "attached to devices by tcx", s.Devices, devicesByFilters},
+		{"failures", "failed connections are", datapath.NotedByTracepoints, s.Failures, failuresBySockOps},
+		{"sockets", "sockets are", datapath.ToldByBPF, s.Sockets, socketsByDiag},
 	} {
 		if each.instead != "" {
-			r.add(each.kind, "%s", each.instead)
+			r.add(each.kind, "%s %s", each.what, each.instead)
 		} else {
-			r.ok(each.check, "%s", each.best)
+			r.ok(each.check, "%s %s", each.what, each.best)
 		}
 	}
+	return s.CgroupType == nil
 }
 
 // unless adds an error as a finding of a kind, or what is in order.

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -15,7 +16,11 @@ import (
 func (r *Report) source(ctx context.Context, cfg Config) {
 	switch {
 	case cfg.Manifests != nil:
-		r.unless(cfg.Manifests(), "source", "the directory of YAML can be read", configWrong)
+		if err := cfg.Manifests(); err != nil {
+			r.unusable(err)
+			return
+		}
+		r.ok("source", "the directory of YAML can be read")
 	case cfg.Kube != nil:
 		r.cluster(ctx, *cfg.Kube)
 	default:
@@ -26,7 +31,7 @@ func (r *Report) source(ctx context.Context, cfg Config) {
 func (r *Report) cluster(ctx context.Context, cfg kube.Config) {
 	visitor, answers, err := kube.Visit(ctx, cfg)
 	if err != nil {
-		r.add(configWrong, "%s", err)
+		r.unusable(err)
 		return
 	}
 	answered := false
@@ -39,6 +44,12 @@ func (r *Report) cluster(ctx context.Context, cfg kube.Config) {
 	}
 	r.rights(ctx, visitor, cfg)
 	r.clusterIPs(ctx, visitor)
+}
+
+// unusable adds an error that may say its remedy itself.
+func (r *Report) unusable(err error) {
+	found, remedy, _ := strings.Cut(err.Error(), "; ")
+	r.addWith(configWrong, cmp.Or(remedy, kinds[configWrong].Remedy), "%s", found)
 }
 
 func (r *Report) server(a kube.Answer) {
@@ -87,6 +98,9 @@ func (r *Report) clusterIPs(ctx context.Context, v *kube.Visitor) {
 	if err != nil {
 		r.add(notKnown, "%s", err)
 		return
+	}
+	for _, addr := range addressesOf(ipvsDevice) {
+		delete(local, addr) // all ClusterIPs are there while kube-proxy is in this mode
 	}
 	found := false
 	for _, c := range all {

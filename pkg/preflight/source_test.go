@@ -90,13 +90,18 @@ func TestASourceThatCannotBeUsedIsAFailure(t *testing.T) {
 	r := &Report{}
 	r.source(t.Context(), Config{Kube: mustConfig(t, "http://127.0.0.1:1")})
 	r.source(t.Context(), Config{Kube: &kube.Config{Node: "node-a", Kubeconfig: "/nowhere"}})
-	r.source(t.Context(), Config{Manifests: func() error { return errors.New("no such folder") }})
+	r.source(t.Context(), Config{Manifests: func() error { return errors.New("no such folder; make one") }})
 	r.source(t.Context(), Config{Manifests: func() error { return nil }})
 	r.source(t.Context(), Config{})
 	wantFound(t, r, "failure api-server: http://127.0.0.1:1 refuses connections",
 		"failure source-wrong: read kubeconfig /nowhere: stat /nowhere: no such file or directory",
 		"failure source-wrong: no such folder", "ok source: the directory of YAML can be read",
 		"warning source-none: no cluster and no directory was named")
+	for i, want := range []string{"check that it runs, and listens at this address and port", "mend it, or name another one", "make one"} {
+		if got := r.Findings[i].Remedy; got != want {
+			t.Errorf("finding %d has the remedy %q, want %q", i, got, want)
+		}
+	}
 	if r.Failures != 3 || r.Warnings != 1 {
 		t.Errorf("%d failures and %d warnings, want 3 and 1", r.Failures, r.Warnings)
 	}

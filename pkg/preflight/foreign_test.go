@@ -1,0 +1,166 @@
+package preflight
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/netdev"
+	"github.com/headgate/headgate/tests/testenv"
+)
+
+// mustProgram returns a program that lets everything pass.
+func mustProgram(tb testing.TB, name string, kind ebpf.ProgramType, at ebpf.AttachType, verdict int32) (p *ebpf.Program, id uint32) {
+	tb.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: kind, AttachType: at, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, verdict), asm.Return()}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { p.Close() })
+	info, err := p.Info()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	number, _ := info.ID()
+	return p, uint32(number)
+}
+
+// mustCgroup makes a cgroup below another until the test ends.
+func mustCgroup(tb testing.TB, in, name string) string {
+	tb.Helper()
+	dir := filepath.Join(in, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := os.Remove(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	return dir
+}
+
+func TestProgramsOfOthersAtSocketsAreNamedWithTheirOwner(t *testing.T) {
+	upper := mustCgroup(t, testenv.Cgroup(t), "upper")
+	lower := mustCgroup(t, upper, "lower")
+	cfg := datapath.Config{Root: testenv.BPFRoot(t), Cgroup: lower}
+	found := func() *Report {
+		r := &Report{}
+		r.foreign(cfg, nil, []process{{os.Getpid(), "somebody"}})
+		return r
+	}
+	wantFound(t, found(), "ok programs-of-others: none at the hooks of Headgate")
+	for _, one := range []struct {
+		cgroup, name string
+		at           ebpf.AttachType
+	}{{upper, "cil_connect", ebpf.AttachCGroupInet4Connect}, {lower, "other", ebpf.AttachCGroupUDP6Sendmsg}} {
+		p, _ := mustProgram(t, one.name, ebpf.CGroupSockAddr, one.at, 1)
+		l, err := link.AttachCgroup(link.CgroupOptions{Path: one.cgroup, Attach: one.at, Program: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+	}
+	me := fmt.Sprintf("somebody (pid %d)", os.Getpid())
+	wantFound(t, found(), "warning programs-at-sockets: "+lower+" has programs of Cilium: cil_connect at connect4",
+		"warning programs-at-sockets: "+lower+" has programs of "+me+": other at sendmsg6")
+	r := &Report{}
+	r.foreign(datapath.Config{Root: cfg.Root, Cgroup: upper}, nil, nil)
+	wantFound(t, r, "warning programs-at-sockets: "+upper+" has programs of Cilium: cil_connect at connect4")
+}
+
+func TestAProgramThatLetsNoOtherBeAttachedIsAFailure(t *testing.T) {
+	upper := mustCgroup(t, testenv.Cgroup(t), "upper")
+	lower := mustCgroup(t, upper, "lower")
+	p, id := mustProgram(t, "alone", ebpf.CGroupSockAddr, ebpf.AttachCGroupInet6Connect, 1)
+	for _, tc := range []struct {
+		at    string
+		flags uint32
+		fails bool
+	}{{lower, 0, true}, {lower, unix.BPF_F_ALLOW_OVERRIDE, true}, {lower, unix.BPF_F_ALLOW_MULTI, false},
+		{upper, 0, true}, {upper, unix.BPF_F_ALLOW_OVERRIDE, false}, {upper, unix.BPF_F_ALLOW_MULTI, false}} {
+		dir, err := os.Open(tc.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(dir.Fd()), Program: p, Attach: ebpf.AttachCGroupInet6Connect, Flags: tc.flags}); err != nil {
+			t.Fatal(err)
+		}
+		r := &Report{}
+		r.foreign(datapath.Config{Root: testenv.BPFRoot(t), Cgroup: lower}, nil, nil)
+		want := []string{"warning programs-at-sockets: " + lower + " has programs of an unknown owner: alone at connect6"}
+		if tc.fails {
+			want = append([]string{fmt.Sprintf("failure cgroup-taken: alone (program %d) at connect6 of %s lets no other program be attached", id, lower)}, want...)
+		}
+		wantFound(t, r, want...)
+		// It is as the kernel has it.
+		l, err := link.AttachCgroup(link.CgroupOptions{Path: lower, Attach: ebpf.AttachCGroupInet6Connect, Program: p})
+		if (err != nil) != tc.fails {
+			t.Errorf("at %s with flags %d: the kernel says %v", tc.at, tc.flags, err)
+		}
+		if err == nil {
+			l.Close()
+		}
+		if err := link.RawDetachProgram(link.RawDetachProgramOptions{Target: int(dir.Fd()), Program: p, Attach: ebpf.AttachCGroupInet6Connect}); err != nil {
+			t.Error(err)
+		}
+		dir.Close()
+	}
+}
+
+func TestProgramsOfOthersAtDevicesAreNamed(t *testing.T) {
+	testenv.EnterNetns(t)
+	index := addDevice(t, "leg")
+	r := &Report{}
+	cfg := datapath.Config{Root: testenv.BPFRoot(t), Cgroup: testenv.Cgroup(t)}
+	devices := []netdev.Device{{Index: index, Name: "leg"}}
+	r.foreign(cfg, devices, nil)
+	wantFound(t, r, "ok programs-of-others: none at the hooks of Headgate")
+	tc, _ := mustProgram(t, "calico_in", ebpf.SchedCLS, 0, -1)
+	qdisc := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact"}
+	if err := netlink.QdiscAdd(qdisc); err != nil {
+		t.Fatal(err)
+	}
+	for parent, name := range map[uint32]string{netlink.HANDLE_MIN_INGRESS: "calico_in.o:[tc]", netlink.HANDLE_MIN_EGRESS: "calico_in"} {
+		f := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: parent, Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL}, Fd: tc.FD(), Name: name, DirectAction: true}
+		if err := netlink.FilterReplace(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := netdev.SetFilter(netdev.Filter{Index: index, In: true, Name: "device_in"}, tc.FD()); err != nil { // ours
+		t.Fatal(err)
+	}
+	xdp, _ := mustProgram(t, "guard", ebpf.XDP, 0, 2)
+	l, err := link.AttachXDP(link.XDPOptions{Program: xdp, Interface: index, Flags: link.XDPGenericMode})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r = &Report{}
+	r.foreign(cfg, devices, nil)
+	wantFound(t, r, "warning programs-at-packets: leg has programs of Calico: calico_in at clsact in, calico_in at clsact out",
+		"warning programs-at-packets: leg has programs of an unknown owner: guard at xdp")
+}
+
+func TestAProgramByTCXIsOneOfOthers(t *testing.T) {
+	testenv.EnterNetns(t)
+	index := addDevice(t, "leg")
+	p, _ := mustProgram(t, "cil_from_netdev", ebpf.SchedCLS, 0, -1)
+	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: p, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		t.Skipf("this kernel has no tcx: %v", err)
+	}
+	defer l.Close()
+	r := &Report{}
+	r.foreign(datapath.Config{Root: testenv.BPFRoot(t), Cgroup: testenv.Cgroup(t)}, []netdev.Device{{Index: index, Name: "leg"}}, nil)
+	wantFound(t, r, "warning programs-at-packets: leg has programs of Cilium: cil_from_netdev at tcx in")
+}

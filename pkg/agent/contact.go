@@ -10,7 +10,6 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/metrics"
 	"github.com/headgate/headgate/pkg/source/kube"
-	"github.com/headgate/headgate/pkg/tick"
 )
 
 // contactEvery is how often it is looked whether there is contact with the API
@@ -37,15 +36,14 @@ type contact struct {
 func (a *statusServer) watchContact(ctx context.Context, health func() kube.Health) {
 	c := &contact{status: a, health: health, logged: map[string]bool{}}
 	a.metrics.WatchContact(c.measure)
-	look := time.NewTimer(tick.Next(contactEvery))
-	defer look.Stop()
+	tick := time.NewTicker(contactEvery)
+	defer tick.Stop()
 	for {
 		c.look(time.Now())
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C:
-			look.Reset(tick.Next(contactEvery))
+		case <-tick.C:
 		}
 	}
 }

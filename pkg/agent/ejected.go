@@ -12,7 +12,6 @@ import (
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
-	"github.com/headgate/headgate/pkg/tick"
 )
 
 // ejectedEvery is how often it is looked who is ejected. Nothing waits for it:
@@ -48,16 +47,15 @@ func isStray(cfg Config, l datapath.Load) bool {
 
 // watchEjected tells of backends that the datapath avoids, until the context ends.
 func (a *statusServer) watchEjected(ctx context.Context) {
-	look := time.NewTimer(tick.Next(ejectedEvery))
-	defer look.Stop()
+	tick := time.NewTicker(ejectedEvery)
+	defer tick.Stop()
 	var search datapath.Ejected
 	var before []uint32
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C:
-			look.Reset(tick.Next(ejectedEvery))
+		case <-tick.C:
 		}
 		err := datapath.Look(a.open, func(r *datapath.Reader) error {
 			now, err := search.Find(r)

@@ -194,7 +194,7 @@ func (a *statusServer) read(r *datapath.Reader) (s metrics.Snapshot, err error) 
 	if s.ServiceDrops, err = serviceDrops(r); err != nil {
 		return s, err
 	}
-	s.BackendLoads, s.BackendsOmitted, err = backendMetrics(r, a.cfg.MetricsPerBackend, t.Failing > 0)
+	s.BackendLoads, s.BackendsOmitted, err = backendMetrics(r, a.cfg.MetricsPerBackend)
 	return s, err
 }
 

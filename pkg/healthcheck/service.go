@@ -17,7 +17,6 @@ import (
 
 	"github.com/headgate/headgate/pkg/httpserve"
 	"github.com/headgate/headgate/pkg/lb"
-	"github.com/headgate/headgate/pkg/tick"
 )
 
 // ServiceConfig is what a ServiceServer needs.
@@ -137,24 +136,13 @@ func (s *ServiceServer) SetAddresses(addresses []netip.Addr) {
 		svc.closeOthers(s.addresses)
 	}
 	s.mu.Unlock()
-	s.openOf(func(*service) bool { return true })
+	s.Retry()
 }
 
 // Retry opens what could not be opened before.
 func (s *ServiceServer) Retry() {
-	s.openOf(func(svc *service) bool { return svc.reported != "" })
-}
-
-// openOf opens what some Services miss, and tells of it.
-func (s *ServiceServer) openOf(some func(*service) bool) {
-	var names []lb.ServiceName
 	s.mu.Lock()
-	for name, svc := range s.services {
-		if some(svc) {
-			names = append(names, name)
-		}
-	}
-	found := s.openAll(names)
+	found := s.openAll(slices.Collect(maps.Keys(s.services)))
 	s.mu.Unlock()
 	s.tell(found)
 }
@@ -162,15 +150,14 @@ func (s *ServiceServer) openOf(some func(*service) bool) {
 // Run retries every five seconds until the context ends, then closes
 // everything.
 func (s *ServiceServer) Run(ctx context.Context) {
-	retry := time.NewTimer(tick.Next(httpserve.RetryAfter))
-	defer retry.Stop()
+	tick := time.NewTicker(httpserve.RetryAfter)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			s.Close()
 			return
-		case <-retry.C:
-			retry.Reset(tick.Next(httpserve.RetryAfter))
+		case <-tick.C:
 			s.Retry()
 		}
 	}

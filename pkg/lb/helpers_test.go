@@ -37,7 +37,7 @@ func mustEndpoints(tb testing.TB, text string) []Endpoint {
 // mustEndpoint reads one endpoint.
 func mustEndpoint(tb testing.TB, words []string) Endpoint {
 	tb.Helper()
-	e, where := Endpoint{Addr: netip.MustParseAddr(words[0])}, Topology{}
+	e := Endpoint{Addr: netip.MustParseAddr(words[0])}
 	for _, word := range words[1:] {
 		key, value, _ := strings.Cut(word, "=")
 		switch key {
@@ -49,18 +49,17 @@ func mustEndpoint(tb testing.TB, words []string) Endpoint {
 			e.Terminating = true
 		case "unready":
 		case "on":
-			where.Node = value
+			e.Node = value
 		case "zone":
-			where.Zone = value
+			e.Zone = value
 		case "zones":
-			where.ZoneHints = Names(value)
+			e.ZoneHints = strings.Split(value, ",")
 		case "nodes":
-			where.NodeHints = Names(value)
+			e.NodeHints = strings.Split(value, ",")
 		default:
 			tb.Fatalf("unknown word %q", word)
 		}
 	}
-	e.Where = where.Share()
 	return e
 }
 

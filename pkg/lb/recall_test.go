@@ -36,17 +36,15 @@ func withZones(rng *rand.Rand, from []*Slice, zones ZonePolicy) []*Slice {
 		})
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
-			where := e.Where.Topology()
-			if where.Zone = []string{"zone-a", "zone-b"}[rng.IntN(2)]; where.Node == "node-1" {
-				where.Zone = "zone-a"
+			if e.Zone = []string{"zone-a", "zone-b"}[rng.IntN(2)]; e.Node == "node-1" {
+				e.Zone = "zone-a"
 			}
 			if e.Terminating = e.Terminating && terminate; terminate || nodes {
-				where.ZoneHints = ""
+				e.ZoneHints = nil
 			}
 			if terminate || !nodes {
-				where.NodeHints = ""
+				e.NodeHints = nil
 			}
-			e.Where = where.Share()
 			e.Serving = e.Serving || e.Ready
 			if e.Drained = rng.IntN(8) == 0; zones != ZoneHints {
 				e.Weight = uint32(rng.IntN(3))

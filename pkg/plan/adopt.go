@@ -40,14 +40,14 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 			p.pool.retiredTables[key] = t
 		}
 	}
-	for r := range p.pool.backends.all() {
+	for b, r := range p.pool.backends {
 		if r.uses == 0 {
-			p.pool.retiredBackends[r.backend] = r
+			p.pool.retiredBackends[b] = r
 		}
 	}
-	for r := range p.pool.services.all() {
+	for s, r := range p.pool.services {
 		if r.uses == 0 {
-			p.pool.retiredServices[r.service] = r
+			p.pool.retiredServices[s] = r
 		}
 	}
 	return p, nil
@@ -56,19 +56,21 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 // adopt fills an empty pool with backends, tables and Service names, unused.
 func (p *pool) adopt(c Content) error {
 	backendIDs, serviceIDs := make(map[uint32]bool, len(c.Backends)), make(map[uint32]bool, len(c.Services))
+	p.backends = make(map[lb.AddrPort]*backendRef, len(c.Backends))
+	p.services = make(map[Service]*serviceRef, len(c.Services))
 	p.tables = make(map[string]*tableRef, len(c.Tables))
 	for id, b := range c.Backends {
-		if other := p.backends.get(b); other != nil {
+		if other := p.backends[b]; other != nil {
 			return fmt.Errorf("backends %d and %d are both %s", other.id, id, b)
 		}
-		p.backends.add(backendRef{backend: b, id: id})
+		p.backends[b] = &backendRef{id: id}
 		backendIDs[id] = true
 	}
 	for id, s := range c.Services {
-		if other := p.services.get(s); other != nil {
+		if other := p.services[s]; other != nil {
 			return fmt.Errorf("services %d and %d are both %s", other.id, id, s)
 		}
-		p.services.add(serviceRef{service: s, id: id})
+		p.services[s] = &serviceRef{id: id}
 		serviceIDs[id] = true
 	}
 	p.backendIDs, p.serviceIDs = newIDPool(backendIDs), newIDPool(serviceIDs)

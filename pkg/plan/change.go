@@ -148,7 +148,7 @@ func (p *pool) forget(puts []Op) {
 		switch o := op.(type) {
 		case PutBackend:
 			backends = append(backends, o.ID)
-			p.backends.remove(o.Backend)
+			delete(p.backends, o.Backend)
 			delete(p.retiredBackends, o.Backend)
 		case PutTable:
 			r := run{o.Backends, o.Weights, o.Cursor}
@@ -158,7 +158,7 @@ func (p *pool) forget(puts []Op) {
 			delete(p.retiredTables, key)
 		case PutService:
 			services = append(services, o.ID)
-			p.services.remove(o.Service)
+			delete(p.services, o.Service)
 			delete(p.retiredServices, o.Service)
 		}
 	}

@@ -1,10 +1,9 @@
 package plan
 
 import (
-	"net/netip"
-
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/maglev"
+	"net/netip"
 )
 
 // pool holds the shared things (backends, tables, names of Service ports) with
@@ -13,11 +12,11 @@ import (
 // wants it again before that simply has it back.
 type pool struct {
 	backendIDs *idPool
-	backends   *keyed[lb.AddrPort, backendRef]
+	backends   map[lb.AddrPort]*backendRef
 	regions    *regions
 	tables     map[string]*tableRef // by content
 	serviceIDs *idPool
-	services   *keyed[Service, serviceRef]
+	services   map[Service]*serviceRef
 
 	adopted map[Table]*tableRef // while adopting, nil afterwards
 
@@ -36,10 +35,9 @@ type pool struct {
 }
 
 type backendRef struct {
-	backend lb.AddrPort
 	id      uint32
-	uses    int32 // tables that name it
-	retired Mark  // when that became none
+	uses    int  // tables that name it
+	retired Mark // when that became none
 }
 
 type tableRef struct {
@@ -65,18 +63,17 @@ type tableRef struct {
 func (t *tableRef) table() Table { return Table{Offset: t.region.Offset, Size: t.size} }
 
 type serviceRef struct {
-	service Service
 	id      uint32
-	uses    int32 // frontends that name it
-	retired Mark  // when that became none
+	uses    int  // frontends that name it
+	retired Mark // when that became none
 }
 
 // newPool returns an empty pool.
 func newPool() *pool {
 	return &pool{
-		backendIDs: newIDPool(nil), backends: newKeyed(func(r *backendRef) lb.AddrPort { return r.backend }),
+		backendIDs: newIDPool(nil), backends: map[lb.AddrPort]*backendRef{},
 		regions: &regions{}, tables: map[string]*tableRef{},
-		serviceIDs: newIDPool(nil), services: newKeyed(func(r *serviceRef) Service { return r.service }),
+		serviceIDs: newIDPool(nil), services: map[Service]*serviceRef{},
 		retiredFrontends: map[lb.AddrPort]Mark{},
 		retiredAddresses: map[netip.Addr]Mark{},
 		retiredBackends:  map[lb.AddrPort]*backendRef{},
@@ -190,7 +187,7 @@ func (p *pool) useBackends(backends []lb.AddrPort, base *tableRef, ops *[]Op) (i
 func (p *pool) adoptUse(t *tableRef) *tableRef {
 	if t.uses == 0 {
 		for _, b := range t.backends {
-			p.backends.get(b).uses++
+			p.backends[b].uses++
 		}
 	}
 	t.uses++
@@ -224,9 +221,10 @@ func (p *pool) dropTable(t *tableRef) {
 }
 
 func (p *pool) useBackend(b lb.AddrPort, ops *[]Op) *backendRef {
-	r := p.backends.get(b)
+	r := p.backends[b]
 	if r == nil {
-		r = p.backends.add(backendRef{backend: b, id: p.backendIDs.alloc()})
+		r = &backendRef{id: p.backendIDs.alloc()}
+		p.backends[b] = r
 		*ops = append(*ops, PutBackend{ID: r.id, Backend: b})
 	}
 	delete(p.retiredBackends, b)
@@ -236,14 +234,15 @@ func (p *pool) useBackend(b lb.AddrPort, ops *[]Op) *backendRef {
 
 func (p *pool) dropBackends(backends []lb.AddrPort) {
 	for _, b := range backends {
-		p.drop(b, p.backends.get(b))
+		p.drop(b, p.backends[b])
 	}
 }
 
 func (p *pool) useService(s Service, ops *[]Op) uint32 {
-	r := p.services.get(s)
+	r := p.services[s]
 	if r == nil {
-		r = p.services.add(serviceRef{service: s, id: p.serviceIDs.alloc()})
+		r = &serviceRef{id: p.serviceIDs.alloc()}
+		p.services[s] = r
 		*ops = append(*ops, PutService{ID: r.id, Service: s})
 	}
 	delete(p.retiredServices, s)
@@ -252,7 +251,7 @@ func (p *pool) useService(s Service, ops *[]Op) uint32 {
 }
 
 func (p *pool) dropService(s Service) {
-	r := p.services.get(s)
+	r := p.services[s]
 	if r.uses--; r.uses == 0 {
 		r.retired = p.time
 		p.retiredServices[s] = r

@@ -1,10 +1,6 @@
 package reconciler
 
-import (
-	"time"
-
-	"github.com/headgate/headgate/pkg/tick"
-)
+import "time"
 
 // How long things wait.
 const (
@@ -18,15 +14,15 @@ const (
 
 // due is what the loop does when it is time.
 type due struct {
-	sweep, retry, drained *time.Timer   // running where there is something to do
-	look, stand           *time.Timer   // running always
+	sweep, retry, drained *time.Timer // running where there is something to do
+	look, stand           *time.Ticker
 	wait                  time.Duration // before the next retry
 }
 
 func newDue() due {
 	return due{
 		sweep: newTimer(), retry: newTimer(), drained: newTimer(),
-		look: time.NewTimer(tick.Next(lookEvery)), stand: time.NewTimer(tick.Next(standEvery)), wait: firstRetry,
+		look: time.NewTicker(lookEvery), stand: time.NewTicker(standEvery), wait: firstRetry,
 	}
 }
 
@@ -38,9 +34,11 @@ func newTimer() *time.Timer {
 }
 
 func (d *due) stop() {
-	for _, t := range []*time.Timer{d.sweep, d.retry, d.drained, d.look, d.stand} {
+	for _, t := range []*time.Timer{d.sweep, d.retry, d.drained} {
 		t.Stop()
 	}
+	d.look.Stop()
+	d.stand.Stop()
 }
 
 // tryAgain has what failed tried again.

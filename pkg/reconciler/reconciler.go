@@ -14,7 +14,6 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/maglev"
 	"github.com/headgate/headgate/pkg/plan"
-	"github.com/headgate/headgate/pkg/tick"
 )
 
 // Datapath is what the reconciler needs of the kernel's side.
@@ -70,8 +69,7 @@ type Reconciler struct {
 	telling       bool        // they are just now
 	toldAll       bool        // what an earlier agent may have left
 	cannotDestroy bool
-	recounted     time.Time // when connections in flight were counted last
-	recounting    bool      // they are just now
+	recounted     time.Time // when that was
 	sweeping      bool      // a sweep is due, or its grace period passes
 	graceFailed   bool
 
@@ -167,12 +165,10 @@ func (r *Reconciler) await(ctx context.Context) (changed bool) {
 	case <-r.due.sweep.C:
 		r.beginSweep()
 		return false
-	case <-r.due.look.C:
-		r.due.look.Reset(tick.Next(lookEvery))
-		r.look(time.Now())
+	case now := <-r.due.look.C:
+		r.look(now)
 		return false
 	case <-r.due.stand.C:
-		r.due.stand.Reset(tick.Next(standEvery))
 		r.noteStanding()
 		return false
 	case v := <-r.inbox.verdicts:

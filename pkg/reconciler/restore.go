@@ -20,7 +20,10 @@ type Force struct {
 // look does what is due from time to time.
 func (r *Reconciler) look(now time.Time) {
 	r.restore()
-	r.recount(now)
+	if now.Sub(r.recounted) >= recountEvery {
+		r.recounted = now
+		r.recount()
+	}
 }
 
 // restore puts back in force what somebody has taken away, and tells of it.

@@ -144,3 +144,29 @@ func TestNotesSayWhereThingsAre(t *testing.T) {
 		t.Errorf("notes:\n%s", notes)
 	}
 }
+
+// What a check looks at is what the agent would meet: the same image, rights and files.
+func TestACheckRunsAsTheAgentWouldBeforeIt(t *testing.T) {
+	if pod := mustGet[*appsv1.DaemonSet](t, mustRender(t, asBase)).Spec.Template.Spec; len(pod.InitContainers) > 0 {
+		t.Errorf("without a word of it there is the init container %s", pod.InitContainers[0].Name)
+	}
+	for _, more := range []string{"", "\nprivileged: false", "\nimage: {pullPolicy: Always}"} {
+		pod := mustGet[*appsv1.DaemonSet](t, mustRender(t, asBase+"\ncheck: {enabled: true}"+more)).Spec.Template.Spec
+		if len(pod.InitContainers) != 1 {
+			t.Fatalf("%d init containers", len(pod.InitContainers))
+		}
+		check, agent := pod.InitContainers[0], pod.Containers[0]
+		want := agent
+		want.Name, want.Args = "check", append([]string{"check"}, agent.Args[1:]...)
+		want.Ports, want.LivenessProbe, want.ReadinessProbe, want.Resources = nil, nil, nil, corev1.ResourceRequirements{}
+		if diff := cmp.Diff(want, check); diff != "" {
+			t.Errorf("with %q (-as the agent +check):\n%s", more, diff)
+		}
+	}
+	help := mustHelp(t, "headgate", "check")
+	for _, flag := range []string{"--config", "--cgroup"} {
+		if !strings.Contains(help, " "+flag+" ") {
+			t.Errorf("headgate check has no flag %s", flag)
+		}
+	}
+}

@@ -37,3 +37,50 @@ log-format: {{ .Values.log.format }}
 {{- end -}}
 {{ regexFind "[0-9]+$" .Values.metricsBindAddress }}
 {{- end }}
+
+{{- /* What an agent and a check have in common. */ -}}
+{{- define "headgate.container" -}}
+image: {{ include "headgate.image" . }}
+{{- with .Values.image.pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+env:
+  - name: NODE_NAME
+    valueFrom:
+      fieldRef:
+        fieldPath: spec.nodeName
+securityContext:
+  privileged: {{ .Values.privileged }}
+  runAsUser: 0
+  readOnlyRootFilesystem: true
+  {{- if not .Values.privileged }}
+  capabilities:
+    drop: [ALL]
+    add: [SYS_ADMIN, SYS_PTRACE]
+  seccompProfile:
+    type: RuntimeDefault
+  # The profiles of container runtimes forbid to look at processes of
+  # other containers.
+  appArmorProfile:
+    type: Unconfined
+  seLinuxOptions:
+    type: spc_t
+  {{- end }}
+volumeMounts:
+  - name: config
+    mountPath: /etc/headgate
+    readOnly: true
+  # Where nobody has mounted a BPF file system the agent does, and the
+  # mount has to outlive the container. Only privileged ones may.
+  - name: bpf
+    mountPath: /sys/fs/bpf
+    mountPropagation: {{ ternary "Bidirectional" "HostToContainer" .Values.privileged }}
+  # Not at /sys/fs/cgroup, where the runtime puts a view of its own:
+  # what is attached there would be for this container alone.
+  - name: cgroup
+    mountPath: /host/cgroup
+    readOnly: true
+  # What outlives an agent: its report, and addresses of API servers.
+  - name: state
+    mountPath: /var/lib/headgate
+{{- end }}

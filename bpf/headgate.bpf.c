@@ -333,7 +333,7 @@ int note_probe(struct probe_result *result)
  */
 int shared_enums(enum view_size view_size, enum filter_hash filter_hash,
 		 enum frontend_search frontend_search,
-		 enum view_index view_index)
+		 enum slot_number slot_number, enum view_index view_index)
 {
 	return 0;
 }

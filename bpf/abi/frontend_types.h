@@ -9,7 +9,16 @@
 
 #define SLOTS_PER_CHUNK 16
 
-/* slots[offset] … slots[offset + size - 1]. */
+/*
+ * From here on a slot is in no map: without this bit it is the backend ID that it
+ * names. So a table whose backends have consecutive IDs, a dense one, takes no slots,
+ * and no memory is read between a frontend and its backend.
+ */
+enum slot_number {
+	DENSE_SLOT = 0x80000000,
+};
+
+/* slots[offset] … slots[offset + size - 1]; or, of a dense table, as many IDs. */
 struct table {
 	__u32 offset;
 	__u32 size;
@@ -111,9 +120,11 @@ struct frontend {
 	struct view views[CLIENT_VIEWS] __attribute__((aligned(8)));
 	struct table members __attribute__((
 		aligned(8))); /* backends the Service still has */
+	/* Objects that do not know dense tables have service elsewhere. So they never
+	 * share this map with one that does. */
+	__u32 service; /* index into services, never 0 */
 	enum frontend_flag flags;
 	__u32 affinity_timeout_s; /* idle seconds; 0: no session affinity */
-	__u32 service;		  /* index into services, never 0 */
 	__u32 place;		  /* its own index */
 	__u32 slow_start_s;	  /* seconds; 0: none */
 	struct addr_port at; /* protocol: FRONTEND_NONE, …, if there is none */

@@ -51,8 +51,11 @@ struct choice {
 static __always_inline __u32 slot_at(__u32 slot)
 {
 	__u32 chunk_index = slot / SLOTS_PER_CHUNK;
-	struct slot_chunk *chunk = bpf_map_lookup_elem(&slots, &chunk_index);
+	struct slot_chunk *chunk;
 
+	if (slot & DENSE_SLOT)
+		return slot & ~DENSE_SLOT;
+	chunk = bpf_map_lookup_elem(&slots, &chunk_index);
 	return chunk ? chunk->backend[slot % SLOTS_PER_CHUNK] : 0;
 }
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -298,7 +297,5 @@ func health(l datapath.Load) string {
 
 // sortedTables returns the tables by offset.
 func sortedTables(c plan.Content) []plan.Table {
-	return slices.SortedFunc(maps.Keys(c.Tables), func(a, b plan.Table) int {
-		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Size, b.Size))
-	})
+	return slices.SortedFunc(maps.Keys(c.Tables), plan.Table.Compare)
 }

@@ -33,7 +33,8 @@ func newTable(e *env) *cobra.Command {
 	cmd := noun("table", "Tables of backends that frontends share", show)
 	cmd.Long = `A table is a run of slots of the slots map, each of which names a backend. Frontends with
 the same backends share one. It is called by its first slot and how many there are: 0+3 is
-the slots 0, 1 and 2. A backend that a table names more than once, because of its weight or
+the slots 0, 1 and 2. Where its backends have consecutive IDs it needs no slots and is called
+by the first ID: id7+3 is the backends 7, 8 and 9. A backend that a table names more than once, because of its weight or
 a hash, is shown with how often: ×7.`
 	show.Long = cmd.Long
 	return cmd

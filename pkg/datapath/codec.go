@@ -130,6 +130,9 @@ func encodeTable(t plan.Table) headgateTable { return headgateTable{Offset: t.Of
 
 func decodeTable(t headgateTable) plan.Table { return plan.Table{Offset: t.Offset, Size: t.Size} }
 
+// The bit of dense tables is the same in plan and in C.
+var _ = [1]struct{}{}[plan.DenseSlot-uint32(headgateSlotNumberDENSE_SLOT)]
+
 // Views hold the size of their table and, in the top bits, their algorithm.
 const (
 	sizeMask       = uint32(headgateViewSizeVIEW_SIZE_MASK)

@@ -108,7 +108,7 @@ func (s *mapSet) wholeTables(frontends map[lb.AddrPort]plan.Frontend) error {
 	seen, slots := map[plan.Table]bool{}, uint64(0)
 	for _, f := range frontends {
 		for _, t := range f.Tables() {
-			if !seen[t] {
+			if !seen[t] && !t.Dense() {
 				seen[t] = true
 				slots += uint64(t.Size)
 			}
@@ -125,7 +125,7 @@ func (s *mapSet) readTables(c plan.Content, key lb.AddrPort) (err error) {
 	f := c.Frontends[key]
 	for _, t := range f.Tables() {
 		if t.Size > 0 && c.Tables[t] == nil {
-			if c.Tables[t], err = s.readSlots(t.Offset, t.Size); err != nil {
+			if c.Tables[t], err = s.readTable(t); err != nil {
 				return fmt.Errorf("frontend %s names table %s, %w", key, t, err)
 			}
 		}
@@ -138,6 +138,17 @@ func (s *mapSet) readTables(c plan.Content, key lb.AddrPort) (err error) {
 		}
 	}
 	return nil
+}
+
+// readTable returns the backend IDs of a table, slot by slot.
+func (s *mapSet) readTable(t plan.Table) ([]uint32, error) {
+	if !t.Dense() {
+		return s.readSlots(t.Offset, t.Size)
+	}
+	if uint64(t.Offset&^plan.DenseSlot)+uint64(t.Size) > uint64(s.backends.len) {
+		return nil, contradiction{errors.New("which ends behind the last backend")}
+	}
+	return t.IDs(), nil
 }
 
 // readSlots returns a run of slots.

@@ -15,7 +15,7 @@ import (
 type Totals struct {
 	Frontends int
 	Tables    int
-	Slots     int // of these tables
+	Slots     int // of these tables, dense ones aside
 	Backends  int
 	Ejected   int // backends that all clients avoid
 	Services  int // Service ports
@@ -32,20 +32,53 @@ func (r *Reader) Totals() (t Totals, err error) {
 			t.Ejected++
 		}
 	}
-	seen := make([]uint64, r.maps.slots.len*slotsPerChunk/64+1) // a bit for each slot: tables do not overlap
+	seen := r.newSeenTables()
 	err = r.Frontends(func(_ lb.AddrPort, f plan.Frontend) error {
 		t.Frontends++
 		for _, table := range f.Tables() {
-			word, bit := table.Offset/64, uint64(1)<<(table.Offset%64)
-			if table.Size > 0 && word < uint32(len(seen)) && seen[word]&bit == 0 {
-				seen[word] |= bit
-				t.Tables++
+			if table.Size == 0 || !seen.add(table) {
+				continue
+			}
+			t.Tables++
+			if !table.Dense() {
 				t.Slots += int(table.Size)
 			}
 		}
 		return nil
 	})
 	return t, err
+}
+
+// seenTables tells tables apart by where they begin; only dense ones overlap.
+type seenTables struct {
+	slots []uint64            // a bit for each slot
+	sizes []uint32            // by the first ID, that of a dense table
+	more  map[plan.Table]bool // dense tables whose first ID has another size there
+}
+
+func (r *Reader) newSeenTables() seenTables {
+	return seenTables{make([]uint64, r.maps.slots.len*slotsPerChunk/64+1), make([]uint32, r.maps.backends.len), map[plan.Table]bool{}}
+}
+
+// add says whether a table is new. What ends behind the maps is no table.
+func (s seenTables) add(t plan.Table) bool {
+	if id := t.Offset &^ plan.DenseSlot; t.Dense() {
+		if id >= uint32(len(s.sizes)) || s.sizes[id] == t.Size || s.more[t] {
+			return false
+		}
+		if s.sizes[id] == 0 {
+			s.sizes[id] = t.Size
+		} else {
+			s.more[t] = true
+		}
+		return true
+	}
+	word, bit := t.Offset/64, uint64(1)<<(t.Offset%64)
+	if word >= uint32(len(s.slots)) || s.slots[word]&bit != 0 {
+		return false
+	}
+	s.slots[word] |= bit
+	return true
 }
 
 // MapInfo is a map with how full it is.

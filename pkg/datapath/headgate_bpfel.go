@@ -287,9 +287,9 @@ type headgateFrontend struct {
 	_                structs.HostLayout
 	Views            [2]headgateView
 	Members          headgateTable
+	Service          uint32
 	Flags            headgateFrontendFlag
 	AffinityTimeoutS uint32
-	Service          uint32
 	Place            uint32
 	SlowStartS       uint32
 	At               headgateAddrPort
@@ -460,6 +460,12 @@ type headgateSlotChunk struct {
 	_       structs.HostLayout
 	Backend [16]uint32
 }
+
+type headgateSlotNumber uint32
+
+const (
+	headgateSlotNumberDENSE_SLOT headgateSlotNumber = 2147483648
+)
 
 type headgateSocketEntry struct {
 	_         structs.HostLayout

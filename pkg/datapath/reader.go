@@ -140,7 +140,7 @@ func (r *Reader) Frontends(do func(lb.AddrPort, plan.Frontend) error) error {
 
 // Slots returns the backend IDs of a table, slot by slot.
 func (r *Reader) Slots(t plan.Table) ([]uint32, error) {
-	ids, err := r.maps.readSlots(t.Offset, t.Size)
+	ids, err := r.maps.readTable(t)
 	if err != nil {
 		return nil, fmt.Errorf("table %s, %w", t, err)
 	}

@@ -92,11 +92,11 @@ func (p *pool) adoptTables(c Content) error {
 	}
 	var used []Table
 	for table, ids := range c.Tables {
-		t, err := adoptTable(c, table, run{ids, c.Weights[table], cursors[table]})
+		t, err := adoptTable(c, table, run{slots: ids, weights: c.Weights[table], cursor: cursors[table]})
 		if err != nil {
 			return err
 		}
-		if hashed[table] {
+		if hashed[table] && !table.Dense() {
 			t.slots, t.weights = ids, nil
 		}
 		if other := p.tables[t.key]; other != nil {
@@ -104,7 +104,9 @@ func (p *pool) adoptTables(c Content) error {
 		}
 		p.tables[t.key] = t
 		p.adopted[table] = t
-		used = append(used, t.region)
+		if !table.Dense() {
+			used = append(used, t.region)
+		}
 	}
 	var err error
 	p.regions, err = newRegions(used)
@@ -113,6 +115,9 @@ func (p *pool) adoptTables(c Content) error {
 
 func adoptTable(c Content, table Table, r run) (*tableRef, error) {
 	t := &tableRef{region: Table{table.Offset, r.extent()}, size: table.Size, key: r.key(), weighted: r.weights != nil, weights: r.weightsOf()}
+	if table.Dense() {
+		t.region.Size, t.key = 0, table.key()
+	}
 	seen := map[uint32]bool{}
 	for _, id := range r.slots {
 		if seen[id] {

@@ -151,7 +151,7 @@ func (p *pool) forget(puts []Op) {
 			delete(p.backends, o.Backend)
 			delete(p.retiredBackends, o.Backend)
 		case PutTable:
-			r := run{o.Backends, o.Weights, o.Cursor}
+			r := run{slots: o.Backends, weights: o.Weights, cursor: o.Cursor}
 			key := r.key()
 			p.regions.free(Table{Offset: o.Table.Offset, Size: r.extent()})
 			delete(p.tables, key)

@@ -179,9 +179,8 @@ func TestABetterClaimTakesAFrontendOverInOneWrite(t *testing.T) {
 	l.set(t, web, better)
 	wantOps(t, l.ops, `
 put backend 2 10.0.0.2:80/TCP
-put table 1+1 backends 2
 put service 2 default/web/TCP
-put frontend 203.0.113.1:80/TCP kind LoadBalancer service 2 internal 1+1 external 1+1
+put frontend 203.0.113.1:80/TCP kind LoadBalancer service 2 internal id2+1 external id2+1
 `)
 	if got := l.TakeDisplaced(); !slices.Equal(got, []lb.ServiceName{api}) {
 		t.Errorf("displaced: %v, want %s", got, api)

@@ -8,6 +8,7 @@ package plan
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 
@@ -15,18 +16,51 @@ import (
 )
 
 // Table is a run of the slots map: slots[Offset : Offset+Size], each slot a
-// backend ID. The zero Table is empty.
+// backend ID. The zero Table is empty. A dense one takes no slots: its backends have
+// consecutive IDs, and its offset is DenseSlot plus the first of them.
 type Table struct {
 	Offset uint32
 	Size   uint32 // in slots
 }
 
-// String returns "offset+size", or "-" for an empty table.
-func (t Table) String() string {
-	if t.Size == 0 {
-		return "-"
+// DenseSlot is the bit of a slot that is in no map, and names the ID beside it. Slots
+// with it would take 8 GiB before.
+const DenseSlot = 1 << 31
+
+// Compare orders tables by where they begin.
+func (t Table) Compare(o Table) int {
+	return cmp.Or(cmp.Compare(t.Offset, o.Offset), cmp.Compare(t.Size, o.Size))
+}
+
+// Dense says whether the table takes no slots.
+func (t Table) Dense() bool { return t.Offset&DenseSlot != 0 }
+
+// IDs returns the backend IDs that a dense table names.
+func (t Table) IDs() []uint32 {
+	ids := make([]uint32, t.Size)
+	for i := range ids {
+		ids[i] = t.Offset&^DenseSlot + uint32(i)
 	}
-	return fmt.Sprintf("%d+%d", t.Offset, t.Size)
+	return ids
+}
+
+// key is what a dense table is found by: no run has such a one.
+func (t Table) key() string {
+	b := binary.LittleEndian.AppendUint32(nil, t.Offset)
+	return string(append(binary.LittleEndian.AppendUint32(b, t.Size), 'i'))
+}
+
+// String returns "offset+size", "id" and the first ID in place of the offset of a dense
+// table, or "-" for an empty one.
+func (t Table) String() string {
+	switch {
+	case t.Size == 0:
+		return "-"
+	case t.Dense():
+		return fmt.Sprintf("id%d+%d", t.Offset&^DenseSlot, t.Size)
+	default:
+		return fmt.Sprintf("%d+%d", t.Offset, t.Size)
+	}
 }
 
 // View is a class of clients' way from a frontend to backends.

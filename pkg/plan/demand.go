@@ -176,7 +176,7 @@ func (p *Planner) inForce(name lb.ServiceName) (u uses) {
 				continue
 			}
 			tables[t] = true
-			u[limitedSlots] += uint64(t.region.Size)
+			u[limitedSlots] += uint64(t.extent())
 			for _, b := range t.backends {
 				backends[b] = true
 			}

@@ -1,65 +1,80 @@
 package plan
 
 import (
-	"container/heap"
+	"maps"
 	"slices"
 )
 
-// idPool hands out IDs from 1 upwards, the lowest free one first, so that equal
-// input gives equal IDs.
+// idPool hands out IDs from 1 upwards, so that equal input gives equal IDs.
 type idPool struct {
-	next   uint32 // every ID from here on is free
-	unused idHeap // free IDs below next
+	ids  *regions // a run of IDs each; the ID 0 is never free
+	from uint32   // where the search for a free run goes on
 }
 
 // newIDPool returns a pool in which the used IDs are taken.
 func newIDPool(used map[uint32]bool) *idPool {
-	p := &idPool{next: 1}
-	for id := range used {
-		p.next = max(p.next, id+1)
-	}
-	for id := uint32(1); id < p.next; id++ {
-		if !used[id] {
-			p.unused = append(p.unused, id) // ascending: already a heap
-		}
+	p := &idPool{ids: &regions{}}
+	p.ids.take(Table{Size: 1})
+	for _, id := range slices.Sorted(maps.Keys(used)) {
+		p.ids.take(Table{Offset: id, Size: 1})
 	}
 	return p
 }
 
-func (p *idPool) alloc() uint32 {
-	if len(p.unused) > 0 {
-		return heap.Pop(&p.unused).(uint32)
+// alloc returns the lowest free ID.
+func (p *idPool) alloc() uint32 { return p.ids.alloc(1).Offset }
+
+// allocFor returns n IDs for what joins a table, the members of which have others
+// already. They follow one of these, if there is room; else they begin a run that has
+// room for all, so that there is some for what replaces the members; else they are any.
+func (p *idPool) allocFor(members []uint32, n int) []uint32 {
+	out := make([]uint32, n)
+	first := p.runFor(members, uint32(n))
+	for i := range out {
+		if first == 0 {
+			out[i] = p.alloc()
+		} else {
+			out[i] = first + uint32(i)
+		}
 	}
-	p.next++
-	return p.next - 1
+	if first != 0 {
+		p.ids.take(Table{Offset: first, Size: uint32(n)})
+	}
+	return out
+}
+
+// runFor returns the first of n free IDs in a row, 0 for none. The pool grows for them
+// only while at least half of it is in use.
+func (p *idPool) runFor(members []uint32, n uint32) uint32 {
+	grows := p.ids.end <= 2*p.ids.used
+	var behind, most uint32
+	for _, id := range members {
+		if room := p.ids.roomAt(id + 1); room > most && (grows || id+1 < p.ids.end) {
+			behind, most = id+1, room
+		}
+	}
+	if most >= n {
+		return behind
+	}
+	all := n + uint32(len(members))
+	first, ok := p.ids.find(all, p.from)
+	if !ok && grows {
+		first = p.ids.end
+	}
+	p.from = first + all
+	return first
 }
 
 // free makes IDs unused. Those at the end shrink the pool.
 func (p *idPool) free(ids ...uint32) {
-	p.unused = append(p.unused, ids...)
-	slices.Sort(p.unused) // sorted is a heap, too
-	for n := len(p.unused); n > 0 && p.unused[n-1] == p.next-1; n-- {
-		p.unused = p.unused[:n-1]
-		p.next--
+	for _, id := range ids {
+		p.ids.free(Table{Offset: id, Size: 1})
 	}
 }
 
 // size is the number of map entries that the IDs handed out so far need, with
 // the entry 0 that stands for none.
-func (p *idPool) size() uint32 { return p.next }
+func (p *idPool) size() uint32 { return p.ids.end }
 
 // taken is the number of IDs that are in use.
-func (p *idPool) taken() uint64 { return uint64(p.next) - 1 - uint64(len(p.unused)) }
-
-type idHeap []uint32
-
-func (h idHeap) Len() int           { return len(h) }
-func (h idHeap) Less(i, j int) bool { return h[i] < h[j] }
-func (h idHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *idHeap) Push(x any)        { *h = append(*h, x.(uint32)) }
-func (h *idHeap) Pop() any {
-	old := *h
-	x := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return x
-}
+func (p *idPool) taken() uint64 { return uint64(p.ids.used) - 1 }

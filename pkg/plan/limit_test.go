@@ -235,7 +235,7 @@ func TestTheSlotsOfATableAreKnownBeforeItIsFilled(t *testing.T) {
 		var ops []Op
 		want := uint32(0)
 		if t := newPool().useTable(spec, nil, &ops); t != nil {
-			want = t.region.Size
+			want = t.extent()
 		}
 		if got := spec.extent(); got != want {
 			t.Fatalf("%s with weights %v: %d slots, want %d", spec.algorithm, v.Weights, got, want)

@@ -29,7 +29,7 @@ func (m *Model) Apply(op Op) {
 	case PutBackend:
 		put(&m.Backends, o.ID, o.Backend)
 	case PutTable:
-		r := run{o.Backends, o.Weights, o.Cursor}
+		r := run{slots: o.Backends, weights: o.Weights, cursor: o.Cursor}
 		if end := int(o.Table.Offset + r.extent()); end > len(m.Slots) {
 			m.Slots = append(m.Slots, make([]uint32, end-len(m.Slots))...)
 		}
@@ -69,6 +69,18 @@ func put[K comparable, V any](m *map[K]V, k K, v V) {
 	(*m)[k] = v
 }
 
+// Table returns the backend IDs that a table names, nil where it is not whole.
+func (m *Model) Table(t Table) []uint32 {
+	switch {
+	case t.Dense():
+		return t.IDs()
+	case int(t.Offset+t.Size) > len(m.Slots):
+		return nil
+	default:
+		return slices.Clone(m.Slots[t.Offset : t.Offset+t.Size])
+	}
+}
+
 // Content returns what the maps hold. Tables are those that frontends name.
 func (m *Model) Content() Content {
 	c := Content{
@@ -78,8 +90,8 @@ func (m *Model) Content() Content {
 	}
 	for _, f := range m.Frontends {
 		for _, t := range f.Tables() {
-			if t.Size > 0 && int(t.Offset+t.Size) <= len(m.Slots) {
-				c.Tables[t] = slices.Clone(m.Slots[t.Offset : t.Offset+t.Size])
+			if ids := m.Table(t); len(ids) > 0 {
+				c.Tables[t] = ids
 			}
 		}
 		for _, v := range f.Views {
@@ -119,7 +131,7 @@ func (c Content) String() string {
 	for _, k := range slices.SortedFunc(maps.Keys(c.Frontends), lb.AddrPort.Compare) {
 		fmt.Fprintf(&b, "frontend %s %s\n", k, c.Frontends[k])
 	}
-	for _, t := range slices.SortedFunc(maps.Keys(c.Tables), func(a, b Table) int { return int(a.Offset) - int(b.Offset) }) {
+	for _, t := range slices.SortedFunc(maps.Keys(c.Tables), Table.Compare) {
 		fmt.Fprintf(&b, "table %s backends %s\n", t, joinIDs(c.Tables[t]))
 		if c.Weights[t] != nil {
 			fmt.Fprintf(&b, "table %s weights %s\n", t, joinIDs(c.Weights[t]))

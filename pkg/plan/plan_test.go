@@ -95,13 +95,15 @@ func wantOps(tb testing.TB, got []Op, want string) {
 
 func TestAServiceIsWrittenBottomUpAndRemovedTopDown(t *testing.T) {
 	l := &lab{Planner: New(Sizes{})}
-	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:8080/TCP", "10.0.0.2:8080/TCP"))
+	f := clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:8080/TCP", "10.0.0.2:8080/TCP")
+	f.Algorithm = lb.RR
+	l.set(t, web, f)
 	wantOps(t, l.ops, `
 put backend 1 10.0.0.1:8080/TCP
 put backend 2 10.0.0.2:8080/TCP
-put table 0+2 backends 1 2
+put table 0+2 backends 1 2 cursor
 put service 1 default/web/TCP
-put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2
+put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2 members id1+2 algorithm rr
 put address 10.96.0.1 service
 `)
 	l.set(t, web)
@@ -140,25 +142,27 @@ func TestOneEndpointChangeWritesOneTableAndItsFrontends(t *testing.T) {
 	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP", "10.0.0.3:80/TCP"))
 	wantOps(t, l.ops, `
 put backend 3 10.0.0.3:80/TCP
-put table 2+2 backends 1 3
-put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 2+2 external 2+2
+put table 0+2 backends 1 3
+put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2
 `)
 	l.apply(t, l.Sweep())
 	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP", "10.0.0.4:80/TCP"))
 	wantOps(t, l.ops, `
 put backend 2 10.0.0.4:80/TCP
-put table 0+2 backends 1 2
-put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2
+put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal id1+2 external id1+2
 `)
 }
 
 func TestWhatIsWantedAgainBeforeASweepKeepsItsPlace(t *testing.T) {
 	l := &lab{Planner: New(Sizes{})}
 	full := clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP", "10.0.0.2:80/TCP")
+	full.Algorithm = lb.RR
+	one := clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP")
+	one.Algorithm = lb.RR
 	l.set(t, web, full)
-	l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP"))
+	l.set(t, web, one)
 	l.set(t, web, full)
-	wantOps(t, l.ops, "put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2\n")
+	wantOps(t, l.ops, "put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+2 external 0+2 members id1+2 algorithm rr\n")
 	l.apply(t, l.Sweep())
 }
 
@@ -233,7 +237,9 @@ func TestNodeAddressesAndClusterIPsShareTheAddressesMap(t *testing.T) {
 func TestAdoptionOfContradictoryContentIsRefused(t *testing.T) {
 	good := func() Content {
 		l := &lab{Planner: New(Sizes{})}
-		l.set(t, web, clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP", "10.0.0.2:80/TCP"))
+		f := clusterIP(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP", "10.0.0.2:80/TCP")
+		f.Algorithm = lb.RR // a table of slots, and a dense one of members
+		l.set(t, web, f)
 		return l.model.Content()
 	}
 	key := mustAddrPort(t, "10.96.0.1:80/TCP")
@@ -242,7 +248,14 @@ func TestAdoptionOfContradictoryContentIsRefused(t *testing.T) {
 		"two backends are equal":                    func(c *Content) { c.Backends[3] = c.Backends[2] },
 		"two Services are equal":                    func(c *Content) { c.Services[3] = c.Services[1] },
 		"two tables overlap":                        func(c *Content) { c.Tables[Table{1, 2}] = []uint32{2, 1} },
-		"two tables are equal":                      func(c *Content) { c.Tables[Table{9, 2}] = []uint32{1, 2} },
+		"two tables are equal": func(c *Content) {
+			c.Tables[Table{9, 2}], c.Tables[Table{11, 2}] = []uint32{1, 2}, []uint32{1, 2}
+		},
+		"a dense table names a backend that is not there": func(c *Content) {
+			f := c.Frontends[key]
+			f.Members.Size = 3
+			c.Frontends[key], c.Tables[f.Members] = f, f.Members.IDs()
+		},
 		"a frontend names a table that is not there": func(c *Content) {
 			f := c.Frontends[key]
 			f.Views[lb.External].Table = Table{40, 4}
@@ -399,6 +412,9 @@ func everyPrefixIsSafe(t *testing.T, deriveFrom int) {
 		if diff := cmp.Diff(Sizes{Backends: 1, Services: 1}, l.Needs()); diff != "" {
 			t.Errorf("seed %d: sizes of nothing (-want +got):\n%s", seed, diff)
 		}
+		if gaps := l.pool.regions.unused; len(gaps) > 0 {
+			t.Errorf("seed %d: slots of nothing have gaps: %v", seed, gaps)
+		}
 	}
 }
 
@@ -472,8 +488,7 @@ func TestABackendIsLostWhenNoFrontendOfItsServiceKnowsIt(t *testing.T) {
 		t.Errorf("lost while draining: %v", lost)
 	}
 	wantOps(t, l.ops, `
-put table 2+1 backends 1
-put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 2+1 external 2+1 members 0+2
+put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal id1+1 external id1+1 members id1+2
 `)
 	l.set(t, web, clusterIP(t, at, a))
 	want := []Loss{{mustAddrPort(t, at), mustAddrPort(t, b)}}

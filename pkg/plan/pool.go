@@ -41,7 +41,7 @@ type backendRef struct {
 }
 
 type tableRef struct {
-	region   Table  // all that it takes of the slots map
+	region   Table  // all that it takes of the slots map: of a dense table nothing
 	size     uint32 // slots
 	key      string // its content
 	weighted bool
@@ -61,6 +61,10 @@ type tableRef struct {
 
 // table returns its slots.
 func (t *tableRef) table() Table { return Table{Offset: t.region.Offset, Size: t.size} }
+
+// extent returns how many slots it takes, or would if its IDs were not consecutive: what
+// counts for limits is not a matter of chance.
+func (t *tableRef) extent() uint32 { return max(t.region.Size, t.size) }
 
 type serviceRef struct {
 	id      uint32
@@ -95,14 +99,8 @@ func (p *pool) useTable(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 	}
 	ids, refs, d := p.useBackends(spec.backends, base, ops)
 	r := spec.fill(ids)
-	key := r.key()
-	t := p.tables[key]
-	switch {
-	case t == nil:
-		t = &tableRef{region: p.regions.alloc(r.extent()), size: uint32(len(r.slots)), key: key, weighted: r.weights != nil}
-		p.tables[key] = t
-		*ops = append(*ops, PutTable{Table: t.table(), Backends: r.slots, Weights: r.weights, Cursor: r.cursor})
-	case t.uses > 0: // it holds them already
+	t := p.tableOf(r, ops)
+	if t.uses > 0 { // it holds them already
 		if t.uses++; d != nil {
 			p.release(d.added)
 		} else {
@@ -110,7 +108,7 @@ func (p *pool) useTable(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 		}
 		return t
 	}
-	delete(p.retiredTables, key)
+	delete(p.retiredTables, t.key)
 	t.backends, t.weights, t.ids, t.refs = spec.backends, spec.weights, ids, refs
 	if refs == nil {
 		t.ids = nil
@@ -124,19 +122,35 @@ func (p *pool) useTable(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 // useHashed does the same for tables for hashes.
 func (p *pool) useHashed(spec tableSpec, ops *[]Op) *tableRef {
 	r, backends := p.fill(spec, ops)
-	name := r.key()
-	t := p.tables[name]
-	if t == nil {
-		t = &tableRef{region: p.regions.alloc(r.extent()), size: uint32(len(r.slots)), key: name, slots: r.slots, backends: backends}
-		p.tables[name] = t
-		*ops = append(*ops, PutTable{Table: t.table(), Backends: r.slots, Weights: r.weights, Cursor: r.cursor})
-	} else if t.uses > 0 {
+	t := p.tableOf(r, ops)
+	if t.uses > 0 {
 		p.dropBackends(backends) // the table holds them already
 	} else {
 		t.slots, t.backends = r.slots, backends
 	}
-	delete(p.retiredTables, name)
+	delete(p.retiredTables, t.key)
 	t.uses++
+	return t
+}
+
+// tableOf returns the table that holds a run, a new one if there is none. A run that an
+// earlier agent wrote stays, though it could be dense.
+func (p *pool) tableOf(r run, ops *[]Op) *tableRef {
+	key := r.key()
+	if t := p.tables[key]; t != nil {
+		return t
+	}
+	t := &tableRef{key: key, size: uint32(len(r.slots)), weighted: r.weights != nil}
+	if dense, ok := r.dense(); ok {
+		t.key, t.region.Offset = dense.key(), dense.Offset
+		if has := p.tables[t.key]; has != nil {
+			return has
+		}
+	} else {
+		t.region = p.regions.alloc(r.extent())
+		*ops = append(*ops, PutTable{Table: t.table(), Backends: r.slots, Weights: r.weights, Cursor: r.cursor})
+	}
+	p.tables[t.key] = t
 	return t
 }
 
@@ -149,18 +163,19 @@ func (p *pool) fill(spec tableSpec, ops *[]Op) (run, []lb.AddrPort) {
 	for _, place := range slots {
 		named[place] = true
 	}
-	ids := make([]uint32, len(spec.backends))
 	var backends []lb.AddrPort
+	among := make([]uint32, len(spec.backends)) // those that have slots
 	for place, b := range spec.backends {
 		if named[place] {
-			ids[place] = p.useBackend(b, ops).id
+			among[place] = uint32(len(backends))
 			backends = append(backends, b)
 		}
 	}
+	ids, _, _ := p.useBackends(backends, nil, ops)
 	for i, place := range slots {
-		slots[i] = ids[place]
+		slots[i] = ids[among[place]]
 	}
-	return run{slots: slots}, backends
+	return run{slots: slots, inPlace: true}, backends
 }
 
 // useBackends uses backends once more and returns their IDs; of many also what
@@ -173,6 +188,7 @@ func (p *pool) useBackends(backends []lb.AddrPort, base *tableRef, ops *[]Op) (i
 	if len(backends) >= p.deriveFrom {
 		refs = make([]*backendRef, len(backends))
 	}
+	p.putMissing(backends, ops)
 	for i, b := range backends {
 		r := p.useBackend(b, ops)
 		ids[i] = r.id
@@ -181,6 +197,29 @@ func (p *pool) useBackends(backends []lb.AddrPort, base *tableRef, ops *[]Op) (i
 		}
 	}
 	return ids, refs, nil
+}
+
+// putMissing puts those of the backends of a table that are not there, so that their
+// IDs and those of the others follow each other, if that can be.
+func (p *pool) putMissing(backends []lb.AddrPort, ops *[]Op) {
+	var missing []lb.AddrPort
+	for _, b := range backends {
+		if p.backends[b] == nil {
+			missing = append(missing, b)
+		}
+	}
+	if missing == nil {
+		return
+	}
+	var others []uint32
+	for _, b := range backends {
+		if r := p.backends[b]; r != nil {
+			others = append(others, r.id)
+		}
+	}
+	for i, id := range p.backendIDs.allocFor(others, len(missing)) {
+		p.putBackend(missing[i], id, ops)
+	}
 }
 
 // adoptUse uses a table as the maps have it once more.
@@ -210,8 +249,12 @@ func (p *pool) dropTable(t *tableRef) {
 	if t.uses--; t.uses > 0 {
 		return
 	}
-	t.retired = p.time
-	p.retiredTables[t.key] = t
+	if t.table().Dense() { // nothing is to be freed
+		delete(p.tables, t.key)
+	} else {
+		t.retired = p.time
+		p.retiredTables[t.key] = t
+	}
 	switch {
 	case t.delta != nil:
 		p.abort(t)
@@ -223,12 +266,17 @@ func (p *pool) dropTable(t *tableRef) {
 func (p *pool) useBackend(b lb.AddrPort, ops *[]Op) *backendRef {
 	r := p.backends[b]
 	if r == nil {
-		r = &backendRef{id: p.backendIDs.alloc()}
-		p.backends[b] = r
-		*ops = append(*ops, PutBackend{ID: r.id, Backend: b})
+		r = p.putBackend(b, p.backendIDs.alloc(), ops)
 	}
 	delete(p.retiredBackends, b)
 	r.uses++
+	return r
+}
+
+func (p *pool) putBackend(b lb.AddrPort, id uint32, ops *[]Op) *backendRef {
+	r := &backendRef{id: id}
+	p.backends[b] = r
+	*ops = append(*ops, PutBackend{ID: id, Backend: b})
 	return r
 }
 

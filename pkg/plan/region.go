@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -23,31 +24,77 @@ func newRegions(used []Table) (*regions, error) {
 		if t.Offset < r.end {
 			return nil, fmt.Errorf("table %s overlaps the one before it, which ends at slot %d", t, r.end)
 		}
-		if gap := t.Offset - r.end; gap > 0 {
-			r.unused = append(r.unused, Table{Offset: r.end, Size: gap})
-		}
-		r.end = t.Offset + t.Size
-		r.used += t.Size
+		r.take(t)
 	}
 	return r, nil
 }
 
+// alloc returns a run of free slots, the first that is long enough.
 func (r *regions) alloc(size uint32) Table {
-	r.used += size
-	for i, f := range r.unused {
-		if f.Size < size {
-			continue
-		}
-		if f.Size == size {
-			r.unused = slices.Delete(r.unused, i, i+1)
-		} else {
-			r.unused[i] = Table{Offset: f.Offset + size, Size: f.Size - size}
-		}
-		return Table{Offset: f.Offset, Size: size}
-	}
 	t := Table{Offset: r.end, Size: size}
-	r.end += size
+	if offset, ok := r.find(size, 0); ok {
+		t.Offset = offset
+	}
+	r.take(t)
 	return t
+}
+
+// find returns where so many slots are free before the end, the first place from a slot
+// on, else the first at all.
+func (r *regions) find(size, from uint32) (first uint32, ok bool) {
+	for _, f := range r.unused {
+		at, end := max(f.Offset, from), f.Offset+f.Size
+		if at+size <= end {
+			return at, true
+		}
+		if !ok && f.Size >= size {
+			first, ok = f.Offset, true
+		}
+	}
+	return first, ok
+}
+
+// roomAt returns how many slots are free from one on.
+func (r *regions) roomAt(offset uint32) uint32 {
+	if offset >= r.end {
+		return math.MaxUint32 - offset
+	}
+	if i := r.gapAt(offset); i >= 0 {
+		f := r.unused[i]
+		return max(f.Offset+f.Size, offset) - offset
+	}
+	return 0
+}
+
+// gapAt returns the index of the last free run that begins at a slot or before, -1 for
+// none.
+func (r *regions) gapAt(offset uint32) int {
+	i, found := slices.BinarySearchFunc(r.unused, offset, func(f Table, at uint32) int { return cmp.Compare(f.Offset, at) })
+	if found {
+		return i
+	}
+	return i - 1
+}
+
+// take takes a run that is free.
+func (r *regions) take(t Table) {
+	r.used += t.Size
+	i, gap := len(r.unused), Table{Offset: r.end, Size: t.Offset - r.end}
+	if t.Offset < r.end {
+		i = r.gapAt(t.Offset)
+		gap = r.unused[i]
+		r.unused = slices.Delete(r.unused, i, i+1)
+	} else {
+		gap.Size += t.Size
+		r.end = t.Offset + t.Size
+	}
+	behind := Table{Offset: t.Offset + t.Size, Size: gap.Offset + gap.Size - t.Offset - t.Size}
+	before := Table{Offset: gap.Offset, Size: t.Offset - gap.Offset}
+	for _, rest := range []Table{behind, before} {
+		if rest.Size > 0 {
+			r.unused = slices.Insert(r.unused, i, rest)
+		}
+	}
 }
 
 func (r *regions) free(t Table) {

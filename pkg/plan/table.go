@@ -46,6 +46,24 @@ type run struct {
 	slots   []uint32 // backend IDs
 	weights []uint32 // of the slots, nil for none
 	cursor  bool     // one slot more counts how many were given out
+	inPlace bool     // slots change one by one, so they have to be there
+}
+
+// dense returns the dense table of the same backends, false where there is none: their
+// IDs are not consecutive, a backend has several slots, or more than slots is needed.
+func (r run) dense() (Table, bool) {
+	if r.weights != nil || r.cursor || r.inPlace {
+		return Table{}, false
+	}
+	n, first := uint32(len(r.slots)), slices.Min(r.slots)
+	named := make([]bool, n)
+	for _, id := range r.slots {
+		if id-first >= n || named[id-first] {
+			return Table{}, false
+		}
+		named[id-first] = true
+	}
+	return Table{Offset: DenseSlot | first, Size: n}, true
 }
 
 // extent is how many slots of the map the run takes.

@@ -31,26 +31,30 @@ func TestWhatTheTableOfAnAlgorithmHolds(t *testing.T) {
 	for _, c := range []struct {
 		algorithm lb.Algorithm
 		weights   []uint32
-		want      string
+		want      string // how it is written, "" where it is dense
 	}{
-		{lb.AlgorithmDefault, nil, "put table 0+3 backends 1 2 3"},
+		{lb.AlgorithmDefault, nil, ""},
 		{lb.Random, []uint32{2, 4, 2}, "put table 0+4 backends 1 2 2 3"},
 		{lb.RR, []uint32{2, 4, 2}, "put table 0+3 backends 1 2 3 cursor"},
 		{lb.WRR, nil, "put table 0+3 backends 1 2 3 cursor"},
 		{lb.WRR, []uint32{5, 1, 1}, "put table 0+7 backends 1 1 2 1 3 1 1 cursor"},
-		{lb.LC, []uint32{5, 1, 1}, "put table 0+3 backends 1 2 3"},
-		{lb.WLC, nil, "put table 0+3 backends 1 2 3"},
+		{lb.LC, []uint32{5, 1, 1}, ""},
+		{lb.WLC, nil, ""},
 		{lb.WLC, []uint32{5, 1, 1}, "put table 0+3 backends 1 2 3 weights 5 1 1"},
 		{lb.SED, []uint32{10, 10, 20}, "put table 0+3 backends 1 2 3 weights 10 10 20"},
 		{lb.NQ, []uint32{1, 2, 3}, "put table 0+3 backends 1 2 3 weights 1 2 3"},
 		{lb.P2C, []uint32{1, 2, 1}, "put table 0+4 backends 1 2 2 3 weights 1 2 2 1"},
-		{lb.Latency, nil, "put table 0+3 backends 1 2 3"},
+		{lb.Latency, nil, ""},
 	} {
 		t.Run(fmt.Sprint(c.algorithm, c.weights), func(t *testing.T) {
 			l := &lab{Planner: New(Sizes{})}
 			l.set(t, web, balanced(t, c.algorithm, numbered(0, 3), c.weights...))
-			if got := l.ops[3].String(); got != c.want {
-				t.Errorf("%q, want %q", got, c.want)
+			got := l.ops[3].String()
+			if _, ok := l.ops[3].(PutTable); !ok {
+				got = ""
+			}
+			if table, ids := l.table(); got != c.want || table.Dense() != (c.want == "") || table.Dense() && !slices.Equal(ids, []uint32{1, 2, 3}) {
+				t.Errorf("%q, table %s of %v, want %q", got, table, ids, c.want)
 			}
 		})
 	}
@@ -234,6 +238,41 @@ func TestWeightsKeepTheirRatiosInFewSlots(t *testing.T) {
 	} {
 		if diff := cmp.Diff(c.want, reduce(c.weights)); diff != "" {
 			t.Errorf("reduce(%v) (-want +got):\n%s", c.weights, diff)
+		}
+	}
+}
+
+// Its slots change in place, so they have to be there, whatever they name.
+func TestATableForHashesIsNeverDense(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	f := balanced(t, lb.Maglev, numbered(0, 2))
+	f.TableSize = 2
+	l.set(t, web, f)
+	if table, ids := l.table(); table.Dense() || len(ids) != 2 {
+		t.Errorf("table %s of %v", table, ids)
+	}
+	c := l.model.Content()
+	for key, value := range c.Frontends { // as nothing but an error would have it
+		for i := range value.Views[:lb.FallbackZone] {
+			value.Views[i].Table = Table{DenseSlot | 1, 2}
+		}
+		value.Members = Table{}
+		c.Frontends[key] = value
+	}
+	l.model.Frontends, l.Planner = c.Frontends, nil
+	p, err := Adopt(l.model.Content(), Sizes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := balanced(t, lb.Maglev, numbered(1, 3))
+	g.TableSize = 2
+	ops, err := p.Set(web, []lb.Frontend{g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range ops {
+		if put, ok := op.(PutSlots); ok && put.Table.Dense() {
+			t.Errorf("%s", put)
 		}
 	}
 }

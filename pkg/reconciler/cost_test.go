@@ -61,7 +61,7 @@ func TestAChangeCostsTheSameHoweverManyServicesThereAre(t *testing.T) {
 			}
 			pass(time.Minute)
 			b.dp.taken()
-			b.Update(web(0, 1, 2, 3))
+			b.Update(web(0, 1, 3))
 			pass(time.Minute)
 			for _, call := range b.dp.taken() {
 				_, call, _ = strings.Cut(call, " ")
@@ -73,7 +73,7 @@ func TestAChangeCostsTheSameHoweverManyServicesThereAre(t *testing.T) {
 	}
 	few, many := cost(1), cost(250)
 	want(t, "calls", few, many)
-	want(t, "calls", []string{"reserve", "backend", "table", "frontend", "attach", "grace", "reserve", "attach"}, few)
+	want(t, "calls", []string{"reserve", "backend", "table", "frontend", "attach", "lost", "grace", "reserve", "clear", "attach"}, few)
 }
 
 // What is not an operation costs something, too: looking at all Services for the sake of one,

@@ -212,9 +212,8 @@ func TestNothingIsDoneBeforeTheFirstPictureIsWhole(t *testing.T) {
 		want(t, "with both", []string{
 			"1m0s reserve",
 			"1m0s put backend 1 10.244.1.1:8080/TCP",
-			"1m0s put table 0+1 backends 1",
 			"1m0s put service 1 default/web-1/TCP",
-			"1m0s put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal 0+1 external 0+1",
+			"1m0s put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal id1+1 external id1+1",
 			"1m0s put address 10.96.0.1 service",
 			"1m0s attach",
 		}, b.dp.taken())
@@ -332,8 +331,7 @@ func TestTheBackOffStartsAnewAfterSuccessAndIsNotDrivenByChanges(t *testing.T) {
 		want(t, "calls", []string{
 			"200ms reserve",
 			"200ms put backend 51 10.244.1.2:8080/TCP",
-			"200ms put table 50+1 backends 51",
-			"200ms put frontend 10.96.0.1:80/TCP kind ClusterIP service 2 internal 50+1 external 50+1",
+			"200ms put frontend 10.96.0.1:80/TCP kind ClusterIP service 2 internal id51+1 external id51+1",
 			"200ms attach",
 			"200ms lost 10.244.1.1:8080/TCP",
 		}, dp.taken())

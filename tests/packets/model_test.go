@@ -180,7 +180,7 @@ func (v view) fragmentKey() fragmentKey {
 	return k
 }
 
-func (m *model) table(t plan.Table) []uint32 { return m.told.Slots[t.Offset : t.Offset+t.Size] }
+func (m *model) table(t plan.Table) []uint32 { return m.told.Table(t) }
 
 // balance judges what was done with a packet that may be for a frontend.
 func (m *model) balance(frame []byte, v view, dev plan.Device, got result) error {

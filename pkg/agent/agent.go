@@ -116,6 +116,9 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 	r.Balance(cfg.policy(), key)
 	r.ExternalIPs(lb.ExternalIPs{Allowed: cfg.Convert.ExternalIPs.Allowed, OffNode: cfg.Convert.ExternalIPs.OffNode})
 	r.Observe(in.status)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	answers := in.status.serve(end)
 	group, ctx := errgroup.WithContext(ctx)
 	if in.prober != nil {
 		r.Probe(in.prober)
@@ -134,8 +137,11 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 		return netdev.WatchDevices(ctx, cfg.Devices, in.devices.pods, in.devices.setDevices, in.devices.missed)
 	})
 	group.Go(func() error { in.status.watchEjected(ctx); return nil })
-	in.status.serve(ctx, group)
-	return group.Wait()
+	err = group.Wait()
+	if failed := answers.stop(); failed != nil {
+		return failed
+	}
+	return err
 }
 
 // source is where Services come from.

@@ -132,8 +132,25 @@ func (a *statusServer) updated(n int) {
 // Problems implements reconciler.Observer.
 func (a *statusServer) Problems(problems []lb.Problem) { a.problems.setInput(problems) }
 
-// serve answers until the context ends.
-func (a *statusServer) serve(ctx context.Context, group *errgroup.Group) {
+// answers are those that others get. They end last: what was brought into the kernel stays,
+// and load balancers ask until another process has the ports.
+type answers struct {
+	group *errgroup.Group
+	end   context.CancelFunc
+}
+
+// stop ends the answers, and returns why they ended before.
+func (a answers) stop() error {
+	a.end()
+	return a.group.Wait()
+}
+
+// serve answers until that is stopped. Where an answer cannot be given, and is to be, failed
+// is called.
+func (a *statusServer) serve(failed func()) answers {
+	ctx, end := context.WithCancel(context.Background())
+	group, ctx := errgroup.WithContext(ctx)
+	context.AfterFunc(ctx, failed)
 	group.Go(func() error { a.services.Run(ctx); return nil })
 	if a.cfg.MetricsAddress != "" {
 		group.Go(func() error { a.entries.watch(ctx, a.countEntries, a.log); return nil })
@@ -163,6 +180,7 @@ func (a *statusServer) serve(ctx context.Context, group *errgroup.Group) {
 			return nil
 		})
 	}
+	return answers{group, end}
 }
 
 // snapshot reads what is in force, for whoever scrapes.

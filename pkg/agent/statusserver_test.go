@@ -13,7 +13,6 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/metrics"
@@ -121,20 +120,47 @@ func TestAnAddressThatIsTakenEndsTheAgentWhereThatIsAskedFor(t *testing.T) {
 		var cfg Config
 		cfg.HealthzAddress, cfg.BindHardFail = l.Addr().String(), hard
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		group, ctx := errgroup.WithContext(ctx)
 		core, logs := observer.New(zap.InfoLevel)
-		newStatusServer(cfg, zap.New(core), nil, metrics.New("test")).serve(ctx, group)
-		if !hard { // it tries again until it ends
-			for logs.Len() == 0 && ctx.Err() == nil {
-				time.Sleep(time.Millisecond)
-			}
-			cancel()
+		answers := newStatusServer(cfg, zap.New(core), nil, metrics.New("test")).serve(cancel)
+		for !hard && logs.Len() == 0 && ctx.Err() == nil { // it tries again until it ends
+			time.Sleep(time.Millisecond)
 		}
-		if err := group.Wait(); (err != nil) != hard {
+		if hard {
+			<-ctx.Done()
+		}
+		if err := answers.stop(); (err != nil) != hard {
 			t.Errorf("with --bind-address-hard-fail=%v: %v", hard, err)
 		}
 		cancel()
 	}
+}
+
+func TestAPortIsFreeOnceAnswersAreStopped(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cfg Config
+	cfg.HealthzAddress = l.Addr().String()
+	l.Close()
+	answers := newStatusServer(cfg, zap.NewNop(), nil, metrics.New("test")).serve(func() {})
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		resp, err := http.Get("http://" + cfg.HealthzAddress + "/livez")
+		if err == nil {
+			resp.Body.Close()
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	if err := answers.stop(); err != nil {
+		t.Error(err)
+	}
+	if l, err = net.Listen("tcp", cfg.HealthzAddress); err != nil {
+		t.Fatalf("the next process cannot have the port: %v", err)
+	}
+	l.Close()
 }
 
 func TestTheConfigurationCanBeRead(t *testing.T) {

@@ -147,20 +147,33 @@ func (s *ServiceServer) Retry() {
 	s.tell(found)
 }
 
-// Run retries every five seconds until the context ends, then closes
-// everything.
+// Run retries until the context ends, then closes everything.
 func (s *ServiceServer) Run(ctx context.Context) {
-	tick := time.NewTicker(httpserve.RetryAfter)
-	defer tick.Stop()
+	retry := time.NewTimer(s.nextTry())
+	defer retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			s.Close()
 			return
-		case <-tick.C:
+		case <-retry.C:
 			s.Retry()
+			retry.Reset(s.nextTry())
 		}
 	}
+}
+
+// nextTry returns when to retry: soon while a port is missing, and otherwise to see whether
+// one is by now.
+func (s *ServiceServer) nextTry() time.Duration {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, svc := range s.services {
+		if svc.reported != "" {
+			return httpserve.RetryAfter
+		}
+	}
+	return time.Second
 }
 
 // openAll opens what Services miss, and returns what is news.

@@ -149,7 +149,34 @@ func TestAPortOfTheMachineThatIsTakenIsReported(t *testing.T) {
 	}
 }
 
-func TestRunRetriesEveryFiveSecondsAndClosesAllAtTheEnd(t *testing.T) {
+func TestAPortIsServedSoonAfterAnotherProcessHasLeftIt(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := netip.MustParseAddrPort(taken.Addr().String())
+	s := NewServiceServer(ServiceConfig{Addresses: []netip.Addr{at.Addr()}, Healthy: func() bool { return true }})
+	s.Change(map[lb.ServiceName]lb.HealthCheck{web: {Port: at.Port(), LocalEndpoints: 1}})
+	ctx, cancel := contextOf(t)
+	done := make(chan struct{})
+	go func() { s.Run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	left := time.Now()
+	taken.Close()
+	for time.Since(left) < 10*time.Second {
+		resp, err := http.Get("http://" + at.String())
+		if err == nil {
+			resp.Body.Close()
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if took := time.Since(left); took > 2500*time.Millisecond {
+		t.Errorf("nobody answers for %v", took)
+	}
+}
+
+func TestRunRetriesFourTimesASecondAndClosesAllAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken, closed atomic.Bool
 		var tries atomic.Int32
@@ -167,16 +194,16 @@ func TestRunRetriesEveryFiveSecondsAndClosesAllAtTheEnd(t *testing.T) {
 		ctx, cancel := contextOf(t)
 		done := make(chan struct{})
 		go func() { s.Run(ctx); close(done) }()
-		time.Sleep(11 * time.Second)
+		time.Sleep(2100 * time.Millisecond)
 		synctest.Wait()
-		if tries.Load() != 3 {
-			t.Errorf("tried %d times in 11 s, want 3", tries.Load())
+		if tries.Load() != 9 {
+			t.Errorf("tried %d times in 2.1 s, want 9", tries.Load())
 		}
 		taken.Store(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if tries.Load() != 4 {
-			t.Errorf("tried %d times, want 4: what is open is left alone", tries.Load())
+		if tries.Load() != 10 {
+			t.Errorf("tried %d times, want 10: what is open is left alone", tries.Load())
 		}
 		cancel()
 		<-done

@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// RetryAfter is how long kube-proxy waits before it binds again.
-const RetryAfter = 5 * time.Second
+// RetryAfter is how long a taken address is left alone. Another service proxy may hand it
+// over at any moment, and load balancers ask all the while.
+const RetryAfter = 250 * time.Millisecond
 
 // A client that says nothing, does not send the body that it announced, or does not
 // read its answer may not hold a connection for long: some of these ports are open to
@@ -33,15 +34,17 @@ type Config struct {
 	Handler http.Handler
 	// HardFail has Run return a failure instead of trying again.
 	HardFail bool
-	// Report is told of every failure after which Run tries again. May be nil.
+	// Report is told of a failure after which Run tries again, once for as long as it
+	// stays the same. May be nil.
 	Report func(error)
-	// RetryAfter is how long it waits before that; 0 is five seconds.
+	// RetryAfter is how long it waits before that; 0 is the constant.
 	RetryAfter time.Duration
 }
 
 // Run serves until the context ends, then returns nil. With HardFail it returns
 // the first failure.
 func Run(ctx context.Context, cfg Config) error {
+	var told string
 	for {
 		err := serve(ctx, cfg)
 		if ctx.Err() != nil {
@@ -50,7 +53,8 @@ func Run(ctx context.Context, cfg Config) error {
 		if cfg.HardFail {
 			return err
 		}
-		if cfg.Report != nil {
+		if cfg.Report != nil && err.Error() != told {
+			told = err.Error()
 			cfg.Report(err)
 		}
 		select {

@@ -41,6 +41,29 @@ func TestATakenAddressIsReportedAndTriedAgainUntilItIsFree(t *testing.T) {
 	}
 }
 
+// handOver is how long it may take until an address is served that another process has left:
+// ten times a quarter of a second.
+const handOver = 2500 * time.Millisecond
+
+func TestAnAddressIsServedSoonAfterAnotherProcessHasLeftIt(t *testing.T) {
+	taken := mustListen(t)
+	failures := make(chan error, 1000)
+	go func() {
+		_ = Run(t.Context(), Config{Address: taken.Addr().String(), Handler: hello(), Report: func(err error) { failures <- err }})
+	}()
+	wantInUse(t, mustReceive(t, failures))
+	time.Sleep(time.Second)
+	left := time.Now()
+	taken.Close()
+	mustGet(t, taken.Addr().String())
+	if took := time.Since(left); took > handOver {
+		t.Errorf("nobody answers for %v", took)
+	}
+	if len(failures) > 0 {
+		t.Errorf("the same failure was reported again: %v", <-failures)
+	}
+}
+
 func TestATakenAddressIsFatalWithHardFail(t *testing.T) {
 	taken := mustListen(t)
 	defer taken.Close()

@@ -48,8 +48,9 @@ type api struct {
 	beta      bool          // ServiceCIDRs are v1beta1
 	refusals  map[string]int
 	holds     map[string]chan struct{}
-	asked     []string // requests, such as "list services"
-	agent     string   // as the last request said
+	asked     []string               // requests, such as "list services"
+	arrived   map[string][]time.Time // when, by request
+	agent     string                 // as the last request said
 	accept    string
 	selectors map[string]string // as last asked, by path
 	events    map[objects.Key]*eventsv1.Event
@@ -192,6 +193,10 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	a.mu.Lock()
 	a.asked = append(a.asked, verb+" "+p)
+	if a.arrived == nil {
+		a.arrived = map[string][]time.Time{}
+	}
+	a.arrived[verb+" "+p] = append(a.arrived[verb+" "+p], time.Now())
 	a.agent, a.accept, a.selectors[p] = r.UserAgent(), r.Header.Get("Accept"), q.Get("labelSelector")+" "+q.Get("fieldSelector")
 	held, refusal, listsOnly, noWatch := a.holds[p], max(a.refusals[p], a.refusals[strings.TrimPrefix(r.URL.Path, "/apis/")]), a.listsOnly, a.noWatch
 	if a.noFields && strings.Contains(q.Get("fieldSelector"), "clusterIP") {

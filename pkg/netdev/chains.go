@@ -93,14 +93,14 @@ func isInKernel(function string) bool {
 		return true
 	}
 	defer f.Close()
-	lines, any := bufio.NewScanner(f), false
+	lines, told := bufio.NewScanner(f), false
 	for lines.Scan() {
-		any = true
+		told = true
 		if _, rest, _ := bytes.Cut(lines.Bytes(), []byte(" ")); bytes.HasPrefix(rest[min(2, len(rest)):], []byte(function)) {
 			return true
 		}
 	}
-	return !any
+	return !told
 }
 
 // xtables reads /proc/net/ip_tables_names and its like, which are there once a table is.

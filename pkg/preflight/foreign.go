@@ -30,15 +30,15 @@ func (r *Report) foreign(cfg datapath.Config, devices []netdev.Device, procs []p
 	if exclusive != "" {
 		r.add(cgroupTaken, "%s", exclusive)
 	}
-	any := r.owned(foreignSockets, cfg.Cgroup, found, procs)
+	some := r.owned(foreignSockets, cfg.Cgroup, found, procs)
 	for _, d := range devices {
 		found, err := datapath.ForeignPackets(cfg.Root, d.Index)
 		if err != nil {
 			r.add(notKnown, "which programs of others are at device %s: %s", d.Name, err)
 		}
-		any = r.owned(foreignPackets, d.Name, found, procs) || any
+		some = r.owned(foreignPackets, d.Name, found, procs) || some
 	}
-	if !any && err == nil {
+	if !some && err == nil {
 		r.ok("programs-of-others", "none at the hooks of Headgate")
 	}
 }

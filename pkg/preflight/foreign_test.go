@@ -70,6 +70,18 @@ func TestProgramsOfOthersAtSocketsAreNamedWithTheirOwner(t *testing.T) {
 		}
 		defer l.Close()
 	}
+	mine, _ := mustProgram(t, "connect6", ebpf.CGroupSockAddr, ebpf.AttachCGroupInet6Connect, 1)
+	l, err := link.AttachCgroup(link.CgroupOptions{Path: lower, Attach: ebpf.AttachCGroupInet6Connect, Program: mine})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := os.MkdirAll(filepath.Join(cfg.Root, "links"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Pin(filepath.Join(cfg.Root, "links", "connect6")); err != nil { // as an agent does
+		t.Fatal(err)
+	}
 	me := fmt.Sprintf("somebody (pid %d)", os.Getpid())
 	wantFound(t, found(), "warning programs-at-sockets: "+lower+" has programs of Cilium: cil_connect at connect4",
 		"warning programs-at-sockets: "+lower+" has programs of "+me+": other at sendmsg6")

@@ -52,19 +52,18 @@ func isFiltered(device string) bool {
 	return max(all, own) > 0
 }
 
-// conntrack says how full the kernel's table of connections is.
-func (r *Report) conntrack() {
-	const dir = "/proc/sys/net/netfilter/nf_conntrack_"
-	count, err := readNumber(dir + "count")
+// conntrack says how full the kernel's table of connections is, by the files of a directory.
+func (r *Report) conntrack(dir string) {
+	count, err := readNumber(filepath.Join(dir, "nf_conntrack_count"))
 	if os.IsNotExist(err) {
 		r.ok("conntrack", "the kernel tracks no connections")
 		return
 	}
-	most, mostErr := readNumber(dir + "max")
+	most, mostErr := readNumber(filepath.Join(dir, "nf_conntrack_max"))
 	switch {
 	case err != nil || mostErr != nil:
 		r.add(notKnown, "the size of the kernel's table of connections cannot be read")
-	case most > 0 && count > most/4*3:
+	case most > 0 && count > most*3/4:
 		r.add(conntrackFull, "%d of %d connections that the kernel tracks", count, most)
 	default:
 		r.ok("conntrack", "%d of %d connections that the kernel tracks", count, most)

@@ -1,7 +1,9 @@
 package preflight
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -14,7 +16,10 @@ import (
 func TestAMachineThatHasEverythingIsOK(t *testing.T) {
 	cgroup, root := testenv.Cgroup(t), testenv.BPFRoot(t)
 	r := &Report{}
-	r.kernel(datapath.Config{Cgroup: cgroup, Root: root})
+	cfg := datapath.Config{Cgroup: cgroup, Root: root}
+	if !r.kernel(cfg, datapath.Examine(cfg)) {
+		t.Error("nothing can be asked of the kernel")
+	}
 	for _, f := range r.Findings {
 		// What the kernel of this machine is too old for has a substitute.
 		if f.Level == Failure || f.Level == OK && f.Remedy != "" {
@@ -33,7 +38,10 @@ func TestWhatIsNoCgroupAndNoBPFFileSystemIsAFailure(t *testing.T) {
 	testenv.Need(t)
 	dir := t.TempDir()
 	r := &Report{}
-	r.kernel(datapath.Config{Cgroup: dir, Root: dir})
+	cfg := datapath.Config{Cgroup: dir, Root: dir}
+	if r.kernel(cfg, datapath.Examine(cfg)) {
+		t.Error("a directory can be asked for its programs")
+	}
 	var got []string
 	for _, f := range r.Findings {
 		if f.Level == Failure {
@@ -94,4 +102,53 @@ func TestProxiesOfAMeshAreCounted(t *testing.T) {
 	r = &Report{}
 	r.meshes([]process{{1, "init"}})
 	wantFound(t, r, "ok mesh: no proxy of a known mesh is seen here")
+}
+
+func TestAMachineThatLacksEverythingIsSaidSo(t *testing.T) {
+	lacks := func(what string) error { return errors.New("no " + what) }
+	s := datapath.Support{Release: "6.1", Cgroup: "/c", CgroupType: lacks("cgroup2"), FileSystem: lacks("bpffs"), Namespaces: lacks("namespaces"), Programs: lacks("BTF"),
+		Substitutes: datapath.Substitutes{Devices: "by filters", Failures: "by sock_ops", Sockets: "by diag"}}
+	r := &Report{}
+	r.kernel(datapath.Config{Root: "/b"}, s)
+	wantFound(t, r, "ok kernel: Linux 6.1", "ok privileges: may load and attach programs", "warning namespaces-hidden: no namespaces",
+		"failure cgroup-missing: no cgroup2", "failure bpf-missing: no bpffs", "failure programs-refused: no BTF",
+		"warning devices-by-filters: programs are by filters", "warning failures-by-sock-ops: failed connections are by sock_ops",
+		"warning sockets-by-diag: sockets are by diag")
+	r = &Report{}
+	if r.kernel(datapath.Config{}, datapath.Support{Kernel: lacks("new kernel")}) {
+		t.Error("an old kernel can be asked for programs")
+	}
+	wantFound(t, r, "failure kernel-old: no new kernel", "ok privileges: may load and attach programs", "ok namespaces: those of pods can be found",
+		"failure cgroup-missing: no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup")
+}
+
+func TestFiltersThatAreAskedForAreInOrder(t *testing.T) {
+	r := &Report{}
+	r.substitutes(datapath.Config{Filters: true}, datapath.Support{})
+	if got := r.Findings[0].Found; got != "programs are attached to devices by filters (clsact), as --filters says" {
+		t.Errorf("found %q", got)
+	}
+}
+
+func TestATableOfConnectionsThatFillsUpIsSaidSo(t *testing.T) {
+	for _, tc := range []struct{ count, most, want string }{
+		{"750", "1000", "ok conntrack: 750 of 1000 connections that the kernel tracks"},
+		{"751", "1000", "warning conntrack-full: 751 of 1000 connections that the kernel tracks"},
+		{"5", "0", "ok conntrack: 5 of 0 connections that the kernel tracks"},
+		{"", "", "ok conntrack: the kernel tracks no connections"},
+		{"5", "", "warning not-known: the size of the kernel's table of connections cannot be read"},
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"count": tc.count, "max": tc.most} {
+			if text == "" {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(dir, "nf_conntrack_"+name), []byte(text+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := &Report{}
+		r.conntrack(dir)
+		wantFound(t, r, tc.want)
+	}
 }

@@ -35,7 +35,7 @@ func Run(ctx context.Context, cfg Config) Report {
 		cfg.Datapath.Cgroup, _ = cgroup.Root() // that there is none is found below
 	}
 	procs := readProcesses()
-	mayAsk := r.kernel(cfg.Datapath)
+	mayAsk := r.kernel(cfg.Datapath, datapath.Examine(cfg.Datapath))
 	devices := r.devices(cfg.Devices)
 	r.paths(devices)
 	if mayAsk {
@@ -44,14 +44,13 @@ func Run(ctx context.Context, cfg Config) Report {
 	r.ports(cfg.Addresses, procs)
 	r.rules(r.kubeProxy(ctx, procs))
 	r.meshes(procs)
-	r.conntrack()
+	r.conntrack("/proc/sys/net/netfilter")
 	r.source(ctx, cfg)
 	return *r
 }
 
 // kernel says what the kernel has, and whether it can be asked about programs.
-func (r *Report) kernel(cfg datapath.Config) bool {
-	s := datapath.Examine(cfg)
+func (r *Report) kernel(cfg datapath.Config, s datapath.Support) bool {
 	r.unless(s.Kernel, "kernel", "Linux "+s.Release, kernelOld)
 	r.unless(s.Privileges, "privileges", "may load and attach programs", privilegesMissing)
 	r.unless(s.Namespaces, "namespaces", "those of pods can be found", namespacesHidden)
@@ -65,11 +64,21 @@ func (r *Report) kernel(cfg datapath.Config) bool {
 	}
 	r.unless(s.FileSystem, "bpf", cfg.Root+" is in a BPF file system, or can be", bpfMissing)
 	r.unless(s.Programs, "programs", "the kernel loads them", programsRefused)
+	r.substitutes(cfg, s)
+	return s.CgroupType == nil
+}
+
+// substitutes says where the kernel has something better than what is used.
+func (r *Report) substitutes(cfg datapath.Config, s datapath.Support) {
+	devices := "attached to devices by tcx"
+	if cfg.Filters {
+		devices = "attached to devices by filters (clsact), as --filters says"
+	}
 	for _, each := range []struct {
 		check, what, best, instead string
 		kind
 	}{
-		{"devices-programs", "programs are", "attached to devices by tcx", s.Devices, devicesByFilters},
+		{"devices-programs", "programs are", devices, s.Devices, devicesByFilters},
 		{"failures", "failed connections are", datapath.NotedByTracepoints, s.Failures, failuresBySockOps},
 		{"sockets", "sockets are", datapath.ToldByBPF, s.Sockets, socketsByDiag},
 	} {
@@ -79,7 +88,6 @@ func (r *Report) kernel(cfg datapath.Config) bool {
 			r.ok(each.check, "%s %s", each.what, each.best)
 		}
 	}
-	return s.CgroupType == nil
 }
 
 // unless adds an error as a finding of a kind, or what is in order.

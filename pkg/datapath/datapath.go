@@ -92,7 +92,6 @@ type Datapath struct {
 	object   *object // of this process, with its knobs
 	locks    []*os.File
 	maps     *mapSet // in force once attached
-	reported string  // to ReportSockets
 	held     held    // what was in force after the last Attach and SetDevices
 	stale    stale
 	standing standing

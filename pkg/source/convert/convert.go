@@ -49,7 +49,7 @@ func (f *findings) add(field, value, reason, remedy string) {
 		return
 	}
 	f.errs = append(f.errs, lb.Problem{
-		Object: f.object, Field: field, Value: value, Reason: reason, Remedy: remedy,
+		Object: f.object, Field: field, Value: lb.Cut(value), Reason: reason, Remedy: remedy,
 	})
 }
 

@@ -1,0 +1,96 @@
+package objects
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/source/convert"
+)
+
+// longName is as long as a name may be.
+func longName(i int) string { return fmt.Sprintf("%0253d", i) }
+
+// brokenService has a long name, and as many bytes as anybody likes where an address belongs.
+func brokenService(i int) Object {
+	svc := &corev1.Service{}
+	svc.Namespace, svc.Name = "default", longName(i)
+	svc.Spec.ClusterIP, svc.Spec.Ports = strings.Repeat("x", 8<<10), []corev1.ServicePort{{Port: 80}}
+	return svc
+}
+
+// brokenSlice has 1,000 endpoints that cannot be used.
+func brokenSlice(i int) Object {
+	es := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
+	es.Namespace, es.Name, es.Labels = "default", longName(i), map[string]string{discoveryv1.LabelServiceName: "web"}
+	for range 1000 {
+		es.Endpoints = append(es.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.0.0.256"}})
+	}
+	return es
+}
+
+// manyPorts has 1,000 ports, of which none can be used.
+func manyPorts(i int) Object {
+	svc := brokenService(i).(*corev1.Service)
+	svc.Spec.ClusterIP = "10.96.0.1"
+	for range 1000 {
+		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: "a", Port: -1})
+	}
+	return svc
+}
+
+// Of what is broken only what people are told stays in memory, however much there is of it.
+func TestBrokenObjectsTakeLittleMemory(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		kind    string
+		objects int
+		make    func(i int) Object
+		most    uint64 // bytes of an object, some three times what it takes
+	}{
+		{"Services with long values", ServiceKind, 100_000, brokenService, 3 << 10},
+		{"slices with 1,000 endpoints", SliceKind, 300, brokenSlice, 12 << 10},
+		{"Services with 1,000 ports", ServiceKind, 300, manyPorts, 12 << 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out := NewBatch("node-a", ServiceKind, SliceKind)
+			var store *Store
+			for _, k := range Kinds("node-a", convert.Options{}, false) {
+				if k.Name == c.kind {
+					store = NewStore(k, out)
+				}
+			}
+			before := heapInUse()
+			for i := range c.objects {
+				store.Apply(store.Read(c.make(i)))
+			}
+			took := (heapInUse() - before) / uint64(c.objects)
+			if took > c.most {
+				t.Errorf("a broken object takes %d bytes, want %d at most", took, c.most)
+			}
+			if n := len(out.problems); n != c.objects {
+				t.Errorf("%d objects have problems, want all %d", n, c.objects)
+			}
+			for id, problems := range out.problems {
+				if len(problems) > lb.MostProblems+1 {
+					t.Fatalf("%s has %d problems, want %d at most", id.Name, len(problems), lb.MostProblems+1)
+				}
+			}
+			t.Logf("a broken object takes %d bytes", took)
+		})
+	}
+}
+
+// heapInUse returns how many bytes are in use once all garbage is gone.
+func heapInUse() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

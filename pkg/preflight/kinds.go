@@ -92,7 +92,7 @@ var kinds = [...]Kind{
 		"wait with kube-proxy --cleanup until these connections have ended"},
 	portTaken: {"port-taken", Failure, "Another process listens where the agent answers health checks: load balancers and the kubelet would ask that process.",
 		"end that process, or choose another address with the flag that stands in the line"},
-	metricsTaken: {"metrics-port-taken", Warning, "Another process listens where the agent answers for metrics. The agent goes on without, and tries again every 5 s.",
+	metricsTaken: {"metrics-port-taken", Warning, "Another process listens where the agent answers for metrics. The agent goes on without, and tries again four times a second.",
 		"end that process, or choose another address with the flag that stands in the line"},
 	portShared: {"port-of-kube-proxy", Warning, "kube-proxy listens where the agent answers. The agent tries again four times a second, and has the port once kube-proxy has ended; until then kube-proxy answers the probes of the agent's pod.",
 		"leave it so, or choose another address with the flag that stands in the line for as long as both run"},

@@ -24,18 +24,21 @@ type kernel interface {
 
 // backendMetrics returns the backends to tell of one by one: all of them, or those
 // that have failed of late, and those of Services whose algorithm goes by what is
-// measured of backends. If these are too many, those that have failed go first; of how
+// measured of backends. Where none is failing, tables of others are not read. If these are too many, those that have failed go first; of how
 // many nothing is told is the second result.
-func backendMetrics(k kernel, all bool) ([]metrics.Backend, int, error) {
+func backendMetrics(k kernel, all, failing bool) ([]metrics.Backend, int, error) {
 	var out []metrics.Backend
 	type pair struct{ service, backend uint32 }
 	listed := map[pair]bool{} // a Service port has several frontends
 	err := k.Frontends(func(_ lb.AddrPort, f plan.Frontend) error {
+		compares := all || f.Algorithm().Compares()
+		if !compares && !failing {
+			return nil
+		}
 		members, err := k.Slots(f.Members)
 		if err != nil {
 			return err
 		}
-		compares := all || f.Algorithm().Compares()
 		for _, id := range members {
 			b := k.Backend(id)
 			if b.At.Port == 0 || !compares && b.Failures == 0 && b.Ejected == 0 || listed[pair{f.Service, id}] {

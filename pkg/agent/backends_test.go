@@ -60,6 +60,16 @@ func (m *fakeMaps) serve(name string, a lb.Algorithm, ids ...uint32) {
 	}
 }
 
+// failing says whether any backend fails.
+func (m *fakeMaps) failing() bool {
+	for _, l := range m.loads {
+		if l.Failures > 0 || l.Ejected > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // lines is one line for each backend.
 func lines(all []metrics.Backend) (out []string) {
 	for _, b := range all {
@@ -70,7 +80,7 @@ func lines(all []metrics.Backend) (out []string) {
 
 func mustMeasure(tb testing.TB, m *fakeMaps, all bool) ([]metrics.Backend, int) {
 	tb.Helper()
-	out, omitted, err := backendMetrics(m, all)
+	out, omitted, err := backendMetrics(m, all, m.failing())
 	if err != nil {
 		tb.Fatal(err)
 	}

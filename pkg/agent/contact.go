@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/metrics"
 	"github.com/headgate/headgate/pkg/source/kube"
+	"github.com/headgate/headgate/pkg/tick"
 )
 
 // contactEvery is how often it is looked whether there is contact with the API
@@ -36,14 +37,15 @@ type contact struct {
 func (a *statusServer) watchContact(ctx context.Context, health func() kube.Health) {
 	c := &contact{status: a, health: health, logged: map[string]bool{}}
 	a.metrics.WatchContact(c.measure)
-	tick := time.NewTicker(contactEvery)
-	defer tick.Stop()
+	look := time.NewTimer(tick.Next(contactEvery))
+	defer look.Stop()
 	for {
 		c.look(time.Now())
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-look.C:
+			look.Reset(tick.Next(contactEvery))
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
+	"github.com/headgate/headgate/pkg/tick"
 )
 
 // ejectedEvery is how often it is looked who is ejected. Nothing waits for it:
@@ -47,15 +48,16 @@ func isStray(cfg Config, l datapath.Load) bool {
 
 // watchEjected tells of backends that the datapath avoids, until the context ends.
 func (a *statusServer) watchEjected(ctx context.Context) {
-	tick := time.NewTicker(ejectedEvery)
-	defer tick.Stop()
+	look := time.NewTimer(tick.Next(ejectedEvery))
+	defer look.Stop()
 	var search datapath.Ejected
 	var before []uint32
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-look.C:
+			look.Reset(tick.Next(ejectedEvery))
 		}
 		err := datapath.Look(a.open, func(r *datapath.Reader) error {
 			now, err := search.Find(r)

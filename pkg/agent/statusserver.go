@@ -212,7 +212,7 @@ func (a *statusServer) read(r *datapath.Reader) (s metrics.Snapshot, err error) 
 	if s.ServiceDrops, err = serviceDrops(r); err != nil {
 		return s, err
 	}
-	s.BackendLoads, s.BackendsOmitted, err = backendMetrics(r, a.cfg.MetricsPerBackend)
+	s.BackendLoads, s.BackendsOmitted, err = backendMetrics(r, a.cfg.MetricsPerBackend, t.Failing > 0)
 	return s, err
 }
 

@@ -45,7 +45,7 @@ func endpointsToChoose() [][]lb.Endpoint {
 		for i, zone := range []string{"zone-a", "zone-a", "zone-b", "zone-b", "zone-c"} {
 			lists[k] = append(lists[k], lb.Endpoint{
 				Addr: netip.AddrFrom4([4]byte{10, 244, byte(i), 1}), Ready: true, Serving: true,
-				Node: fmt.Sprintf("node-%c", 'a'+i), Zone: zone,
+				Where: lb.Topology{Node: fmt.Sprintf("node-%c", 'a'+i), Zone: zone}.Share(),
 			})
 		}
 	}

@@ -85,8 +85,8 @@ const (
 	DefaultAffinities    = 1 << 16
 )
 
-// Datapath is the kernel's side of Headgate. Apart from Grace, DestroySockets and Reader it is
-// not safe for concurrent use.
+// Datapath is the kernel's side of Headgate. Apart from Grace, DestroySockets, Recount and Reader it
+// is not safe for concurrent use.
 type Datapath struct {
 	cfg      Config
 	object   *object // of this process, with its knobs
@@ -96,6 +96,8 @@ type Datapath struct {
 	stale    stale
 	standing standing
 	teller   teller
+	census   census
+	pins     pinsSeen
 	devices  []plan.Device
 	// old are the maps of programs that are in force until Attach.
 	old []*mapSet
@@ -168,6 +170,7 @@ func (d *Datapath) open() error {
 func (d *Datapath) remake(sizes plan.Sizes, from *mapSet) error {
 	d.teller.mu.Lock()
 	defer d.teller.mu.Unlock()
+	defer d.census.stop()()
 	maps, err := d.object.newMaps(sizes, from)
 	for errors.Is(err, errNoPlace) { // by chance, see FRONTEND_REACH
 		sizes.Frontends *= 2
@@ -263,7 +266,8 @@ func (d *Datapath) Attach() error {
 	if err := d.tidy(); err != nil || !replaced {
 		return err
 	}
-	_, err = d.recount() // programs of both counted, each in their own map
+	defer d.census.stop()()
+	_, _, err = d.recount() // programs of both counted, each in their own map
 	return err
 }
 

@@ -18,6 +18,7 @@ type Totals struct {
 	Slots     int // of these tables, dense ones aside
 	Backends  int
 	Ejected   int // backends that all clients avoid
+	Failing   int // backends that these or one client avoid, or that have failures in a row
 	Services  int // Service ports
 }
 
@@ -30,6 +31,9 @@ func (r *Reader) Totals() (t Totals, err error) {
 		t.Backends++
 		if b.Ejected > 0 {
 			t.Ejected++
+		}
+		if b.Failures > 0 || b.Ejected > 0 || b.EjectedByOne > 0 {
+			t.Failing++
 		}
 	}
 	seen := r.newSeenTables()

@@ -436,10 +436,14 @@ func TestSilentFlowsAreFreedBeforeTheirTimesBeginAnew(t *testing.T) {
 	const period = time.Duration(1<<16) * unit
 	begin, freed := mustClock(t), 0
 	table, silent := someTable(70), someFlow(1, 1)
-	uncount := func(*headgateFlow) { freed++ }
+	freeSilent := func(now int64) {
+		for set := range table.sets.len {
+			table.freeSilent(set, now, func(*headgateFlow) { freed++ })
+		}
+	}
 	table.add(silent, stateOf(begin, 0, flagSeen|flagCounted|flagOriginal), begin)
 	for passed := time.Duration(0); passed < 6*time.Hour; passed += 30 * time.Second {
-		table.freeSilent(begin+int64(passed), uncount)
+		freeSilent(begin + int64(passed))
 		if _, there := table.find(silent); there != (passed <= longestIdle) && (passed-longestIdle).Abs() > time.Minute {
 			t.Fatalf("after %v of silence the flow is there: %t", passed, there)
 		}
@@ -449,7 +453,7 @@ func TestSilentFlowsAreFreedBeforeTheirTimesBeginAnew(t *testing.T) {
 	}
 	for idle, want := range map[time.Duration]bool{288 * time.Minute: false, 312 * time.Minute: true} { // either side of the period
 		table.add(silent, stateOf(begin, 0, flagSeen|flagOriginal), begin)
-		table.freeSilent(begin+int64(idle), uncount)
+		freeSilent(begin + int64(idle))
 		if w, there := table.find(silent); there != want || there && w.idle(begin+int64(idle)) > idle-period+time.Second {
 			t.Errorf("without an agent for %v the flow is there: %t", idle, there)
 		}

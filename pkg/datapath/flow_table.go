@@ -192,17 +192,33 @@ func (t *flowTable) flows() iter.Seq2[way, headgateFlow] { return t.changed(nil)
 func (t *flowTable) changed(before []uint32) iter.Seq2[way, headgateFlow] {
 	return func(yield func(way, headgateFlow) bool) {
 		for set := range t.sets.len {
-			for w := range t.ways(set) {
-				if atomic.LoadUint32(w.tag) == 0 || (before != nil && before[w.index] == w.seen) {
-					continue
-				}
-				f := *w.flow
-				if f.Check == f.check() && isSameFlow(atomic.LoadUint32(w.state), w.seen) && !yield(w, f) {
+			for w, f := range t.flowsIn(set) {
+				if (before == nil || before[w.index] != w.seen) && !yield(w, f) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// flowsIn returns every direction of a flow that is in a set.
+func (t *flowTable) flowsIn(set uint32) iter.Seq2[way, headgateFlow] {
+	return func(yield func(way, headgateFlow) bool) {
+		for w := range t.ways(set) {
+			if atomic.LoadUint32(w.tag) == 0 {
+				continue
+			}
+			f := *w.flow
+			if f.Check == f.check() && isSameFlow(atomic.LoadUint32(w.state), w.seen) && !yield(w, f) {
+				return
+			}
+		}
+	}
+}
+
+// isEmpty says whether a set has no flow.
+func (t *flowTable) isEmpty(set uint32) bool {
+	return t.sets.at(set).Tag == [flowWays]uint32{}
 }
 
 // count returns how many directions of flows there are.
@@ -330,10 +346,10 @@ func (f *headgateFlow) other() *headgateFlow {
 // longestIdle is how long any flow may be silent.
 const longestIdle = time.Duration(headgateFlowTimeIDLE_ESTABLISHED_S) * time.Second
 
-// freeSilent frees the ways of flows that were silent for longer than any flow may be:
+// freeSilent frees the ways of a set whose flows were silent for longer than any flow may be:
 // the times of states begin anew after five hours, and they would seem young again.
-func (t *flowTable) freeSilent(now int64, uncount func(*headgateFlow)) {
-	for w, f := range t.flows() {
+func (t *flowTable) freeSilent(set uint32, now int64, uncount func(*headgateFlow)) {
+	for w, f := range t.flowsIn(set) {
 		if w.idle(now) <= longestIdle || !w.own() {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 )
 
 // held is what keeps programs in force though their pins are removed: the links
@@ -137,6 +138,42 @@ func isAt(f *os.File, path string) bool {
 	}
 	there, err := os.Lstat(path)
 	return err == nil && os.SameFile(open, there)
+}
+
+// pinsSeen is how the directories of pins were when they were looked at last. The zero value
+// was never looked at.
+type pinsSeen struct {
+	maps, links stamp
+	rest        bool // they had been so the time before, too
+}
+
+// stamp tells a directory apart, and in which state it is.
+type stamp struct {
+	device, inode uint64
+	changed       unix.Timespec
+}
+
+func stampOf(dir string) stamp {
+	var s unix.Stat_t
+	if unix.Stat(dir, &s) != nil {
+		return stamp{}
+	}
+	return stamp{s.Dev, s.Ino, s.Mtim}
+}
+
+// repinSeen is repin for who calls it every few seconds: where no pin has come or gone since it
+// looked twice, it does not look at each. Twice, since the clock of the file system is coarse.
+func (d *Datapath) repinSeen() (repinned bool, err error) {
+	before := d.pins
+	d.pins = pinsSeen{maps: stampOf(d.path("maps")), links: stampOf(d.path("links"))}
+	d.pins.rest = d.pins.maps == before.maps && d.pins.links == before.links && d.pins.maps.inode != 0 && d.pins.links.inode != 0
+	if before.rest && d.pins.rest {
+		return false, d.relock()
+	}
+	if repinned, err = d.repin(); err != nil {
+		d.pins = pinsSeen{}
+	}
+	return repinned, err
 }
 
 func (d *Datapath) mapsArePinned() bool {

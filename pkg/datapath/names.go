@@ -21,7 +21,7 @@ func writeName(at *headgateService, name string) {
 func readName(s *headgateService) string {
 	for {
 		name := s.Name
-		if atomic.LoadUint32(firstLetters(s)) == 0 {
+		if !isNamed(s) {
 			return ""
 		}
 		if s.Name == name {
@@ -29,6 +29,9 @@ func readName(s *headgateService) string {
 		}
 	}
 }
+
+// isNamed says whether there is a Service port.
+func isNamed(s *headgateService) bool { return atomic.LoadUint32(firstLetters(s)) != 0 }
 
 // firstLetters are the first four of a name, 0 where there is none.
 func firstLetters(s *headgateService) *uint32 { return (*uint32)(unsafe.Pointer(&s.Name)) }

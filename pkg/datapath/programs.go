@@ -214,23 +214,30 @@ func detach(pin string) error {
 // isInForce says whether a link has a program where it attaches: to the cgroup at a path, or
 // to a tracepoint. There it stays for as long as its link.
 func (h hook) isInForce(l link.Link, cgroup string) bool {
+	return h.isAttached(l, cgroupID(cgroup))
+}
+
+// isAttached says so of the cgroup with an ID.
+func (h hook) isAttached(l link.Link, cgroup uint64) bool {
 	info, err := l.Info()
 	return err == nil && h.isOf(info, cgroup)
 }
 
-func (h hook) isOf(info *link.Info, cgroup string) bool {
+func (h hook) isOf(info *link.Info, cgroup uint64) bool {
 	if h.isTracer() {
 		return info.Type == link.RawTracepointType
 	}
-	return isOfCgroup(info, cgroup)
+	return info.Cgroup() != nil && info.Cgroup().CgroupId == cgroup
 }
 
-func isOfCgroup(l *link.Info, cgroup string) bool {
+// cgroupID returns the ID of the cgroup at a path, which is its inode number; 0 where there
+// is none.
+func cgroupID(path string) uint64 {
 	var s unix.Stat_t
-	if l.Cgroup() == nil || unix.Stat(cgroup, &s) != nil {
-		return false
+	if unix.Stat(path, &s) != nil {
+		return 0
 	}
-	return l.Cgroup().CgroupId == s.Ino // the cgroup's ID is its inode number
+	return s.Ino
 }
 
 // linksUse says whether every program is attached, and works on just these maps, as those

@@ -159,7 +159,7 @@ func (r *Reader) Service(id uint32) (plan.Service, error) {
 func (r *Reader) Services() iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		for id := uint32(1); id < r.maps.services.len; id++ {
-			if readName(r.maps.services.at(id)) != "" && !yield(id) {
+			if isNamed(r.maps.services.at(id)) && !yield(id) {
 				return
 			}
 		}

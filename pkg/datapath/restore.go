@@ -10,7 +10,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/plan"
@@ -31,7 +30,7 @@ func (d *Datapath) Restore() (restored []string, unpinned, outOfForce error) {
 	if !d.isAttached() || len(d.held.links) == 0 {
 		return nil, nil, nil
 	}
-	pinned, unpinned := d.repin()
+	pinned, unpinned := d.repinSeen()
 	if pinned {
 		restored = append(restored, RestoredPins)
 	}
@@ -45,13 +44,13 @@ func (d *Datapath) Restore() (restored []string, unpinned, outOfForce error) {
 
 // restoreHooks puts the programs of the cgroup back in force, in their order.
 func (d *Datapath) restoreHooks() (restored []string, err error) {
-	var cgroup unix.Stat_t
-	if err := unix.Stat(d.cfg.Cgroup, &cgroup); err != nil {
-		return nil, fmt.Errorf("the cgroup %s is gone, no socket is balanced: make it again, or start the agent with another --cgroup: %w", d.cfg.Cgroup, err)
+	cgroup := cgroupID(d.cfg.Cgroup)
+	if cgroup == 0 {
+		return nil, fmt.Errorf("the cgroup %s is gone, no socket is balanced: make it again, or start the agent with another --cgroup", d.cfg.Cgroup)
 	}
 	for _, h := range socketHooks(d.object.traced) {
 		l := d.held.links[h.program]
-		if l != nil && h.isInForce(l, d.cfg.Cgroup) {
+		if l != nil && h.isAttached(l, cgroup) {
 			continue
 		}
 		if err := d.restoreHook(h, l); err != nil {

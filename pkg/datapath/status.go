@@ -87,9 +87,10 @@ type Device struct {
 
 // hookStates returns the programs of sockets.
 func (r *Reader) hookStates(cgroup string, traced bool) (out []Hook) {
+	id := cgroupID(cgroup)
 	for _, h := range socketHooks(traced) {
 		info, err := r.link(h.program)
-		out = append(out, Hook{Name: h.program, Attached: err == nil && h.isOf(info, cgroup)})
+		out = append(out, Hook{Name: h.program, Attached: err == nil && h.isOf(info, id)})
 	}
 	return out
 }

@@ -8,8 +8,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// batchBytes is how much of a map is read by one call of the kernel.
-const batchBytes = 256 << 10
+// How much of a map is read by one call of the kernel: little at first, since many maps hold
+// little, but no less than a bucket of a hash may have.
+const (
+	firstBatch = 128 // entries
+	batchBytes = 256 << 10
+)
 
 // walk calls do with every entry of a hash or a trie, until it returns an error. It
 // comes to an end although programs change the map meanwhile; what comes or goes may
@@ -17,7 +21,8 @@ const batchBytes = 256 << 10
 func walk[K, V any](m *ebpf.Map, do func(*K, *V) error) error {
 	var k K
 	var v V
-	n := min(batchBytes/int(unsafe.Sizeof(k)+unsafe.Sizeof(v)), int(m.MaxEntries()))
+	most := min(batchBytes/int(unsafe.Sizeof(k)+unsafe.Sizeof(v)), int(m.MaxEntries()))
+	n := min(most, firstBatch)
 	keys, values := make([]K, n), make([]V, n)
 	var cursor ebpf.MapBatchCursor
 	for {
@@ -32,6 +37,9 @@ func walk[K, V any](m *ebpf.Map, do func(*K, *V) error) error {
 		}
 		if err != nil {
 			return nil // that was the last of them
+		}
+		if len(keys) < most {
+			keys, values = make([]K, most), make([]V, most)
 		}
 	}
 }

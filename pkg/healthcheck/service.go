@@ -17,6 +17,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/httpserve"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/tick"
 )
 
 // ServiceConfig is what a ServiceServer needs.
@@ -136,13 +137,24 @@ func (s *ServiceServer) SetAddresses(addresses []netip.Addr) {
 		svc.closeOthers(s.addresses)
 	}
 	s.mu.Unlock()
-	s.Retry()
+	s.openOf(func(*service) bool { return true })
 }
 
 // Retry opens what could not be opened before.
 func (s *ServiceServer) Retry() {
+	s.openOf(func(svc *service) bool { return svc.reported != "" })
+}
+
+// openOf opens what some Services miss, and tells of it.
+func (s *ServiceServer) openOf(some func(*service) bool) {
+	var names []lb.ServiceName
 	s.mu.Lock()
-	found := s.openAll(slices.Collect(maps.Keys(s.services)))
+	for name, svc := range s.services {
+		if some(svc) {
+			names = append(names, name)
+		}
+	}
+	found := s.openAll(names)
 	s.mu.Unlock()
 	s.tell(found)
 }
@@ -170,10 +182,10 @@ func (s *ServiceServer) nextTry() time.Duration {
 	defer s.mu.RUnlock()
 	for _, svc := range s.services {
 		if svc.reported != "" {
-			return httpserve.RetryAfter
+			return tick.Next(httpserve.RetryAfter)
 		}
 	}
-	return time.Second
+	return tick.Next(time.Second)
 }
 
 // openAll opens what Services miss, and returns what is news.

@@ -22,7 +22,7 @@ func bigSlices(n int) []*Slice {
 		last := all[len(all)-1]
 		last.Endpoints = append(last.Endpoints, Endpoint{
 			Addr:  netip.AddrFrom4([4]byte{10, 0, byte(k >> 8), byte(k)}),
-			Ready: true, Serving: true, Node: fmt.Sprint("node-", k%10), ZoneHints: []string{"zone-a"},
+			Ready: true, Serving: true, Where: Topology{Node: fmt.Sprint("node-", k%10), ZoneHints: "zone-a"}.Share(),
 		})
 	}
 	return all

@@ -42,21 +42,7 @@ func (s *Slice) equal(o *Slice) bool {
 		s.Service == o.Service &&
 		s.KeepWeights == o.KeepWeights &&
 		slices.Equal(s.Ports, o.Ports) &&
-		slices.EqualFunc(s.Endpoints, o.Endpoints, Endpoint.equal)
-}
-
-// equal says whether two endpoints are the same in every field.
-func (e Endpoint) equal(o Endpoint) bool {
-	return e.Addr == o.Addr &&
-		e.Ready == o.Ready &&
-		e.Serving == o.Serving &&
-		e.Terminating == o.Terminating &&
-		e.Node == o.Node &&
-		e.Zone == o.Zone &&
-		e.Weight == o.Weight &&
-		e.Drained == o.Drained &&
-		slices.Equal(e.ZoneHints, o.ZoneHints) &&
-		slices.Equal(e.NodeHints, o.NodeHints)
+		slices.Equal(s.Endpoints, o.Endpoints)
 }
 
 // service returns the name of the Service that the slice belongs to, and

@@ -35,7 +35,7 @@ func localReady(from []*Slice, node Node) int {
 	ready := map[netip.Addr]bool{}
 	for _, s := range from {
 		for _, e := range s.Endpoints {
-			if e.Ready && e.Node != "" && e.Node == node.Name {
+			if e.Ready && e.isOn(node) {
 				ready[e.Addr] = true
 			}
 		}

@@ -13,9 +13,9 @@ func TestAHealthCheckCountsDistinctReadyAddressesOnThisNode(t *testing.T) {
 	slice := func(port string, endpoints ...Endpoint) *Slice {
 		return &Slice{SliceName: SliceName{"default", port}, Service: "web", Ports: []SlicePort{{port, TCP, 80}}, Endpoints: endpoints}
 	}
-	here := Endpoint{Addr: netip.MustParseAddr("10.0.0.1"), Ready: true, Serving: true, Node: "a"}
-	there := Endpoint{Addr: netip.MustParseAddr("10.0.0.2"), Ready: true, Serving: true, Node: "b"}
-	leaving := Endpoint{Addr: netip.MustParseAddr("10.0.0.3"), Serving: true, Terminating: true, Node: "a"}
+	here := Endpoint{Addr: netip.MustParseAddr("10.0.0.1"), Ready: true, Serving: true, Where: Topology{Node: "a"}.Share()}
+	there := Endpoint{Addr: netip.MustParseAddr("10.0.0.2"), Ready: true, Serving: true, Where: Topology{Node: "b"}.Share()}
+	leaving := Endpoint{Addr: netip.MustParseAddr("10.0.0.3"), Serving: true, Terminating: true, Where: Topology{Node: "a"}.Share()}
 	nowhere := Endpoint{Addr: netip.MustParseAddr("10.0.0.4"), Ready: true, Serving: true}
 	st := NewState()
 	st.Apply(Update{
@@ -34,7 +34,7 @@ func TestAHealthCheckCountsDistinctReadyAddressesOnThisNode(t *testing.T) {
 		Update
 		want int
 	}{
-		{"a slice has another endpoint here", Update{Slices: map[SliceName]*Slice{{"default", "http"}: slice("http", here, Endpoint{Addr: netip.MustParseAddr("10.0.0.5"), Ready: true, Node: "a"})}}, 2},
+		{"a slice has another endpoint here", Update{Slices: map[SliceName]*Slice{{"default", "http"}: slice("http", here, Endpoint{Addr: netip.MustParseAddr("10.0.0.5"), Ready: true, Where: Topology{Node: "a"}.Share()})}}, 2},
 		{"a slice goes", Update{Slices: map[SliceName]*Slice{{"default", "http"}: nil}}, 1},
 		{"the node has another name", Update{Node: &Node{Name: "b"}}, 0},
 	} {

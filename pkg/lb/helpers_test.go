@@ -37,7 +37,7 @@ func mustEndpoints(tb testing.TB, text string) []Endpoint {
 // mustEndpoint reads one endpoint.
 func mustEndpoint(tb testing.TB, words []string) Endpoint {
 	tb.Helper()
-	e := Endpoint{Addr: netip.MustParseAddr(words[0])}
+	e, where := Endpoint{Addr: netip.MustParseAddr(words[0])}, Topology{}
 	for _, word := range words[1:] {
 		key, value, _ := strings.Cut(word, "=")
 		switch key {
@@ -49,17 +49,18 @@ func mustEndpoint(tb testing.TB, words []string) Endpoint {
 			e.Terminating = true
 		case "unready":
 		case "on":
-			e.Node = value
+			where.Node = value
 		case "zone":
-			e.Zone = value
+			where.Zone = value
 		case "zones":
-			e.ZoneHints = strings.Split(value, ",")
+			where.ZoneHints = Names(value)
 		case "nodes":
-			e.NodeHints = strings.Split(value, ",")
+			where.NodeHints = Names(value)
 		default:
 			tb.Fatalf("unknown word %q", word)
 		}
 	}
+	e.Where = where.Share()
 	return e
 }
 

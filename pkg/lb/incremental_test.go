@@ -75,7 +75,7 @@ func someSlice(rng *rand.Rand, p Protocol) *Slice {
 		}
 		e := Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, byte(at), byte(k)}), Ready: rng.IntN(8) > 0, Serving: rng.IntN(8) > 0, Terminating: rng.IntN(4) == 0}
 		if rng.IntN(4) == 0 {
-			e.Node = "node-1"
+			e.Where = Topology{Node: "node-1"}.Share()
 		}
 		if rng.IntN(200) == 0 {
 			e.Weight = 7

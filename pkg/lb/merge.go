@@ -90,10 +90,17 @@ func preferred(a, b *Endpoint) int {
 		falseFirst(b.Serving, a.Serving),
 		falseFirst(a.Drained, b.Drained),
 		cmp.Compare(b.Weight, a.Weight),
+		preferredTopology(a.Where.Topology(), b.Where.Topology()),
+	)
+}
+
+// preferredTopology does the same for what endpoints differ in last.
+func preferredTopology(a, b Topology) int {
+	return cmp.Or(
 		cmp.Compare(b.Node, a.Node), // a known node before an unknown one
 		cmp.Compare(b.Zone, a.Zone),
-		slices.Compare(a.NodeHints, b.NodeHints),
-		slices.Compare(a.ZoneHints, b.ZoneHints),
+		cmp.Compare(a.NodeHints, b.NodeHints),
+		cmp.Compare(a.ZoneHints, b.ZoneHints),
 	)
 }
 

@@ -15,7 +15,7 @@ func mergedText(from []*Slice, port ServicePort, family string) []string {
 	for _, one := range merge(from, port, addrs(family)[0]) {
 		e := one.endpoint
 		all = append(all, fmt.Sprintf("%s ready=%t serving=%t terminating=%t node=%q",
-			one.backend, e.Ready, e.Serving, e.Terminating, e.Node))
+			one.backend, e.Ready, e.Serving, e.Terminating, e.Where.Topology().Node))
 	}
 	return all
 }
@@ -101,7 +101,7 @@ func TestMergeIsTheSameInAnyOrder(t *testing.T) {
 		first.Endpoints, second.Endpoints = endpoints[:cut], endpoints[cut:]
 		got := merge([]*Slice{first, second}, httpPort, addrs("10.0.0.0")[0])
 		same := slices.EqualFunc(want, got, func(a, b candidate) bool {
-			return a.backend == b.backend && a.endpoint.equal(*b.endpoint)
+			return a.backend == b.backend && *a.endpoint == *b.endpoint
 		})
 		if !same {
 			t.Fatalf("order %v of the endpoints changes the result", endpoints)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,11 +19,12 @@ func sameFrontends(a, b []Frontend) bool {
 
 // randomEndpoint draws from few addresses, nodes and zones, so that they meet.
 func randomEndpoint(rng *rand.Rand) Endpoint {
-	hints := func(kind string) (all []string) {
+	hints := func(kind string) Names {
+		var all []string
 		for i := range rng.IntN(3) {
 			all = append(all, fmt.Sprintf("%s-%c", kind, "ab1"[(i+rng.IntN(3))%3]))
 		}
-		return all
+		return Names(strings.Join(all, ","))
 	}
 	addr := netip.AddrFrom4([4]byte{10, 0, 0, byte(rng.IntN(12))})
 	if rng.IntN(3) == 0 {
@@ -30,8 +32,10 @@ func randomEndpoint(rng *rand.Rand) Endpoint {
 	}
 	return Endpoint{
 		Addr: addr, Ready: rng.IntN(3) == 0, Serving: rng.IntN(2) == 0, Terminating: rng.IntN(2) == 0,
-		Node:      []string{"", "node-1", "node-2"}[rng.IntN(3)],
-		ZoneHints: hints("zone"), NodeHints: hints("node"),
+		Where: Topology{
+			Node:      []string{"", "node-1", "node-2"}[rng.IntN(3)],
+			ZoneHints: hints("zone"), NodeHints: hints("node"),
+		}.Share(),
 	}
 }
 

@@ -60,7 +60,7 @@ func (st *State) slicesOf(name ServiceName) []*Slice {
 	if r == nil || svc == nil {
 		return from
 	}
-	m := memory{svc: svc, node: st.node, stands: map[place]*Endpoint{}, stood: r.stood, found: map[found]*Endpoint{}}
+	m := memory{svc: svc, node: st.node, stands: map[place]*Endpoint{}, stood: r.stood, found: map[found]*recollection{}}
 	m.look(from)
 	for _, port := range svc.Ports {
 		for _, family := range []Family{IPv4, IPv6} {
@@ -85,6 +85,12 @@ type found struct {
 	backend AddrPort
 }
 
+// recollection is an endpoint while it is read back, with the Topology that it is to share.
+type recollection struct {
+	Endpoint
+	Topology
+}
+
 // memory reads endpoints back from frontends: such that the same views follow from them,
 // together with the endpoints that stand in slices.
 type memory struct {
@@ -92,8 +98,8 @@ type memory struct {
 	node   Node
 	stands map[place]*Endpoint // in slices
 	stood  map[place]bool
-	found  map[found]*Endpoint // behind frontends alone
-	far    string              // a zone that is not that of this node
+	found  map[found]*recollection // behind frontends alone
+	far    string                  // a zone that is not that of this node
 }
 
 // notOurs is a zone that no node has.
@@ -109,8 +115,8 @@ func (m *memory) look(from []*Slice) {
 				at := place{p.Name, p.Protocol, e.Addr}
 				m.stands[at], m.stood[at] = e, true
 			}
-			if e.Zone != "" && !e.inZone(m.node) {
-				m.far = e.Zone
+			if zone := e.Where.Topology().Zone; zone != "" && !e.inZone(m.node) {
+				m.far = zone
 			}
 		}
 	}
@@ -148,21 +154,21 @@ func (m *memory) recall(had []Frontend) {
 
 // endpoint returns the endpoint of a backend, as given where it is new; nil where
 // slices tell of it.
-func (m *memory) endpoint(f Frontend, b AddrPort, fresh Endpoint) *Endpoint {
+func (m *memory) endpoint(f Frontend, b AddrPort, fresh Endpoint) *recollection {
 	if m.stood[place{f.Port, b.Protocol, b.Addr}] {
 		return nil
 	}
 	at := found{f.Port, b}
 	if m.found[at] == nil {
 		fresh.Addr = b.Addr
-		m.found[at] = &fresh
+		m.found[at] = &recollection{Endpoint: fresh}
 	}
 	return m.found[at]
 }
 
 // see notes what an endpoint must be that is in a view. Known is why those under the
 // traffic policy Cluster have what they have.
-func (m *memory) see(e *Endpoint, view int, why, known Why) {
+func (m *memory) see(e *recollection, view int, why, known Why) {
 	if why == WhyLocal {
 		m.seeLocal(e, known)
 		return
@@ -174,11 +180,11 @@ func (m *memory) see(e *Endpoint, view int, why, known Why) {
 	case why == WhyPreferredZone, view == FallbackZone:
 		e.Zone = m.node.Zone
 	case why == WhyZoneHints:
-		e.ZoneHints = []string{m.node.Zone}
+		e.ZoneHints = Names(m.node.Zone)
 	case why == WhyNodeHints:
-		e.NodeHints = []string{m.node.Name}
+		e.NodeHints = Names(m.node.Name)
 	case why == WhyHintsOthers, why == WhyNoZone:
-		e.ZoneHints = []string{notOurs}
+		e.ZoneHints = notOurs
 	}
 	if e.Zone == "" {
 		e.Zone = m.far
@@ -205,7 +211,7 @@ func (m *memory) nearest(f Frontend, v View) (zone, node string) {
 
 // seeLocal notes that an endpoint is on this node. Where others see all endpoints but not
 // this one, it is hinted to them, or terminates.
-func (m *memory) seeLocal(e *Endpoint, known Why) {
+func (m *memory) seeLocal(e *recollection, known Why) {
 	e.Node = m.node.Name
 	if e.Ready || e.Terminating {
 		return
@@ -214,9 +220,9 @@ func (m *memory) seeLocal(e *Endpoint, known Why) {
 	case WhyUnknown:
 		e.Ready = true
 	case WhyZoneHints:
-		e.Ready, e.ZoneHints = true, []string{notOurs}
+		e.Ready, e.ZoneHints = true, notOurs
 	case WhyNodeHints:
-		e.Ready, e.NodeHints = true, []string{notOurs}
+		e.Ready, e.NodeHints = true, notOurs
 	default:
 		e.Terminating = true
 	}
@@ -267,7 +273,8 @@ func (m *memory) slices() (out []*Slice) {
 			byPort[port] = &Slice{Service: m.svc.Name, Ports: []SlicePort{port}}
 			out = append(out, byPort[port])
 		}
-		byPort[port].Endpoints = append(byPort[port].Endpoints, *e)
+		e.Where = e.Share()
+		byPort[port].Endpoints = append(byPort[port].Endpoints, e.Endpoint)
 	}
 	return out
 }

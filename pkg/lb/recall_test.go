@@ -36,15 +36,17 @@ func withZones(rng *rand.Rand, from []*Slice, zones ZonePolicy) []*Slice {
 		})
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
-			if e.Zone = []string{"zone-a", "zone-b"}[rng.IntN(2)]; e.Node == "node-1" {
-				e.Zone = "zone-a"
+			where := e.Where.Topology()
+			if where.Zone = []string{"zone-a", "zone-b"}[rng.IntN(2)]; where.Node == "node-1" {
+				where.Zone = "zone-a"
 			}
 			if e.Terminating = e.Terminating && terminate; terminate || nodes {
-				e.ZoneHints = nil
+				where.ZoneHints = ""
 			}
 			if terminate || !nodes {
-				e.NodeHints = nil
+				where.NodeHints = ""
 			}
+			e.Where = where.Share()
 			e.Serving = e.Serving || e.Ready
 			if e.Drained = rng.IntN(8) == 0; zones != ZoneHints {
 				e.Weight = uint32(rng.IntN(3))

@@ -111,9 +111,10 @@ func count(from []candidate, node Node) counts {
 		switch {
 		case e.Ready:
 			c.ready++
-			c.nodeHinted += toInt(len(e.NodeHints) > 0)
+			where := e.Where.Topology()
+			c.nodeHinted += toInt(where.NodeHints != "")
 			c.forNode += toInt(e.hintsNode(node))
-			c.zoneHinted += toInt(len(e.ZoneHints) > 0)
+			c.zoneHinted += toInt(where.ZoneHints != "")
 			c.forZone += toInt(e.hintsZone(node))
 			c.readyHere += toInt(e.isOn(node))
 		case e.draining():
@@ -244,16 +245,18 @@ func pick(from []candidate, n int, wanted func(*Endpoint) bool) []AddrPort {
 func (e *Endpoint) draining() bool { return e.Serving && e.Terminating }
 
 // isOn says whether the endpoint is on the node. One on an unknown node is not.
-func (e *Endpoint) isOn(node Node) bool { return e.Node != "" && e.Node == node.Name }
+func (e *Endpoint) isOn(node Node) bool {
+	return node.Name != "" && e.Where.Topology().Node == node.Name
+}
 
 // hintsNode says whether the endpoint is meant for clients on the node.
 func (e *Endpoint) hintsNode(node Node) bool {
-	return node.Name != "" && slices.Contains(e.NodeHints, node.Name)
+	return node.Name != "" && e.Where.Topology().NodeHints.has(node.Name)
 }
 
 // hintsZone says whether the endpoint is meant for clients in the node's zone.
 func (e *Endpoint) hintsZone(node Node) bool {
-	return node.Zone != "" && slices.Contains(e.ZoneHints, node.Zone)
+	return node.Zone != "" && e.Where.Topology().ZoneHints.has(node.Zone)
 }
 
 // toInt returns 1 for true.

@@ -138,15 +138,12 @@ type SlicePort struct {
 // Ready and Serving are true and Terminating false where the slice says nothing.
 type Endpoint struct {
 	Addr        netip.Addr
+	Where       Shared
+	Weight      uint32 // share of the connections; 0: DefaultWeight
 	Ready       bool
 	Serving     bool
 	Terminating bool
-	Node        string // "" where unknown: never local
-	Zone        string // "" where unknown: in no zone
-	ZoneHints   []string
-	NodeHints   []string
-	Weight      uint32 // share of the connections; 0: DefaultWeight
-	Drained     bool   // of weight 0: no new connections
+	Drained     bool // of weight 0: no new connections
 }
 
 // Node is this node. Endpoint selection depends on its name and zone.

@@ -113,7 +113,7 @@ func spill(from []candidate, node Node, usable func(*Endpoint) bool) uint32 {
 		}
 		all++
 		here += toInt(c.endpoint.inZone(node))
-		zones[c.endpoint.Zone] = true
+		zones[c.endpoint.Where.Topology().Zone] = true
 	}
 	if here == 0 || here == all {
 		return 0
@@ -125,4 +125,6 @@ func spill(from []candidate, node Node, usable func(*Endpoint) bool) uint32 {
 }
 
 // inZone says whether the endpoint is in the zone of a node.
-func (e *Endpoint) inZone(node Node) bool { return node.Zone != "" && e.Zone == node.Zone }
+func (e *Endpoint) inZone(node Node) bool {
+	return node.Zone != "" && e.Where.Topology().Zone == node.Zone
+}

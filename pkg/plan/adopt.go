@@ -40,14 +40,14 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 			p.pool.retiredTables[key] = t
 		}
 	}
-	for b, r := range p.pool.backends {
+	for r := range p.pool.backends.all() {
 		if r.uses == 0 {
-			p.pool.retiredBackends[b] = r
+			p.pool.retiredBackends[r.backend] = r
 		}
 	}
-	for s, r := range p.pool.services {
+	for r := range p.pool.services.all() {
 		if r.uses == 0 {
-			p.pool.retiredServices[s] = r
+			p.pool.retiredServices[r.service] = r
 		}
 	}
 	return p, nil
@@ -56,21 +56,19 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 // adopt fills an empty pool with backends, tables and Service names, unused.
 func (p *pool) adopt(c Content) error {
 	backendIDs, serviceIDs := make(map[uint32]bool, len(c.Backends)), make(map[uint32]bool, len(c.Services))
-	p.backends = make(map[lb.AddrPort]*backendRef, len(c.Backends))
-	p.services = make(map[Service]*serviceRef, len(c.Services))
 	p.tables = make(map[string]*tableRef, len(c.Tables))
 	for id, b := range c.Backends {
-		if other := p.backends[b]; other != nil {
+		if other := p.backends.get(b); other != nil {
 			return fmt.Errorf("backends %d and %d are both %s", other.id, id, b)
 		}
-		p.backends[b] = &backendRef{id: id}
+		p.backends.add(backendRef{backend: b, id: id})
 		backendIDs[id] = true
 	}
 	for id, s := range c.Services {
-		if other := p.services[s]; other != nil {
+		if other := p.services.get(s); other != nil {
 			return fmt.Errorf("services %d and %d are both %s", other.id, id, s)
 		}
-		p.services[s] = &serviceRef{id: id}
+		p.services.add(serviceRef{service: s, id: id})
 		serviceIDs[id] = true
 	}
 	p.backendIDs, p.serviceIDs = newIDPool(backendIDs), newIDPool(serviceIDs)

@@ -148,7 +148,7 @@ func (p *pool) forget(puts []Op) {
 		switch o := op.(type) {
 		case PutBackend:
 			backends = append(backends, o.ID)
-			delete(p.backends, o.Backend)
+			p.backends.remove(o.Backend)
 			delete(p.retiredBackends, o.Backend)
 		case PutTable:
 			r := run{slots: o.Backends, weights: o.Weights, cursor: o.Cursor}
@@ -158,7 +158,7 @@ func (p *pool) forget(puts []Op) {
 			delete(p.retiredTables, key)
 		case PutService:
 			services = append(services, o.ID)
-			delete(p.services, o.Service)
+			p.services.remove(o.Service)
 			delete(p.retiredServices, o.Service)
 		}
 	}

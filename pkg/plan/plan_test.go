@@ -431,8 +431,9 @@ func (l *lab) recount(tb testing.TB) {
 			uses[b] += min(t.uses, 1)
 		}
 	}
-	for b, r := range l.pool.backends {
-		if r.uses != uses[b] || (l.pool.retiredBackends[b] != nil) != (r.uses == 0) {
+	for r := range l.pool.backends.all() {
+		b := r.backend
+		if int(r.uses) != uses[b] || (l.pool.retiredBackends[b] != nil) != (r.uses == 0) {
 			tb.Fatalf("backend %s: used by %d tables, but says %d; retired: %t", b, uses[b], r.uses, l.pool.retiredBackends[b] != nil)
 		}
 	}

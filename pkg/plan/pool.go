@@ -1,9 +1,10 @@
 package plan
 
 import (
+	"net/netip"
+
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/maglev"
-	"net/netip"
 )
 
 // pool holds the shared things (backends, tables, names of Service ports) with
@@ -12,11 +13,11 @@ import (
 // wants it again before that simply has it back.
 type pool struct {
 	backendIDs *idPool
-	backends   map[lb.AddrPort]*backendRef
+	backends   *keyed[lb.AddrPort, backendRef]
 	regions    *regions
 	tables     map[string]*tableRef // by content
 	serviceIDs *idPool
-	services   map[Service]*serviceRef
+	services   *keyed[Service, serviceRef]
 
 	adopted map[Table]*tableRef // while adopting, nil afterwards
 
@@ -35,9 +36,10 @@ type pool struct {
 }
 
 type backendRef struct {
+	backend lb.AddrPort
 	id      uint32
-	uses    int  // tables that name it
-	retired Mark // when that became none
+	uses    int32 // tables that name it
+	retired Mark  // when that became none
 }
 
 type tableRef struct {
@@ -67,17 +69,18 @@ func (t *tableRef) table() Table { return Table{Offset: t.region.Offset, Size: t
 func (t *tableRef) extent() uint32 { return max(t.region.Size, t.size) }
 
 type serviceRef struct {
+	service Service
 	id      uint32
-	uses    int  // frontends that name it
-	retired Mark // when that became none
+	uses    int32 // frontends that name it
+	retired Mark  // when that became none
 }
 
 // newPool returns an empty pool.
 func newPool() *pool {
 	return &pool{
-		backendIDs: newIDPool(nil), backends: map[lb.AddrPort]*backendRef{},
+		backendIDs: newIDPool(nil), backends: newKeyed(func(r *backendRef) lb.AddrPort { return r.backend }),
 		regions: &regions{}, tables: map[string]*tableRef{},
-		serviceIDs: newIDPool(nil), services: map[Service]*serviceRef{},
+		serviceIDs: newIDPool(nil), services: newKeyed(func(r *serviceRef) Service { return r.service }),
 		retiredFrontends: map[lb.AddrPort]Mark{},
 		retiredAddresses: map[netip.Addr]Mark{},
 		retiredBackends:  map[lb.AddrPort]*backendRef{},
@@ -204,7 +207,7 @@ func (p *pool) useBackends(backends []lb.AddrPort, base *tableRef, ops *[]Op) (i
 func (p *pool) putMissing(backends []lb.AddrPort, ops *[]Op) {
 	var missing []lb.AddrPort
 	for _, b := range backends {
-		if p.backends[b] == nil {
+		if p.backends.get(b) == nil {
 			missing = append(missing, b)
 		}
 	}
@@ -213,7 +216,7 @@ func (p *pool) putMissing(backends []lb.AddrPort, ops *[]Op) {
 	}
 	var others []uint32
 	for _, b := range backends {
-		if r := p.backends[b]; r != nil {
+		if r := p.backends.get(b); r != nil {
 			others = append(others, r.id)
 		}
 	}
@@ -226,7 +229,7 @@ func (p *pool) putMissing(backends []lb.AddrPort, ops *[]Op) {
 func (p *pool) adoptUse(t *tableRef) *tableRef {
 	if t.uses == 0 {
 		for _, b := range t.backends {
-			p.backends[b].uses++
+			p.backends.get(b).uses++
 		}
 	}
 	t.uses++
@@ -264,7 +267,7 @@ func (p *pool) dropTable(t *tableRef) {
 }
 
 func (p *pool) useBackend(b lb.AddrPort, ops *[]Op) *backendRef {
-	r := p.backends[b]
+	r := p.backends.get(b)
 	if r == nil {
 		r = p.putBackend(b, p.backendIDs.alloc(), ops)
 	}
@@ -274,23 +277,21 @@ func (p *pool) useBackend(b lb.AddrPort, ops *[]Op) *backendRef {
 }
 
 func (p *pool) putBackend(b lb.AddrPort, id uint32, ops *[]Op) *backendRef {
-	r := &backendRef{id: id}
-	p.backends[b] = r
+	r := p.backends.add(backendRef{backend: b, id: id})
 	*ops = append(*ops, PutBackend{ID: id, Backend: b})
 	return r
 }
 
 func (p *pool) dropBackends(backends []lb.AddrPort) {
 	for _, b := range backends {
-		p.drop(b, p.backends[b])
+		p.drop(b, p.backends.get(b))
 	}
 }
 
 func (p *pool) useService(s Service, ops *[]Op) uint32 {
-	r := p.services[s]
+	r := p.services.get(s)
 	if r == nil {
-		r = &serviceRef{id: p.serviceIDs.alloc()}
-		p.services[s] = r
+		r = p.services.add(serviceRef{service: s, id: p.serviceIDs.alloc()})
 		*ops = append(*ops, PutService{ID: r.id, Service: s})
 	}
 	delete(p.retiredServices, s)
@@ -299,7 +300,7 @@ func (p *pool) useService(s Service, ops *[]Op) uint32 {
 }
 
 func (p *pool) dropService(s Service) {
-	r := p.services[s]
+	r := p.services.get(s)
 	if r.uses--; r.uses == 0 {
 		r.retired = p.time
 		p.retiredServices[s] = r

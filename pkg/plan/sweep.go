@@ -60,14 +60,14 @@ func (p *pool) sweep(m Mark) []Op {
 	for b, r := range p.retiredBackends {
 		if r.retired <= m {
 			backends = append(backends, r.id)
-			delete(p.backends, b)
+			p.backends.remove(b)
 			delete(p.retiredBackends, b)
 		}
 	}
 	for s, r := range p.retiredServices {
 		if r.retired <= m {
 			services = append(services, r.id)
-			delete(p.services, s)
+			p.services.remove(s)
 			delete(p.retiredServices, s)
 		}
 	}

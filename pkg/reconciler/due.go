@@ -1,6 +1,10 @@
 package reconciler
 
-import "time"
+import (
+	"time"
+
+	"github.com/headgate/headgate/pkg/tick"
+)
 
 // How long things wait.
 const (
@@ -14,15 +18,15 @@ const (
 
 // due is what the loop does when it is time.
 type due struct {
-	sweep, retry, drained *time.Timer // running where there is something to do
-	look, stand           *time.Ticker
+	sweep, retry, drained *time.Timer   // running where there is something to do
+	look, stand           *time.Timer   // running always
 	wait                  time.Duration // before the next retry
 }
 
 func newDue() due {
 	return due{
 		sweep: newTimer(), retry: newTimer(), drained: newTimer(),
-		look: time.NewTicker(lookEvery), stand: time.NewTicker(standEvery), wait: firstRetry,
+		look: time.NewTimer(tick.Next(lookEvery)), stand: time.NewTimer(tick.Next(standEvery)), wait: firstRetry,
 	}
 }
 
@@ -34,11 +38,9 @@ func newTimer() *time.Timer {
 }
 
 func (d *due) stop() {
-	for _, t := range []*time.Timer{d.sweep, d.retry, d.drained} {
+	for _, t := range []*time.Timer{d.sweep, d.retry, d.drained, d.look, d.stand} {
 		t.Stop()
 	}
-	d.look.Stop()
-	d.stand.Stop()
 }
 
 // tryAgain has what failed tried again.

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/maglev"
 	"github.com/headgate/headgate/pkg/plan"
+	"github.com/headgate/headgate/pkg/tick"
 )
 
 // Datapath is what the reconciler needs of the kernel's side.
@@ -69,7 +70,8 @@ type Reconciler struct {
 	telling       bool        // they are just now
 	toldAll       bool        // what an earlier agent may have left
 	cannotDestroy bool
-	recounted     time.Time // when that was
+	recounted     time.Time // when connections in flight were counted last
+	recounting    bool      // they are just now
 	sweeping      bool      // a sweep is due, or its grace period passes
 	graceFailed   bool
 
@@ -165,10 +167,12 @@ func (r *Reconciler) await(ctx context.Context) (changed bool) {
 	case <-r.due.sweep.C:
 		r.beginSweep()
 		return false
-	case now := <-r.due.look.C:
-		r.look(now)
+	case <-r.due.look.C:
+		r.due.look.Reset(tick.Next(lookEvery))
+		r.look(time.Now())
 		return false
 	case <-r.due.stand.C:
+		r.due.stand.Reset(tick.Next(standEvery))
 		r.noteStanding()
 		return false
 	case v := <-r.inbox.verdicts:

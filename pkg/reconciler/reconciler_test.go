@@ -34,6 +34,9 @@ type fake struct {
 	grace time.Duration           // how long a grace period takes
 	tells time.Duration           // how long telling sockets takes
 	any   atomic.Int64            // how often those of any lost backend were told
+
+	counts   time.Duration // how long a recount takes
+	recounts atomic.Int64  // how many there were
 }
 
 var _ Datapath = (*fake)(nil)
@@ -63,6 +66,12 @@ func (f *fake) Grace() error {
 	err := f.call("grace")
 	time.Sleep(f.grace)
 	return err
+}
+
+func (f *fake) Recount() (int, error) {
+	f.recounts.Add(1)
+	time.Sleep(f.counts)
+	return 0, nil
 }
 
 func (f *fake) SetDevices(devices []plan.Device) error {

@@ -20,10 +20,7 @@ type Force struct {
 // look does what is due from time to time.
 func (r *Reconciler) look(now time.Time) {
 	r.restore()
-	if now.Sub(r.recounted) >= recountEvery {
-		r.recounted = now
-		r.recount()
-	}
+	r.recount(now)
 }
 
 // restore puts back in force what somebody has taken away, and tells of it.

@@ -15,14 +15,11 @@ import (
 type fragile struct {
 	fake
 	restored []string
-	recounts int
 }
 
 func (f *fragile) Restore() (restored []string, unpinned, outOfForce error) {
 	return f.restored, errors.New("no file system"), errors.New("no cgroup")
 }
-
-func (f *fragile) Recount() (int, error) { f.recounts++; return 0, nil }
 
 // onlooker keeps what it was told of programs.
 type onlooker struct {
@@ -58,11 +55,5 @@ func TestWhatIsOutOfForceIsTold(t *testing.T) {
 	r.look(time.Now())
 	if told.force.Devices != nil {
 		t.Errorf("told of a device that does not refuse any more: %v", told.force.Devices)
-	}
-	if dp.recounts != 0 {
-		t.Error("connections were counted at each look")
-	}
-	if r.look(time.Now().Add(recountEvery)); dp.recounts != 1 {
-		t.Error("connections are not counted")
 	}
 }

@@ -66,7 +66,7 @@ ports: [{name: http, port: %d, protocol: TCP}]
 endpoints:
 `, svc.Namespace, svc.Name, svc.ClusterIPs[0], svc.Ports[0].Port, slice.Namespace, slice.Name, svc.Name, slice.Ports[0].Port)
 	for _, e := range slice.Endpoints {
-		fmt.Fprintf(w, "  - {addresses: [%s], nodeName: %s}\n", e.Addr, e.Node)
+		fmt.Fprintf(w, "  - {addresses: [%s], nodeName: %s}\n", e.Addr, e.Where.Topology().Node)
 	}
 }
 

@@ -105,7 +105,7 @@ func plainService(i, endpoints int) (*lb.Service, *lb.Slice) {
 }
 
 func endpoint(a netip.Addr) lb.Endpoint {
-	return lb.Endpoint{Addr: a, Ready: true, Serving: true, Node: "node-b"}
+	return lb.Endpoint{Addr: a, Ready: true, Serving: true, Where: lb.Topology{Node: "node-b"}.Share()}
 }
 
 // plainServices returns many of them as the first update of a source.

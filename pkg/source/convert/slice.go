@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
-	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -125,21 +125,35 @@ func (f *findings) endpoint(i int, is4 bool, e *discoveryv1.Endpoint) (out lb.En
 	out.Ready = isTrue(e.Conditions.Ready, true)
 	out.Serving = isTrue(e.Conditions.Serving, true)
 	out.Terminating = isTrue(e.Conditions.Terminating, false)
+	out.Where = topology(e).Share()
+	return out, out.Addr.IsValid()
+}
+
+// topology returns where an endpoint is and whom it is for.
+func topology(e *discoveryv1.Endpoint) (t lb.Topology) {
 	if e.NodeName != nil {
-		out.Node = shared(*e.NodeName)
+		t.Node = *e.NodeName
 	}
 	if e.Zone != nil {
-		out.Zone = shared(*e.Zone)
+		t.Zone = *e.Zone
 	}
 	if e.Hints != nil {
-		for _, z := range e.Hints.ForZones {
-			out.ZoneHints = append(out.ZoneHints, shared(z.Name))
-		}
-		for _, n := range e.Hints.ForNodes {
-			out.NodeHints = append(out.NodeHints, shared(n.Name))
-		}
+		t.ZoneHints = names(e.Hints.ForZones, func(z discoveryv1.ForZone) string { return z.Name })
+		t.NodeHints = names(e.Hints.ForNodes, func(n discoveryv1.ForNode) string { return n.Name })
 	}
-	return out, out.Addr.IsValid()
+	return t
+}
+
+// names joins the names of hints.
+func names[T any](hints []T, name func(T) string) lb.Names {
+	if len(hints) == 1 { // as nearly all have
+		return lb.Names(name(hints[0]))
+	}
+	var all []string
+	for _, h := range hints {
+		all = append(all, name(h))
+	}
+	return lb.Names(strings.Join(all, ","))
 }
 
 // endpointAddress parses an address of endpoint i. The name of its field is made
@@ -155,10 +169,6 @@ func (f *findings) endpointAddress(i, j int, is4 bool, value string) netip.Addr 
 	}
 	return netip.Addr{}
 }
-
-// shared returns a string of which there is one copy for all who have it: a
-// cluster has few nodes and zones, and names them with every endpoint.
-func shared(s string) string { return unique.Make(s).Value() }
 
 // isTrue returns a condition, or what it means where nothing is said.
 func isTrue(b *bool, unsaid bool) bool {

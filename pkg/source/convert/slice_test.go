@@ -55,8 +55,8 @@ func TestSliceKeepsWhatMattersWithDefaultsResolved(t *testing.T) {
 		Ports:     []lb.SlicePort{{Name: "http", Protocol: lb.TCP, Port: 8080}, {Name: "dns", Protocol: lb.UDP, Port: 5353}},
 		Endpoints: []lb.Endpoint{
 			{Addr: netip.MustParseAddr("10.244.1.1"), Ready: true, Serving: true},
-			{Addr: netip.MustParseAddr("10.244.1.2"), Terminating: true, Node: "node-a", Zone: "zone-a",
-				ZoneHints: []string{"zone-a", "zone-b"}, NodeHints: []string{"node-a"}},
+			{Addr: netip.MustParseAddr("10.244.1.2"), Terminating: true,
+				Where: lb.Topology{Node: "node-a", Zone: "zone-a", ZoneHints: "zone-a,zone-b", NodeHints: "node-a"}.Share()},
 		},
 	}
 	if diff := cmp.Diff(want, got, compareAddrs); diff != "" {

@@ -11,6 +11,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/tick"
 )
 
 // note takes in what the kernel says has happened.
@@ -40,11 +41,8 @@ func (s *Source) lookBy(t time.Time) {
 
 // look finds the files that have changed without reading any.
 func (s *Source) look(now time.Time) {
-	// Looking costs little, but with very many files it must not cost a
-	// hundredth of a processor.
-	defer func() { s.lookAt = time.Now().Add(max(s.queue.poll, 100*time.Since(now))) }()
-
 	s.watch.renew() // before reading, or what changes in between is missed
+	defer func() { s.lookAt = time.Now().Add(max(tick.Next(s.queue.poll), s.watch.share()*time.Since(now))) }()
 	s.state.directory = s.watch.problems(s.dir)
 	prints, err := list(s.dir)
 	if s.state.lost = err != nil; s.state.lost {

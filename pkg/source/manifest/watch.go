@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 
@@ -61,6 +62,15 @@ func (w *watch) renew() {
 		// Where the parent cannot be watched, looking finds out as well.
 		_ = w.watcher.Add(parent)
 	}
+}
+
+// share is the share of a processor that looking may take, as its divisor: where there are
+// events they mostly tell of everything, and with very many files a look takes long.
+func (w *watch) share() time.Duration {
+	if w.watcher != nil && w.err == nil {
+		return 5000
+	}
+	return 100
 }
 
 // problems says why changes are noticed late, if they are.

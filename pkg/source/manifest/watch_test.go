@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
+
 	"github.com/headgate/headgate/pkg/lb"
 )
 
@@ -254,4 +256,12 @@ func TestADirectoryInPlaceOfAFileIsSaid(t *testing.T) {
 	mustWrite(t, path, serviceYAML("web", 80))
 	r.untilPort(t, "web", 80)
 	r.wantSaid(t)
+}
+
+func TestLooksTakeLessOfAProcessorWhereEventsTell(t *testing.T) {
+	told, untold := newWatch(t.TempDir(), fsnotify.NewWatcher), newWatch(t.TempDir(), nil)
+	defer told.close()
+	if told.renew(); told.share() <= untold.share() {
+		t.Errorf("one in %d with events, one in %d without", told.share(), untold.share())
+	}
 }

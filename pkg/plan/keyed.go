@@ -1,0 +1,118 @@
+package plan
+
+import (
+	"hash/maphash"
+	"iter"
+)
+
+// keyed is records, found by the key that is in each of them. It takes what its records take,
+// and some eight bytes more for each: a map of pointers has every key twice, and as much
+// room again. A record stays where it is until it is removed.
+type keyed[K comparable, R any] struct {
+	keyOf  func(*R) K
+	seed   maphash.Seed
+	chunks []*[chunkOf]R
+	free   []uint32 // numbers of records that were removed
+	places []uint32 // a hash table: numbers of records, 0 for none; a power of two of them
+	len    int
+}
+
+// chunkOf is how many records are made room for at once.
+const chunkOf = 128
+
+func newKeyed[K comparable, R any](keyOf func(*R) K) *keyed[K, R] {
+	return &keyed[K, R]{keyOf: keyOf, seed: maphash.MakeSeed(), places: make([]uint32, 8)}
+}
+
+// at returns a record by its number, which begins at 1.
+func (k *keyed[K, R]) at(number uint32) *R { return &k.chunks[(number-1)/chunkOf][(number-1)%chunkOf] }
+
+// find returns the place of a key: where its record is, or where it is to be.
+func (k *keyed[K, R]) find(key K) (place int) {
+	for place = k.home(key); k.places[place] != 0 && k.keyOf(k.at(k.places[place])) != key; place = k.next(place) {
+	}
+	return place
+}
+
+// home returns the place where the search for a key begins.
+func (k *keyed[K, R]) home(key K) int {
+	return int(maphash.Comparable(k.seed, key)) & (len(k.places) - 1)
+}
+
+func (k *keyed[K, R]) next(place int) int { return (place + 1) & (len(k.places) - 1) }
+
+// get returns the record of a key, nil for none.
+func (k *keyed[K, R]) get(key K) *R {
+	if number := k.places[k.find(key)]; number != 0 {
+		return k.at(number)
+	}
+	return nil
+}
+
+// add takes over a record, whose key is not there yet.
+func (k *keyed[K, R]) add(record R) *R {
+	if k.len++; k.len*4 > len(k.places)*3 {
+		k.grow()
+	}
+	number := k.room()
+	r := k.at(number)
+	*r = record
+	k.places[k.find(k.keyOf(r))] = number
+	return r
+}
+
+// room returns the number of a record that is free.
+func (k *keyed[K, R]) room() (number uint32) {
+	if n := len(k.free); n > 0 {
+		number, k.free = k.free[n-1], k.free[:n-1]
+		return number
+	}
+	if k.len > len(k.chunks)*chunkOf {
+		k.chunks = append(k.chunks, new([chunkOf]R))
+	}
+	return uint32(k.len)
+}
+
+// grow makes room for twice as many.
+func (k *keyed[K, R]) grow() {
+	old := k.places
+	k.places = make([]uint32, 2*len(old))
+	for _, number := range old {
+		if number != 0 {
+			k.places[k.find(k.keyOf(k.at(number)))] = number
+		}
+	}
+}
+
+// remove forgets the record of a key. Those behind it move up to where they are searched.
+func (k *keyed[K, R]) remove(key K) {
+	hole := k.find(key)
+	number := k.places[hole]
+	if number == 0 {
+		return
+	}
+	k.len--
+	var none R
+	*k.at(number) = none
+	k.free, k.places[hole] = append(k.free, number), 0
+	for place := k.next(hole); k.places[place] != 0; place = k.next(place) {
+		home := k.home(k.keyOf(k.at(k.places[place])))
+		if k.from(home, place) >= k.from(hole, place) {
+			k.places[hole], k.places[place], hole = k.places[place], 0, place
+		}
+	}
+}
+
+// from returns how many places one is behind another.
+func (k *keyed[K, R]) from(first, place int) int { return (place - first) & (len(k.places) - 1) }
+
+// all returns the records, in no order. Records are not to be added or removed meanwhile.
+func (k *keyed[K, R]) all() iter.Seq[*R] {
+	return func(yield func(*R) bool) {
+		for _, number := range k.places {
+			if number != 0 && !yield(k.at(number)) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package plan
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// pair is a record of keyed records.
+type pair struct{ key, value int }
+
+func TestKeyedRecordsAreFoundAsInAMap(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		s, want := newKeyed(func(p *pair) int { return p.key }), map[int]*pair{}
+		for range 5000 {
+			key := rng.IntN(600)
+			switch r := s.get(key); {
+			case (r == nil) != (want[key] == nil), r != nil && r != want[key]:
+				t.Fatalf("seed %d: record %d is %v, want %v", seed, key, r, want[key])
+			case r == nil:
+				want[key] = s.add(pair{key, rng.Int()})
+			case r.key != key:
+				t.Fatalf("seed %d: record %d says that it is %d", seed, key, r.key)
+			case rng.IntN(3) > 0:
+				s.remove(key)
+				delete(want, key)
+			}
+		}
+		for r := range s.all() {
+			if want[r.key] != r {
+				t.Errorf("seed %d: %v is there, want %v", seed, r, want[r.key])
+			}
+			delete(want, r.key)
+		}
+		if len(want) > 0 {
+			t.Errorf("seed %d: %d records are missing", seed, len(want))
+		}
+	}
+}
+
+func TestKeyedRecordsThatComeAndGoTakeNoMoreRoom(t *testing.T) {
+	s := newKeyed(func(p *pair) int { return p.key })
+	for i := range 100 * chunkOf {
+		s.add(pair{key: i})
+		s.remove(i - chunkOf + 1)
+	}
+	if len(s.chunks) > 1 || len(s.places) > 4*chunkOf {
+		t.Errorf("%d chunks and %d places for %d records at a time", len(s.chunks), len(s.places), chunkOf)
+	}
+}

@@ -152,6 +152,9 @@ func (a *statusServer) serve(failed func()) answers {
 	group, ctx := errgroup.WithContext(ctx)
 	context.AfterFunc(ctx, failed)
 	group.Go(func() error { a.services.Run(ctx); return nil })
+	if a.cfg.StateDir != "" {
+		group.Go(func() error { return a.serveSocket(ctx) })
+	}
 	if a.cfg.MetricsAddress != "" {
 		group.Go(func() error { a.entries.watch(ctx, a.countEntries, a.log); return nil })
 	}

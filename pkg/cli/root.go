@@ -56,8 +56,8 @@ func newRoot(e *env) *cobra.Command {
 		`Headgate balances Kubernetes Services in the kernel, beside any CNI.
 
 Nouns (status, frontend, backend, table, flow, map) show what the kernel holds, whether
-or not an agent runs. The verb check looks at a node before anything is installed; agent
-and cleanup act. The commands demo and bench run headgate-bench, the traffic generator,
+or not an agent runs. The verb check looks at a node before anything is installed, ready asks
+a running agent; agent and cleanup act. The commands demo and bench run headgate-bench, the traffic generator,
 where it is installed.`)
 	root.TraverseChildren = true // flags before bench are not those of headgate-bench
 	flags := root.PersistentFlags()
@@ -66,7 +66,7 @@ where it is installed.`)
 	e.AddFlags(flags)
 	root.AddCommand(
 		newCheck(e), newAgent(e), newCleanup(e),
-		newStatus(e), newFrontend(e), newBackend(e), newTable(e), newFlow(e), newMap(e), command.NewVersion(&e.Output, "headgate", e.version),
+		newReady(e), newStatus(e), newFrontend(e), newBackend(e), newTable(e), newFlow(e), newMap(e), command.NewVersion(&e.Output, "headgate", e.version),
 		newElsewhere("demo", "Show Headgate at work in network namespaces of its own (headgate-bench)"),
 		newElsewhere("bench", "Send traffic and measure rates, latencies and errors (headgate-bench)"),
 	)

@@ -39,6 +39,8 @@ type Config struct {
 	Report func(error)
 	// RetryAfter is how long it waits before that; 0 is the constant.
 	RetryAfter time.Duration
+	// Listen opens the address; nil is net.Listen.
+	Listen func(network, address string) (net.Listener, error)
 }
 
 // Run serves until the context ends, then returns nil. With HardFail it returns
@@ -67,7 +69,11 @@ func Run(ctx context.Context, cfg Config) error {
 
 // serve binds once and serves until something ends it.
 func serve(ctx context.Context, cfg Config) error {
-	listener, err := net.Listen("tcp", cfg.Address)
+	listen := cfg.Listen
+	if listen == nil {
+		listen = net.Listen
+	}
+	listener, err := listen("tcp", cfg.Address)
 	if err != nil {
 		return err // "listen tcp 127.0.0.1:10249: bind: address already in use"
 	}

@@ -94,7 +94,7 @@ var kinds = [...]Kind{
 		"end that process, or choose another address with the flag that stands in the line"},
 	metricsTaken: {"metrics-port-taken", Warning, "Another process listens where the agent answers for metrics. The agent goes on without, and tries again four times a second.",
 		"end that process, or choose another address with the flag that stands in the line"},
-	portShared: {"port-of-kube-proxy", Warning, "kube-proxy listens where the agent answers. The agent tries again four times a second, and has the port once kube-proxy has ended; until then kube-proxy answers the probes of the agent's pod.",
+	portShared: {"port-of-kube-proxy", Warning, "kube-proxy listens where the agent answers. The agent tries again four times a second, and has the port once kube-proxy has ended; until then kube-proxy answers whoever asks there; `headgate ready` asks the agent itself.",
 		"leave it so, or choose another address with the flag that stands in the line for as long as both run"},
 	localClusterIP: {"cluster-ip-local", Warning, "The ClusterIP of a Service is an address of this node, as with NodeLocal DNSCache. Headgate balances it like any other: sockets go to the Service's endpoints, past what listens here.",
 		"have pods ask the cache by its own address, such as 169.254.20.10 (clusterDNS of the kubelet)"},

@@ -117,14 +117,14 @@ podMonitor: {enabled: true, labels: {release: prometheus}, interval: 5s}
 	pod, agent := ds.Spec.Template.Spec, ds.Spec.Template.Spec.Containers[0]
 	got := []any{
 		agent.Image, string(agent.ImagePullPolicy), pod.ImagePullSecrets[0].Name,
-		agent.LivenessProbe.HTTPGet.Port.IntValue(), agent.ReadinessProbe.HTTPGet.Port.IntValue(), int(agent.Ports[0].ContainerPort),
+		agent.LivenessProbe.HTTPGet.Port.IntValue(), strings.Join(agent.ReadinessProbe.Exec.Command, " "), int(agent.Ports[0].ContainerPort),
 		agent.Resources.Limits.Memory().String(), pod.PriorityClassName, string(ds.Spec.UpdateStrategy.Type),
 		pod.NodeSelector["pool"], pod.Tolerations[0].Key, pod.Affinity.NodeAffinity != nil,
 		ds.Spec.Template.Annotations["one"], ds.Spec.Template.Labels["two"],
 	}
 	want := []any{
 		"registry.example.org/headgate@sha256:" + strings.Repeat("0", 64), "Always", "registry",
-		20256, 20256, 20249, "1Gi", "system-cluster-critical", "OnDelete", "one", "only", true, "1", "2",
+		20256, "/headgate ready", 20249, "1Gi", "system-cluster-critical", "OnDelete", "one", "only", true, "1", "2",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("fields (-want +got):\n%s", diff)

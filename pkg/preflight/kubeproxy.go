@@ -10,8 +10,11 @@ import (
 	"time"
 )
 
-// proxyModes is where a kube-proxy says its mode.
-const proxyModes = "http://127.0.0.1:10249/proxyMode"
+// proxyModes is where a kube-proxy says its mode, and modeTimeout how long that is waited for.
+const (
+	proxyModes  = "http://127.0.0.1:10249/proxyMode"
+	modeTimeout = 5 * time.Second
+)
 
 // proxy is the kube-proxy of this node.
 type proxy struct {
@@ -46,7 +49,7 @@ func inMode(mode string) string {
 // askMode asks the kube-proxy of this node for its mode, "" for no answer. k3s and others
 // have one in a process of another name.
 func askMode(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, modeTimeout)
 	defer cancel()
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, proxyModes, nil)
 	if err != nil {

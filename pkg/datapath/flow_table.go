@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// The maps that flows stand in, see bpf/tc/flow_table.h.
+// The maps that flows stand in, see bpf/flow/table.h.
 const (
 	flowTableMap   = "flow_table"
 	flowFactorsMap = "flow_factors"

@@ -161,7 +161,7 @@ func (s *ServiceServer) openOf(some func(*service) bool) {
 
 // Run retries until the context ends, then closes everything.
 func (s *ServiceServer) Run(ctx context.Context) {
-	retry := time.NewTimer(s.nextTry())
+	retry := time.NewTimer(tick.Next(s.nextTry()))
 	defer retry.Stop()
 	for {
 		select {
@@ -170,7 +170,7 @@ func (s *ServiceServer) Run(ctx context.Context) {
 			return
 		case <-retry.C:
 			s.Retry()
-			retry.Reset(s.nextTry())
+			retry.Reset(tick.Next(s.nextTry()))
 		}
 	}
 }

@@ -288,6 +288,9 @@ func (d *Datapath) attachPrograms(programs programSet) error {
 	return d.takeAllEntries()
 }
 
+// Sizes returns the room that the maps have.
+func (d *Datapath) Sizes() plan.Sizes { return d.maps.sizes() }
+
 // Reserve makes room for at least the given sizes. Where a map is too small,
 // a larger one takes its place while traffic goes on.
 func (d *Datapath) Reserve(need plan.Sizes) error {

@@ -175,6 +175,12 @@ type Sizes struct {
 	Addresses uint32
 }
 
+// Fit says whether there is room for all.
+func (s Sizes) Fit(room Sizes) bool {
+	return s.Frontends <= room.Frontends && s.Slots <= room.Slots && s.Backends <= room.Backends &&
+		s.Services <= room.Services && s.Addresses <= room.Addresses
+}
+
 // Device is a network device on which others reach the node, or a pod does.
 // Packets to Services that come in there are balanced.
 type Device struct {

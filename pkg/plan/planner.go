@@ -109,6 +109,29 @@ func (p *Planner) Needs() Sizes {
 	}
 }
 
+// NeedsWith returns the sizes that hold these Services, too, which have nothing in force yet and of
+// which Ask has been told. They may need less, where they share what is there, or more, where no
+// hole is large enough.
+func (p *Planner) NeedsWith(names []lb.ServiceName) Sizes {
+	var more uses
+	for _, name := range names {
+		more = more.plus(p.shared.demands[name].full)
+	}
+	after := func(r *regions, more uint64) uint32 { return max(r.end, r.used+uint32(more)) }
+	needs := p.Needs()
+	needs.Frontends += uint32(more[limitedFrontends])
+	needs.Addresses += uint32(more[limitedFrontends])
+	needs.Slots = after(p.pool.regions, more[limitedSlots])
+	needs.Backends = after(p.pool.backendIDs.ids, more[limitedBackends])
+	needs.Services = after(p.pool.serviceIDs.ids, more[limitedServices])
+	return needs
+}
+
+// AreFree says whether no Service has any of these frontends in force.
+func (p *Planner) AreFree(frontends []lb.Frontend) bool {
+	return !slices.ContainsFunc(frontends, func(f lb.Frontend) bool { return p.frontends[f.AddrPort] != nil })
+}
+
 // Set makes the frontends of a Service what is given; none ends the Service.
 // Of a frontend that several Services want the best claim has it (lb.Claim),
 // whichever was Set first. The others wait for it: Conflicts says so, and

@@ -37,6 +37,7 @@ func (r *Reconciler) planWaiting() {
 	r.recall()
 	todo := slices.SortedFunc(maps.Keys(r.waiting), lb.ServiceName.Compare)
 	wanted := r.ask(todo)
+	todo = r.withRoom(todo, wanted)
 	for ; len(todo) > 0; todo = r.planner.TakeDisplaced() {
 		for _, name := range todo {
 			r.plan(name, wanted)
@@ -58,7 +59,7 @@ func renewed(names map[lb.ServiceName]bool) map[lb.ServiceName]bool {
 // planned: so that none gets what it would have to give up for the next.
 func (r *Reconciler) ask(names []lb.ServiceName) map[lb.ServiceName][]lb.Frontend {
 	wanted := map[lb.ServiceName][]lb.Frontend{}
-	if len(names) < 2 {
+	if len(names) == 1 && r.planner.Has(names[0]) {
 		return wanted
 	}
 	for _, name := range names {

@@ -23,6 +23,8 @@ type Datapath interface {
 	Content() (plan.Content, error)
 	// Reset replaces the maps by empty ones, which come into force with Attach.
 	Reset() error
+	// Sizes returns the room that there is.
+	Sizes() plan.Sizes
 	// Reserve makes room for at least the given sizes.
 	Reserve(plan.Sizes) error
 	// Apply does operations in order and returns how many it has done.
@@ -73,6 +75,8 @@ type Reconciler struct {
 	recounted     time.Time // when connections in flight were counted last
 	recounting    bool      // they are just now
 	sweeping      bool      // a sweep is due, or its grace period passes
+	gracing       bool      // that passes just now
+	putOff        putOff
 	graceFailed   bool
 
 	began          time.Time // changes that happened before say nothing of our pace

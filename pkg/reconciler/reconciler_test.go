@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
@@ -35,6 +36,9 @@ type fake struct {
 	tells time.Duration           // how long telling sockets takes
 	any   atomic.Int64            // how often those of any lost backend were told
 
+	room  plan.Sizes // none for any
+	grown int        // how often Reserve has made more of it
+
 	counts   time.Duration // how long a recount takes
 	recounts atomic.Int64  // how many there were
 }
@@ -52,8 +56,21 @@ func (f *fake) call(name string) error {
 }
 
 func (f *fake) Content() (plan.Content, error) { return f.content(), f.err }
-func (f *fake) Reserve(plan.Sizes) error       { return f.call("reserve") }
 func (f *fake) Attach() error                  { return f.call("attach") }
+
+func (f *fake) Sizes() plan.Sizes {
+	if f.room == (plan.Sizes{}) {
+		return plan.Sizes{Frontends: math.MaxUint32, Slots: math.MaxUint32, Backends: math.MaxUint32, Services: math.MaxUint32, Addresses: math.MaxUint32}
+	}
+	return f.room
+}
+
+func (f *fake) Reserve(need plan.Sizes) error {
+	for room := &f.room; !need.Fit(f.Sizes()); f.grown++ {
+		*room = plan.Sizes{Frontends: 2 * room.Frontends, Slots: 2 * room.Slots, Backends: 2 * room.Backends, Services: 2 * room.Services, Addresses: 2 * room.Addresses}
+	}
+	return f.call("reserve")
+}
 
 func (f *fake) Reset() error {
 	f.mu.Lock()
@@ -112,6 +129,16 @@ func (f *fake) content() plan.Content {
 
 // backends is how many it has.
 func (f *fake) backends() int { return len(f.content().Backends) }
+
+// waits counts the grace periods that Apply was asked for.
+func (f *fake) waits() (n int) {
+	for _, op := range f.ops {
+		if op == plan.Grace.String(plan.Grace{}) {
+			n++
+		}
+	}
+	return n
+}
 
 // taken returns the calls since it was last asked.
 func (f *fake) taken() []string {

@@ -9,7 +9,12 @@ import (
 // sweepSoon has what retired cleared. A sweep that is due stays due: were it put off by every
 // change, maps would grow for as long as there are changes.
 func (r *Reconciler) sweepSoon() {
-	if r.planner.Retired() > 0 && !r.sweeping {
+	switch {
+	case r.gracing:
+	case r.putOff.some:
+		r.due.sweep.Reset(0)
+		r.sweeping = true
+	case r.planner.Retired() > 0 && !r.sweeping:
 		r.due.sweep.Reset(sweepAfter)
 		r.sweeping = true
 	}
@@ -22,10 +27,11 @@ func (r *Reconciler) beginSweep() {
 		return
 	}
 	since := r.planner.Mark()
+	r.gracing = true
 	r.beside.start(func() func() bool {
 		err := r.dp.Grace()
 		return func() bool {
-			r.sweeping = false
+			r.sweeping, r.gracing = false, false
 			r.sweep(since, err)
 			return true
 		}
@@ -38,9 +44,9 @@ func (r *Reconciler) sweep(since plan.Mark, err error) {
 	if err != nil && !r.graceFailed {
 		r.log.Warn("wait for the grace period of removed entries, will try again", zap.Error(err))
 	}
-	if r.graceFailed = err != nil; r.graceFailed {
-		return
+	if r.graceFailed = err != nil; !r.graceFailed {
+		r.pending = append(r.pending, r.planner.SweepTo(since)...)
 	}
-	r.pending = append(r.pending, r.planner.SweepTo(since)...)
+	r.putOff.sweeps--
 	r.planWaiting()
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -17,6 +18,10 @@ type memory struct{ plan.Model }
 
 func (m *memory) Content() (plan.Content, error) { return m.Model.Content(), nil }
 func (m *memory) Reset() error                   { m.Model = plan.Model{}; return nil }
+func (m *memory) Sizes() plan.Sizes {
+	const any = math.MaxUint32
+	return plan.Sizes{Frontends: any, Slots: any, Backends: any, Services: any, Addresses: any}
+}
 func (m *memory) Reserve(plan.Sizes) error       { return nil }
 func (m *memory) Attach() error                  { return nil }
 func (m *memory) SetDevices([]plan.Device) error { return nil }

@@ -1,0 +1,196 @@
+package reconciler
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// endpointsEach is how many endpoints Services have of which many come and go.
+const endpointsEach = 10
+
+// fleet is Services by number, each with a ClusterIP and endpoints of its own.
+func fleet(from, to int) lb.Update {
+	u := lb.Update{Services: map[lb.ServiceName]*lb.Service{}, Slices: map[lb.SliceName]*lb.Slice{}}
+	for i := from; i < to; i++ {
+		name := fmt.Sprint("s-", (i*7919)%10007) // in no order
+		service, slice := lb.ServiceName{Namespace: "default", Name: name}, lb.SliceName{Namespace: "default", Name: name}
+		s := &lb.Slice{SliceName: slice, Service: name, Ports: []lb.SlicePort{{Protocol: lb.TCP, Port: 8080}}}
+		for e := range endpointsEach {
+			n := i*endpointsEach + e
+			s.Endpoints = append(s.Endpoints, lb.Endpoint{Addr: netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}), Ready: true, Serving: true})
+		}
+		u.Services[service] = &lb.Service{
+			ServiceName: service, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})},
+			Ports: []lb.ServicePort{{Protocol: lb.TCP, Port: 80}},
+		}
+		u.Slices[slice] = s
+	}
+	return u
+}
+
+// gone is the end of an update's Services.
+func gone(u lb.Update) lb.Update {
+	end := lb.Update{Services: map[lb.ServiceName]*lb.Service{}, Slices: map[lb.SliceName]*lb.Slice{}}
+	for name := range u.Services {
+		end.Services[name] = nil
+	}
+	for name := range u.Slices {
+		end.Slices[name] = nil
+	}
+	return end
+}
+
+// roomFor is the room of maps that hold so many Services and 60 % more.
+func roomFor(services uint32) plan.Sizes {
+	n := services + services*3/5
+	return plan.Sizes{Frontends: n, Slots: n * (endpointsEach + 1), Backends: n * endpointsEach, Services: n, Addresses: n}
+}
+
+// graceTakes is how long a grace period takes here.
+const graceTakes = 20 * time.Millisecond
+
+func TestServicesThatComeTakeTheRoomOfThoseThatGo(t *testing.T) {
+	for _, n := range []int{500, 1000} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			inBubble(t, &fake{grace: graceTakes, room: roomFor(uint32(n))}, func(t *testing.T, b *bench) {
+				b.begin(fleet(0, n))
+				b.dp.taken()
+				b.Update(gone(fleet(0, n)))
+				b.Update(fleet(n, 2*n))
+				pass(graceTakes + time.Millisecond)
+				want(t, "frontends in force", n, len(b.dp.content().Frontends))
+				want(t, "growths of maps", 0, b.dp.grown)
+				want(t, "waits in the loop", 0, b.dp.waits())
+			})
+		})
+	}
+}
+
+// In a watch each object is an event of its own.
+func TestServicesThatComeOneByOneTakeTheRoomOfThoseThatGo(t *testing.T) {
+	const n = 200
+	inBubble(t, &fake{grace: graceTakes, room: roomFor(n)}, func(t *testing.T, b *bench) {
+		b.begin(fleet(0, n))
+		for i := range n {
+			b.Update(gone(fleet(i, i+1)))
+			synctest.Wait()
+			b.Update(fleet(n+i, n+i+1))
+			synctest.Wait()
+		}
+		pass(3 * graceTakes)
+		want(t, "frontends in force", n, len(b.dp.content().Frontends))
+		want(t, "growths of maps", 0, b.dp.grown)
+	})
+}
+
+func TestMapsGrowWhereNothingGoes(t *testing.T) {
+	inBubble(t, &fake{grace: graceTakes, room: roomFor(100)}, func(t *testing.T, b *bench) {
+		b.begin(fleet(0, 100))
+		b.Update(fleet(100, 200))
+		synctest.Wait()
+		want(t, "frontends in force", 200, len(b.dp.content().Frontends))
+		want(t, "growths of maps", 1, b.dp.grown)
+	})
+}
+
+func TestMapsGrowWhereWhatGoesIsNotEnough(t *testing.T) {
+	inBubble(t, &fake{grace: graceTakes, room: roomFor(100)}, func(t *testing.T, b *bench) {
+		b.begin(fleet(0, 100))
+		b.Update(gone(fleet(0, 10)))
+		b.Update(fleet(100, 300))
+		pass(graceTakes + time.Millisecond)
+		want(t, "frontends in force", 290, len(b.dp.content().Frontends))
+		want(t, "growths of maps", 1, b.dp.grown)
+	})
+}
+
+func TestServicesThatComeDoNotWaitWhereThereIsRoom(t *testing.T) {
+	inBubble(t, &fake{grace: graceTakes, room: roomFor(100)}, func(t *testing.T, b *bench) {
+		b.begin(fleet(0, 100))
+		b.Update(gone(fleet(0, 60)))
+		pass(time.Minute)
+		b.Update(gone(fleet(60, 61)))
+		b.Update(fleet(100, 200)) // into the holes, and behind them
+		synctest.Wait()
+		want(t, "frontends in force", 139, len(b.dp.content().Frontends))
+		want(t, "growths of maps", 0, b.dp.grown)
+	})
+}
+
+func TestAnyOfTheMapsMayLackRoom(t *testing.T) {
+	room := roomFor(1000)
+	room.Backends = roomFor(100).Backends
+	inBubble(t, &fake{grace: graceTakes, room: room}, func(t *testing.T, b *bench) {
+		b.begin(fleet(0, 100))
+		b.Update(gone(fleet(0, 100)))
+		b.Update(fleet(100, 200))
+		pass(graceTakes + time.Millisecond)
+		want(t, "frontends in force", 100, len(b.dp.content().Frontends))
+		want(t, "growths of maps", 0, b.dp.grown)
+	})
+}
+
+// A grace period that had begun before they came does not end the wait.
+func TestServicesThatComeWhileAGracePeriodPassesTakeTheRoomOfThoseThatGo(t *testing.T) {
+	inBubble(t, &fake{grace: graceTakes, room: roomFor(100)}, func(t *testing.T, b *bench) {
+		b.begin(fleet(0, 100))
+		b.Update(gone(fleet(0, 1)))
+		pass(sweepAfter + graceTakes/2)
+		b.Update(gone(fleet(1, 100)))
+		b.Update(fleet(100, 200))
+		pass(2 * graceTakes)
+		want(t, "frontends in force", 100, len(b.dp.content().Frontends))
+		want(t, "growths of maps", 0, b.dp.grown)
+	})
+}
+
+func TestServicesDoNotWaitForRoomForEver(t *testing.T) {
+	inBubble(t, &fake{grace: graceTakes, room: roomFor(100)}, func(t *testing.T, b *bench) {
+		b.begin(fleet(0, 100))
+		b.Update(web(1, 1))
+		synctest.Wait()
+		b.Update(web(1, 2))
+		synctest.Wait()
+		b.Update(fleet(100, 300))
+		for n := range byte(100) { // something goes all the time
+			b.Update(web(1, n+2))
+			pass(time.Millisecond)
+		}
+		want(t, "frontends in force", 301, len(b.dp.content().Frontends))
+		want(t, "growths of maps", 1, b.dp.grown)
+		pass(time.Minute)
+	})
+}
+
+func TestAnAgentIsReadyWhenAllOfItIsInForce(t *testing.T) {
+	dp := inForce(t, fleet(0, 100))
+	dp.grace, dp.room = graceTakes, roomFor(100)
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		b.begin(fleet(100, 200))
+		<-b.Ready()
+		want(t, "frontends in force", 100, len(b.dp.content().Frontends))
+	})
+}
+
+// What has an address of one that goes follows it at once: connections are not to fail meanwhile.
+func TestAServiceThatIsRenamedDoesNotWaitForRoom(t *testing.T) {
+	inBubble(t, &fake{grace: graceTakes, room: roomFor(2)}, func(t *testing.T, b *bench) {
+		b.begin(fleet(0, 3))
+		renamed := lb.Update{Services: map[lb.ServiceName]*lb.Service{}, Slices: map[lb.SliceName]*lb.Slice{}}
+		for _, s := range fleet(0, 3).Services {
+			other := *s
+			other.Name = "other-" + s.Name
+			renamed.Services[other.ServiceName] = &other
+		}
+		b.Update(gone(fleet(0, 3)))
+		b.Update(renamed)
+		synctest.Wait()
+		want(t, "frontends in force", 3, len(b.dp.content().Frontends))
+	})
+}

@@ -339,7 +339,7 @@ int shared_enums(enum view_size view_size, enum filter_hash filter_hash,
 }
 
 int shared_flow_enums(enum hook hook, enum flow_flag flow_flag,
-		      enum flow_time flow_time)
+		      enum set_flag set_flag, enum flow_time flow_time)
 {
 	return 0;
 }

@@ -75,13 +75,15 @@ struct flow {
 	__u32 known;
 } __attribute__((aligned(8)));
 
-#define SET_OVERFLOW 1 /* the second set of its flows has some, too */
-#define SET_MOVING 2   /* a CPU moves a flow to its second set */
+enum set_flag {
+	SET_OVERFLOW = 1, /* the second set of its flows has some, too */
+	SET_MOVING = 2,	  /* a CPU moves a flow to its second set */
+};
 
 /* Flows with the same hash share a set; its first line says which ways are theirs. */
 struct flow_set {
 	__u32 tag[FLOW_WAYS]; /* of the hash, 0: the way is free */
-	__u32 overflow;	      /* SET_* */
+	__u32 overflow;	      /* enum set_flag */
 	__u32 state[FLOW_WAYS];
 	__u32 next; /* the way behind the one that made room last */
 	struct flow way[FLOW_WAYS];

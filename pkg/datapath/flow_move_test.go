@@ -182,6 +182,25 @@ func TestConfirmedFlowsComeFirstIntoLessRoom(t *testing.T) {
 	}
 }
 
+// TestATableIsFilledByMoves has confirmed flows come into a new table until nine of ten ways
+// are taken: none is lost.
+func TestATableIsFilledByMoves(t *testing.T) {
+	const sets, flows = 600, 600 * 7 * 9 / 10
+	now, to := mustClock(t), someTable(sets*flowWays)
+	state := stateOf(now, time.Second, flagSeen|flagOriginal)
+	for i := range uint32(flows) {
+		if !to.add(someFlow(i, 1), state, now) {
+			t.Fatalf("no room for flow %d of %d", i, flows)
+		}
+	}
+	for i := range uint32(flows) {
+		to.wantFlow(t, "filled", someFlow(i, 1), state)
+	}
+	if n := to.count(); n != flows {
+		t.Errorf("%d directions are there, want %d", n, flows)
+	}
+}
+
 // A table is full of connections that ended: what has just begun makes them go.
 func TestWhatHasJustBegunDisplacesWhatEnded(t *testing.T) {
 	now := mustClock(t)

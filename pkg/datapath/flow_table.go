@@ -280,48 +280,6 @@ func (t *flowTable) find(f *headgateFlow) (way, bool) {
 	return way{}, false
 }
 
-// roomLooks is how often a way is looked for that no program takes meanwhile.
-const roomLooks = 8
-
-// add adds one direction of a flow that is not there; false if none makes room for it.
-func (t *flowTable) add(f *headgateFlow, state uint32, now int64) bool {
-	first, second, tag := t.place(f)
-	for range roomLooks {
-		w, set, there := t.room(first, second, way{seen: state}, now)
-		if !there {
-			return false
-		}
-		if set != first {
-			atomic.OrUint32(&t.sets.at(first).Overflow, 1) // before the flow can be found there
-		}
-		if w.own() {
-			w.write(f, tag, state)
-			return true
-		}
-	}
-	return false
-}
-
-// room returns a way for another one in two sets: a free one, else the half-open one that was
-// noted longest ago. Half-open ones make room for those that are not, and for younger ones.
-func (t *flowTable) room(first, second uint32, forOne way, now int64) (best way, in uint32, there bool) {
-	longest := time.Duration(-1)
-	if forOne.isHalfOpen() {
-		longest = forOne.idle(now)
-	}
-	for _, set := range []uint32{first, second} {
-		for w := range t.ways(set) {
-			if atomic.LoadUint32(w.tag) == 0 {
-				return w, set, true
-			}
-			if w.isHalfOpen() && w.idle(now) > longest {
-				best, in, there, longest = w, set, true, w.idle(now)
-			}
-		}
-	}
-	return best, in, there
-}
-
 // becomes returns what packets of a flow become.
 func (f *headgateFlow) becomes() (t headgateTuple) {
 	t = headgateTuple{Src: f.Src, Dst: f.Dst, SrcPort: f.ToSrcPort, DstPort: f.ToDstPort, Protocol: f.Protocol, Hook: f.Hook}

@@ -449,6 +449,13 @@ type headgateServiceCidrs struct {
 	Cidr [8]headgateServiceCidr
 }
 
+type headgateSetFlag uint32
+
+const (
+	headgateSetFlagSET_OVERFLOW headgateSetFlag = 1
+	headgateSetFlagSET_MOVING   headgateSetFlag = 2
+)
+
 type headgateSlotChange struct {
 	_    structs.HostLayout
 	From uint32

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v2"
 
 	"github.com/headgate/headgate/pkg/command"
 	"github.com/headgate/headgate/pkg/lb"
@@ -38,58 +38,58 @@ func (o *agentOptions) readConfig(flags *pflag.FlagSet) error {
 
 // readFlags sets flags from YAML, by name.
 func readFlags(file string, text []byte, flags *pflag.FlagSet) error {
-	var top yaml.Node
-	var values map[string]yaml.Node
-	_ = yaml.Unmarshal(text, &top) // the next one returns the same error
-	err := yaml.Unmarshal(text, &values)
+	var values map[string]flagValue
+	err := yaml.UnmarshalStrict(text, &values)
 	var mistyped *yaml.TypeError
 	switch {
-	case errors.As(err, &mistyped) && top.Content[0].Kind != yaml.MappingNode:
+	case errors.As(err, &mistyped) && values == nil:
 		return fmt.Errorf("--config %s: not a map of flags, write lines such as node-name: node-a", file)
 	case mistyped != nil: // a key twice
 		return fmt.Errorf("--config %s: %s", file, strings.Join(mistyped.Errors, "; "))
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("--config %s: %w", file, err)
 	}
-	byLine := func(a, b string) int { return values[a].Line - values[b].Line }
-	for _, name := range slices.SortedFunc(maps.Keys(values), byLine) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		flag, value := flags.Lookup(name), values[name]
 		if flag == nil || name == "config" {
-			return fmt.Errorf("--config %s: line %d: no flag is named %s; headgate agent --help lists them", file, value.Line, lb.Quote(name))
+			return fmt.Errorf("--config %s: no flag is named %s; headgate agent --help lists them", file, lb.Quote(name))
 		}
-		text, ok := flagText(flag, value)
+		text, ok := value.of(flag)
 		if !ok {
-			return fmt.Errorf("--config %s: line %d: %s takes a single value", file, value.Line, name)
+			return fmt.Errorf("--config %s: %s takes a single value", file, name)
 		}
 		if flag.Changed {
 			continue
 		}
 		if err := flags.Set(name, text); err != nil {
-			return fmt.Errorf("--config %s: line %d: %w", file, value.Line, command.ExplainFlag(err))
+			return fmt.Errorf("--config %s: %w", file, command.ExplainFlag(err))
 		}
 	}
 	return nil
 }
 
-// flagText returns a value as the command line has it. Flags that take several
-// values separated by commas take a list, too.
-func flagText(flag *pflag.Flag, value yaml.Node) (text string, ok bool) {
-	if value.Kind == yaml.ScalarNode {
-		return value.Value, true
+// flagValue is what a file says of a flag, as it is written there.
+type flagValue struct {
+	items            []string
+	several, neither bool // a list; a map
+}
+
+// UnmarshalYAML takes a value or a list of values.
+func (v *flagValue) UnmarshalYAML(unmarshal func(any) error) error {
+	var one string
+	if unmarshal(&one) == nil {
+		v.items = []string{one}
+		return nil
 	}
+	v.several, v.neither = true, unmarshal(&v.items) != nil
+	return nil
+}
+
+// of returns a value as the command line has it. Flags that take several values separated by
+// commas take a list, too.
+func (v flagValue) of(flag *pflag.Flag) (text string, ok bool) {
 	_, several := flag.Value.(pflag.SliceValue)
-	if !several || value.Kind != yaml.SequenceNode {
-		return "", false
-	}
-	items := make([]string, len(value.Content))
-	for i, item := range value.Content {
-		if item.Kind != yaml.ScalarNode {
-			return "", false
-		}
-		items[i] = item.Value
-	}
-	return strings.Join(items, ","), true
+	return strings.Join(v.items, ","), !v.neither && (several || !v.several)
 }
 
 // takeOver sets what kube-proxy's configuration and flags say. Headgate's own flags

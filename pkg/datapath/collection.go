@@ -23,6 +23,7 @@ func (o *object) loadMaps(shared map[string]*ebpf.Map) (*ebpf.Collection, error)
 // loadPrograms loads programs of the object, which work on these maps. What takes long is
 // the kernel's verifier, so every CPU has one verified at a time.
 func (o *object) loadPrograms(names []string, on *mapSet) (programSet, error) {
+	o = o.only(slices.Values(names))
 	if err := o.grow(on.sizes()); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"iter"
+	"slices"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -91,7 +92,7 @@ func growingSizes(s plan.Sizes) map[string]uint32 {
 	}
 }
 
-// grow sets the sizes of maps that grow.
+// grow sets the sizes of maps that grow. An object that others may read is copied before.
 func (o *object) grow(s plan.Sizes) error {
 	o.resize(growingSizes(s))
 	return setConstants(o.spec, map[string]any{"frontends_mask": placesFor(s.Frontends) - 1})
@@ -112,6 +113,7 @@ func isInternal(name string) bool { return name[0] == '.' }
 // newMaps makes maps of the given sizes. Where from has maps that fit they are shared;
 // what the others hold is copied, by the names of fields where they are laid out otherwise.
 func (o *object) newMaps(sizes plan.Sizes, from *mapSet) (*mapSet, error) {
+	o = o.only(slices.Values[[]string](nil))
 	if err := o.grow(sizes); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -58,13 +59,11 @@ func observe(tb testing.TB, caps []string) does {
 	got := does{Balance: true, Adopt: n.mustProgram() == program}
 	got.Restore = n.restores()
 	n.mustRemove(endpoints)
+	n.mustBecome(func() bool { // beside other changes
+		got.Tell, got.Warn = client.mustAsk() == "aborted", second.hasSaid("close sockets of removed backends")
+		return got.Tell || got.Warn
+	}, true)
 	n.mustBecome(balanced, false)
-	// Sockets are told of one change before the next is looked at.
-	n.mustWrite(endpoints)
-	n.mustBecome(balanced, true)
-	got.Tell = client.mustAsk() == "aborted"
-	second.stop()
-	got.Warn = strings.Contains(second.said.String(), "close sockets of removed backends")
 	return got
 }
 
@@ -233,7 +232,8 @@ type process struct {
 	in  io.WriteCloser
 	out *bufio.Reader // both of its outputs
 
-	said     strings.Builder // what it said since it was ready, once stopped
+	mu       sync.Mutex
+	said     strings.Builder // since it was ready
 	listened chan struct{}   // closed when it says no more
 }
 
@@ -275,8 +275,23 @@ func (p *process) listen() {
 	p.listened = make(chan struct{})
 	go func() {
 		defer close(p.listened)
-		_, _ = io.Copy(&p.said, p.out)
+		for {
+			line, err := p.out.ReadString('\n')
+			p.mu.Lock()
+			p.said.WriteString(line)
+			p.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
 	}()
+}
+
+// hasSaid says whether an agent that is ready has said something since.
+func (p *process) hasSaid(what string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Contains(p.said.String(), what)
 }
 
 func (p *process) mustLine() string {

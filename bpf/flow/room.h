@@ -236,6 +236,72 @@ static __always_inline bool should_move(__u64 room, __u64 now_ns)
 			 flow_idle(state, now_ns) < flow_times(FLOOD_YOUNG_S));
 }
 
+/* Idle seconds after which a connection that one side has ended goes for want of room. */
+#define IDLE_ONE_SIDED_S 5
+
+/* Has a direction of TCP lost the other one, or was either closed or reset? */
+static __always_inline bool is_one_sided(const struct flow *flow, __u32 state,
+					 __u64 now_ns)
+{
+	const __u32 limit = flow_times(IDLE_ONE_SIDED_S);
+	struct found other;
+
+	if (!is_used(state) || state & (FLOW_DATAGRAMS | FLOW_HALF_OPEN) ||
+	    flow_idle(state, now_ns) <= limit)
+		return false;
+	if (!find_other((const struct tuple *)flow, flow, &other))
+		return true;
+	return (state | other.seen) & FLOW_CLOSING &&
+	       flow_idle(other.seen, now_ns) > limit;
+}
+
+/* Frees a way of a set if it is of a flow that is one-sided. */
+GLOBAL_FUNC int free_if_one_sided(__u32 index, __u32 way, __u64 now_ns)
+{
+	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
+	struct found f;
+
+	if (!s || way >= FLOW_WAYS)
+		return false;
+	f.seen = *(volatile __u32 *)&s->state[way];
+	if (!is_one_sided(&s->way[way], f.seen, now_ns))
+		return false;
+	f.flow = &s->way[way];
+	f.state = &s->state[way];
+	f.tag = &s->tag[way];
+	if (!remove_flow(&f))
+		return false;
+	count(flow_evicted);
+	return true;
+}
+
+/*
+ * Frees a way for TCP where no other makes room; false if none can. Of a connection that
+ * was reset only the direction of the reset says so: the other one would stay for two
+ * hours. Anybody can forge a reset, so it costs nothing before there is no room.
+ */
+static __always_inline bool free_one_sided(__u32 first, __u32 second,
+					   __u64 now_ns)
+{
+	bool freed = false;
+
+#pragma nounroll
+	for (__u32 w = 0; w < 2 * FLOW_WAYS && !freed; w++)
+		freed = free_if_one_sided(w < FLOW_WAYS ? first : second,
+					  w % FLOW_WAYS, now_ns);
+	return freed;
+}
+
+/* Makes a free way in one of two sets that have none; true if it is worth to look again. */
+static __always_inline bool make_room(const struct new_flow *n)
+{
+	__u32 first = first_set(n->hash), second = second_set(n->hash);
+
+	return make_free(first, second) ||
+	       (n->key.protocol == IPPROTO_TCP &&
+		free_one_sided(first, second, n->now_ns));
+}
+
 /*
  * Tries once to add a direction. The second set has the flow, or room for it, only where
  * the first one has no free way or had none before.
@@ -263,8 +329,7 @@ static __always_inline enum added try_add(const struct new_flow *n)
 		room = second;
 	}
 	if (room >> ROOM_RANK_SHIFT != RANK_FREE &&
-	    should_move(room, n->now_ns) &&
-	    make_free(first_set(n->hash), second_set(n->hash)))
+	    should_move(room, n->now_ns) && make_room(n))
 		return FLOW_AGAIN;
 	return room ? take_room(n, index, room) : FLOW_NO_ROOM;
 }

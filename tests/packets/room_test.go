@@ -19,6 +19,8 @@ const (
 	endedUnits       = 60*1e9>>timeShift + 1
 	establishedUnits = 7440*1e9>>timeShift + 1
 	datagramUnits    = 180*1e9>>timeShift + 1
+	oneSidedUnits    = 5 * 1e9 >> timeShift
+	youngUnits       = 3 * 1e9 >> timeShift
 	datagramWays     = 4
 	flagClosing      = 1 << 1
 )
@@ -60,23 +62,46 @@ func (o occupant) rank(datagrams bool, share int) int {
 	return 0
 }
 
-// displace gives a way to a direction of a new flow, and returns which; -1 for none.
-func displace(set []occupant, datagrams bool) int {
+// isYoung says whether an occupant is of a handshake that may still be under way.
+func (o occupant) isYoung() bool { return !o.free && o.halfOpen && o.idle < youngUnits }
+
+// isOneSided says whether an occupant goes where TCP would find no room, or displace a
+// handshake that is young. None has another direction.
+func (o occupant) isOneSided() bool {
+	return !o.free && !o.datagrams && !o.halfOpen && o.idle > oneSidedUnits
+}
+
+// crowded is the only set of a table.
+type crowded struct {
+	set     []occupant
+	flooded bool // a young handshake had to make room
+}
+
+// displace gives a way to a direction of a new flow; false if it finds none.
+func (c *crowded) displace(datagrams bool) bool {
 	share, best, most := 0, -1, 0
-	for _, o := range set {
+	for _, o := range c.set {
 		if !o.free && o.datagrams {
 			share++
 		}
 	}
-	for i, o := range set {
+	for i, o := range c.set {
 		if r := o.rank(datagrams, share); r > most {
 			best, most = i, r
 		}
 	}
-	if best >= 0 {
-		set[best] = occupant{datagrams: datagrams, halfOpen: true}
+	if !datagrams && (best < 0 || c.set[best].isYoung() && !c.flooded) {
+		if i := slices.IndexFunc(c.set, occupant.isOneSided); i >= 0 {
+			best = i
+		}
 	}
-	return best
+	if best < 0 {
+		return false
+	}
+	o := c.set[best]
+	c.flooded = c.flooded || o.isYoung() && !o.closing && !o.datagrams
+	c.set[best] = occupant{datagrams: datagrams, halfOpen: true}
+	return true
 }
 
 // randomOccupants have idle times that differ by more than the clock goes on meanwhile.
@@ -120,7 +145,7 @@ func flowClock(tb testing.TB) uint32 {
 func TestWhoMakesRoom(t *testing.T) {
 	r := newRigOf(t, func(c *datapath.Config) { c.Flows = flowWays })
 	random := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
-	refused := map[bool]int{}
+	refused, flooded := map[bool]int{}, false
 	for i := range 3000 {
 		c := cast{v4, r, lb.TCP}
 		if i%2 == 1 {
@@ -131,15 +156,15 @@ func TestWhoMakesRoom(t *testing.T) {
 		}
 		before := randomOccupants(random)
 		r.table.fill(t, before, flowClock(t))
-		after := slices.Clone(before[:])
-		reply := displace(after, c.protocol != lb.TCP)
-		room := reply >= 0 && displace(after, c.protocol != lb.TCP) >= 0
+		after := &crowded{slices.Clone(before[:]), flooded}
+		room := after.displace(c.protocol != lb.TCP) && after.displace(c.protocol != lb.TCP)
+		flooded = after.flooded
 		p := c.packet(at(c.client, uint16(1024+i)), at(c.vip, 80), 0)
 		verdict, _ := r.run(t, in, uplink, p.frame(t))
 		if refused[verdict == drop]++; (verdict == drop) == room {
 			t.Fatalf("%s has verdict %d among %v", describe(p), verdict, before)
 		}
-		for n, o := range after {
+		for n, o := range after.set {
 			if stands := r.table.tag(t, n) == uint32(n)<<1|1; room && stands != (o == before[n] && !o.free) {
 				t.Fatalf("%s among %v: way %d still stands: %t", describe(p), before, n, stands)
 			}

@@ -157,7 +157,8 @@ func TestWhoMakesRoom(t *testing.T) {
 		before := randomOccupants(random)
 		r.table.fill(t, before, flowClock(t))
 		after := &crowded{slices.Clone(before[:]), flooded}
-		room := after.displace(c.protocol != lb.TCP) && after.displace(c.protocol != lb.TCP)
+		original, reply := after.displace(c.protocol != lb.TCP), after.displace(c.protocol != lb.TCP)
+		room := original && reply
 		flooded = after.flooded
 		p := c.packet(at(c.client, uint16(1024+i)), at(c.vip, 80), 0)
 		verdict, _ := r.run(t, in, uplink, p.frame(t))

@@ -32,6 +32,8 @@ func TestAPinThatGoesAfterALongRestComesBack(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(cfg.Root, pin)); err != nil {
 			t.Errorf("it is gone: %v", err)
 		}
-		d.Restore()
+		if _, unpinned, outOfForce := d.Restore(); unpinned != nil || outOfForce != nil {
+			t.Errorf("looked at again: %v, %v", unpinned, outOfForce)
+		}
 	}
 }

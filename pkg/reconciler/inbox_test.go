@@ -33,7 +33,11 @@ func TestWhatCameBeforeTheReconcilerWasMadeIsNotLost(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go r.Run(ctx)
+		go func() {
+			if err := r.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		}()
 		synctest.Wait()
 		want(t, "calls", []string{
 			"0s reserve",

@@ -180,8 +180,10 @@ func inBubbleOf(t *testing.T, limits plan.Sizes, dp *fake, test func(t *testing.
 		defer cancel()
 		b := &bench{Reconciler: r, Inbox: inbox, dp: dp, log: log, end: cancel, ended: make(chan struct{})}
 		go func() {
-			r.Run(ctx)
-			close(b.ended)
+			defer close(b.ended)
+			if err := r.Run(ctx); err != nil {
+				t.Error(err)
+			}
 		}()
 		test(t, b)
 	})

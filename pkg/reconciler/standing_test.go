@@ -33,7 +33,11 @@ func TestConnectionsThatStandAreLookedForEverySecond(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go r.Run(ctx)
+		go func() {
+			if err := r.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		}()
 		pass(10*time.Second + time.Millisecond)
 		if got := dp.looked.Load(); got != 10 {
 			t.Errorf("they were looked for %d times in ten seconds, want 10", got)

@@ -114,9 +114,9 @@ func loadManifests(dir, cgroup, root string) error {
 		case <-ctx.Done():
 		}
 	}()
-	r.Run(ctx)
+	failed := r.Run(ctx)
 	cancel()
-	if err := <-ended; err != nil {
+	if err := errors.Join(failed, <-ended); err != nil {
 		return err
 	}
 	select {

@@ -58,7 +58,11 @@ func mustReconcile(tb testing.TB, n *node) (*reconciler.Inbox, <-chan struct{}) 
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var loop sync.WaitGroup
-	loop.Go(func() { r.Run(ctx) })
+	loop.Go(func() {
+		if err := r.Run(ctx); err != nil {
+			tb.Error(err)
+		}
+	})
 	tb.Cleanup(func() { cancel(); loop.Wait() })
 	return inbox, r.Ready()
 }

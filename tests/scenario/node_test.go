@@ -73,7 +73,9 @@ func (n *node) start() error {
 	n.cancel, n.ended = cancel, make(chan struct{})
 	go func() {
 		defer close(n.ended)
-		n.reconciler.Run(ctx)
+		if err := n.reconciler.Run(ctx); err != nil {
+			zap.New(core).Error("reconcile", zap.Error(err))
+		}
 	}()
 	n.inbox.SetNodeAddresses(n.addresses)
 	source := manifest.New(filepath.Join(n.work, n.dir), nodeName).Convert(n.convert).Poll()

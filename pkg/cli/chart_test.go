@@ -3,13 +3,13 @@ package cli
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 var update = flag.Bool("update", false, "write the flags into the schema of the chart")
@@ -51,25 +51,7 @@ var notOfTheChart = map[string]string{
 }
 
 func TestTheSchemaOfTheChartHasTheFlagsAndTheirBounds(t *testing.T) {
-	text, err := os.ReadFile(schemaFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(text), schemaBegin)
-	have, after, ended := strings.Cut(rest, schemaEnd)
-	if !found || !ended {
-		t.Fatalf("%s has no %q and %q", schemaFile, schemaBegin, schemaEnd)
-	}
-	want := properties(t)
-	if *update {
-		if err := os.WriteFile(schemaFile, []byte(before+schemaBegin+want+schemaEnd+after), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(want, have); diff != "" {
-		t.Errorf("config.properties (-flags +schema; run this test with -update):\n%s", diff)
-	}
+	testenv.MustHave(t, schemaFile, schemaBegin, properties(t), schemaEnd, *update)
 }
 
 // properties are the lines of the schema.

@@ -3,11 +3,10 @@ package preflight
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 var update = flag.Bool("update", false, "write the table of findings into docs/check.md")
@@ -20,24 +19,7 @@ const (
 )
 
 func TestThePageHasTheTableOfFindings(t *testing.T) {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(text), begin)
-	have, after, ended := strings.Cut(rest, end)
-	if !found || !ended {
-		t.Fatalf("%s has no lines %q and %q", page, begin, end)
-	}
-	if *update {
-		if err := os.WriteFile(page, []byte(before+begin+tableOfFindings()+end+after), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(tableOfFindings(), have); diff != "" {
-		t.Errorf("the table (-want +docs; run this test with -update):\n%s", diff)
-	}
+	testenv.MustHave(t, page, begin, tableOfFindings(), end, *update)
 }
 
 func tableOfFindings() string {

@@ -3,11 +3,10 @@ package proxyconfig
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 var update = flag.Bool("update", false, "write the table of settings into docs/kube-proxy.md")
@@ -20,24 +19,7 @@ const (
 )
 
 func TestThePageHasTheTableOfSettings(t *testing.T) {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(text), begin)
-	have, after, ended := strings.Cut(rest, end)
-	if !found || !ended {
-		t.Fatalf("%s has no lines %q and %q", page, begin, end)
-	}
-	if *update {
-		if err := os.WriteFile(page, []byte(before+begin+tableOfSettings()+end+after), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(tableOfSettings(), have); diff != "" {
-		t.Errorf("the table (-want +docs; run this test with -update):\n%s", diff)
-	}
+	testenv.MustHave(t, page, begin, tableOfSettings(), end, *update)
 }
 
 func tableOfSettings() string {

@@ -55,6 +55,13 @@ func roomFor(services uint32) plan.Sizes {
 // graceTakes is how long a grace period takes here.
 const graceTakes = 20 * time.Millisecond
 
+// wantFleet checks how many frontends are in force, and how often maps grew.
+func (b *bench) wantFleet(t *testing.T, frontends, growths int) {
+	t.Helper()
+	want(t, "frontends in force", frontends, len(b.dp.content().Frontends))
+	want(t, "growths of maps", growths, b.dp.grown)
+}
+
 func TestServicesThatComeTakeTheRoomOfThoseThatGo(t *testing.T) {
 	for _, n := range []int{500, 1000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -84,8 +91,7 @@ func TestServicesThatComeOneByOneTakeTheRoomOfThoseThatGo(t *testing.T) {
 			synctest.Wait()
 		}
 		pass(3 * graceTakes)
-		want(t, "frontends in force", n, len(b.dp.content().Frontends))
-		want(t, "growths of maps", 0, b.dp.grown)
+		b.wantFleet(t, n, 0)
 	})
 }
 
@@ -94,8 +100,7 @@ func TestMapsGrowWhereNothingGoes(t *testing.T) {
 		b.begin(fleet(0, 100))
 		b.Update(fleet(100, 200))
 		synctest.Wait()
-		want(t, "frontends in force", 200, len(b.dp.content().Frontends))
-		want(t, "growths of maps", 1, b.dp.grown)
+		b.wantFleet(t, 200, 1)
 	})
 }
 
@@ -105,8 +110,7 @@ func TestMapsGrowWhereWhatGoesIsNotEnough(t *testing.T) {
 		b.Update(gone(fleet(0, 10)))
 		b.Update(fleet(100, 300))
 		pass(graceTakes + time.Millisecond)
-		want(t, "frontends in force", 290, len(b.dp.content().Frontends))
-		want(t, "growths of maps", 1, b.dp.grown)
+		b.wantFleet(t, 290, 1)
 	})
 }
 
@@ -118,8 +122,7 @@ func TestServicesThatComeDoNotWaitWhereThereIsRoom(t *testing.T) {
 		b.Update(gone(fleet(60, 61)))
 		b.Update(fleet(100, 200)) // into the holes, and behind them
 		synctest.Wait()
-		want(t, "frontends in force", 139, len(b.dp.content().Frontends))
-		want(t, "growths of maps", 0, b.dp.grown)
+		b.wantFleet(t, 139, 0)
 	})
 }
 
@@ -131,8 +134,7 @@ func TestAnyOfTheMapsMayLackRoom(t *testing.T) {
 		b.Update(gone(fleet(0, 100)))
 		b.Update(fleet(100, 200))
 		pass(graceTakes + time.Millisecond)
-		want(t, "frontends in force", 100, len(b.dp.content().Frontends))
-		want(t, "growths of maps", 0, b.dp.grown)
+		b.wantFleet(t, 100, 0)
 	})
 }
 
@@ -145,8 +147,7 @@ func TestServicesThatComeWhileAGracePeriodPassesTakeTheRoomOfThoseThatGo(t *test
 		b.Update(gone(fleet(1, 100)))
 		b.Update(fleet(100, 200))
 		pass(2 * graceTakes)
-		want(t, "frontends in force", 100, len(b.dp.content().Frontends))
-		want(t, "growths of maps", 0, b.dp.grown)
+		b.wantFleet(t, 100, 0)
 	})
 }
 
@@ -162,8 +163,7 @@ func TestServicesDoNotWaitForRoomForEver(t *testing.T) {
 			b.Update(web(1, n+2))
 			pass(time.Millisecond)
 		}
-		want(t, "frontends in force", 301, len(b.dp.content().Frontends))
-		want(t, "growths of maps", 1, b.dp.grown)
+		b.wantFleet(t, 301, 1)
 		pass(time.Minute)
 	})
 }

@@ -42,12 +42,12 @@ func (t *flowTable) noteOverflow(set uint32) {
 // makeFree frees a way of full sets as bpf/flow/move.h does: a flow moves to its second set, if
 // need be after one of that set has. False if none can.
 func (t *flowTable) makeFree(sets ...uint32) bool {
-	if slices.ContainsFunc(sets, t.moveFrom) {
+	if slices.ContainsFunc(sets, t.freeWay) {
 		return true
 	}
 	for _, set := range sets {
 		for _, f := range t.flowsIn(set) {
-			if _, second, _ := t.place(&f); second != set && t.moveFrom(second) {
+			if _, second, _ := t.place(&f); second != set && t.freeWay(second) {
 				return true
 			}
 		}
@@ -55,9 +55,9 @@ func (t *flowTable) makeFree(sets ...uint32) bool {
 	return false
 }
 
-// moveFrom moves a flow from its first set to its second one; false if none can. It is there
+// freeWay moves a flow from its first set to its second one; false if none can. It is there
 // before it is gone here. If it changes meanwhile, its copy is taken back.
-func (t *flowTable) moveFrom(set uint32) bool {
+func (t *flowTable) freeWay(set uint32) bool {
 	for w, f := range t.flowsIn(set) {
 		first, second, tag := t.place(&f)
 		if first != set || second == set {

@@ -12,16 +12,11 @@
 #include "sock/sock_ops.h"
 #include "sock/socket_nat.h"
 #include "sock/trace.h"
-#include "tc/balance.h"
-#include "tc/classify.h"
-#include "tc/fragment.h"
-#include "tc/icmp.h"
-#include "tc/nat.h"
+#include "tc/device.h"
 #include "tc/packet.h"
-#include "tc/parse.h"
+#include "tc/passage.h"
 #include "tc/redirect.h"
-#include "tc/reset.h"
-#include "tc/tracked.h"
+#include "xdp/uplink.h"
 
 SEC("cgroup/connect4")
 int connect4(struct bpf_sock_addr *ctx)
@@ -155,47 +150,13 @@ int sock_ops(struct bpf_sock_ops *ctx)
 	return SOCK_PROCEED;
 }
 
-/*
- * What every packet goes through at a device: it is read, what becomes of it is
- * decided, and that is done. Programs of others that are attached there come after:
- * ours only ever decides to drop.
- */
-static __always_inline int handle_packet(struct __sk_buff *skb,
-					 struct packet *pkt, __u32 l3_off)
-{
-	enum verdict v = VERDICT_CONTINUE;
-	__u32 kind;
-
-	pkt->ifindex = skb->ifindex;
-	if (!read_plain(skb, pkt, l3_off)) {
-		kind = skip_vlan_tags(skb, &l3_off);
-		if (!parse(skb, pkt, l3_off, kind))
-			return TC_ACT_UNSPEC;
-	}
-	if (pkt->tuple.hook == HOOK_IN && is_martian(pkt))
-		return refuse(DROP_MARTIAN, 0), TC_ACT_SHOT;
-	if (!pkt->plain)
-		v = is_icmp_error(skb, pkt) ? translate_error(skb, pkt) :
-					      find_ports(skb, pkt);
-	if (v == VERDICT_CONTINUE)
-		v = decide(pkt);
-	if (v == VERDICT_ASK) {
-		pkt->untracked = !is_tracked(skb, pkt);
-		v = pkt->untracked ? begin(pkt) : VERDICT_PASS;
-	}
-	if (v == VERDICT_REWRITE)
-		v = rewrite(skb, pkt) ? VERDICT_PASS : VERDICT_REFUSE;
-	if (v == VERDICT_RESET)
-		return reset(skb, pkt);
-	return v == VERDICT_REFUSE ? TC_ACT_SHOT : TC_ACT_UNSPEC;
-}
-
 /* On devices on which others reach the node. */
 SEC("tc")
 int device_in(struct __sk_buff *skb)
 {
-	struct packet pkt = { .tuple.hook = HOOK_IN };
-	int next = handle_packet(skb, &pkt, ETH_HLEN);
+	struct packet pkt;
+	int next = handle_packet(skb, &pkt,
+				 (struct point){ HOOK_IN, false, ETH_HLEN });
 
 	if (redirect_flows && next == TC_ACT_UNSPEC && pkt.rewritten)
 		return send_on(skb, &pkt);
@@ -205,43 +166,56 @@ int device_in(struct __sk_buff *skb)
 SEC("tc")
 int device_out(struct __sk_buff *skb)
 {
-	struct packet pkt = { .tuple.hook = HOOK_OUT };
+	struct packet pkt;
+	int next = handle_packet(skb, &pkt,
+				 (struct point){ HOOK_OUT, false, ETH_HLEN });
 
-	return handle_packet(skb, &pkt, ETH_HLEN);
+	if (express_sets && next == TC_ACT_UNSPEC && pkt.rewritten)
+		add_express(skb, &pkt);
+	return next;
+}
+
+/* What of all that is repeated before the kernel makes an skb. */
+SEC("xdp.frags")
+int uplink(struct xdp_md *ctx)
+{
+	return repeat(ctx);
 }
 
 /* The same on devices whose packets have no Ethernet header. */
 SEC("tc")
 int l3_in(struct __sk_buff *skb)
 {
-	struct packet pkt = { .tuple.hook = HOOK_IN };
+	struct packet pkt;
 
-	return handle_packet(skb, &pkt, 0);
+	return handle_packet(skb, &pkt, (struct point){ HOOK_IN, false, 0 });
 }
 
 SEC("tc")
 int l3_out(struct __sk_buff *skb)
 {
-	struct packet pkt = { .tuple.hook = HOOK_OUT };
+	struct packet pkt;
 
-	return handle_packet(skb, &pkt, 0);
+	return handle_packet(skb, &pkt, (struct point){ HOOK_OUT, false, 0 });
 }
 
 /* On the node's end of the devices of pods: in is from the pod, out to it. */
 SEC("tc")
 int pod_in(struct __sk_buff *skb)
 {
-	struct packet pkt = { .tuple.hook = HOOK_IN, .pod = true };
+	struct packet pkt;
 
-	return handle_packet(skb, &pkt, ETH_HLEN);
+	return handle_packet(skb, &pkt,
+			     (struct point){ HOOK_IN, true, ETH_HLEN });
 }
 
 SEC("tc")
 int pod_out(struct __sk_buff *skb)
 {
-	struct packet pkt = { .tuple.hook = HOOK_OUT, .pod = true };
+	struct packet pkt;
 
-	return handle_packet(skb, &pkt, ETH_HLEN);
+	return handle_packet(skb, &pkt,
+			     (struct point){ HOOK_OUT, true, ETH_HLEN });
 }
 
 SEC("iter/tcp")
@@ -334,6 +308,11 @@ int note_probe(struct probe_result *result)
 int shared_enums(enum view_size view_size, enum filter_hash filter_hash,
 		 enum frontend_search frontend_search,
 		 enum slot_number slot_number, enum view_index view_index)
+{
+	return 0;
+}
+
+int shared_peer_enums(enum home home, enum peer_flag peer_flag)
 {
 	return 0;
 }

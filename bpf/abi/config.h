@@ -18,11 +18,17 @@ volatile const __u64 node_netns_cookie = 0;
 /* Are sockets of lost backends named to the agent, which then destroys them? */
 volatile const bool name_sockets = false;
 
+/* Is each socket with an entry destroyed, lost its backend or not? */
+volatile const bool destroy_all = false;
+
 /* Places of the frontends map less one: a power of two less one. */
 volatile const __u32 frontends_mask = 0;
 
 /* Random numbers, by which that map is in order. */
 volatile const __u64 frontend_factors[FRONTEND_FACTORS] = { 0 };
+
+/* How many bits of a hash do not say which bit of address_filter it is. */
+volatile const __u32 address_filter_shift = 0;
 
 /* Slots of the socket_nat map less one: a power of two less one. */
 volatile const __u32 socket_nat_mask = 0;
@@ -53,6 +59,12 @@ volatile const __u32 tick_us = 0;
 
 /* Do packets to other nodes leave at once, past the stack and its filters? */
 volatile const bool redirect_flows = false;
+
+/* Are there Services whose packets are carried to the homes of their backends? */
+volatile const bool carrying = false;
+
+/* Sets of the express map that each CPU has; 0: nothing is repeated at the driver. */
+volatile const __u32 express_sets = 0;
 
 /* Idle seconds after which a flow of datagrams is a new one. */
 volatile const __u32 udp_flow_timeout_s = 0;

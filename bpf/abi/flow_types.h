@@ -44,7 +44,7 @@ enum flow_time {
 	FLOW_TIME_SHIFT = 16,	 /* of a state */
 	FLOW_TIME_NS_SHIFT = 28, /* of the coarse clock: about 0.27 s */
 	/* Idle seconds after which a flow may make room for another. */
-	IDLE_ENDED_S = 60,	   /* closed, or never confirmed */
+	IDLE_ENDED_S = 60, /* closed by both sides, or never confirmed */
 	IDLE_ESTABLISHED_S = 7440, /* RFC 5382: two hours and four minutes */
 };
 
@@ -69,8 +69,9 @@ struct flow {
 	__be16 to_dst_port;
 	/*
 	 * Of the original direction the backend ID, 0 if there is none. Of the reply:
-	 * of TCP the sequence number after its SYN, of others when the flow began, as
-	 * the clock >> FLOW_TIME_NS_SHIFT.
+	 * of TCP the sequence number after its SYN, and once it is confirmed where the
+	 * numbers of both sides began, see began_at(); of others when the flow began,
+	 * as the clock >> FLOW_TIME_NS_SHIFT.
 	 */
 	__u32 known;
 } __attribute__((aligned(8)));
@@ -113,7 +114,7 @@ struct new_flow {
 
 	__u32 added_flags; /* of the direction, with what is known of it */
 	__u32 added_known;
-	__u32 pad;
+	__u32 added_state; /* that it got, 0 if it was there before */
 	struct tuple key;
 	struct tuple becomes;
 	__u64 hash;
@@ -125,9 +126,46 @@ struct new_flow {
 	__u32 client; /* see client_id */
 	__u32 taken;  /* tries that met flows which go on */
 	struct port_holder half_open;
-	struct port_holder same;  /* the client itself */
-	struct port_holder crowd; /* another that holds very many */
+	struct port_holder one_sided; /* see is_one_sided() */
+	struct port_holder same;      /* the client itself */
+	struct port_holder crowd;     /* another that holds very many */
 };
+
+#define EXPRESS_WAYS 2
+
+/*
+ * What becomes of the packets of a flow that goes on to another node: what TC did with
+ * the last one, at both devices, and what the driver may repeat. Two cache lines.
+ */
+struct express {
+	struct tuple came;   /* into the node */
+	struct tuple leaves; /* out of it */
+	__u8 macs[12];	     /* the addresses of its Ethernet header then */
+	__u32 ifindex;	     /* of the device by which it leaves */
+	__u32 epoch;	     /* see struct about */
+	__u32 noted;	     /* when its flow was, see flow_time */
+	__u32 mtu; /* in bytes, without the Ethernet header; 0: there is no entry */
+	__u16 l4_diff;	/* what both do to a sum over addresses and ports */
+	__u16 ip_diff;	/* the same over addresses */
+	__u32 turns_at; /* what came by this device goes by XDP_TX; 0: by none */
+	__u32 pad[3];
+} __attribute__((aligned(8)));
+
+struct express_set {
+	struct express way[EXPRESS_WAYS];
+};
+
+/* A packet between the device where it came and the one where it leaves. */
+struct passage {
+	struct tuple came; /* as it came in */
+	struct tuple now;
+	__u32 epoch; /* before it was sent on, see struct about */
+	__u32 noted; /* when its flow was, if more like it may be repeated, or 0 */
+	__u32 mtu;	/* of the route by which it leaves, in bytes */
+	__u32 ifindex;	/* of the device by which it leaves; 0: it does not */
+	__u32 repeats;	/* 1: it is there, and makes an express entry */
+	__u32 turns_at; /* see struct express */
+} __attribute__((aligned(8)));
 
 /* A fragment that has no ports belongs to a datagram whose first one had. */
 struct fragment_key {
@@ -176,8 +214,12 @@ struct source_range {
 };
 
 enum device_flag {
-	DEVICE_POD = 1 << 0, /* the node's end of a pod's device */
-	DEVICE_L3 = 1 << 1,  /* packets have no Ethernet header */
+	DEVICE_POD = 1 << 0,  /* the node's end of a pod's device */
+	DEVICE_L3 = 1 << 1,   /* packets have no Ethernet header */
+	DEVICE_XDP = 1 << 2,  /* its driver sends what XDP gives it */
+	DEVICE_VETH = 1 << 3, /* and XDP_TX may wake nobody at its other end */
+	DEVICE_TAKEN =
+		1 << 4, /* a program of others is there, and may call ours */
 };
 
 /*
@@ -198,3 +240,4 @@ struct reset_budget {
 _Static_assert(sizeof(struct tuple) == 40, "no hidden padding");
 _Static_assert(sizeof(struct flow) == 64, "one cache line");
 _Static_assert(sizeof(struct flow_set) == 512, "eight cache lines");
+_Static_assert(sizeof(struct express) == 128, "two cache lines");

@@ -92,6 +92,8 @@ enum frontend_flag {
 	FRONTEND_PASSIVE_HEALTH = 1 << 6,
 	/* Where the backends of a view are all ejected, fallbacks are used. */
 	FRONTEND_FALLS_BACK = 1 << 7,
+	/* Packets are carried to the home of their backend: all nodes choose alike. */
+	FRONTEND_CARRIED = 1 << 9,
 	/* Why a client's view has its backends, for people: four bits for each. */
 	FRONTEND_WHY = 0xf << 16,
 };
@@ -167,8 +169,8 @@ enum response_word {
 
 /*
  * Where traffic goes, and how it is there: a cache line, and one of response times, which
- * few algorithms ask for. The agent writes the address, and thereby clears the rest;
- * programs write the rest. Times without a unit are those of health_time().
+ * few algorithms ask for. The agent writes the address, and thereby clears the rest, and
+ * the home; programs write the rest. Times without a unit are those of health_time().
  */
 struct backend {
 	struct addr_port to;   /* port 0: no backend has this ID */
@@ -184,15 +186,22 @@ struct backend {
 	__u8 retries;	       /* since it was ejected */
 	enum ejection ejection;
 	__u8 is_timed; /* an algorithm asks for response times */
-	__u8 pad[13];
+	__u8 pad;
+	__u32 home; /* ID of the peer that it runs on, or enum home; of the agent */
+	__u8 pad2[8];
 	__u64 responses[RESPONSE_CLIENTS]; /* enum response_word */
 };
 
-/* A slot of a table in use that was changed. */
+#define FORMER_OWNERS 7
+
+/*
+ * A slot of a table in use that was changed. The backends that it named before, the last
+ * one first, none twice, are those that the Service had still when the slot was changed.
+ */
 struct slot_change {
-	__u32 from; /* backend ID */
-	__u32 to;
-	__u64 at_ns; /* coarse clock */
+	__u64 at_ns;		  /* coarse clock */
+	__u32 to;		  /* backend ID */
+	__u32 was[FORMER_OWNERS]; /* backend IDs, up to the first 0 */
 };
 
 _Static_assert(sizeof(struct slot_chunk) == 64, "one cache line");

@@ -7,6 +7,7 @@
 
 #include "flow_types.h"
 #include "frontend_types.h"
+#include "peer_types.h"
 #include "types.h"
 
 /*
@@ -44,10 +45,36 @@ struct {
 /* What slots of tables in use named before they were changed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct slot_change);
 } slot_changes SEC(".maps");
+
+/* Nodes that packets are carried to, by ID; HOME_HERE is this node. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct peer);
+} peers SEC(".maps");
+
+/* Whose address is it? The ID of a peer: from nobody else is anything carried here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct ip_addr);
+	__type(value, __u32);
+} peer_addresses SEC(".maps");
+
+/* What was carried to each peer, by ID. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct peer_counts);
+} peer_counts SEC(".maps");
 
 /* Where traffic goes, and how it is there, by backend ID. */
 struct {
@@ -79,7 +106,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, FILTER_CHUNKS);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct filter_chunk);
 } address_filter SEC(".maps");
@@ -197,6 +224,26 @@ struct {
 	__type(key, __u32);
 	__type(value, struct filter_chunk);
 } flow_filter SEC(".maps");
+
+/*
+ * What the driver repeats of what TC did, see flow/express.h: the sets of the first CPU,
+ * then those of the second, … None is changed on another CPU than it is read on.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct express_set);
+} express SEC(".maps");
+
+/* The packet that is about to leave past the stack, on each CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct passage);
+} passage SEC(".maps");
 
 /* Ports of datagrams that come in fragments. */
 struct {

@@ -50,7 +50,7 @@ struct address {
 
 /* The hash of a filter, see lib/filter.h. */
 enum filter_hash {
-	FILTER_BITS = 20, /* of the hash; the maps have that many */
+	FILTER_BITS = 20, /* of the hash; address_filter may have more */
 	FILTER_FACTOR_0 = 0x27d4eb2f,
 	FILTER_FACTOR_1 = 0xc2b2ae35,
 	FILTER_FACTOR_2 = 0x85ebca6b,
@@ -95,20 +95,60 @@ struct affinity {
 
 #define AFFINITY_TIME_SHIFT 26 /* about 67 ms */
 
-/* Why a connection was refused. Counted for each Service and for the node. */
+/*
+ * Why a connection was refused. Counted for each Service and for the node. The
+ * comments are the meanings in docs/metrics.md: a test writes them there.
+ */
 enum drop_reason {
-	DROP_NO_ENDPOINT,	/* no usable endpoint anywhere */
-	DROP_NO_LOCAL_ENDPOINT, /* traffic policy Local, none on this node */
-	DROP_NO_SERVICE_PORT,	/* ClusterIP without a Service on the port */
-	DROP_NO_SERVICE,	/* address of a Service CIDR, of no Service */
-	DROP_SOURCE_RANGE,	/* client outside loadBalancerSourceRanges */
-	DROP_NO_BACKEND,	/* a slot names no backend: a bug */
-	DROP_SNAT_EXHAUSTED,	/* every port to this backend is taken */
-	DROP_FRAGMENT,		/* its transport header cannot be known */
-	DROP_MARTIAN,		/* from or to loopback, from elsewhere */
-	DROP_NO_ADDRESS,	/* no address of the node to leave with */
-	DROP_NO_FLOW,		/* of a connection that is not known (yet) */
-	DROP_TABLE_FULL,	/* no flow makes room for a new one */
+	/* the Service has no usable endpoint anywhere */
+	DROP_NO_ENDPOINT,
+	/* the traffic policy is Local, and this node has no usable endpoint */
+	DROP_NO_LOCAL_ENDPOINT,
+	/* the address belongs to a Service, which does not have the port */
+	DROP_NO_SERVICE_PORT,
+	/* the address is within a service CIDR and belongs to no Service */
+	DROP_NO_SERVICE,
+	/* the client is outside of loadBalancerSourceRanges */
+	DROP_SOURCE_RANGE,
+	/*
+	 * a table names a backend that does not exist: a bug in Headgate,
+	 * please report it
+	 */
+	DROP_NO_BACKEND,
+	/*
+	 * every source port of this node towards the backend that was tried is
+	 * taken
+	 */
+	DROP_SNAT_EXHAUSTED,
+	/*
+	 * the ports of a fragment cannot be known: the first fragment did not
+	 * come, or too many wait
+	 */
+	DROP_FRAGMENT,
+	/* a packet from elsewhere has a loopback address */
+	DROP_MARTIAN,
+	/*
+	 * the device towards the backend has no address of the family to send
+	 * from
+	 */
+	DROP_NO_ADDRESS,
+	/*
+	 * a packet within a connection that is not known, or not known yet
+	 * after a replacement of the maps
+	 */
+	DROP_NO_FLOW,
+	/*
+	 * all flows that could make room for a new one are confirmed and live:
+	 * --flows is too small
+	 */
+	DROP_TABLE_FULL,
+	/*
+	 * what another node has carried here is for no carried Service, or
+	 * cannot be sent on
+	 */
+	DROP_CARRIED,
+	/* a packet is too long to be carried to the node of its backend */
+	DROP_TOO_LONG,
 	DROP_REASONS,
 };
 
@@ -170,37 +210,109 @@ struct stored_sockets {
 	__u32 sockets[COUNTS_PER_CHUNK];
 };
 
-/* What the datapath counts, on each CPU, for the whole node. */
+/*
+ * What the datapath counts, on each CPU, for the whole node. The comments are the
+ * meanings in docs/metrics.md: a test writes them there.
+ */
 struct counters {
-	__u64 connect;		     /* connect() translated */
-	__u64 sendmsg;		     /* unconnected datagram translated */
-	__u64 recvmsg;		     /* source of a datagram translated back */
-	__u64 getpeername;	     /* peer shown as the frontend */
-	__u64 socket_entry_stored;   /* kept in socket storage */
-	__u64 socket_entry_replaced; /* of a socket with too many one made room */
-	__u64 socket_entry_lost;     /* no memory to keep it */
-	__u64 affinity;		/* chosen because the client had it before */
-	__u64 socket_destroyed; /* its backend had left the Service */
-	__u64 flow_made;	/* packets that began a flow */
-	__u64 flow_packet;	/* packets that were rewritten */
-	__u64 flow_error;	/* ICMP errors that were rewritten */
-	__u64 flow_redirected;	/* packets sent on without the stack */
-	__u64 flow_established; /* flows that both sides have confirmed */
-	__u64 flow_expired; /* half-open directions that made room for others */
-	__u64 flow_evicted; /* confirmed ones that did, silent for long */
-	__u64 flow_restored;	 /* directions made again from the other one */
-	__u64 flow_tracked;	 /* packets left to what the kernel tracks */
-	__u64 flow_broken;	 /* TCP flows whose backend left the Service */
-	__u64 flow_reset;	 /* packets answered with a TCP reset */
-	__u64 reset_limited;	 /* resets that were too many */
-	__u64 backend_failed;	 /* connections that a backend did not take */
-	__u64 backend_ejected;	 /* was ejected */
-	__u64 backend_recovered; /* was one no more */
-	__u64 backend_retry;	 /* connections that ejected ones were given */
-	__u64 choice_avoided; /* choices of an ejected backend that were changed */
-	__u64 choice_fallback;	 /* choices from a fallback of a view */
-	__u64 fragment_queued;	 /* came before the first one of its datagram */
-	__u64 fragment_released; /* first ones that others had waited for */
+	/* connect() calls that got a backend */
+	__u64 connect;
+	/* datagrams of unconnected sockets that got a backend */
+	__u64 sendmsg;
+	/* datagrams whose source was shown as the frontend */
+	__u64 recvmsg;
+	/* getpeername() calls that were answered with the frontend */
+	__u64 getpeername;
+	/*
+	 * socket NAT entries that went into the storage of their socket: those
+	 * beyond its first, or its first where another socket had the slot
+	 */
+	__u64 socket_entry_stored;
+	/*
+	 * entries that made room for others of the same socket, which had very
+	 * many
+	 */
+	__u64 socket_entry_replaced;
+	/*
+	 * entries that no memory was left for: the socket sees the address of
+	 * the backend in place of the frontend's
+	 */
+	__u64 socket_entry_lost;
+	/* clients that got the backend that session affinity keeps for them */
+	__u64 affinity;
+	/* sockets that were closed because their backend left the Service */
+	__u64 socket_destroyed;
+	/* packets that began a flow */
+	__u64 flow_made;
+	/* packets of flows */
+	__u64 flow_packet;
+	/* ICMP errors that were rewritten for a flow */
+	__u64 flow_error;
+	/* packets that left past the stack (--redirect) */
+	__u64 flow_redirected;
+	/* those of them that left from the driver of a device (--xdp) */
+	__u64 flow_repeated;
+	/* packets that may be of flows and that a driver has left to TC (--xdp) */
+	__u64 flow_unrepeated;
+	/* flows that both sides have confirmed */
+	__u64 flow_established;
+	/*
+	 * half-open directions of flows that made room for younger ones: many
+	 * of them point to a SYN flood
+	 */
+	__u64 flow_expired;
+	/*
+	 * confirmed directions of flows that made room, as they were silent for
+	 * longer than their kind may be, or datagrams beyond their share, or as
+	 * one side had closed or reset the connection and there was no room:
+	 * many of them say that --flows is too small
+	 */
+	__u64 flow_evicted;
+	/*
+	 * directions of confirmed flows that were made again from the other
+	 * direction: they had made room for others
+	 */
+	__u64 flow_restored;
+	/*
+	 * packets within connections through rules such as kube-proxy's, which
+	 * the kernel tracks: left to it. Once it stands still, no client
+	 * outside uses the rules any more
+	 */
+	__u64 flow_tracked;
+	/* TCP flows whose backend left the Service */
+	__u64 flow_broken;
+	/* packets that were answered with a TCP reset */
+	__u64 flow_reset;
+	/* resets and ICMP errors that were not sent, since there were too many */
+	__u64 reset_limited;
+	/* connections that a backend did not take */
+	__u64 backend_failed;
+	/* ejections, for one client or for all */
+	__u64 backend_ejected;
+	/*
+	 * ejections that ended: the backend took a connection, or its probe
+	 * succeeded
+	 */
+	__u64 backend_recovered;
+	/* connections that ejected backends got as a retry */
+	__u64 backend_retry;
+	/*
+	 * clients that got another backend than an ejected one, or than one
+	 * that starts slowly
+	 */
+	__u64 choice_avoided;
+	/*
+	 * clients that got a backend outside of those that the zone policy
+	 * prefers
+	 */
+	__u64 choice_fallback;
+	/*
+	 * fragments that came before the first one of their datagram, and wait
+	 * for it
+	 */
+	__u64 fragment_queued;
+	/* first fragments that others had waited for */
+	__u64 fragment_released;
 	__u64 drops[DROP_REASONS]; /* enum drop_reason */
 };
 
@@ -213,6 +325,9 @@ struct about {
 	__u64 writes;	  /* by the agent to the maps, since they were made */
 	__u64 flows_migrated; /* 1: no other maps know flows that these do not */
 	__u64 removed_ns; /* a Service last lost a backend; monotonic clock */
+	/* Goes up after whatever is taken away: what was done before is not repeated. */
+	__u32 epoch;
+	__u32 hands_over; /* 1: flows, to the kernel, before the programs go */
 };
 
 /* A socket as INET_DIAG knows it; IPv4 addresses stand in the first word. */

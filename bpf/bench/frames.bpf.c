@@ -129,4 +129,21 @@ int echo(struct __sk_buff *skb)
 	return bpf_redirect(skb->ifindex, 0);
 }
 
+/*
+ * At the other ends of devices whose drivers send frames: without a program there none
+ * would arrive.
+ */
+SEC("xdp.frags")
+int let_in(struct xdp_md *ctx)
+{
+	return XDP_PASS;
+}
+
+/* Where frames end that no kernel has made a packet of. */
+SEC("xdp.frags")
+int driver_sink(struct xdp_md *ctx)
+{
+	return XDP_DROP;
+}
+
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * For `make bench`: gives the programs of devices a packet of another flow at
- * each run. What they made of the one before is written over, so that a test run
- * may repeat.
+ * For `make bench`: gives the programs of devices and of drivers a packet of another
+ * flow at each run. What they made of the one before is written over, so that a test
+ * run may repeat.
  */
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <linux/bpf.h>
@@ -24,45 +25,79 @@ struct {
 	__type(value, __u32);
 } target SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} driver_target SEC(".maps");
+
 __u32 next;	  /* packet */
 __u32 flow_mask;  /* flows, a power of two, less one */
 __u32 client;	  /* address of the first, in host order */
-__be32 peer;	  /* address of who clients speak to */
+__u32 peer;	  /* the same of who clients speak to */
+__u32 peer_mask;  /* of these, a power of two, less one */
 __be16 peer_port; /* and the port */
 __u16 from_peer;  /* packets go the other way */
 
+/* What is of another flow, and what a router changes, from the TTL on. */
 struct ends {
+	__u8 ttl;
+	__u8 protocol;
+	__be16 check;
 	__be32 src;
 	__be32 dst;
 	__be16 src_port;
 	__be16 dst_port;
 };
 
-SEC("tc")
-int replay(struct __sk_buff *skb)
+/* Makes a packet one of the next flow; false if it is too short. */
+static __always_inline bool next_flow(void *data, void *data_end)
 {
 	/* An odd factor, so that flows come in no order, but each in turn. */
 	__u32 flow = next++ * 2654435761u & flow_mask;
-	__be32 addr = bpf_htonl(client + flow / PORTS);
+	__be32 addr = bpf_htonl(client + flow / PORTS),
+	       other = bpf_htonl(peer + (flow & peer_mask));
 	__be16 port = bpf_htons(FIRST_PORT + flow % PORTS);
-	struct ends *e = (void *)(long)skb->data + ETH_HLEN +
-			 offsetof(struct iphdr, saddr);
+	struct ends *e = data + ETH_HLEN + offsetof(struct iphdr, ttl);
 
-	if ((void *)(e + 1) > (void *)(long)skb->data_end)
-		return TC_ACT_SHOT;
-	e->src = from_peer ? peer : addr;
-	e->dst = from_peer ? addr : peer;
+	if ((void *)(e + 1) > data_end)
+		return false;
+	e->ttl = 64;
+	e->src = from_peer ? other : addr;
+	e->dst = from_peer ? addr : other;
 	e->src_port = from_peer ? peer_port : port;
 	e->dst_port = from_peer ? port : peer_port;
-	bpf_tail_call(skb, &target, 0);
+	return true;
+}
+
+SEC("tc")
+int replay(struct __sk_buff *skb)
+{
+	if (next_flow((void *)(long)skb->data, (void *)(long)skb->data_end))
+		bpf_tail_call(skb, &target, 0);
 	return TC_ACT_SHOT;
 }
 
-/* Stands for a program that costs nothing. */
+SEC("xdp.frags")
+int driver_replay(struct xdp_md *ctx)
+{
+	if (next_flow((void *)(long)ctx->data, (void *)(long)ctx->data_end))
+		bpf_tail_call(ctx, &driver_target, 0);
+	return XDP_ABORTED;
+}
+
+/* Stand for programs that cost nothing. */
 SEC("tc")
 int nothing(struct __sk_buff *skb)
 {
 	return TC_ACT_UNSPEC;
+}
+
+SEC("xdp.frags")
+int driver_nothing(struct xdp_md *ctx)
+{
+	return XDP_PASS;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

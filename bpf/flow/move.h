@@ -6,6 +6,7 @@
 #pragma once
 
 #include "../abi/maps.h"
+#include "../lib/verdict.h"
 #include "state.h"
 #include "table.h"
 
@@ -16,14 +17,28 @@ static __always_inline void note_overflow(struct flow_set *s)
 		__sync_fetch_and_or(&s->overflow, SET_OVERFLOW);
 }
 
-/* Takes a free way of a set; its state in *seen, FLOW_WAYS if none is free. */
-static __always_inline __u32 take_free(struct flow_set *s, __u32 *seen)
+/*
+ * May a flow make room for one that moves? Not the other direction of the new flow, which
+ * was added just now.
+ */
+static __always_inline bool is_half_open_before(__u32 state, __u64 now_ns)
+{
+	return state & FLOW_HALF_OPEN && flow_idle(state, now_ns) > 1;
+}
+
+/*
+ * Takes a way of a set that is free, or, with a time, one whose flow was half-open before;
+ * its state in *seen, FLOW_WAYS if there is none.
+ */
+static __always_inline __u32 take_way(struct flow_set *s, __u64 now_ns,
+				      __u32 *seen)
 {
 #pragma unroll
 	for (__u32 w = 0; w < FLOW_WAYS; w++) {
 		*seen = *(volatile __u32 *)&s->state[w];
-		if (!s->tag[w] && !(*seen & FLOW_BUSY) &&
-		    own_way(&s->state[w], *seen))
+		if ((!s->tag[w] ||
+		     (now_ns && is_half_open_before(*seen, now_ns))) &&
+		    !(*seen & FLOW_BUSY) && own_way(&s->state[w], *seen))
 			return w;
 	}
 	return FLOW_WAYS;
@@ -50,10 +65,12 @@ static __always_inline void take_back(struct flow_set *s, __u32 way,
 
 /*
  * Moves a flow from a way of its first set, which is full, to a free one of its second
- * set. It is there before it is gone here, so that every packet finds it; if it changes
- * meanwhile it stays. A flow that is in its second set does not move.
+ * set, or, with a time, to that of one which was half-open before, and goes. It is there
+ * before it is gone here, so that every packet finds it; if it changes meanwhile it
+ * stays. A flow that is in its second set does not move.
  */
-static __always_inline bool move_way(struct flow_set *s, __u32 index, __u32 way)
+static __always_inline bool move_way(struct flow_set *s, __u32 index, __u32 way,
+				     __u64 now_ns)
 {
 	__u32 seen = *(volatile __u32 *)&s->state[way], other, free, state;
 	struct flow *flow = &s->way[way];
@@ -67,9 +84,13 @@ static __always_inline bool move_way(struct flow_set *s, __u32 index, __u32 way)
 	to = bpf_map_lookup_elem(&flow_table, &other);
 	if (first_set(hash) != index || other == index || !to)
 		return false;
-	free = take_free(to, &state);
+	free = take_way(to, now_ns, &state);
 	if (free >= FLOW_WAYS)
 		return false;
+	if (to->tag[free]) {
+		flow_uncounted(&to->way[free], state);
+		count(flow_expired);
+	}
 	note_overflow(s);
 	to->tag[free] = tag_of(hash);
 	to->way[free] = *flow;
@@ -98,7 +119,7 @@ static __always_inline bool begin_moving(struct flow_set *s)
  * Frees a way of a full set by moving a flow to its other set; false if none can. True
  * also where another CPU is about to.
  */
-GLOBAL_FUNC int free_way(__u32 index)
+GLOBAL_FUNC int free_way(__u32 index, __u64 now_ns)
 {
 	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
 	bool moved = false;
@@ -109,7 +130,7 @@ GLOBAL_FUNC int free_way(__u32 index)
 		return true;
 #pragma nounroll
 	for (__u32 w = 0; w < FLOW_WAYS && !moved; w++)
-		moved = move_way(s, index, w);
+		moved = move_way(s, index, w, now_ns);
 	__sync_fetch_and_and(&s->overflow, ~SET_MOVING);
 	return moved;
 }
@@ -129,7 +150,7 @@ GLOBAL_FUNC int free_next(__u32 index)
 #pragma nounroll
 	for (__u32 w = 0; w < FLOW_WAYS; w++) {
 		other = second_set(flow_hash((const struct tuple *)&s->way[w]));
-		if (other != index && free_way(other))
+		if (other != index && free_way(other, 0))
 			return true;
 	}
 	return false;
@@ -138,6 +159,16 @@ GLOBAL_FUNC int free_next(__u32 index)
 /* Makes a free way in one of two full sets; true if it is worth to look again. */
 static __always_inline bool make_free(__u32 first, __u32 second)
 {
-	return free_way(first) || free_way(second) || free_next(first) ||
+	return free_way(first, 0) || free_way(second, 0) || free_next(first) ||
 	       free_next(second);
+}
+
+/*
+ * The same where nothing in both sets makes room, and no set near them has any: a flow moves
+ * in place of one that is half-open.
+ */
+static __always_inline bool displace_half_open(__u32 first, __u32 second,
+					       __u64 now_ns)
+{
+	return free_way(first, now_ns) || free_way(second, now_ns);
 }

@@ -3,19 +3,22 @@
  * Room in the flow table: who makes room for a new flow is decided in its set.
  *
  * It is a free way, else the half-open flow that was noted longest ago, else one that was
- * silent for longer than its kind may be. So no number of half-open flows displaces one
- * that both sides have confirmed. Datagrams, of which anybody can forge what confirms
- * them, have a share of the ways: beyond that they are displaced by TCP, and displace
- * only each other.
+ * silent for longer than its kind may be, and last, for TCP, a connection that only seems
+ * to have ended: anybody can forge a reset or a FIN. So no number of half-open flows
+ * displaces one that both sides have confirmed. Datagrams, of which anybody can forge what
+ * confirms them, have a share of the ways: beyond that they are displaced by TCP, and
+ * displace only each other.
  */
 #pragma once
 
 #include "../abi/config.h"
 #include "../abi/maps.h"
+#include "../lib/addr.h"
 #include "../lib/mask.h"
 #include "../lib/time.h"
 #include "../lib/verdict.h"
 #include "move.h"
+#include "one_sided.h"
 #include "state.h"
 #include "table.h"
 
@@ -62,8 +65,6 @@ static __always_inline __u64 room_of(__u32 tag, __u32 state, __u32 way,
 
 	limit = choose(datagrams, flow_times(udp_flow_timeout_s),
 		       flow_times(IDLE_ESTABLISHED_S));
-	limit = choose(mask_if_flag(state, FLOW_CLOSING),
-		       flow_times(IDLE_ENDED_S), limit);
 	rank = idle & mask_if_less(limit, idle);
 	rank = choose(datagrams & too_many, idle + 1, rank);
 	rank = choose(mask_if_flag(state, FLOW_HALF_OPEN),
@@ -73,13 +74,22 @@ static __always_inline __u64 room_of(__u32 tag, __u32 state, __u32 way,
 	return way_with_rank(rank, way, state) & mask_if_less(0, rank);
 }
 
-/* Finds a free way, as one mostly is, in the manner of find_room; 0 if none is. */
-static __always_inline __u64 find_free(const struct flow_set *s,
-				       const struct tuple *t, __u32 tag)
+/*
+ * Finds a free way, as one mostly is, in the manner of find_room: the usual one of the flow
+ * if it can be, 0 if none is.
+ */
+GLOBAL_FUNC __u64 find_free(const struct tuple *t, __u32 index, __u32 tag)
 {
-	__u32 state, busy = 0;
-	__u64 room = 0;
+	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
+	__u32 usual = usual_way(tag), state, busy = 0;
+	__u64 room = 0, best;
 
+	if (!s || !t)
+		return 0;
+	fetch_line(&s->way[usual]);
+	state = *(volatile __u32 *)&s->state[usual];
+	best = way_with_rank(RANK_FREE, usual, state) &
+	       ~mask_if_less(0, s->tag[usual]);
 #pragma unroll
 	for (int w = FLOW_WAYS - 1; w >= 0; w--) {
 		state = *(volatile __u32 *)&s->state[w];
@@ -89,7 +99,9 @@ static __always_inline __u64 find_free(const struct flow_set *s,
 		room = choose(mask_if_less(0, s->tag[w]), room,
 			      way_with_rank(RANK_FREE, w, state));
 	}
-	return busy & FLOW_BUSY ? ROOM_BUSY : room;
+	if (busy & FLOW_BUSY)
+		return ROOM_BUSY;
+	return best ?: room;
 }
 
 /*
@@ -108,14 +120,11 @@ GLOBAL_FUNC __u64 find_room(const struct tuple *t, __u32 index, __u32 tag,
 			    __u64 now_ns)
 {
 	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
-	__u64 most, room, too_many, one_more, next;
+	__u64 most = 0, room, too_many, one_more, next;
 	__u32 state, busy = 0, datagrams = 0;
 
 	if (!s || !t)
 		return 0;
-	most = find_free(s, t, tag);
-	if (most)
-		return most;
 	/* Before the states, see take_room. */
 	next = *(volatile __u32 *)&s->next & 7;
 	for (int w = 0; w < FLOW_WAYS; w++)
@@ -168,6 +177,28 @@ static __always_inline bool is_flooded(__u64 now_ns)
 				     flow_times(FLOOD_LASTS_S);
 }
 
+/*
+ * Is the way that makes room that of the flow's own other direction? It was added just
+ * now, and must not go.
+ */
+GLOBAL_FUNC int is_own_other(const struct new_flow *n, __u32 index, __u64 room)
+{
+	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
+	__u32 way = FLOW_WAYS - (room >> ROOM_WAY_SHIFT & 7);
+	const struct flow *f;
+
+	asm volatile("" : "+r"(way)); /* as in take_room */
+	if (!n || !s || !((__u32)room & FLOW_HALF_OPEN) || way >= FLOW_WAYS)
+		return false;
+	f = &s->way[way];
+	return f->src_port == n->becomes.dst_port &&
+	       f->dst_port == n->becomes.src_port &&
+	       f->hook == other_hook(n->key.hook) &&
+	       f->protocol == n->key.protocol &&
+	       same_addr(&f->src, &n->becomes.dst) &&
+	       same_addr(&f->dst, &n->becomes.src);
+}
+
 enum added {
 	FLOW_ADDED,
 	FLOW_EXISTS,
@@ -188,8 +219,8 @@ static __always_inline void write_flow(struct flow *flow,
 }
 
 /* Gives a way to a flow, in place of the one that it had. */
-static __always_inline enum added take_room(const struct new_flow *n,
-					    __u32 index, __u64 room)
+static __always_inline enum added take_room(struct new_flow *n, __u32 index,
+					    __u64 room)
 {
 	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
 	__u32 way = FLOW_WAYS - (room >> ROOM_WAY_SHIFT & 7), seen = room;
@@ -212,9 +243,9 @@ static __always_inline enum added take_room(const struct new_flow *n,
 	}
 	s->tag[way] = tag_of(n->hash);
 	write_flow(&s->way[way], n);
-	publish(&s->state[way], n->added_flags | next_generation(seen) |
-					flow_time(n->now_ns)
-						<< FLOW_TIME_SHIFT);
+	n->added_state = n->added_flags | next_generation(seen) |
+			 flow_time(n->now_ns) << FLOW_TIME_SHIFT;
+	publish(&s->state[way], n->added_state);
 	return FLOW_ADDED;
 }
 
@@ -236,77 +267,33 @@ static __always_inline bool should_move(__u64 room, __u64 now_ns)
 			 flow_idle(state, now_ns) < flow_times(FLOOD_YOUNG_S));
 }
 
-/* Idle seconds after which a connection that one side has ended goes for want of room. */
-#define IDLE_ONE_SIDED_S 5
-
-/* Has a direction of TCP lost the other one, or was either closed or reset? */
-static __always_inline bool is_one_sided(const struct flow *flow, __u32 state,
-					 __u64 now_ns)
-{
-	const __u32 limit = flow_times(IDLE_ONE_SIDED_S);
-	struct found other;
-
-	if (!is_used(state) || state & (FLOW_DATAGRAMS | FLOW_HALF_OPEN) ||
-	    flow_idle(state, now_ns) <= limit)
-		return false;
-	if (!find_other((const struct tuple *)flow, flow, &other))
-		return true;
-	return (state | other.seen) & FLOW_CLOSING &&
-	       flow_idle(other.seen, now_ns) > limit;
-}
-
-/* Frees a way of a set if it is of a flow that is one-sided. */
-GLOBAL_FUNC int free_if_one_sided(__u32 index, __u32 way, __u64 now_ns)
-{
-	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
-	struct found f;
-
-	if (!s || way >= FLOW_WAYS)
-		return false;
-	f.seen = *(volatile __u32 *)&s->state[way];
-	if (!is_one_sided(&s->way[way], f.seen, now_ns))
-		return false;
-	f.flow = &s->way[way];
-	f.state = &s->state[way];
-	f.tag = &s->tag[way];
-	if (!remove_flow(&f))
-		return false;
-	count(flow_evicted);
-	return true;
-}
-
 /*
- * Frees a way for TCP where no other makes room; false if none can. Of a connection that
- * was reset only the direction of the reset says so: the other one would stay for two
- * hours. Anybody can forge a reset, so it costs nothing before there is no room.
+ * Makes a free way in one of two sets that have none, if what makes room should stay; true
+ * if it is worth to look again.
  */
-static __always_inline bool free_one_sided(__u32 first, __u32 second,
-					   __u64 now_ns)
-{
-	bool freed = false;
-
-#pragma nounroll
-	for (__u32 w = 0; w < 2 * FLOW_WAYS && !freed; w++)
-		freed = free_if_one_sided(w < FLOW_WAYS ? first : second,
-					  w % FLOW_WAYS, now_ns);
-	return freed;
-}
-
-/* Makes a free way in one of two sets that have none; true if it is worth to look again. */
-static __always_inline bool make_room(const struct new_flow *n)
+static __always_inline bool make_room(const struct new_flow *n, __u64 room)
 {
 	__u32 first = first_set(n->hash), second = second_set(n->hash);
 
-	return make_free(first, second) ||
-	       (n->key.protocol == IPPROTO_TCP &&
+	if (should_move(room, n->now_ns) && make_free(first, second))
+		return true;
+	return !room && n->key.protocol == IPPROTO_TCP &&
+	       (displace_half_open(first, second, n->now_ns) ||
 		free_one_sided(first, second, n->now_ns));
+}
+
+/* The room for a direction in a set: a free way, else who makes room. */
+static __always_inline __u64 room_in(const struct new_flow *n, __u32 index)
+{
+	return find_free(&n->key, index, tag_of(n->hash)) ?:
+		       find_room(&n->key, index, tag_of(n->hash), n->now_ns);
 }
 
 /*
  * Tries once to add a direction. The second set has the flow, or room for it, only where
  * the first one has no free way or had none before.
  */
-static __always_inline enum added try_add(const struct new_flow *n)
+static __always_inline enum added try_add(struct new_flow *n)
 {
 	__u32 index = first_set(n->hash), other = second_set(n->hash);
 	struct flow_set *s;
@@ -315,10 +302,10 @@ static __always_inline enum added try_add(const struct new_flow *n)
 	s = bpf_map_lookup_elem(&flow_table, &index);
 	if (!s)
 		return FLOW_NO_ROOM;
-	room = find_room(&n->key, index, tag_of(n->hash), n->now_ns);
+	room = room_in(n, index);
 	if (room < ROOM_BUSY &&
 	    (s->overflow || room >> ROOM_RANK_SHIFT != RANK_FREE))
-		second = find_room(&n->key, other, tag_of(n->hash), n->now_ns);
+		second = room_in(n, other);
 	if (room == ROOM_EXISTS || second == ROOM_EXISTS)
 		return FLOW_EXISTS;
 	if (room == ROOM_BUSY || second == ROOM_BUSY)
@@ -328,9 +315,12 @@ static __always_inline enum added try_add(const struct new_flow *n)
 		index = other;
 		room = second;
 	}
-	if (room >> ROOM_RANK_SHIFT != RANK_FREE &&
-	    should_move(room, n->now_ns) && make_room(n))
-		return FLOW_AGAIN;
+	if (room >> ROOM_RANK_SHIFT != RANK_FREE) {
+		if (is_own_other(n, index, room))
+			room = 0;
+		if (make_room(n, room))
+			return FLOW_AGAIN;
+	}
 	return room ? take_room(n, index, room) : FLOW_NO_ROOM;
 }
 

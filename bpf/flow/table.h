@@ -17,7 +17,9 @@
  * 6.1 has no instruction for a barrier. Half of one flow and half of another pass by one
  * chance in 65,536 of an event that takes an eviction within nanoseconds. A compare-and-
  * swap is a full barrier on every architecture, so that what the owner of a way writes is
- * never seen before the way is busy.
+ * never seen before the way is busy. Who adds a flow may on a weak one see the state of
+ * another CPU that has just added it, and not its key yet, and adds it once more: two first
+ * packets may get two backends, and the copy that no packet finds ages.
  */
 #pragma once
 
@@ -50,6 +52,15 @@ static __always_inline __u32 flow_idle(__u32 state, __u64 now_ns)
 {
 	return elapsed_bits(flow_time(now_ns), state >> FLOW_TIME_SHIFT, 16);
 }
+
+/* When a flow was noted, of which a state has but the lower bits. */
+static __always_inline __u32 noted_at(__u32 state, __u64 now_ns)
+{
+	return ticks_before(flow_time(now_ns), flow_idle(state, now_ns));
+}
+
+/* Units of flow_time after which a flow is noted again: about a second. */
+#define NOTE_TIMES 4
 
 /* So many of them are in some seconds, rounded up. */
 static __always_inline __u64 flow_times(__u64 seconds)
@@ -150,6 +161,36 @@ static __always_inline bool is_used(__u32 state)
 	return !(state & FLOW_BUSY) && state & (FLOW_HALF_OPEN | FLOW_SEEN);
 }
 
+/*
+ * The way that a flow gets where it is free. Who looks for the flow can fetch that line
+ * beside the first one of the set, and not after it: of large tables each is a wait for
+ * memory.
+ */
+static __always_inline __u32 usual_way(__u32 tag)
+{
+	return (tag >> 8 & 0xff) * FLOW_WAYS >> 8;
+}
+
+/* Has the CPU fetch a line, and goes on meanwhile. */
+static __always_inline void fetch_line(const void *line)
+{
+	(void)*(const volatile __u32 *)line;
+}
+
+static __always_inline bool is_in(struct flow_set *s, __u32 way, __u32 tag,
+				  const struct tuple *t, struct found *f)
+{
+	if (s->tag[way] != tag)
+		return false;
+	f->seen = *(volatile __u32 *)&s->state[way];
+	if (!is_used(f->seen) || !has_key(&s->way[way], t))
+		return false;
+	f->flow = &s->way[way];
+	f->state = &s->state[way];
+	f->tag = &s->tag[way];
+	return true;
+}
+
 static __always_inline bool find_in(__u32 index, __u32 tag,
 				    const struct tuple *t, struct found *f,
 				    bool *overflow)
@@ -158,18 +199,11 @@ static __always_inline bool find_in(__u32 index, __u32 tag,
 
 	if (!s)
 		return false;
+	fetch_line(&s->way[usual_way(tag)]);
 #pragma unroll
-	for (int w = 0; w < FLOW_WAYS; w++) {
-		if (s->tag[w] != tag)
-			continue;
-		f->seen = *(volatile __u32 *)&s->state[w];
-		if (!is_used(f->seen) || !has_key(&s->way[w], t))
-			continue;
-		f->flow = &s->way[w];
-		f->state = &s->state[w];
-		f->tag = &s->tag[w];
-		return true;
-	}
+	for (int w = 0; w < FLOW_WAYS; w++)
+		if (is_in(s, w, tag, t, f))
+			return true;
 	*overflow = *(volatile __u32 *)&s->overflow;
 	return false;
 }

@@ -4,10 +4,11 @@
  * with Services, and each look-up that says so is a call of the kernel. These bits are
  * read in place: one that is clear says that a look-up would find nothing, one that is
  * set says nothing. They are set before there is something to find, and never cleared:
- * addresses are few beside the bits.
+ * there are many bits for each address. The first bits of a hash say which one it is.
  */
 #pragma once
 
+#include "../abi/config.h"
 #include "../abi/maps.h"
 
 #define CHUNK_BITS (8 * sizeof(struct filter_chunk))
@@ -29,47 +30,54 @@ static __always_inline __u32 end_hash(const struct ip_addr *a, __be16 port)
 	return filter_hash(a) + (bpf_ntohs(port) >> 14) * FILTER_FACTOR_3;
 }
 
-/* The word that has the bit of a hash, or NULL. */
-static __always_inline __u64 *filter_word(void *map, __u32 hash)
+/* The word that has a bit, or NULL. */
+static __always_inline __u64 *filter_word(void *map, __u32 bit)
 {
-	__u32 bit = hash >> (32 - FILTER_BITS), chunk_index = bit / CHUNK_BITS;
+	__u32 chunk_index = bit / CHUNK_BITS;
 	struct filter_chunk *chunk = bpf_map_lookup_elem(map, &chunk_index);
 
 	return chunk ? &chunk->word[bit / 64 % FILTER_WORDS] : NULL;
 }
 
-static __always_inline __u64 filter_mask(__u32 hash)
+static __always_inline __u64 filter_mask(__u32 bit)
 {
-	return 1ULL << (hash >> (32 - FILTER_BITS)) % 64;
+	return 1ULL << bit % 64;
 }
 
-static __always_inline bool filter_has(void *map, __u32 hash)
+static __always_inline bool filter_has(void *map, __u32 bit)
 {
-	__u64 *word = filter_word(map, hash);
+	__u64 *word = filter_word(map, bit);
 
-	return !word || *word & filter_mask(hash);
+	return !word || *word & filter_mask(bit);
+}
+
+/* The bit of an end in flow_filter. */
+static __always_inline __u32 end_bit(const struct ip_addr *a, __be16 port)
+{
+	return end_hash(a, port) >> (32 - FILTER_BITS);
 }
 
 /* May an address be one of a frontend, or mean something else? */
 static __always_inline bool address_filter_has(const struct ip_addr *a)
 {
-	return filter_has(&address_filter, filter_hash(a));
+	return filter_has(&address_filter,
+			  filter_hash(a) >> address_filter_shift);
 }
 
 /* May there be a flow with this end? */
 static __always_inline bool flow_filter_has(const struct ip_addr *a,
 					    __be16 port)
 {
-	return filter_has(&flow_filter, end_hash(a, port));
+	return filter_has(&flow_filter, end_bit(a, port));
 }
 
 /* Adds an end of which there will be a flow. Mostly there was one before. */
 static __always_inline void flow_filter_add(const struct ip_addr *a,
 					    __be16 port)
 {
-	__u32 hash = end_hash(a, port);
-	__u64 *word = filter_word(&flow_filter, hash);
+	__u32 bit = end_bit(a, port);
+	__u64 *word = filter_word(&flow_filter, bit);
 
-	if (word && !(*word & filter_mask(hash)))
-		__sync_fetch_and_or(word, filter_mask(hash));
+	if (word && !(*word & filter_mask(bit)))
+		__sync_fetch_and_or(word, filter_mask(bit));
 }

@@ -30,6 +30,12 @@ static __always_inline __u32 elapsed_ticks(__u32 now, __u32 then)
 	return passed > 0 ? passed : 0;
 }
 
+/* The number that there was so many ticks ago. */
+static __always_inline __u32 ticks_before(__u32 now, __u32 ticks)
+{
+	return now - ticks;
+}
+
 /* So many ticks one CPU may be ahead of another, by far. */
 #define TICKS_AHEAD 32
 

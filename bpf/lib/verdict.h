@@ -19,6 +19,8 @@ enum verdict {
 	VERDICT_REWRITE,  /* a packet becomes another */
 	VERDICT_RESET,	  /* a packet is answered with a TCP reset */
 	VERDICT_ASK,	  /* does the kernel track its connection? */
+	VERDICT_CARRY,	  /* a packet goes to the home of its backend */
+	VERDICT_ABOUT, /* an ICMP error, about a packet of a flow not known here */
 };
 
 static __always_inline struct counters *cpu_counters(void)

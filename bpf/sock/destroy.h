@@ -128,7 +128,7 @@ static __always_inline void destroy_if_broken(struct bpf_iter_meta *meta,
 		return;
 	peer = peer_of(sk, protocol);
 	e = entry_of_peer(sk, &peer);
-	if (!e || !is_broken(e))
+	if (!e || !(destroy_all || is_broken(e)))
 		return;
 	if (name_sockets)
 		err = name_socket(meta->seq, sk, protocol);

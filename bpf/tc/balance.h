@@ -20,6 +20,7 @@
 #include "classify.h"
 #include "conntrack.h"
 #include "flow.h"
+#include "home.h"
 #include "new_flow.h"
 #include "packet.h"
 #include "recover.h"
@@ -84,9 +85,14 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
 	bool had_reply = false;
 	enum verdict v;
 
-	if (!may_begin(pkt)) {
+	if (flow->backend_id) { /* find_home has chosen */
+		choice.id = flow->backend_id;
+		choice.backend = bpf_map_lookup_elem(&backends, &choice.id);
+	} else if (!may_begin(pkt)) {
 		if (!recover_flow(pkt, f, view, &client, &choice, &had_reply))
 			return refuse_midstream(f->service);
+	} else if (hands_over()) {
+		return VERDICT_PASS;
 	} else {
 		v = select_from(f, view,
 				f->flags & FRONTEND_FALLS_BACK
@@ -166,7 +172,7 @@ GLOBAL_FUNC int balance(struct packet *pkt, struct new_flow *flow)
 	v = packet_frontend(pkt, &f, &why);
 	if (v != VERDICT_CONTINUE && v != VERDICT_REFUSE)
 		return bypass_services(pkt, flow);
-	if (!may_begin(pkt) && may_be_tracked(pkt, f))
+	if (!may_begin(pkt) && !is_carried(pkt, f) && may_be_tracked(pkt, f))
 		return VERDICT_ASK;
 	if (v == VERDICT_REFUSE) {
 		refuse(why, 0);
@@ -199,7 +205,7 @@ static __noinline enum verdict from_node(const struct packet *pkt,
 
 	if (pkt->pod || !may_begin(pkt) ||
 	    !device_addr(pkt, &pkt->tuple.src, &own) ||
-	    !same_addr(&own, &pkt->tuple.src))
+	    !same_addr(&own, &pkt->tuple.src) || hands_over())
 		return VERDICT_PASS;
 	flow->to = pkt->tuple;
 	flow->flags = FLOW_BYPASS;
@@ -255,6 +261,13 @@ static __always_inline enum verdict begin(struct packet *pkt)
 	if (!flow)
 		return VERDICT_PASS;
 	flow->now_ns = coarse_now();
+	if (carrying && pkt->tuple.hook == HOOK_IN) {
+		v = find_home(pkt, flow);
+		if (v != VERDICT_CONTINUE)
+			return v;
+	}
+	if (only_follows(pkt))
+		return VERDICT_PASS;
 	v = pkt->tuple.hook == HOOK_IN ? balance(pkt, flow) :
 					 from_device(pkt, flow);
 	if (v != VERDICT_BEGIN)
@@ -273,16 +286,12 @@ static __always_inline enum verdict begin(struct packet *pkt)
 /*
  * What becomes of a packet that is no ICMP error and whose ports are known? It
  * passes, becomes pkt->to (VERDICT_REWRITE), is dropped or answered with a reset. Or
- * the hook has to ask the kernel (VERDICT_ASK), and goes on with begin if that does not
- * track the connection.
+ * the hook has to ask the kernel (VERDICT_ASK), and decides again if that does not track
+ * the connection.
  */
 static __always_inline enum verdict decide(struct packet *pkt)
 {
-	enum verdict v = VERDICT_CONTINUE;
+	enum verdict v = pkt->flowless ? VERDICT_CONTINUE : follow_flow(pkt);
 
-	if (may_have_flow(pkt))
-		v = follow_flow(pkt);
-	else if (!may_be_balanced(pkt))
-		v = VERDICT_PASS;
 	return v == VERDICT_CONTINUE ? begin(pkt) : v;
 }

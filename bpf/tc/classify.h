@@ -15,26 +15,17 @@
  * May there be a flow with an end of a packet? Its destination counts and, where it
  * leaves, its source, too.
  */
-static __always_inline bool may_have_flow_end(const struct packet *pkt)
+static __always_inline bool may_have_flow(const struct tuple *t)
 {
-	const struct tuple *t = &pkt->tuple;
-
 	return flow_filter_has(&t->dst, t->dst_port) ||
 	       (t->hook == HOOK_OUT && flow_filter_has(&t->src, t->src_port));
 }
 
-/* May a packet be of a flow, or its answer? Of most it is clear that they are not. */
-static __always_inline bool may_have_flow(const struct packet *pkt)
-{
-	return !pkt->plain || may_have_flow_end(pkt);
-}
-
 /* May a packet without a flow begin one? */
-static __always_inline bool may_be_balanced(const struct packet *pkt)
+static __always_inline bool may_be_balanced(const struct tuple *t)
 {
-	return pkt->tuple.hook == HOOK_IN &&
-	       (address_filter_has(&pkt->tuple.dst) ||
-		in_service_cidr(&pkt->tuple.dst));
+	return t->hook == HOOK_IN &&
+	       (address_filter_has(&t->dst) || in_service_cidr(&t->dst));
 }
 
 /* May the packet be for a Service, or for a flow of one? */
@@ -50,9 +41,10 @@ static __always_inline bool may_be_ours(const struct packet *pkt)
  * Is the packet from or to loopback? What listens there is for the node alone,
  * whatever its sysctls let in (CVE-2020-8558).
  */
-static __always_inline bool is_martian(const struct packet *pkt)
+static __always_inline bool is_martian(const struct tuple *t)
 {
-	return is_loopback(&pkt->tuple.dst) || is_loopback(&pkt->tuple.src);
+	return t->hook == HOOK_IN &&
+	       (is_loopback(&t->dst) || is_loopback(&t->src));
 }
 
 /*

@@ -27,6 +27,7 @@
 #include "../lib/addr.h"
 #include "../lib/time.h"
 #include "../lib/verdict.h"
+#include "end.h"
 #include "first_reply.h"
 #include "flow.h"
 #include "packet.h"
@@ -94,24 +95,6 @@ static __noinline enum verdict break_flow(const struct packet *pkt,
 	return VERDICT_RESET;
 }
 
-/*
- * Have both sides of a connection closed it? Then the client's port has come
- * again with a SYN, and the choice is a new one: the backend before may drain.
- * One that only the client has reset is not over: anybody could have. Without its other
- * direction it is half-open if both have. Not
- * inlined, for the same reason.
- */
-static __noinline bool is_over(const struct packet *pkt, const struct found *f)
-{
-	struct found other;
-
-	if (!(f->seen & FLOW_CLOSING))
-		return false;
-	if (!find_other(&pkt->tuple, f->flow, &other))
-		return f->seen & FLOW_HALF_OPEN;
-	return other.seen & FLOW_CLOSING;
-}
-
 /* How long ago a backend last left a Service, whichever, in units of flow_time. */
 static __always_inline __u64 removal_age(__u64 now_ns)
 {
@@ -132,7 +115,8 @@ static __always_inline bool is_checked(__u32 state, __u64 now_ns)
  * Is a flow still valid for a packet? It needs a backend that the Service still
  * has, a connection must not be over, and datagrams must not have paused for too
  * long. Otherwise what may begin anew does (VERDICT_CONTINUE), and a connection
- * ends (VERDICT_RESET).
+ * ends (VERDICT_RESET). While flows are handed over the kernel may have it by now
+ * (VERDICT_ASK).
  */
 static __always_inline enum verdict
 check_flow(const struct packet *pkt, const struct found *f, __u64 now_ns)
@@ -140,13 +124,15 @@ check_flow(const struct packet *pkt, const struct found *f, __u64 now_ns)
 	bool begins = may_begin(pkt), tcp = pkt->l4_proto == IPPROTO_TCP;
 	__u32 state = f->seen;
 
+	if (pkt->tuple.hook == HOOK_IN && !pkt->untracked && hands_over())
+		return VERDICT_ASK;
 	if (state & FLOW_BROKEN && !begins)
 		return VERDICT_RESET;
 	if (state & FLOW_REFUSED && begins)
 		return VERDICT_CONTINUE; /* there may be an endpoint by now */
 	if (!(state & FLOW_TO_BACKEND) || only_follows(pkt))
 		return VERDICT_PASS;
-	if (begins && tcp && is_over(pkt, f))
+	if (begins && tcp && is_closed(state) && is_over(pkt, f->flow))
 		return VERDICT_CONTINUE;
 	if (!tcp && flow_idle(state, now_ns) > flow_times(udp_flow_timeout_s))
 		return VERDICT_CONTINUE;
@@ -155,9 +141,6 @@ check_flow(const struct packet *pkt, const struct found *f, __u64 now_ns)
 		return VERDICT_PASS;
 	return begins ? VERDICT_CONTINUE : break_flow(pkt, f);
 }
-
-/* Units of flow_time after which a flow is noted again: about a second. */
-#define NOTE_TIMES 4
 
 /*
  * Is a packet one of many, with nothing to ask or to note? Datagrams that nobody
@@ -170,7 +153,7 @@ static __always_inline bool is_one_of_many(const struct packet *pkt,
 
 	if (state & FLOW_HALF_OPEN)
 		often = state & FLOW_DATAGRAMS ? 1 : 0;
-	return !(pkt->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) &&
+	return !(pkt->tcp_flags & TCP_ENDS) &&
 	       (state & (FLOW_SEEN | FLOW_BROKEN | FLOW_REFUSED)) ==
 		       FLOW_SEEN &&
 	       flow_idle(state, now_ns) < often && is_checked(state, now_ns);
@@ -205,19 +188,6 @@ static __always_inline bool confirms(const struct packet *pkt, __u32 state,
 	       bpf_ntohl(pkt->tcp_ack) - known < HANDSHAKE_WINDOW;
 }
 
-/* Does a packet of TCP end a flow? The other direction may be NULL. */
-static __always_inline void note_end(const struct packet *pkt,
-				     const struct found *f,
-				     const struct found *other)
-{
-	if (!(pkt->tcp_flags & TCP_RST) &&
-	    !(pkt->tcp_flags & TCP_FIN && other && other->seen & FLOW_CLOSING))
-		return;
-	flow_closed(f);
-	if (other)
-		flow_closed(other);
-}
-
 /* Notes that a flow lives and what the TCP flags say of its direction. */
 static __always_inline __u32 note_state(const struct packet *pkt,
 					const struct found *f, __u64 now_ns)
@@ -231,7 +201,8 @@ static __always_inline __u32 note_state(const struct packet *pkt,
 	known = *(volatile __u32 *)&f->flow->known;
 	was = change_state(f->state, f->seen, clear,
 			   set | flow_time(now_ns) << FLOW_TIME_SHIFT);
-	if (pkt->tcp_flags & TCP_SYN && !(was & (FLOW_ORIGINAL | FLOW_BUSY)))
+	if (pkt->tcp_flags & TCP_SYN && (was & (FLOW_ORIGINAL | FLOW_HALF_OPEN |
+						FLOW_BUSY)) == FLOW_HALF_OPEN)
 		set_known(f, known, bpf_ntohl(pkt->tcp_seq) + 1);
 	return was;
 }
@@ -242,13 +213,17 @@ static __always_inline void note_progress(const struct packet *pkt,
 					  const struct found *other,
 					  __u64 now_ns)
 {
+	__u32 known = other->flow->known;
+
 	if (was & FLOW_HALF_OPEN) {
 		if (confirms(pkt, f->seen, other, now_ns) &&
 		    clear_flow_flag(f, FLOW_HALF_OPEN)) {
+			if (pkt->l4_proto == IPPROTO_TCP)
+				set_known(other, known, began_at(pkt, known));
 			clear_flow_flag(other, FLOW_HALF_OPEN);
 			count(flow_established);
 		}
-	} else if (pkt->tcp_flags & TCP_FIN && other->seen & FLOW_CLOSING) {
+	} else if (proves_end(pkt, f, other)) {
 		set_flow_flag(f, FLOW_HALF_OPEN);
 		set_flow_flag(other, FLOW_HALF_OPEN);
 	}
@@ -263,9 +238,8 @@ static __always_inline bool asks_other(const struct packet *pkt, __u32 was,
 {
 	__u32 passed = flow_time(now_ns) ^ was >> FLOW_TIME_SHIFT;
 
-	return pkt->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST) ||
-	       was & FLOW_HALF_OPEN || is_first_reply(was) ||
-	       passed & (0xffff & ~(ASK_TIMES - 1));
+	return pkt->tcp_flags & TCP_ENDS || was & FLOW_HALF_OPEN ||
+	       is_first_reply(was) || passed & (0xffff & ~(ASK_TIMES - 1));
 }
 
 /*
@@ -281,7 +255,7 @@ static __always_inline bool note_both(const struct packet *pkt,
 
 	note_end(pkt, f, there ? &other : NULL);
 	if (!there) /* of what both sides have closed it is not missed */
-		return ~f->seen & (FLOW_HALF_OPEN | FLOW_CLOSING);
+		return !is_closed(f->seen);
 	if (is_first_reply(was))
 		note_first_reply(pkt, f, &other);
 	else
@@ -336,7 +310,7 @@ GLOBAL_FUNC int follow_flow(struct packet *pkt)
 	if (!pkt)
 		return VERDICT_PASS;
 	if (!find_here(&pkt->tuple, &f))
-		return only_follows(pkt) ? VERDICT_PASS : VERDICT_CONTINUE;
+		return VERDICT_CONTINUE;
 	if (is_over_header(pkt))
 		return refuse(DROP_FRAGMENT, 0);
 	now_ns = coarse_now();

@@ -4,9 +4,9 @@
  *
  * A flow is half-open until both sides have shown that they are there: after the
  * handshake of TCP, and with datagrams once a query comes after a reply, two seconds
- * after the first. A TCP connection that both sides have closed is half-open again. Both
- * directions are half-open together, and make room for others then, see
- * flow/table.h.
+ * after the first. A TCP connection is half-open again once both sides have closed it, the
+ * second one by numbers that are hard to guess (tc/end.h). Both directions are half-open together, and
+ * make room for others then, see flow/room.h.
  *
  * Packets of one flow, of both directions, come to several CPUs at once: each change
  * of a flag says whether it was this CPU that made it, so that what follows from it
@@ -68,7 +68,7 @@ static __always_inline void flow_closed(const struct found *f)
 
 static __always_inline __u64 idle_limit_s(__u32 state)
 {
-	if (state & (FLOW_CLOSING | FLOW_HALF_OPEN))
+	if (state & FLOW_HALF_OPEN)
 		return IDLE_ENDED_S;
 	return state & FLOW_DATAGRAMS ? udp_flow_timeout_s : IDLE_ESTABLISHED_S;
 }
@@ -83,8 +83,8 @@ static __always_inline __u32 both_idle(__u32 reply, __u32 original,
 }
 
 /*
- * Has a flow ended? A connection that is open may be silent for long; datagrams,
- * closed connections and half-open flows may not.
+ * Has a flow ended? A connection that is open may be silent for long, and so may one that
+ * only one side has closed; datagrams and half-open flows may not.
  */
 static __always_inline bool has_ended(__u32 reply, __u32 original, __u64 now_ns)
 {

@@ -169,7 +169,8 @@ static __always_inline int first_ports(struct __sk_buff *skb,
 	};
 	__u32 n = old && !old->seen ? old->queued : 0;
 
-	if (!old && !may_have_flow_end(pkt) && !may_be_balanced(pkt))
+	if (!old && !may_have_flow(&pkt->tuple) &&
+	    !may_be_balanced(&pkt->tuple))
 		return VERDICT_CONTINUE;
 	bpf_map_update_elem(&fragments, key, &d, BPF_ANY);
 	if (!n)

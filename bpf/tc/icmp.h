@@ -157,6 +157,20 @@ static __noinline int rewrite_error(struct __sk_buff *skb, struct packet *outer,
 	return VERDICT_PASS;
 }
 
+/*
+ * May another node know the flow of the packet in an error, given the tuple that this has
+ * turned round? Then that becomes the error's own, and says where that goes.
+ */
+static __always_inline int ask_others(struct packet *outer,
+				      const struct tuple *to)
+{
+	if (!carrying || outer->tuple.hook != HOOK_IN ||
+	    !same_addr(&outer->tuple.dst, &to->dst))
+		return VERDICT_PASS;
+	outer->tuple = *to;
+	return VERDICT_ABOUT;
+}
+
 GLOBAL_FUNC int translate_error(struct __sk_buff *skb, struct packet *outer)
 {
 	struct packet inner = {};
@@ -167,7 +181,7 @@ GLOBAL_FUNC int translate_error(struct __sk_buff *skb, struct packet *outer)
 		return VERDICT_PASS;
 	to = reversed(&inner.tuple);
 	if (!find_flow(&to, &f))
-		return VERDICT_PASS;
+		return ask_others(outer, &to);
 	note_error(skb, outer->l4_off, outer->ip4, &to, &f);
 	if (!becomes(&to, f.flow))
 		return VERDICT_PASS;

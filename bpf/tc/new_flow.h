@@ -30,8 +30,9 @@ static __always_inline bool begins(const struct packet *pkt,
 
 /*
  * Gives back what was added for a flow whose original direction was not added, as it was
- * there or had no room: the reply direction, unless that belongs to what is there, or may.
- * Not inlined, for the stack of the caller.
+ * there or had no room: the reply direction, unless that belongs to what is there. Where
+ * that is unknown, since another CPU is about to add it, the reply direction goes if this
+ * CPU has added it and nobody else has renewed it. Not inlined, for the stack of the caller.
  */
 static __noinline int give_back(const struct packet *pkt,
 				const struct new_flow *flow, bool unknown)
@@ -39,10 +40,10 @@ static __noinline int give_back(const struct packet *pkt,
 	struct tuple key = pkt->tuple;
 	struct found f;
 
-	if (unknown || (find_flow(&key, &f) && leads_to(f.flow, &flow->to)))
+	if (!unknown && find_flow(&key, &f) && leads_to(f.flow, &flow->to))
 		return 0;
 	other_key(&key, &flow->to, pkt->tuple.hook);
-	if (find_flow(&key, &f))
+	if (find_flow(&key, &f) && (!unknown || f.seen == flow->added_state))
 		remove_flow(&f);
 	return 0;
 }

@@ -13,6 +13,7 @@
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
+#define TCP_ENDS (TCP_SYN | TCP_FIN | TCP_RST) /* of a connection */
 
 /* Where the headers of a packet are, in bytes from its start, and what is in them. */
 struct packet {
@@ -33,9 +34,15 @@ struct packet {
 	__u8 tcp_flags; /* TCP_SYN, …; 0 without a TCP header */
 	__u8 l4_proto;
 	__u8 hops; /* routers that it may still pass, this node among them */
-	bool untracked; /* the kernel does not track its connection */
+	bool untracked : 1; /* the kernel does not track its connection */
+	bool carried : 1;   /* a peer has carried it here */
+	__u8 tried : 4;	    /* homes that it was carried to in vain */
+	bool flowless : 1; /* its ends say that it has no flow, see tc/sight.h */
 	struct tuple tuple;
-	struct tuple to;       /* what it becomes, if it is to be rewritten */
+	union {
+		struct tuple to; /* what it becomes, if it is to be rewritten */
+		__u32 home;	 /* where it goes, if it is to be carried */
+	};
 } __attribute__((aligned(8))); /* so that it is zeroed in fewer stores */
 
 static __always_inline struct tuple reversed(const struct tuple *t)

@@ -231,14 +231,20 @@ struct plain_ip6 {
 	struct ports ports;
 };
 
+/* Has an IPv4 header no options, and is its packet no fragment? */
+static __always_inline bool is_whole4(const struct iphdr *ip)
+{
+	return ip->ihl == 5 && !(ip->frag_off & bpf_htons(IP4_FRAGMENT_OFFSET |
+							  IP4_MORE_FRAGMENTS));
+}
+
 /* Fills in what stands in a transport header in memory; false if it is short. */
-static __always_inline bool read_l4(const struct __sk_buff *skb,
-				    struct packet *pkt, const void *l4,
-				    const void *data_end)
+static __always_inline bool read_l4(struct packet *pkt, const void *l4,
+				    const void *data_end, __u32 frame_end)
 {
 	const struct tcphdr *tcp = l4;
 
-	pkt->plain = pkt->end <= skb->len;
+	pkt->plain = pkt->end <= frame_end;
 	if (pkt->tuple.protocol == IPPROTO_UDP)
 		return pkt->plain &&
 		       pkt->l4_off + sizeof(struct udphdr) <= pkt->end;
@@ -250,18 +256,15 @@ static __always_inline bool read_l4(const struct __sk_buff *skb,
 	return pkt->plain && pkt->l4_off + sizeof(*tcp) <= pkt->end;
 }
 
-static __always_inline bool read_plain4(const struct __sk_buff *skb,
+static __always_inline bool read_plain4(void *data, void *data_end,
 					struct packet *pkt, __u32 l3_off)
 {
-	void *data = (void *)(long)skb->data;
-	void *data_end = (void *)(long)skb->data_end;
 	struct plain_ip4 *h = data + l3_off;
+	__u32 frame_end = pkt->end;
 
 	/* The UDP header, which is the shorter one, goes on behind the ports. */
 	if ((void *)(h + 1) + sizeof(struct ports) > data_end ||
-	    h->ip.ihl != 5 ||
-	    h->ip.frag_off &
-		    bpf_htons(IP4_FRAGMENT_OFFSET | IP4_MORE_FRAGMENTS))
+	    !is_whole4(&h->ip))
 		return false;
 	pkt->ip4 = true;
 	pkt->l4_off = l3_off + sizeof(h->ip);
@@ -272,45 +275,45 @@ static __always_inline bool read_plain4(const struct __sk_buff *skb,
 	pkt->tuple.src_port = h->ports.src;
 	pkt->tuple.dst_port = h->ports.dst;
 	pkt->tuple.protocol = h->ip.protocol;
-	return read_l4(skb, pkt, &h->ports, data_end);
+	return read_l4(pkt, &h->ports, data_end, frame_end);
 }
 
-static __always_inline bool read_plain6(const struct __sk_buff *skb,
+static __always_inline bool read_plain6(void *data, void *data_end,
 					struct packet *pkt, __u32 l3_off)
 {
-	void *data = (void *)(long)skb->data;
-	void *data_end = (void *)(long)skb->data_end;
 	struct plain_ip6 *h = data + l3_off;
+	__u32 frame_end = pkt->end;
 
 	if ((void *)(h + 1) + sizeof(struct ports) > data_end)
+		return false;
+	pkt->tuple.src = from_ip6(&h->ip.saddr);
+	pkt->tuple.dst = from_ip6(&h->ip.daddr);
+	if (is_ip4(&pkt->tuple.src) || is_ip4(&pkt->tuple.dst))
 		return false;
 	pkt->ip4 = false;
 	pkt->l4_off = l3_off + sizeof(h->ip);
 	pkt->end = pkt->l4_off + bpf_ntohs(h->ip.payload_len);
 	pkt->hops = h->ip.hop_limit;
-	pkt->tuple.src = from_ip6(&h->ip.saddr);
-	pkt->tuple.dst = from_ip6(&h->ip.daddr);
-	if (is_ip4(&pkt->tuple.src) || is_ip4(&pkt->tuple.dst))
-		return false;
 	pkt->tuple.src_port = h->ports.src;
 	pkt->tuple.dst_port = h->ports.dst;
 	pkt->tuple.protocol = h->ip.nexthdr;
-	return read_l4(skb, pkt, &h->ports, data_end);
+	return read_l4(pkt, &h->ports, data_end, frame_end);
 }
 
 /*
- * Reads a plain packet with its ports. If it is none, this is false, and all that
- * was written is to be written anew.
+ * Reads a plain packet of a kind that Ethernet has a number for, with its ports, given the
+ * bytes in memory and where its frame ends, as pkt->end. If it is none, this is false,
+ * and all that was written is to be written anew.
  */
-static __always_inline bool read_plain(const struct __sk_buff *skb,
+static __always_inline bool read_plain(void *data, void *data_end, __u32 kind,
 				       struct packet *pkt, __u32 l3_off)
 {
 	bool plain = false;
 
-	if (skb->protocol == bpf_htons(ETH_P_IP))
-		plain = read_plain4(skb, pkt, l3_off);
-	else if (skb->protocol == bpf_htons(ETH_P_IPV6))
-		plain = read_plain6(skb, pkt, l3_off);
+	if (kind == bpf_htons(ETH_P_IP))
+		plain = read_plain4(data, data_end, pkt, l3_off);
+	else if (kind == bpf_htons(ETH_P_IPV6))
+		plain = read_plain6(data, data_end, pkt, l3_off);
 	pkt->l3_off = l3_off;
 	pkt->l4_proto = pkt->tuple.protocol;
 	pkt->plain = plain;

@@ -112,7 +112,7 @@ static __always_inline bool find_by_hash(const struct frontend *f,
 	if (change && change->to == slot_at(slot) &&
 	    elapsed(bpf_ktime_get_coarse_ns(), change->at_ns) <
 		    SLOT_CHANGE_S * NSEC_PER_SEC &&
-	    still_names(f->members, change->from, &choice->slot) &&
+	    still_names(f->members, change->was[0], &choice->slot) &&
 	    find_backend(choice))
 		return true;
 	choice->slot = slot;
@@ -151,6 +151,18 @@ static __always_inline bool flows_migrated(void)
 	struct about *a = bpf_map_lookup_elem(&about, &zero);
 
 	return a && a->flows_migrated;
+}
+
+/*
+ * Are flows handed over to the kernel, before the programs go? Then none begins, and what
+ * the kernel tracks by now is its own.
+ */
+static __always_inline bool hands_over(void)
+{
+	__u32 zero = 0;
+	struct about *a = bpf_map_lookup_elem(&about, &zero);
+
+	return kernel_tracks && a && a->hands_over;
 }
 
 /* What becomes of a packet within a connection whose flow cannot be recovered. */

@@ -21,6 +21,7 @@
 #include "../lib/kernel.h"
 #include "../lib/verdict.h"
 #include "packet.h"
+#include "passage.h"
 
 #define IP4_PLAIN_LEN 20
 #define IP6_PLAIN_LEN 40
@@ -113,12 +114,15 @@ static __always_inline bool write_macs(struct __sk_buff *skb,
 	return true;
 }
 
-/* May flows leave by a device without the stack? It must give them its address. */
-static __always_inline bool is_way_out(__u32 ifindex)
+/*
+ * The device by which flows may leave without the stack, NULL if this is none: it must
+ * give them its address.
+ */
+static __always_inline const struct device *way_out(__u32 ifindex)
 {
-	struct device *d = bpf_map_lookup_elem(&devices, &ifindex);
+	const struct device *d = bpf_map_lookup_elem(&devices, &ifindex);
 
-	return d && !(d->flags & (DEVICE_POD | DEVICE_L3));
+	return d && !(d->flags & (DEVICE_POD | DEVICE_L3)) ? d : NULL;
 }
 
 /*
@@ -137,6 +141,7 @@ static __always_inline int send_and_ask(const struct bpf_fib_lookup *hop)
 GLOBAL_FUNC int send_on(struct __sk_buff *skb, struct packet *pkt)
 {
 	struct bpf_fib_lookup hop = {};
+	const struct device *out;
 	long found;
 
 	if (!pkt || pkt->fragment || pkt->more_fragments || skb->vlan_present ||
@@ -149,13 +154,15 @@ GLOBAL_FUNC int send_on(struct __sk_buff *skb, struct packet *pkt)
 	if (found != BPF_FIB_LKUP_RET_SUCCESS &&
 	    found != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return TC_ACT_UNSPEC;
-	if (!is_way_out(hop.ifindex) ||
-	    !(pkt->ip4 ? count_hop4(skb) : count_hop6(skb)))
+	out = way_out(hop.ifindex);
+	if (!out || !(pkt->ip4 ? count_hop4(skb) : count_hop6(skb)))
 		return TC_ACT_UNSPEC;
 	count(flow_redirected);
 	if (found == BPF_FIB_LKUP_RET_NO_NEIGH)
 		return send_and_ask(&hop);
 	if (!write_macs(skb, &hop))
 		return TC_ACT_SHOT;
+	if (express_sets && out->flags & DEVICE_XDP)
+		passage_leaves(out, hop.ifindex, hop.mtu_result);
 	return bpf_redirect(hop.ifindex, 0);
 }

@@ -22,16 +22,17 @@
 #define RESET_TTL 64
 
 /*
- * A CPU sends as many resets a second as the kernel sends ICMP errors by default. So a
+ * A CPU sends as many answers of its own a second as the kernel sends ICMP errors by default. So a
  * flood of a port without endpoints gets few of them, and so does the address that the
  * flood forges.
  */
 #define RESETS_PER_SECOND 1000
 
-/* The sum of the pseudo-header of a TCP segment without options and payload. */
-static __always_inline __u32 pseudo_sum(const struct tuple *t)
+/* The sum of the pseudo-header of so many bytes of a protocol. */
+static __always_inline __u32 pseudo_sum(const struct tuple *t, __u8 protocol,
+					__u32 len)
 {
-	__u32 sum = bpf_htonl(IPPROTO_TCP + sizeof(struct tcphdr));
+	__u32 sum = bpf_htonl(protocol + len);
 
 	/* What makes an IPv4 address one of IPv6 adds nothing to a sum. */
 	for (int i = 0; i < 4; i++)
@@ -46,17 +47,18 @@ static __always_inline bool is_plain(const struct packet *pkt)
 	       (pkt->ip4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
 }
 
-/* Writes the IP header of an answer to a packet. */
+/* Writes the IP header of an answer to a packet, before so many bytes of a protocol. */
 static __always_inline bool write_ip(struct __sk_buff *skb,
-				     const struct packet *pkt)
+				     const struct packet *pkt, __u8 protocol,
+				     __u32 len)
 {
 	const struct tuple *t = &pkt->tuple;
 
 	if (!pkt->ip4) {
 		struct ipv6hdr ip6 = {
 			.version = 6,
-			.payload_len = bpf_htons(sizeof(struct tcphdr)),
-			.nexthdr = IPPROTO_TCP,
+			.payload_len = bpf_htons(len),
+			.nexthdr = protocol,
 			.hop_limit = RESET_TTL,
 		};
 
@@ -68,10 +70,10 @@ static __always_inline bool write_ip(struct __sk_buff *skb,
 	struct iphdr ip = {
 		.version = 4,
 		.ihl = 5,
-		.tot_len = bpf_htons(sizeof(ip) + sizeof(struct tcphdr)),
+		.tot_len = bpf_htons(sizeof(ip) + len),
 		.frag_off = bpf_htons(IP4_DONT_FRAGMENT),
 		.ttl = RESET_TTL,
-		.protocol = IPPROTO_TCP,
+		.protocol = protocol,
 		.saddr = t->dst.word[3],
 		.daddr = t->src.word[3],
 	};
@@ -100,7 +102,9 @@ static __always_inline bool write_tcp(struct __sk_buff *skb,
 				    bpf_csum_diff(NULL, 0, (__be32 *)tcp,
 						  sizeof(*tcp), 0),
 				    0) &&
-	       !bpf_l4_csum_replace(skb, off, 0, pseudo_sum(&pkt->tuple),
+	       !bpf_l4_csum_replace(skb, off, 0,
+				    pseudo_sum(&pkt->tuple, IPPROTO_TCP,
+					       sizeof(*tcp)),
 				    flags);
 }
 
@@ -141,7 +145,8 @@ static __always_inline bool make_reset(const struct tcphdr *got, __u32 len,
 	return true;
 }
 
-static __always_inline bool may_reset(void)
+/* May this CPU answer a packet itself? */
+static __always_inline bool may_answer(void)
 {
 	__u64 now = bpf_ktime_get_coarse_ns();
 	struct reset_budget *b;
@@ -170,13 +175,13 @@ GLOBAL_FUNC int reset(struct __sk_buff *skb, struct packet *pkt)
 	    bpf_skb_load_bytes(skb, pkt->l4_off, &got, sizeof(got)) ||
 	    !make_reset(&got, pkt->end - pkt->l4_off, &reset))
 		return TC_ACT_SHOT;
-	if (!may_reset()) {
+	if (!may_answer()) {
 		count(reset_limited);
 		return TC_ACT_SHOT;
 	}
 	if (bpf_skb_change_tail(skb, pkt->l4_off + sizeof(reset), 0) ||
-	    !write_ip(skb, pkt) || !write_tcp(skb, pkt, &reset) ||
-	    (pkt->l3_off && !swap_macs(skb)))
+	    !write_ip(skb, pkt, IPPROTO_TCP, sizeof(reset)) ||
+	    !write_tcp(skb, pkt, &reset) || (pkt->l3_off && !swap_macs(skb)))
 		return TC_ACT_SHOT;
 	count(flow_reset);
 	return bpf_redirect(skb->ifindex,

@@ -114,7 +114,7 @@ GLOBAL_FUNC int restore_other(const struct packet *pkt, const struct flow *flow,
 	if (!pkt || !flow || !n)
 		return 0;
 	n->now_ns = now_ns;
-	if (state & FLOW_ORIGINAL) /* for datagrams; TCP says it itself */
+	if (state & FLOW_ORIGINAL && pkt->l4_proto != IPPROTO_TCP)
 		n->added_known = flow_time(now_ns);
 	n->to = pkt->tuple;
 	becomes(&n->to, flow);

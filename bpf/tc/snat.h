@@ -8,6 +8,7 @@
 
 #include "../abi/config.h"
 #include "../abi/maps.h"
+#include "../flow/one_sided.h"
 #include "../flow/room.h"
 #include "../flow/state.h"
 #include "../flow/table.h"
@@ -19,11 +20,12 @@
 
 /*
  * Ports that are tried, at most; shared ones, too, after so many others; and the tries
- * after which a half-open flow has to go.
+ * after which a half-open flow has to go, or one that only seems to have ended.
  */
 #define SNAT_TRIES 512
 #define SNAT_UNSHARED_TRIES 16
 #define SNAT_SAMPLE 8
+#define SNAT_ONE_SIDED_SAMPLE 64
 
 #define GOLDEN_RATIO \
 	0x9e3779b1U /* of 2^32: its multiples lie far from each other */
@@ -82,18 +84,26 @@ static __always_inline void set_port(struct new_flow *n, __u32 i)
 	other_key(&n->key, &n->to, n->sent.hook);
 }
 
-/* A flow has had its reply direction before, and goes on with it, as if it was new. */
-static __always_inline void renew_reply(const struct new_flow *n,
+/*
+ * A flow has had its reply direction before, or another CPU has just added it, and goes on
+ * with it, as if it was new. It is another's then: who added it cannot give it back. False
+ * if it has changed hands meanwhile.
+ */
+static __always_inline bool renew_reply(const struct new_flow *n,
 					const struct found *reply)
 {
-	__u32 clear = FLOW_CLOSING | FLOW_BROKEN | FLOW_TIME_MASK;
+	__u32 clear = FLOW_CLOSING | FLOW_BROKEN | FLOW_TIME_MASK |
+		      FLOW_GENERATIONS;
 
 	if (!(n->flags & FLOW_HALF_OPEN) && reply->seen & FLOW_SEEN)
 		clear |= FLOW_HALF_OPEN;
 	if (n->sent.protocol != IPPROTO_TCP)
 		set_known(reply, reply->flow->known, n->added_known);
-	change_state(reply->state, reply->seen, clear,
-		     flow_time(n->now_ns) << FLOW_TIME_SHIFT);
+	return change_state(reply->state, reply->seen, clear,
+			    (n->flags & FLOW_HALF_OPEN) |
+				    next_generation(reply->seen) |
+				    flow_time(n->now_ns) << FLOW_TIME_SHIFT) !=
+	       FLOW_BUSY;
 }
 
 /* Notes that a client, or a kind of flow, holds the port that is tried. */
@@ -144,6 +154,8 @@ static __always_inline bool gives_up_port(struct new_flow *n,
 	note_client(n, old, idle);
 	if (may_have_to_go(old->seen, original->seen, n->now_ns))
 		note_holder(&n->half_open, idle, n->to.src_port);
+	else if (seems_ended(old->seen, original->seen, n->now_ns))
+		note_holder(&n->one_sided, idle, n->to.src_port);
 	return false;
 }
 
@@ -159,8 +171,9 @@ static __always_inline enum added insert_reply(struct new_flow *n)
 	if (added != FLOW_EXISTS || !find_flow(&n->key, &old))
 		return added;
 	if (leads_to(old.flow, &n->becomes)) {
-		renew_reply(n, &old);
-		return FLOW_ADDED;
+		if (!renew_reply(n, &old))
+			added = add_flow(n);
+		return added == FLOW_EXISTS ? FLOW_ADDED : added;
 	}
 	if (find_other(&n->key, old.flow, &original)) {
 		if (!gives_up_port(n, &old, &original))
@@ -171,13 +184,20 @@ static __always_inline enum added insert_reply(struct new_flow *n)
 	return add_flow(n);
 }
 
+/* Is there a flow that may go, after so many tries that all met one which goes on? */
+static __always_inline bool has_tried(const struct new_flow *n, __u32 tries)
+{
+	return (tries >= SNAT_SAMPLE && n->half_open.idle_port) ||
+	       (tries >= SNAT_ONE_SIDED_SAMPLE && n->one_sided.idle_port);
+}
+
 /* One try; 1 ends the search. A callback, so that it is verified once. */
 static long try_port(__u32 i, void *data)
 {
 	struct new_flow *n = *(struct new_flow **)data;
 	enum added added;
 
-	if (i >= SNAT_SAMPLE && n->half_open.idle_port)
+	if (has_tried(n, i))
 		return 1;
 	set_port(n, i);
 	added = insert_reply(n);
@@ -224,13 +244,15 @@ static __always_inline bool has_too_many(const struct new_flow *n,
 
 /*
  * The port of the flow that has to go where all that were tried are taken: of the
- * half-open ones, or of a client that has more than its share, the one that was silent for
- * longest; 0 for none.
+ * half-open ones, else of those that are one-sided, or of a client that has more than its
+ * share, the one that was silent for longest; 0 for none.
  */
 static __always_inline __be16 port_to_take(const struct new_flow *n)
 {
 	if (n->half_open.idle_port)
 		return n->half_open.idle_port;
+	if (n->one_sided.idle_port)
+		return n->one_sided.idle_port;
 	if (has_too_many(n, &n->same))
 		return n->same.idle_port;
 	return has_too_many(n, &n->crowd) ? n->crowd.idle_port : 0;

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What the maps hold of other nodes, to which packets of clients are carried. The rules
+ * of abi/types.h apply.
+ */
+#pragma once
+
+#include "types.h"
+
+/* The home of a backend, the node that it runs on: the ID of a peer, or one of these. */
+enum home {
+	HOME_UNKNOWN = 0, /* packets go there as to any address */
+	HOME_HERE =
+		1, /* this node, which has an element among the peers, too */
+	FIRST_PEER = 2,
+};
+
+enum peer_flag {
+	PEER_USABLE = 1 << 0, /* what begins is carried there */
+	PEER_RETURNS =
+		1 << 1, /* it may answer clients as the Service's address */
+};
+
+/*
+ * A node that packets are carried to. The last two are aligned so that the agent can
+ * change them in one store, of a peer in use; all else stays what it is until no backend
+ * has the peer as its home.
+ */
+struct peer {
+	struct ip_addr theirs; /* what an outer header goes to */
+	struct ip_addr ours;   /* and from */
+	__u64 ring; /* where it stands among homes: the same on all nodes */
+	/* The longest packet that gets there with its outer header, in bytes. */
+	__u32 mtu __attribute__((aligned(8)));
+	enum peer_flag flags;
+};
+
+/* What a CPU has carried to a peer, or got from it. */
+struct peer_counts {
+	__u64 carried;	     /* packets, also what this node passes on */
+	__u64 carried_bytes; /* with their outer header */
+	__u64 carried_syn; /* of the packets, those that begin a connection of TCP */
+	__u64 carried_tcp; /* and those within one */
+	__u64 passed_on; /* of the packets, those that had been carried before */
+	__u64 received;	 /* packets that were carried here */
+};
+
+_Static_assert(sizeof(struct peer) == 48, "no hidden padding");
+_Static_assert(offsetof(struct peer, flags) == offsetof(struct peer, mtu) + 4,
+	       "one store");

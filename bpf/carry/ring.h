@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Homes: where do the backends of a slot run, and who is asked next for a connection
+ * that this node does not know?
+ *
+ * A connection lives at the home of the backend that its slot named when it began. As long
+ * as the Service has that backend it is one of the owners of the slot: what it names now,
+ * or what it named before. Nodes learn of changes at different times, so their lists of
+ * owners differ, and so does what an index into them means. Therefore the homes of the
+ * owners are a ring, by a number that each has on all nodes, and a packet goes on to the
+ * next one above the node where it is: whatever each on the way knows, every home that
+ * any of them knows is asked once.
+ */
+#pragma once
+
+#include "../abi/maps.h"
+#include "../lb/table.h"
+
+#define OWNERS (1 + FORMER_OWNERS)
+
+/* The home of a backend by its ID, enum home. */
+static __always_inline __u32 home_of(__u32 backend_id)
+{
+	struct backend *b = bpf_map_lookup_elem(&backends, &backend_id);
+
+	return b ? b->home : HOME_UNKNOWN;
+}
+
+/* The peer with an ID; NULL if it is this node, or none. */
+static __always_inline struct peer *find_peer(__u32 home)
+{
+	return home >= FIRST_PEER ? bpf_map_lookup_elem(&peers, &home) : NULL;
+}
+
+/* May what begins be carried to a home? */
+static __always_inline bool is_usable(__u32 home)
+{
+	struct peer *p = find_peer(home);
+
+	return p && p->flags & PEER_USABLE;
+}
+
+/*
+ * What a slot named before; NULL if it has never changed, or has since become another's. The
+ * agent writes it before the slot, which names meanwhile what it is about to have named.
+ */
+static __always_inline const struct slot_change *change_of(__u32 slot)
+{
+	struct slot_change *change = bpf_map_lookup_elem(&slot_changes, &slot);
+	__u32 now = slot_at(slot);
+
+	if (change && (change->to == now || change->was[0] == now))
+		return change;
+	return NULL;
+}
+
+struct ring_search {
+	__u64 own;  /* where this node stands */
+	__u64 best; /* how far above it is the next one */
+	__u32 next; /* ID of that peer, 0: there is no other */
+	__u32 others;
+	__u32 owner[OWNERS]; /* backend IDs, in place of which their homes come */
+};
+
+/* Takes the home of an owner into account, if that is another node. */
+static long try_owner(__u32 i, void *data)
+{
+	struct ring_search *s = data;
+	struct peer *p;
+	__u32 home;
+
+	if (i >= OWNERS || !s->owner[i])
+		return 1;
+	home = home_of(s->owner[i]);
+	s->owner[i] = home;
+	p = find_peer(home);
+	if (!p)
+		return 0;
+	for (__u32 k = 0; k < OWNERS; k++)
+		if (k < i && s->owner[k] == home)
+			return 0; /* it has more than one */
+	s->others++;
+	if (!s->next || p->ring - s->own < s->best) {
+		s->best = p->ring - s->own; /* around the ring: modulo 2^64 */
+		s->next = home;
+	}
+	return 0;
+}
+
+/*
+ * Who is asked next for a connection of a slot? Returns the ID of the peer, 0 if no other
+ * node can be asked, and how many others there are.
+ */
+static __noinline __u32 next_home(__u32 slot, __u32 *others)
+{
+	__u32 here = HOME_HERE;
+	struct peer *own = bpf_map_lookup_elem(&peers, &here);
+	const struct slot_change *change = change_of(slot);
+	struct ring_search s = { .own = own ? own->ring : 0 };
+
+	s.owner[0] = slot_at(slot);
+	if (change)
+		__builtin_memcpy(&s.owner[1], change->was, sizeof(change->was));
+	bpf_loop(OWNERS, try_owner, &s, 0);
+	*others = s.others;
+	return s.next;
+}

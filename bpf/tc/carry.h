@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Carrying packets: the outer header comes where a packet of a client came in, and goes
+ * where it comes to the home of its backend, on the device before the stack. There it is
+ * what any packet of a client is, so no device is needed, no setting, and the client is
+ * where the filters of reverse paths look for it.
+ */
+#pragma once
+
+#include <linux/if_ether.h>
+#include <linux/pkt_cls.h>
+
+#include "../abi/config.h"
+#include "../abi/maps.h"
+#include "../carry/outer.h"
+#include "../carry/ring.h"
+#include "../lib/addr.h"
+#include "../lib/verdict.h"
+#include "classify.h"
+#include "packet.h"
+#include "parse.h"
+#include "redirect.h"
+
+/* Counts what is carried to a peer, or from it. */
+static __always_inline struct peer_counts *counts_of(__u32 peer)
+{
+	return bpf_map_lookup_elem(&peer_counts, &peer);
+}
+
+static __always_inline void note_carried(const struct packet *pkt, __u32 bytes)
+{
+	struct peer_counts *c = counts_of(pkt->home);
+
+	if (!c)
+		return;
+	c->carried++;
+	c->carried_bytes += bytes;
+	c->passed_on += pkt->carried;
+	if (pkt->l4_proto != IPPROTO_TCP || pkt->fragment)
+		return;
+	if (pkt->tcp_flags & TCP_SYN)
+		c->carried_syn++;
+	else
+		c->carried_tcp++;
+}
+
+/* DSCP and ECN of an IP header. */
+static __always_inline __u8 read_tos(struct __sk_buff *skb,
+				     const struct packet *pkt)
+{
+	__u8 bytes[2] = {};
+
+	bpf_skb_load_bytes(skb, pkt->l3_off, bytes, sizeof(bytes));
+	return pkt->ip4 ? bytes[1] : bytes[0] << 4 | bytes[1] >> 4;
+}
+
+/*
+ * Makes a packet ready to be carried to a peer, and says what its outer header does; false
+ * if it cannot be.
+ */
+static __always_inline bool prepare(struct __sk_buff *skb,
+				    const struct packet *pkt,
+				    const struct peer *p, struct outer *o)
+{
+	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
+		return false;
+	if (!(pkt->ip4 ? count_hop4(skb) : count_hop6(skb)))
+		return false;
+	o->peer = p;
+	o->len = pkt->end - pkt->l3_off;
+	o->inner_ip4 = pkt->ip4;
+	o->tos = read_tos(skb, pkt);
+	o->tried = pkt->tried;
+	return true;
+}
+
+/* Asks the kernel for the next hop to a peer: BPF_FIB_LKUP_RET_…, below 0 for an error. */
+static __always_inline long find_way(struct __sk_buff *skb,
+				     const struct peer *p,
+				     struct bpf_fib_lookup *hop)
+{
+	hop->ifindex = skb->ifindex;
+	if (is_ip4(&p->theirs)) {
+		hop->family = AF_INET;
+		hop->ipv4_src = p->ours.word[3];
+		hop->ipv4_dst = p->theirs.word[3];
+	} else {
+		hop->family = AF_INET6;
+		__builtin_memcpy(hop->ipv6_src, &p->ours, 16);
+		__builtin_memcpy(hop->ipv6_dst, &p->theirs, 16);
+	}
+	return bpf_fib_lookup(skb, hop, sizeof(*hop), 0);
+}
+
+/* Sends a carried packet to a peer: to the next hop on the way there. */
+static __always_inline int send_outer(struct __sk_buff *skb,
+				      const struct peer *p)
+{
+	struct bpf_fib_lookup hop = {};
+	long found = find_way(skb, p, &hop);
+
+	if (found == BPF_FIB_LKUP_RET_FRAG_NEEDED)
+		return refuse(DROP_TOO_LONG, 0), TC_ACT_SHOT;
+	if (found == BPF_FIB_LKUP_RET_NO_NEIGH)
+		return send_and_ask(&hop);
+	if (found != BPF_FIB_LKUP_RET_SUCCESS || !write_macs(skb, &hop))
+		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
+	return bpf_redirect(hop.ifindex, 0);
+}
+
+/* How many bytes of a packet a peer gets at once, of 0 any number. */
+static __always_inline __u32 most_of(const struct peer *p)
+{
+	return p->mtu > outer_len(p) ? p->mtu - outer_len(p) : 0;
+}
+
+/* Is a packet longer than what a peer gets? */
+static __always_inline bool is_too_long(struct __sk_buff *skb,
+					const struct packet *pkt,
+					const struct peer *p)
+{
+	return most_of(p) && wire_len(skb, pkt) > most_of(p);
+}
+
+/*
+ * May segments that a device is to cut get shorter, so that there is room for an outer
+ * header? Not where they would have been too long without one.
+ */
+static __always_inline bool may_shrink(struct __sk_buff *skb,
+				       const struct packet *pkt,
+				       const struct peer *p)
+{
+	return skb->gso_size && pkt->l4_proto == IPPROTO_TCP &&
+	       wire_len(skb, pkt) <= p->mtu;
+}
+
+/*
+ * Carries a packet that is not too long, or whose segments may shrink, and returns what the
+ * program is to return.
+ */
+GLOBAL_FUNC int carry_whole(struct __sk_buff *skb, struct packet *pkt,
+			    bool shrink)
+{
+	struct outer o = {};
+	struct peer *p;
+
+	if (!pkt)
+		return TC_ACT_SHOT;
+	p = find_peer(pkt->home);
+	if (!p || !prepare(skb, pkt, p, &o) ||
+	    !put_outer(skb, ETH_HLEN, &o, shrink))
+		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
+	note_carried(pkt, skb->len - ETH_HLEN);
+	return send_outer(skb, p);
+}
+
+/* Is a packet one that a peer may have carried here? Others of this kind are tunnels. */
+static __always_inline bool may_be_outer(const struct packet *pkt)
+{
+	return carrying && !pkt->plain && !pkt->carried && !pkt->pod &&
+	       pkt->tuple.hook == HOOK_IN &&
+	       (pkt->l4_proto == IPPROTO_IPIP ||
+		pkt->l4_proto == IPPROTO_IPV6) &&
+	       pkt->l3_off <= ETH_HLEN && !pkt->fragment &&
+	       !pkt->more_fragments;
+}
+
+/* Reads where an inner packet goes; false if that is cut short. */
+static __always_inline bool read_inner_dst(struct __sk_buff *skb,
+					   const struct packet *pkt, bool ip4,
+					   struct ip_addr *dst)
+{
+	__be32 dst4;
+
+	if (!ip4)
+		return !bpf_skb_load_bytes(
+			skb, pkt->l4_off + offsetof(struct ipv6hdr, daddr), dst,
+			sizeof(*dst));
+	if (bpf_skb_load_bytes(skb, pkt->l4_off + offsetof(struct iphdr, daddr),
+			       &dst4, sizeof(dst4)))
+		return false;
+	*dst = from_ip4(dst4);
+	return true;
+}
+
+/* Is it an address of a Service? */
+static __always_inline bool is_service_address(const struct ip_addr *a)
+{
+	struct address *address = bpf_map_lookup_elem(&addresses, a);
+
+	return address && address->kind & (ADDRESS_SERVICE | ADDRESS_FRONTEND);
+}
+
+/* To how many homes was a packet carried before? */
+static __always_inline __u32 read_tried(struct __sk_buff *skb,
+					const struct packet *pkt)
+{
+	__be32 label = 0;
+
+	if (pkt->ip4)
+		return bpf_ntohs(pkt->fragment_id) >> OUTER_TRIED_SHIFT;
+	bpf_skb_load_bytes(skb, pkt->l3_off, &label, sizeof(label));
+	return bpf_ntohl(label) & OUTER_TRIED;
+}
+
+/* Reads a packet that has lost its outer header. */
+static __always_inline bool read_inner(struct __sk_buff *skb,
+				       struct packet *pkt, bool ip4)
+{
+	__u32 kind = ip4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	__u32 l3_off = pkt->l3_off ? ETH_HLEN : 0;
+
+	pkt->end = skb->len;
+	return read_plain((void *)(long)skb->data, (void *)(long)skb->data_end,
+			  kind, pkt, l3_off) ||
+	       parse(skb, pkt, l3_off, kind);
+}
+
+/*
+ * Takes the outer header off a packet that a peer has carried to this node, and reads what
+ * was in it. Any other stays as it is: networks of pods have tunnels between the same nodes.
+ */
+GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
+{
+	struct ip_addr src, dst = {};
+	struct peer_counts *c;
+	bool inner_ip4, marked;
+	__u32 *peer;
+
+	if (!pkt || pkt->end > skb->len || !is_own_address(&pkt->tuple.dst))
+		return VERDICT_CONTINUE;
+	src = pkt->tuple.src;
+	peer = bpf_map_lookup_elem(&peer_addresses, &src);
+	inner_ip4 = pkt->l4_proto == IPPROTO_IPIP;
+	if (!peer || !read_inner_dst(skb, pkt, inner_ip4, &dst) ||
+	    !is_service_address(&dst))
+		return VERDICT_CONTINUE;
+	pkt->carried = true;
+	pkt->tried = read_tried(skb, pkt);
+	marked = (read_tos(skb, pkt) & 3) == 3;
+	c = counts_of(*peer);
+	if (c)
+		c->received++;
+	if (!remove_outer(skb, pkt->l3_off, pkt->l4_off - pkt->l3_off, pkt->ip4,
+			  inner_ip4) ||
+	    (marked && !bpf_skb_ecn_set_ce(skb)) ||
+	    !read_inner(skb, pkt, inner_ip4))
+		return refuse(DROP_CARRIED, 0);
+	return VERDICT_CONTINUE;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What every packet goes through at a device, whichever it is, in and out. */
+#pragma once
+
+#include <linux/pkt_cls.h>
+
+#include "../abi/config.h"
+#include "../lib/kernel.h"
+#include "../lib/verdict.h"
+#include "balance.h"
+#include "carry.h"
+#include "classify.h"
+#include "fragment.h"
+#include "home.h"
+#include "icmp.h"
+#include "mss.h"
+#include "nat.h"
+#include "packet.h"
+#include "parse.h"
+#include "passage.h"
+#include "reset.h"
+#include "sight.h"
+#include "too_long.h"
+#include "tracked.h"
+
+/* Where programs of devices see packets. */
+struct point {
+	enum hook hook;
+	bool pod;     /* the device of a pod */
+	__u32 l3_off; /* where packets begin in its frames */
+};
+
+/*
+ * A packet is read, what becomes of it is decided, and that is done. Programs of others
+ * that are attached there come after: ours only ever decides to drop. Of a packet that is
+ * none of ours *pkt says just that it is as it was.
+ */
+static __always_inline int handle_packet(struct __sk_buff *skb,
+					 struct packet *pkt, struct point at)
+{
+	enum verdict v = VERDICT_CONTINUE,
+		     sight = at_first_sight(skb, at.hook, at.l3_off);
+	__u32 l3_off = at.l3_off, kind;
+
+	pkt->rewritten = false;
+	if (sight == VERDICT_PASS)
+		return TC_ACT_UNSPEC;
+	__builtin_memset(pkt, 0, sizeof(*pkt));
+	pkt->tuple.hook = at.hook;
+	pkt->pod = at.pod;
+	pkt->flowless = sight == VERDICT_BEGIN;
+	pkt->ifindex = skb->ifindex;
+	pkt->end = skb->len;
+	if (!read_plain((void *)(long)skb->data, (void *)(long)skb->data_end,
+			skb->protocol, pkt, l3_off)) {
+		kind = skip_vlan_tags(skb, &l3_off);
+		if (!parse(skb, pkt, l3_off, kind))
+			return TC_ACT_UNSPEC;
+	}
+	if (may_be_outer(pkt) && uncover(skb, pkt) == VERDICT_REFUSE)
+		return TC_ACT_SHOT;
+	if (is_martian(&pkt->tuple))
+		return refuse(DROP_MARTIAN, 0), TC_ACT_SHOT;
+	if (!pkt->plain)
+		v = is_icmp_error(skb, pkt) ? translate_error(skb, pkt) :
+					      find_ports(skb, pkt);
+	if (v == VERDICT_CONTINUE)
+		v = decide(pkt);
+	if (carrying && v == VERDICT_ABOUT)
+		v = find_home_of_error(pkt);
+	if (v == VERDICT_ASK) {
+		pkt->untracked = !is_tracked(skb, pkt);
+		v = pkt->untracked ? decide(pkt) : VERDICT_PASS;
+	}
+	if (express_sets && v == VERDICT_REWRITE)
+		note_passage(pkt);
+	if (v == VERDICT_REWRITE)
+		v = rewrite(skb, pkt) ? VERDICT_PASS : VERDICT_REFUSE;
+	if (v == VERDICT_RESET)
+		return reset(skb, pkt);
+	if (carrying && v == VERDICT_CARRY)
+		return carry(skb, pkt);
+	if (carrying && pkt->carried && !pkt->rewritten)
+		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
+	if (carrying && tells_mss(pkt))
+		clamp_mss(skb, pkt);
+	return v == VERDICT_REFUSE ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}

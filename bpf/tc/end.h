@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The end of TCP connections, which strangers may forge: they send a reset or a FIN with
+ * addresses and ports of others. The true ends ignore it, since its sequence number is
+ * wrong. So what one side says is noted (FLOW_CLOSING), and only what proves that both are
+ * done has the flow make room as a half-open one.
+ */
+#pragma once
+
+#include "../abi/maps.h"
+#include "../flow/state.h"
+#include "../flow/table.h"
+#include "flow.h"
+#include "packet.h"
+
+/*
+ * Where the sequence numbers of both sides of a connection began, in units of 64 KiB: the
+ * server's in the upper half. Of a packet that confirms a flow and what is known of its
+ * reply direction.
+ */
+static __always_inline __u32 began_at(const struct packet *pkt, __u32 known)
+{
+	return (known & 0xffff0000) | bpf_ntohl(pkt->tcp_seq) >> 16;
+}
+
+/* The numbers of such a packet are so far from where they began, at most: 16 MiB. */
+#define CLOSE_WINDOW 256
+
+static __always_inline bool is_within(__be32 number, __u32 began)
+{
+	/* The packet that confirmed may have been the second one. */
+	return (__u16)((bpf_ntohl(number) >> 16) - began + 1) <= CLOSE_WINDOW;
+}
+
+/*
+ * Does what the second side sends prove that a connection is closed? A blind guess of both
+ * numbers succeeds once in 65,536. Where a side has sent more than 16 MiB there is no proof.
+ */
+static __always_inline bool proves_end(const struct packet *pkt,
+				       const struct found *f,
+				       const struct found *other)
+{
+	bool original = f->seen & FLOW_ORIGINAL;
+	__u32 began = (original ? other : f)->flow->known;
+
+	return pkt->tcp_flags & (TCP_FIN | TCP_RST) &&
+	       pkt->tcp_flags & TCP_ACK && other->seen & FLOW_CLOSING &&
+	       is_within(original ? pkt->tcp_seq : pkt->tcp_ack, began) &&
+	       is_within(original ? pkt->tcp_ack : pkt->tcp_seq, began >> 16);
+}
+
+/* Does a packet of TCP end a flow? The other direction may be NULL. */
+static __always_inline void note_end(const struct packet *pkt,
+				     const struct found *f,
+				     const struct found *other)
+{
+	if (!(pkt->tcp_flags & TCP_RST) &&
+	    !(pkt->tcp_flags & TCP_FIN && other && other->seen & FLOW_CLOSING))
+		return;
+	flow_closed(f);
+	if (other)
+		flow_closed(other);
+}
+
+/* Have both sides closed a connection, by the state of one direction? */
+static __always_inline bool is_closed(__u32 state)
+{
+	return !(~state & (FLOW_CLOSING | FLOW_HALF_OPEN));
+}
+
+/*
+ * Is a connection over, whose original direction is closed? Then the client's port has come
+ * again with a SYN, and the choice is a new one: the backend before may drain. One that is
+ * not closed is not over: anybody could have reset it. Not inlined, for the stack of the
+ * caller.
+ */
+static __noinline bool is_over(const struct packet *pkt,
+			       const struct flow *flow)
+{
+	struct found other;
+
+	return !find_other(&pkt->tuple, flow, &other) ||
+	       other.seen & FLOW_CLOSING;
+}

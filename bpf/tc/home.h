@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Where does a packet for a carried frontend go? A keyed hash that all nodes share names a
+ * slot, the slot a backend, and the backend its home. What begins goes there. A packet
+ * within a connection that nobody on its way has known goes on around the ring of the
+ * homes of the owners of the slot, see carry/ring.h. The node where packets come in keeps
+ * nothing.
+ */
+#pragma once
+
+#include <linux/if_ether.h>
+
+#include "../abi/config.h"
+#include "../abi/maps.h"
+#include "../carry/ring.h"
+#include "../lb/algorithm.h"
+#include "../lb/client.h"
+#include "../lb/frontend.h"
+#include "../lb/table.h"
+#include "../lib/time.h"
+#include "../lib/verdict.h"
+#include "classify.h"
+#include "conntrack.h"
+#include "flow.h"
+#include "packet.h"
+#include "recover.h"
+#include "restore.h"
+
+/* What begins is sent on so often while tables differ. */
+#define BEGIN_TRIES 3
+
+/* A slot has been as it is for so many seconds when all nodes know it. */
+#define SETTLED_S 5
+
+/* Are packets of a client elsewhere to a frontend carried? */
+static __always_inline bool is_carried(const struct packet *pkt,
+				       const struct frontend *f)
+{
+	return carrying && f && f->flags & FRONTEND_CARRIED && !pkt->pod;
+}
+
+/* A packet is carried on: one that came to this node so has been to one home more. */
+static __always_inline enum verdict carry_to(struct packet *pkt, __u32 home,
+					     __u32 tried)
+{
+	pkt->home = home;
+	pkt->tried = tried;
+	return VERDICT_CARRY;
+}
+
+/*
+ * What begins goes to the home of the backend that its slot names, and lives there: where
+ * that is another one than this node thinks, it is sent on. While tables differ for longer
+ * it is dropped, and comes again: anywhere else it would not be found. What cannot be carried
+ * from where it came in goes by the address of this node, as if nothing were carried.
+ */
+static __always_inline enum verdict begin_at_home(struct packet *pkt,
+						  const struct frontend *f,
+						  __u32 slot,
+						  struct new_flow *flow)
+{
+	__u32 id = slot_at(slot), home = home_of(id);
+
+	if (home == HOME_HERE) {
+		flow->backend_id = id;
+		return VERDICT_CONTINUE;
+	}
+	if (pkt->tried < BEGIN_TRIES && is_usable(home))
+		return carry_to(pkt, home, pkt->tried + pkt->carried);
+	return pkt->carried ? refuse(DROP_NO_FLOW, f->service) :
+			      VERDICT_CONTINUE;
+}
+
+/* May a packet begin something? An ICMP error stands for one within the flow that it is about. */
+static __always_inline bool may_start(const struct packet *pkt)
+{
+	return pkt->l4_proto == pkt->tuple.protocol && may_begin(pkt);
+}
+
+/* For so long after a slot has changed datagrams may be of a flow at a former owner. */
+#define DATAGRAM_ASKS_S 3600
+
+/*
+ * May a former owner of a slot have the flow of a datagram? That does not say whether it
+ * begins one: it goes around the ring, and what comes back begins.
+ */
+static __always_inline bool may_go_on(const struct packet *pkt, __u32 slot,
+				      __u64 now_ns)
+{
+	const struct slot_change *change;
+
+	if (pkt->l4_proto == IPPROTO_TCP)
+		return false;
+	change = change_of(slot);
+	return change &&
+	       elapsed(now_ns, change->at_ns) < DATAGRAM_ASKS_S * NSEC_PER_SEC;
+}
+
+/* Has a slot named what it names for as long as nodes need to learn of it? */
+static __always_inline bool is_settled(__u32 slot, __u64 now_ns)
+{
+	struct slot_change *change = bpf_map_lookup_elem(&slot_changes, &slot);
+
+	return !change ||
+	       elapsed(now_ns, change->at_ns) >= SETTLED_S * NSEC_PER_SEC;
+}
+
+/*
+ * Nobody knows the connection of a packet. It is reset only where that is certain; a
+ * client sends again, and tables agree by then.
+ */
+static __always_inline enum verdict known_to_nobody(const struct frontend *f,
+						    __u32 slot, __u64 now_ns)
+{
+	if (home_of(slot_at(slot)) == HOME_HERE && is_settled(slot, now_ns))
+		return refuse_midstream(f->service);
+	return refuse(DROP_NO_FLOW, f->service);
+}
+
+/*
+ * A packet within a TCP connection that this node does not know, or one that may be within a
+ * flow. Where it came in it goes to the home of what the slot names, and from there around
+ * the ring: so many others, and back to the first one, in case that was none of them.
+ */
+static __always_inline enum verdict go_on_at_home(struct packet *pkt,
+						  const struct frontend *f,
+						  __u32 slot,
+						  struct new_flow *flow)
+{
+	bool starts = may_start(pkt);
+	__u32 home = home_of(slot_at(slot)), others, next;
+	struct choice choice = {};
+
+	if (!pkt->carried && is_usable(home))
+		return carry_to(pkt, home, 0);
+	next = next_home(slot, &others);
+	if (starts && (!next || pkt->tried > others ||
+		       (!pkt->carried && home != HOME_HERE)))
+		return begin_at_home(pkt, f, slot, flow);
+	if (!next) {
+		if (!pkt->carried && home >= FIRST_PEER)
+			return carry_to(pkt, home, 0); /* it may be mistaken */
+		return home >= FIRST_PEER ?
+			       known_to_nobody(f, slot, flow->now_ns) :
+			       VERDICT_CONTINUE;
+	}
+	if (find_by_reply(pkt, f, &choice)) {
+		flow->backend_id = starts ? choice.id : 0;
+		return VERDICT_CONTINUE;
+	}
+	if (pkt->tried <= others)
+		return carry_to(pkt, next, pkt->tried + 1);
+	return known_to_nobody(f, slot, flow->now_ns);
+}
+
+/*
+ * May a packet get an outer header as it came in? Others, with tags of VLANs or without an
+ * Ethernet header, go by the address of this node.
+ */
+static __always_inline bool can_be_carried(const struct packet *pkt)
+{
+	return pkt->carried || pkt->l3_off == ETH_HLEN;
+}
+
+/*
+ * Is a packet for a carried frontend, and carried (VERDICT_CARRY)? Any other goes on as if
+ * nothing were carried (VERDICT_CONTINUE); flow->backend_id is whom a connection gets that
+ * begins here, or 0 for whomever it would get anyway.
+ */
+GLOBAL_FUNC int find_home(struct packet *pkt, struct new_flow *flow)
+{
+	struct client client = {};
+	const struct frontend *f;
+	struct view view;
+	__u32 slot;
+
+	if (!pkt || !flow || is_discarded(pkt))
+		return VERDICT_CONTINUE;
+	f = frontend_of(&pkt->tuple.dst, pkt->tuple.dst_port,
+			pkt->tuple.protocol);
+	if (!is_carried(pkt, f) || !can_be_carried(pkt) ||
+	    !is_allowed(f, &pkt->tuple.src))
+		return VERDICT_CONTINUE;
+	view = read_view(&f->views[VIEW_EXTERNAL]);
+	if (!table_of(view).size || !is_hashed(view))
+		return VERDICT_CONTINUE;
+	if (ends_here(
+		    pkt)) /* the stack says so, about the packet that came in */
+		return VERDICT_PASS;
+	client.addr = &pkt->tuple.src;
+	client.dst = &pkt->tuple.dst;
+	client.port = pkt->tuple.src_port;
+	slot = choose_slot(view, &client);
+	if (may_start(pkt) && !may_go_on(pkt, slot, flow->now_ns))
+		return begin_at_home(pkt, f, slot, flow);
+	return go_on_at_home(pkt, f, slot, flow);
+}
+
+/*
+ * Where does an ICMP error go that is about a packet of a flow which this node does not know?
+ * Routers on the way of answers send it to the address of the Service, and that is
+ * everywhere: around the ring, as a packet of the flow.
+ */
+GLOBAL_FUNC int find_home_of_error(struct packet *pkt)
+{
+	struct new_flow *flow = empty_flow();
+	enum verdict v;
+
+	if (!pkt || !flow)
+		return VERDICT_PASS;
+	flow->now_ns = coarse_now();
+	v = find_home(pkt, flow);
+	return v == VERDICT_RESET ? VERDICT_REFUSE : v;
+}

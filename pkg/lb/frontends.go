@@ -26,7 +26,7 @@ import (
 // NodePort, load-balancer IP, external IP). Views of one Service port and
 // family with equal backends share memory; do not modify it.
 func Frontends(svc *Service, from []*Slice, node Node) []Frontend {
-	return frontendsOf(svc, partsOf(svc, from, node, math.MaxInt))
+	return frontendsOf(svc, partsOf(svc, from, node, Drained{}, math.MaxInt))
 }
 
 // frontendsOf returns the frontends of a Service by what was found for its ports.
@@ -60,6 +60,9 @@ func appendFrontends(to []Frontend, svc *Service, port ServicePort, clusterIP ne
 		}
 		if kind == LoadBalancerIP {
 			f.SourceRanges = rangesOf(svc.SourceRanges, addr)
+		}
+		if svc.Carries(kind, port.Protocol) {
+			f.carry(s)
 		}
 		to = append(to, f)
 	}

@@ -22,13 +22,13 @@ type part struct {
 	every  []AddrPort // the backends of all endpoints, sorted
 	counts counts
 	// cacheable is set where that can be done: where no two endpoints are the
-	// same backend, and all have the same weight.
+	// same backend, all have the same weight, and nothing is carried.
 	cacheable bool
 }
 
 // partsOf looks at all endpoints of a Service. Where there are at least so many of them,
 // the parts have what the cache needs.
-func partsOf(svc *Service, from []*Slice, node Node, cacheFrom int) []part {
+func partsOf(svc *Service, from []*Slice, node Node, drained Drained, cacheFrom int) []part {
 	var parts []part
 	for _, port := range svc.Ports {
 		for _, ip := range svc.ClusterIPs {
@@ -36,14 +36,18 @@ func partsOf(svc *Service, from []*Slice, node Node, cacheFrom int) []part {
 			n := len(all)
 			candidates := withoutDuplicates(all)
 			weigh(candidates, svc.Weights)
+			drained.takeOut(candidates)
 			selectable := takesConnections(candidates)
 			p := part{port: port, clusterIP: ip, selection: selectEndpoints(selectable, svc, port, node)}
 			p.selection.weightless = !p.selection.hasAny && anyUsable(candidates)
 			p.selection.members = keptBackends(candidates, port.Protocol)
+			if svc.Forwarding == DSR {
+				p.selection.homes = homesOf(candidates)
+			}
 			if slices.Equal(p.selection.members, p.selection.cluster) {
 				p.selection.members = p.selection.cluster // equal content, one slice
 			}
-			if p.cacheable = n == len(candidates) && n >= cacheFrom && len(svc.Weights) == 0 && svc.Zones == ZoneHints && allPlain(candidates); p.cacheable {
+			if p.cacheable = n == len(candidates) && n >= cacheFrom && len(svc.Weights) == 0 && svc.Zones == ZoneHints && svc.Forwarding != DSR && allPlain(candidates); p.cacheable {
 				p.counts, p.every = count(candidates, node), p.selection.members
 				if len(p.every) != n {
 					p.every = pick(candidates, n, func(*Endpoint) bool { return true })
@@ -101,27 +105,48 @@ func (p *part) apply(svc *Service, node Node, from, to []*Slice) bool {
 	if !allPlain(added) || cluster != p.counts.clusterRule() || local != p.counts.localRule() {
 		return false
 	}
-	edit := func(list []AddrPort, wanted func(*Endpoint) bool) ([]AddrPort, bool) {
-		return edited(list, pick(removed, len(removed), wanted), pick(added, len(added), wanted))
-	}
-	s, old, ok := &p.selection, p.selection, true
-	var done [4]bool
+	s, edits := &p.selection, edits{removed: removed, added: added}
 	s.clusterWhy = counts.why(node)
 	s.hasAny = counts.ready+counts.draining > 0
-	p.every, done[0] = edit(p.every, func(*Endpoint) bool { return true })
 	usesCluster, usesLocal := svc.uses(p.port)
-	s.cluster, done[1] = edit(old.cluster, func(e *Endpoint) bool { return usesCluster && cluster.wants(e, node) })
-	s.local, done[2] = edit(old.local, func(e *Endpoint) bool { return usesLocal && local.wants(e, node) })
-	s.members, done[3] = edit(old.members, func(e *Endpoint) bool { return keeps(e, p.port.Protocol) })
-	for _, d := range done {
-		ok = ok && d
-	}
+	edits.of(&p.every, func(*Endpoint) bool { return true })
+	edits.of(&s.cluster, func(e *Endpoint) bool { return usesCluster && cluster.wants(e, node) })
+	edits.of(&s.local, func(e *Endpoint) bool { return usesLocal && local.wants(e, node) })
+	edits.of(&s.members, func(e *Endpoint) bool { return keeps(e, p.port.Protocol) })
 	share(&s.members, p.every)
 	share(&s.local, s.cluster)
 	share(&s.members, s.cluster)
 	p.counts = counts
-	return ok
+	return !edits.failed
 }
+
+// edits are lists that change by the same endpoints. Those that are one list and change alike stay
+// one: mostly all of them.
+type edits struct {
+	removed, added []candidate
+	done           []edit
+	failed         bool
+}
+
+// edit is a list, what goes and comes, and what it becomes.
+type edit struct{ list, removed, added, out []AddrPort }
+
+// of edits a list by those of the endpoints that are wanted there.
+func (e *edits) of(list *[]AddrPort, wanted func(*Endpoint) bool) {
+	now := edit{list: *list, removed: pick(e.removed, len(e.removed), wanted), added: pick(e.added, len(e.added), wanted)}
+	for _, done := range e.done {
+		if isOne(done.list, now.list) && slices.Equal(done.removed, now.removed) && slices.Equal(done.added, now.added) {
+			*list = done.out
+			return
+		}
+	}
+	out, ok := edited(now.list, now.removed, now.added)
+	*list, now.out, e.failed = out, out, e.failed || !ok
+	e.done = append(e.done, now)
+}
+
+// isOne says whether two lists are the same in memory.
+func isOne(a, b []AddrPort) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
 // changed notes that a slice is another one, nil where there is none.
 func (c *selectionCache) changed(removed, added *Slice) {
@@ -135,7 +160,7 @@ func (c *selectionCache) changed(removed, added *Slice) {
 
 // share makes equal lists one.
 func share(list *[]AddrPort, other []AddrPort) {
-	if slices.Equal(*list, other) {
+	if !isOne(*list, other) && slices.Equal(*list, other) {
 		*list = other
 	}
 }

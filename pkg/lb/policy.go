@@ -15,6 +15,8 @@ type Policy struct {
 	// number of backends.
 	TableSize uint32
 	Zones     ZonePolicy
+	// Forwarding is how packets get to backends on other nodes.
+	Forwarding Forwarding
 	// DrainTime is how long what is connected to a backend may go on after the
 	// backend has left the Service; 0 ends it at once.
 	DrainTime time.Duration

@@ -185,6 +185,10 @@ func (m *memory) see(e *recollection, view int, why, known Why) {
 		e.NodeHints = Names(m.node.Name)
 	case why == WhyHintsOthers, why == WhyNoZone:
 		e.ZoneHints = notOurs
+	case why == WhyEverywhere && known == WhyZoneHints && e.ZoneHints == "":
+		e.ZoneHints = notOurs
+	case why == WhyEverywhere && known == WhyNodeHints && e.NodeHints == "":
+		e.NodeHints = notOurs
 	}
 	if e.Zone == "" {
 		e.Zone = m.far

@@ -102,6 +102,7 @@ func TestWhatIsRecalledChangesNoFrontend(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		svc, from, node := drawn(rng)
 		svc.Zones = ZonePolicy(rng.IntN(4))
+		svc.Forwarding = Forwarding(seed % 3)
 		from = withZones(rng, from, svc.Zones)
 		had := Frontends(svc, from, node)
 		good := slices.DeleteFunc(slices.Clone(from), func(*Slice) bool { return rng.IntN(2) == 0 })

@@ -24,6 +24,7 @@ type State struct {
 	caches       map[ServiceName]*selectionCache
 	cacheFrom    int // endpoints of a Service
 	recalled     map[ServiceName]*recalled
+	drained      Drained
 
 	externalIPs ExternalIPs
 	externals   map[netip.Addr]*external
@@ -170,12 +171,12 @@ func (st *State) Frontends(name ServiceName) []Frontend {
 	if !known {
 		return nil
 	}
-	recalls := st.Recalls(name)
-	if c := st.caches[name]; c != nil && !recalls && c.apply(svc, st.node) {
+	cached := !st.Recalls(name) && st.drained.IsEmpty()
+	if c := st.caches[name]; c != nil && cached && c.apply(svc, st.node) {
 		return st.bounded(svc, c.parts)
 	}
-	parts := partsOf(svc, st.slicesOf(name), st.node, st.cacheFrom)
-	if c := newCache(svc, st.node, parts); c != nil && !recalls {
+	parts := partsOf(svc, st.slicesOf(name), st.node, st.drained, st.cacheFrom)
+	if c := newCache(svc, st.node, parts); c != nil && cached {
 		st.caches[name] = c
 	} else {
 		delete(st.caches, name)

@@ -44,6 +44,7 @@ func (w *world) randomUpdate(rng *rand.Rand) Update {
 		delete(w.services, name)
 		if u.Services[name] = nil; rng.IntN(3) > 0 {
 			u.Services[name] = randomService(rng, name.Name)
+			u.Services[name].Forwarding = Forwarding(rng.IntN(3))
 			w.services[name] = u.Services[name]
 		}
 	}

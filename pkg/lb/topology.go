@@ -26,6 +26,9 @@ type selection struct {
 	// What stands in for cluster, see Frontend.
 	fallbackZone, fallbackAll View
 	spill                     uint32 // of 2^32 clients, to all
+	// For clients of carried frontends; empty where there are none.
+	everywhere View
+	homes      map[AddrPort]string
 }
 
 // selectEndpoints says which endpoints of a Service port clients reach from
@@ -47,6 +50,9 @@ func selectEndpoints(from []candidate, svc *Service, port ServicePort, node Node
 	s.clusterWeights, s.localWeights = weightsOf(s.cluster, from), weightsOf(s.local, from)
 	s.fallbackZone.Weights = weightsOf(s.fallbackZone.Backends, from)
 	s.fallbackAll.Weights = weightsOf(s.fallbackAll.Backends, from)
+	if svc.Forwarding == DSR {
+		s.selectEverywhere(from, c)
+	}
 	return s
 }
 
@@ -83,12 +89,17 @@ func (s selection) view(p TrafficPolicy) View {
 	}
 	v := View{Backends: s.cluster, Weights: s.clusterWeights, Why: s.clusterWhy, FallsBack: len(s.fallbackAll.Backends) > 0}
 	if len(v.Backends) == 0 {
-		v.Why = WhyNone
-		if s.weightless {
-			v.Why = WhyWeightless
-		}
+		v.Why = s.whyNone()
 	}
 	return v
+}
+
+// whyNone says why there is no usable endpoint.
+func (s selection) whyNone() Why {
+	if s.weightless {
+		return WhyWeightless
+	}
+	return WhyNone
 }
 
 // counts are of the endpoints that matter to the selection.

@@ -138,6 +138,7 @@ type SlicePort struct {
 // Ready and Serving are true and Terminating false where the slice says nothing.
 type Endpoint struct {
 	Addr        netip.Addr
+	Pod         string // name of its Pod, in the namespace of the slice; "" where unknown. For people alone
 	Where       Shared
 	Weight      uint32 // share of the connections; 0: DefaultWeight
 	Ready       bool
@@ -216,6 +217,12 @@ type Frontend struct {
 	// everybody.
 	SourceRanges []netip.Prefix
 	Policy       // of the Service, with a TableSize that it may have
+	// Carried says that packets of clients elsewhere go unchanged to the home of the backend
+	// that the external view names. See Service.Carries.
+	Carried bool
+	// Homes are the names of the nodes where the members of a carried frontend run, as far as
+	// they are known.
+	Homes map[AddrPort]string
 }
 
 // The views of a frontend, as indexes. Each client has one of the first two; the

@@ -13,6 +13,10 @@ type Update struct {
 	// unless probes are allowed; nil value: the node is gone.
 	NodeAddresses map[string][]netip.Addr
 
+	// Nodes are all nodes by name, of which nobody is told unless packets are carried; nil value:
+	// the node is gone.
+	Nodes map[string]*Node
+
 	// Pods are those on this node, of which nobody is told unless some are to
 	// be balanced by their packets; nil value: the Pod is gone.
 	Pods map[PodName]*Pod

@@ -58,6 +58,7 @@ const (
 	WhyNothingNearer     // zone policy: none is on this node or in its zone
 	WhyNone              // no endpoint is usable
 	WhyWeightless        // those that are usable have weight 0
+	WhyEverywhere        // carried: every ready endpoint, whatever hints and zone policy say
 )
 
 // whyTexts are the reasons for people, in order.
@@ -66,6 +67,7 @@ var whyTexts = [...]string{
 	"hints ignored: an endpoint has none", "hints ignored: none is for this node or zone", "hints ignored: this node has no zone label",
 	"no endpoint is ready, these still serve", "traffic policy Local", "zone policy: on this node", "zone policy: in this zone",
 	"zone policy: nothing nearer", "no usable endpoint", "every usable endpoint has weight 0; give one of them another weight",
+	"forwarding dsr: every ready endpoint in all zones",
 }
 
 // String returns the reason for people, "" for WhyUnknown.

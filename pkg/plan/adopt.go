@@ -16,7 +16,7 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 	p.frontends = make(map[lb.AddrPort]*entry, len(c.Frontends))
 	p.owned = make(map[lb.ServiceName][]lb.AddrPort, len(c.Services))
 	p.cidrs = c.ServiceCIDRs
-	p.pool.adopted = make(map[Table]*tableRef, len(c.Tables))
+	p.pool.adopted = make(map[Table]adoptedTable, len(c.Tables))
 	if err := p.pool.adopt(c); err != nil {
 		return nil, err
 	}
@@ -27,6 +27,7 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 	}
 	p.pool.adopted = nil
 	p.adoptRanges(c.SourceRanges)
+	p.adoptHomes(c)
 	p.adoptDemands()
 	for a, kind := range c.Addresses {
 		if p.addresses[a] == nil {
@@ -35,9 +36,9 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 		p.addresses[a].written = kind
 		p.addresses[a].node = kind &^ (ServiceAddress | FrontendAddress)
 	}
-	for key, t := range p.pool.tables {
+	for _, t := range p.pool.tables {
 		if t.uses == 0 {
-			p.pool.retiredTables[key] = t
+			p.pool.retireTable(t)
 		}
 	}
 	for r := range p.pool.backends.all() {
@@ -55,30 +56,37 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 
 // adopt fills an empty pool with backends, tables and Service names, unused.
 func (p *pool) adopt(c Content) error {
-	backendIDs, serviceIDs := make(map[uint32]bool, len(c.Backends)), make(map[uint32]bool, len(c.Services))
-	p.tables = make(map[string]*tableRef, len(c.Tables))
-	for id, b := range c.Backends {
+	backendIDs, serviceIDs := slices.Sorted(maps.Keys(c.Backends)), slices.Sorted(maps.Keys(c.Services))
+	p.backendIDs, p.serviceIDs = newIDPool(backendIDs...), newIDPool(serviceIDs...)
+	p.backends.expect(len(backendIDs))
+	p.services.expect(len(serviceIDs))
+	refs := make(map[uint32]*backendRef, len(backendIDs))
+	for _, id := range backendIDs { // what is near in the maps is near in memory
+		b := c.Backends[id]
 		if other := p.backends.get(b); other != nil {
 			return fmt.Errorf("backends %d and %d are both %s", other.id, id, b)
 		}
-		p.backends.add(backendRef{backend: b, id: id})
-		backendIDs[id] = true
+		refs[id] = p.backends.add(backendRef{backend: b, id: id})
 	}
-	for id, s := range c.Services {
+	for _, id := range serviceIDs {
+		s := c.Services[id]
 		if other := p.services.get(s); other != nil {
 			return fmt.Errorf("services %d and %d are both %s", other.id, id, s)
 		}
 		p.services.add(serviceRef{service: s, id: id})
-		serviceIDs[id] = true
 	}
-	p.backendIDs, p.serviceIDs = newIDPool(backendIDs), newIDPool(serviceIDs)
-	return p.adoptTables(c)
+	return p.adoptTables(c, refs)
 }
 
-// adoptTables takes over the tables, each as the views that name it use it.
-func (p *pool) adoptTables(c Content) error {
-	cursors, hashed := map[Table]bool{}, map[Table]bool{}
+// adoptTables takes over the tables, each as the views that name it use it. Backends are
+// found by their IDs.
+func (p *pool) adoptTables(c Content, backends map[uint32]*backendRef) error {
+	p.tables = make(map[string]*tableRef, len(c.Tables))
+	cursors, hashed, owner := map[Table]bool{}, map[Table]bool{}, map[Table]Service{}
 	for _, f := range c.Frontends {
+		if v := f.Views[lb.External]; f.Carried && v.Algorithm.Hashed() {
+			owner[v.Table] = c.Services[f.Service]
+		}
 		for _, v := range f.Views {
 			if hasCursor(v.Algorithm) {
 				cursors[v.Table] = true
@@ -90,20 +98,22 @@ func (p *pool) adoptTables(c Content) error {
 	}
 	var used []Table
 	for table, ids := range c.Tables {
-		t, err := adoptTable(c, table, run{slots: ids, weights: c.Weights[table], cursor: cursors[table]})
+		t, err := adoptTable(backends, table, run{slots: ids, weights: c.Weights[table], cursor: cursors[table], owner: owner[table]})
 		if err != nil {
 			return err
 		}
 		if hashed[table] && !table.Dense() {
 			t.slots, t.weights = ids, nil
+			t.was = c.history(table, owner[table])
 		}
 		if other := p.tables[t.key]; other != nil {
 			return fmt.Errorf("tables %s and %s are equal", other.table(), table)
 		}
-		p.tables[t.key] = t
+		p.tables[t.key] = t.tableRef
 		p.adopted[table] = t
 		if !table.Dense() {
 			used = append(used, t.region)
+			p.noteRun(t.region.Size, t.slots != nil)
 		}
 	}
 	var err error
@@ -111,24 +121,50 @@ func (p *pool) adoptTables(c Content) error {
 	return err
 }
 
-func adoptTable(c Content, table Table, r run) (*tableRef, error) {
-	t := &tableRef{region: Table{table.Offset, r.extent()}, size: table.Size, key: r.key(), weighted: r.weights != nil, weights: r.weightsOf()}
-	if table.Dense() {
-		t.region.Size, t.key = 0, table.key()
+// adoptedTable is a table as the maps have it.
+type adoptedTable struct {
+	*tableRef
+	names []*backendRef // without duplicates
+}
+
+// use uses it once more.
+func (t adoptedTable) use() *tableRef {
+	if t.uses == 0 {
+		for _, r := range t.names {
+			r.uses++
+		}
 	}
-	seen := map[uint32]bool{}
-	for _, id := range r.slots {
-		if seen[id] {
-			continue
+	t.uses++
+	return t.tableRef
+}
+
+func adoptTable(backends map[uint32]*backendRef, table Table, r run) (t adoptedTable, err error) {
+	ids := r.slots
+	if table.Dense() { // it has each once
+		t.tableRef = &tableRef{region: Table{Offset: table.Offset}, size: table.Size, key: table.key()}
+	} else {
+		t.tableRef = &tableRef{region: Table{table.Offset, r.extent()}, size: table.Size, key: r.key(), weighted: r.weights != nil, weights: r.weightsOf()}
+		ids = once(ids)
+	}
+	t.names, t.backends = make([]*backendRef, len(ids)), make([]lb.AddrPort, len(ids))
+	for i, id := range ids {
+		b := backends[id]
+		if b == nil {
+			return t, fmt.Errorf("table %s names backend %d, which is not there", table, id)
 		}
-		seen[id] = true
-		b, ok := c.Backends[id]
-		if !ok {
-			return nil, fmt.Errorf("table %s names backend %d, which is not there", table, id)
-		}
-		t.backends = append(t.backends, b)
+		t.names[i], t.backends[i] = b, b.backend
 	}
 	return t, nil
+}
+
+// once returns IDs in the order in which they come first.
+func once(ids []uint32) []uint32 {
+	seen := make(map[uint32]bool, len(ids))
+	return slices.DeleteFunc(slices.Clone(ids), func(id uint32) bool {
+		again := seen[id]
+		seen[id] = true
+		return again
+	})
 }
 
 // adoptFrontend puts a frontend in force as the maps have it.
@@ -144,11 +180,11 @@ func (p *Planner) adoptFrontend(c Content, key lb.AddrPort) error {
 		if table.Size == 0 {
 			continue
 		}
-		t := p.pool.adopted[table]
-		if t == nil {
+		t, there := p.pool.adopted[table]
+		if !there {
 			return fmt.Errorf("frontend %s names table %s, which is not there", key, table)
 		}
-		e.tables[i] = p.pool.adoptUse(t)
+		e.tables[i] = t.use()
 	}
 	p.pool.useService(service, &none)
 	p.frontends[key] = e

@@ -73,7 +73,8 @@ func (c *change) newEntry(owner lb.ServiceName, f lb.Frontend, old *entry, puts 
 		old = &entry{}
 	}
 	e := &entry{claim: claimOf(owner, f), service: Service{owner, f.Port, f.Protocol}, ranges: f.SourceRanges}
-	specs := p.specsOf(f)
+	p.pool.useHomes(f, p.peers, puts)
+	specs := p.specsOf(owner, f)
 	for i, spec := range specs {
 		if i > 0 && spec.equal(specs[lb.Internal]) { // mostly: no need to look again
 			e.tables[i] = p.pool.shareTable(e.tables[lb.Internal])
@@ -87,6 +88,7 @@ func (c *change) newEntry(owner lb.ServiceName, f lb.Frontend, old *entry, puts 
 		Members: e.members().view(lb.Random).Table,
 
 		Filtered: len(f.SourceRanges) > 0,
+		Carried:  f.Carried,
 		Steering: f.Or(p.defaults).Steering,
 	}
 	for i := range f.Views {
@@ -149,13 +151,17 @@ func (p *pool) forget(puts []Op) {
 		case PutBackend:
 			backends = append(backends, o.ID)
 			p.backends.remove(o.Backend)
+			delete(p.homes, o.ID)
 			delete(p.retiredBackends, o.Backend)
 		case PutTable:
-			r := run{slots: o.Backends, weights: o.Weights, cursor: o.Cursor}
-			key := r.key()
-			p.regions.free(Table{Offset: o.Table.Offset, Size: r.extent()})
-			delete(p.tables, key)
-			delete(p.retiredTables, key)
+			p.regions.free(p.tables[o.key].region)
+			delete(p.tables, o.key)
+			p.recallTable(o.key)
+		case PutHome:
+			if h, there := p.homes[o.ID]; there {
+				h.peer = homeUnwritten
+				p.homes[o.ID] = h
+			}
 		case PutService:
 			services = append(services, o.ID)
 			p.services.remove(o.Service)

@@ -83,7 +83,10 @@ type Frontend struct {
 	Members Table             // every backend that the Service still has, see lb.Frontend
 	// Filtered says that only clients in the source ranges of the Service
 	// port may use it.
-	Filtered    bool
+	Filtered bool
+	// Carried says that packets go on to the home of their backend unchanged, within
+	// others, so that all nodes must choose alike.
+	Carried     bool
 	lb.Steering // that leaves nothing open
 }
 
@@ -154,6 +157,33 @@ type Content struct {
 	SourceRanges map[SourceRange]bool
 	// ServiceCIDRs are the prefixes of which every address is a Service's.
 	ServiceCIDRs []netip.Prefix
+
+	Homes         map[uint32]uint32 // by backend ID, but for HomeUnknown
+	Peers         map[uint32]Peer
+	PeerAddresses map[netip.Addr]uint32 // to the ID of the peer
+	Owners        map[uint32]Owners     // by slot, of those that were changed
+}
+
+// IsFrontend says whether a destination means a frontend: by itself, or by its port as a
+// NodePort on an address of the node. Loopback is the node only to clients of the node's own
+// network namespace.
+func (c Content) IsFrontend(to lb.AddrPort, ofNode bool) bool {
+	if _, ok := c.Frontends[to]; ok {
+		return true
+	}
+	kinds := NodeAddress
+	if ofNode {
+		kinds |= LoopbackAddress
+	}
+	if c.Addresses[to.Addr]&kinds == 0 {
+		return false
+	}
+	unspecified := netip.IPv6Unspecified()
+	if to.Addr.Is4() {
+		unspecified = netip.IPv4Unspecified()
+	}
+	_, ok := c.Frontends[lb.AddrPort{Addr: unspecified, Port: to.Port, Protocol: to.Protocol}]
+	return ok
 }
 
 // SourceRange is a prefix of clients that may use the filtered frontends of a
@@ -173,12 +203,30 @@ type Sizes struct {
 	Backends  uint32 // with the unused ID 0, like Services
 	Services  uint32
 	Addresses uint32
+	Peers     uint32 // with the unused HomeUnknown, and HomeHere
 }
 
 // Fit says whether there is room for all.
 func (s Sizes) Fit(room Sizes) bool {
 	return s.Frontends <= room.Frontends && s.Slots <= room.Slots && s.Backends <= room.Backends &&
-		s.Services <= room.Services && s.Addresses <= room.Addresses
+		s.Services <= room.Services && s.Addresses <= room.Addresses && s.Peers <= room.Peers
+}
+
+// Merge returns for each map what a function makes of two numbers of its entries.
+func (s Sizes) Merge(o Sizes, each func(a, b uint32) uint32) Sizes {
+	return Sizes{
+		Frontends: each(s.Frontends, o.Frontends),
+		Slots:     each(s.Slots, o.Slots),
+		Backends:  each(s.Backends, o.Backends),
+		Services:  each(s.Services, o.Services),
+		Addresses: each(s.Addresses, o.Addresses),
+		Peers:     each(s.Peers, o.Peers),
+	}
+}
+
+// AtLeast returns the larger of two numbers for each map.
+func (s Sizes) AtLeast(o Sizes) Sizes {
+	return s.Merge(o, func(a, b uint32) uint32 { return max(a, b) })
 }
 
 // Device is a network device on which others reach the node, or a pod does.
@@ -194,4 +242,9 @@ type Device struct {
 	// as long as their packets are balanced here, 0 for none.
 	Exempt uint64
 	L3     bool // packets have no Ethernet header
+	// XDP says that the driver is to repeat what was done to packets before. Where that is
+	// asked for and cannot be, NoXDP says why.
+	XDP   bool
+	NoXDP string
+	Veth  bool // and that wakes nobody for what goes back by the device
 }

@@ -101,7 +101,7 @@ func (p *Planner) demandOf(name lb.ServiceName, frontends []lb.Frontend) demand 
 		for _, r := range f.SourceRanges {
 			ranges[portRange{port, r.Masked()}] = true
 		}
-		for _, spec := range p.specsOf(f) {
+		for _, spec := range p.specsOf(name, f) {
 			if !tables.add(spec) {
 				continue
 			}
@@ -168,17 +168,13 @@ func (d distinct) add(s tableSpec) bool {
 
 // inForce counts what a Service has of the limited maps.
 func (p *Planner) inForce(name lb.ServiceName) (u uses) {
-	tables, services, backends, ranges := map[*tableRef]bool{nil: true}, map[uint32]bool{}, map[lb.AddrPort]bool{}, map[SourceRange]bool{}
+	tables, services, ranges := []*tableRef(nil), map[uint32]bool{}, map[SourceRange]bool{}
 	for _, key := range p.owned[name] {
 		e := p.frontends[key]
 		for _, t := range e.tables {
-			if tables[t] {
-				continue
-			}
-			tables[t] = true
-			u[limitedSlots] += uint64(t.extent())
-			for _, b := range t.backends {
-				backends[b] = true
+			if t != nil && !slices.Contains(tables, t) {
+				tables = append(tables, t)
+				u[limitedSlots] += uint64(t.extent())
 			}
 		}
 		for _, r := range e.ranges {
@@ -186,7 +182,21 @@ func (p *Planner) inForce(name lb.ServiceName) (u uses) {
 		}
 		services[e.value.Service] = true
 	}
-	u[limitedFrontends], u[limitedBackends] = uint64(len(p.owned[name])), uint64(len(backends))
+	u[limitedFrontends], u[limitedBackends] = uint64(len(p.owned[name])), countNamed(tables)
 	u[limitedServices], u[limitedRanges] = uint64(len(services)), uint64(len(ranges))
 	return u
+}
+
+// countNamed counts the backends that tables name, each once.
+func countNamed(tables []*tableRef) uint64 {
+	if len(tables) == 1 { // mostly, and it has none twice
+		return uint64(len(tables[0].backends))
+	}
+	named := map[lb.AddrPort]bool{}
+	for _, t := range tables {
+		for _, b := range t.backends {
+			named[b] = true
+		}
+	}
+	return uint64(len(named))
 }

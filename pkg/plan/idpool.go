@@ -1,21 +1,17 @@
 package plan
 
-import (
-	"maps"
-	"slices"
-)
-
 // idPool hands out IDs from 1 upwards, so that equal input gives equal IDs.
 type idPool struct {
 	ids  *regions // a run of IDs each; the ID 0 is never free
 	from uint32   // where the search for a free run goes on
+	room uint32   // IDs beyond it take a larger map; 0: not known
 }
 
-// newIDPool returns a pool in which the used IDs are taken.
-func newIDPool(used map[uint32]bool) *idPool {
+// newIDPool returns a pool in which the used IDs are taken, which are in order.
+func newIDPool(used ...uint32) *idPool {
 	p := &idPool{ids: &regions{}}
 	p.ids.take(Table{Size: 1})
-	for _, id := range slices.Sorted(maps.Keys(used)) {
+	for _, id := range used {
 		p.ids.take(Table{Offset: id, Size: 1})
 	}
 	return p
@@ -44,9 +40,10 @@ func (p *idPool) allocFor(members []uint32, n int) []uint32 {
 }
 
 // runFor returns the first of n free IDs in a row, 0 for none. The pool grows for them
-// only while at least half of it is in use.
+// only while at least half of it is in use, and the map need not grow.
 func (p *idPool) runFor(members []uint32, n uint32) uint32 {
-	grows := p.ids.end <= 2*p.ids.used
+	all := n + uint32(len(members))
+	grows := p.ids.end <= 2*p.ids.used && (p.room == 0 || p.ids.end+all <= p.room)
 	var behind, most uint32
 	for _, id := range members {
 		if room := p.ids.roomAt(id + 1); room > most && (grows || id+1 < p.ids.end) {
@@ -56,7 +53,6 @@ func (p *idPool) runFor(members []uint32, n uint32) uint32 {
 	if most >= n {
 		return behind
 	}
-	all := n + uint32(len(members))
 	first, ok := p.ids.find(all, p.from)
 	if !ok && grows {
 		first = p.ids.end

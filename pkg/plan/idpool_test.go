@@ -24,11 +24,7 @@ func TestIDsOfATableFollowEachOtherWhereTheyCan(t *testing.T) {
 		{"not behind the last one if most of the pool is free", []uint32{9}, []uint32{9}, 2, []uint32{1, 2}},
 		{"anywhere if most of the pool is free", []uint32{3, 6, 9, 12}, nil, 3, []uint32{1, 2, 4}},
 	} {
-		used := map[uint32]bool{}
-		for _, id := range c.used {
-			used[id] = true
-		}
-		if got := newIDPool(used).allocFor(c.members, c.n); !slices.Equal(got, c.want) {
+		if got := newIDPool(c.used...).allocFor(c.members, c.n); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -39,7 +35,7 @@ func TestIDsOfATableFollowEachOtherWhereTheyCan(t *testing.T) {
 func TestIDsAreGivenOnce(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 5))
-		p, tables, given := newIDPool(nil), [][]uint32{}, map[uint32]bool{0: true}
+		p, tables, given := newIDPool(), [][]uint32{}, map[uint32]bool{0: true}
 		for range 2000 {
 			if len(tables) > 0 && rng.IntN(2) == 0 {
 				i := rng.IntN(len(tables))
@@ -89,5 +85,22 @@ func TestATableIsDenseAgainAfterARollout(t *testing.T) {
 	want := Table{DenseSlot + 9, 4}
 	if got := l.model.Frontends[mustAddrPort(t, "10.96.0.1:80/TCP")].Members; got != want {
 		t.Errorf("table %s, want %s", got, want)
+	}
+}
+
+// A row of IDs behind the others is worth no larger map: what joins a table gets any.
+func TestTheRoomOfAMapIsEnoughWhileThereIsSome(t *testing.T) {
+	p := newIDPool()
+	p.room = 12
+	first := p.allocFor(nil, 8)
+	p.free(first[1], first[5])
+	if ids := p.allocFor([]uint32{first[0], first[4]}, 2); p.size() > p.room || len(ids) != 2 {
+		t.Errorf("the pool has %d IDs with %v, and there is room for %d", p.size(), ids, p.room)
+	}
+	if ids := p.allocFor(first[6:], 3); p.size() > p.room {
+		t.Errorf("the pool has %d IDs with %v, and there is room for %d", p.size(), ids, p.room)
+	}
+	if p.allocFor(nil, 4); p.size() <= p.room {
+		t.Errorf("16 IDs have room in %d", p.size())
 	}
 }

@@ -13,7 +13,9 @@ type keyed[K comparable, R any] struct {
 	seed   maphash.Seed
 	chunks []*[chunkOf]R
 	free   []uint32 // numbers of records that were removed
-	places []uint32 // a hash table: numbers of records, 0 for none; a power of two of them
+	// A hash table: numbers of records, 0 for none; a power of two of them. The bits that
+	// numbers leave have some of the hash, so that hardly another record is read in a search.
+	places []uint32
 	len    int
 }
 
@@ -27,24 +29,34 @@ func newKeyed[K comparable, R any](keyOf func(*R) K) *keyed[K, R] {
 // at returns a record by its number, which begins at 1.
 func (k *keyed[K, R]) at(number uint32) *R { return &k.chunks[(number-1)/chunkOf][(number-1)%chunkOf] }
 
-// find returns the place of a key: where its record is, or where it is to be.
-func (k *keyed[K, R]) find(key K) (place int) {
-	for place = k.home(key); k.places[place] != 0 && k.keyOf(k.at(k.places[place])) != key; place = k.next(place) {
+// find returns the place of a key: where its record is, or where it is to be, and what stands
+// there beside the number.
+func (k *keyed[K, R]) find(key K) (place int, tag uint32) {
+	hash := maphash.Comparable(k.seed, key)
+	tag = uint32(hash>>32) &^ k.mask()
+	for place = int(hash) & int(k.mask()); k.places[place] != 0; place = k.next(place) {
+		if k.places[place]&^k.mask() == tag && k.keyOf(k.at(k.number(place))) == key {
+			break
+		}
 	}
-	return place
+	return place, tag
 }
 
+// mask has the bits of numbers, which are fewer than places.
+func (k *keyed[K, R]) mask() uint32 { return uint32(len(k.places) - 1) }
+
+// number returns the number at a place.
+func (k *keyed[K, R]) number(place int) uint32 { return k.places[place] & k.mask() }
+
 // home returns the place where the search for a key begins.
-func (k *keyed[K, R]) home(key K) int {
-	return int(maphash.Comparable(k.seed, key)) & (len(k.places) - 1)
-}
+func (k *keyed[K, R]) home(key K) int { return int(maphash.Comparable(k.seed, key)) & int(k.mask()) }
 
 func (k *keyed[K, R]) next(place int) int { return (place + 1) & (len(k.places) - 1) }
 
 // get returns the record of a key, nil for none.
 func (k *keyed[K, R]) get(key K) *R {
-	if number := k.places[k.find(key)]; number != 0 {
-		return k.at(number)
+	if place, _ := k.find(key); k.places[place] != 0 {
+		return k.at(k.number(place))
 	}
 	return nil
 }
@@ -57,8 +69,14 @@ func (k *keyed[K, R]) add(record R) *R {
 	number := k.room()
 	r := k.at(number)
 	*r = record
-	k.places[k.find(k.keyOf(r))] = number
+	k.put(number)
 	return r
+}
+
+// put has a record found.
+func (k *keyed[K, R]) put(number uint32) {
+	place, tag := k.find(k.keyOf(k.at(number)))
+	k.places[place] = tag | number
 }
 
 // room returns the number of a record that is free.
@@ -73,30 +91,37 @@ func (k *keyed[K, R]) room() (number uint32) {
 	return uint32(k.len)
 }
 
+// expect makes room for so many records, as long as there is none.
+func (k *keyed[K, R]) expect(records int) {
+	for records*4 > len(k.places)*3 {
+		k.places = make([]uint32, 2*len(k.places))
+	}
+}
+
 // grow makes room for twice as many.
 func (k *keyed[K, R]) grow() {
-	old := k.places
+	old, mask := k.places, k.mask()
 	k.places = make([]uint32, 2*len(old))
-	for _, number := range old {
-		if number != 0 {
-			k.places[k.find(k.keyOf(k.at(number)))] = number
+	for _, place := range old {
+		if place != 0 {
+			k.put(place & mask)
 		}
 	}
 }
 
 // remove forgets the record of a key. Those behind it move up to where they are searched.
 func (k *keyed[K, R]) remove(key K) {
-	hole := k.find(key)
-	number := k.places[hole]
-	if number == 0 {
+	hole, _ := k.find(key)
+	if k.places[hole] == 0 {
 		return
 	}
+	number := k.number(hole)
 	k.len--
 	var none R
 	*k.at(number) = none
 	k.free, k.places[hole] = append(k.free, number), 0
 	for place := k.next(hole); k.places[place] != 0; place = k.next(place) {
-		home := k.home(k.keyOf(k.at(k.places[place])))
+		home := k.home(k.keyOf(k.at(k.number(place))))
 		if k.from(home, place) >= k.from(hole, place) {
 			k.places[hole], k.places[place], hole = k.places[place], 0, place
 		}
@@ -109,8 +134,8 @@ func (k *keyed[K, R]) from(first, place int) int { return (place - first) & (len
 // all returns the records, in no order. Records are not to be added or removed meanwhile.
 func (k *keyed[K, R]) all() iter.Seq[*R] {
 	return func(yield func(*R) bool) {
-		for _, number := range k.places {
-			if number != 0 && !yield(k.at(number)) {
+		for place, taken := range k.places {
+			if taken != 0 && !yield(k.at(k.number(place))) {
 				return
 			}
 		}

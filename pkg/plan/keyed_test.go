@@ -48,3 +48,15 @@ func TestKeyedRecordsThatComeAndGoTakeNoMoreRoom(t *testing.T) {
 		t.Errorf("%d chunks and %d places for %d records at a time", len(s.chunks), len(s.places), chunkOf)
 	}
 }
+
+func TestRoomForExpectedRecordsIsMadeOnce(t *testing.T) {
+	s := newKeyed(func(p *pair) int { return p.key })
+	s.expect(1000)
+	room := len(s.places)
+	for i := range 1000 {
+		s.add(pair{key: i})
+	}
+	if len(s.places) != room {
+		t.Errorf("%d places for 1000 records that were expected, then %d", room, len(s.places))
+	}
+}

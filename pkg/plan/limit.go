@@ -19,7 +19,7 @@ var ErrLater = errors.New("there is no room until what is gone has been cleared"
 
 // shared is how Services share the limited maps.
 type shared struct {
-	demands map[lb.ServiceName]demand
+	demands *keyed[lb.ServiceName, demand]
 	total   uses                      // of all demands
 	changed bool                      // since the rations were decided
 	rations map[lb.ServiceName]ration // of those that do not get all
@@ -34,17 +34,36 @@ func (p *Planner) Ask(name lb.ServiceName, frontends []lb.Frontend) {
 
 func (p *Planner) demand(name lb.ServiceName, d demand) {
 	s := &p.shared
-	old, known := s.demands[name]
-	if known && old == d {
+	old := s.demands.get(name)
+	if old != nil && *old == d {
 		return
 	}
 	s.changed = true
-	s.total = s.total.minus(old.full).plus(d.full)
-	if d.full == (uses{}) {
-		delete(s.demands, name)
-		return
+	s.total = s.total.plus(d.full)
+	if old != nil {
+		s.total = s.total.minus(old.full)
 	}
-	s.demands[name] = d
+	switch {
+	case d.full == (uses{}):
+		s.demands.remove(name)
+	case old != nil:
+		*old = d
+	default:
+		s.demands.add(d)
+	}
+}
+
+// of returns what a Service asks for.
+func (s *shared) of(name lb.ServiceName) uses {
+	if d := s.demands.get(name); d != nil {
+		return d.full
+	}
+	return uses{}
+}
+
+// newDemands returns demands of nobody: of a Service they take 120 bytes, in a map 190.
+func newDemands() *keyed[lb.ServiceName, demand] {
+	return newKeyed(func(d *demand) lb.ServiceName { return d.claim.Service })
 }
 
 // adoptDemands has Services ask for what they have, until they are Set.
@@ -159,7 +178,7 @@ func (p *Planner) shortage(name lb.ServiceName, r ration) lb.Problem {
 		remedy = "or ask for a smaller table"
 	}
 	problem.Reason = fmt.Sprintf("%s: all Services together ask for %d entries of the %s map, this one for %d, and there is room for %d",
-		what, p.shared.total[m], m, p.shared.demands[name].full[m], p.limits[m])
+		what, p.shared.total[m], m, p.shared.of(name)[m], p.limits[m])
 	problem.Remedy = m.remedy() + ", " + remedy
 	if m == limitedRanges {
 		problem.Field, problem.Remedy = "spec.loadBalancerSourceRanges", m.remedy()

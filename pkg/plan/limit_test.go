@@ -249,7 +249,7 @@ func TestTheSlotsOfATableAreKnownBeforeItIsFilled(t *testing.T) {
 func TestAFairShareIsNeverRefused(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	for range 3000 {
-		demands, users, limits := map[lb.ServiceName]demand{}, uses{}, uses{}
+		demands, users, limits := newDemands(), uses{}, uses{}
 		for m := range limits {
 			limits[m] = uint64(rng.IntN(100))
 		}
@@ -263,11 +263,12 @@ func TestAFairShareIsNeverRefused(t *testing.T) {
 				}
 			}
 			d.spare = uint64(rng.IntN(int(d.full[limitedSlots]) + 1))
-			demands[name] = d
+			demands.add(d)
 		}
 		r := divide(demands, limits)
 		var total uses
-		for name, d := range demands {
+		for d := range demands.all() {
+			name := d.claim.Service
 			has, full := r.rations[name]
 			isFair := func(u uses) bool {
 				for m, n := range u {
@@ -292,7 +293,7 @@ func TestAFairShareIsNeverRefused(t *testing.T) {
 			t.Fatalf("%v are given of %v, counted %v", total, limits, r.total)
 		}
 		for name, has := range r.rations {
-			if d := demands[name]; has.refused && total.plus(d.reduced()).fit(limits) {
+			if d := demands.get(name); has.refused && total.plus(d.reduced()).fit(limits) {
 				t.Fatalf("%s is refused, though there is room for %v beside %v of %v", name, d.reduced(), total, limits)
 			}
 		}

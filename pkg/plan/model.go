@@ -21,6 +21,11 @@ type Model struct {
 
 	SourceRanges map[SourceRange]bool
 	ServiceCIDRs []netip.Prefix
+
+	Homes         map[uint32]uint32
+	Peers         map[uint32]Peer
+	PeerAddresses map[netip.Addr]uint32
+	Owners        map[uint32]Owners
 }
 
 // Apply does one operation.
@@ -28,6 +33,7 @@ func (m *Model) Apply(op Op) {
 	switch o := op.(type) {
 	case PutBackend:
 		put(&m.Backends, o.ID, o.Backend)
+		delete(m.Homes, o.ID)
 	case PutTable:
 		r := run{slots: o.Backends, weights: o.Weights, cursor: o.Cursor}
 		if end := int(o.Table.Offset + r.extent()); end > len(m.Slots) {
@@ -37,6 +43,7 @@ func (m *Model) Apply(op Op) {
 	case PutSlots:
 		for _, s := range o.Slots {
 			m.Slots[o.Table.Offset+s.Index] = s.To
+			put(&m.Owners, o.Table.Offset+s.Index, s.Was)
 		}
 	case PutService:
 		put(&m.Services, o.ID, o.Service)
@@ -56,8 +63,19 @@ func (m *Model) Apply(op Op) {
 		delete(m.Addresses, o.Addr)
 	case ClearBackend:
 		delete(m.Backends, o.ID)
+		delete(m.Homes, o.ID)
 	case ClearService:
 		delete(m.Services, o.ID)
+	case PutPeer:
+		put(&m.Peers, o.ID, o.Peer)
+	case ClearPeer:
+		delete(m.Peers, o.ID)
+	case PutPeerAddress:
+		put(&m.PeerAddresses, o.Addr, o.ID)
+	case DeletePeerAddress:
+		delete(m.PeerAddresses, o.Addr)
+	case PutHome:
+		put(&m.Homes, o.ID, o.Home)
 	case ClearFrontend, Grace:
 	}
 }
@@ -87,6 +105,8 @@ func (m *Model) Content() Content {
 		Frontends: maps.Clone(m.Frontends), Tables: map[Table][]uint32{}, Weights: map[Table][]uint32{},
 		Backends: maps.Clone(m.Backends), Services: maps.Clone(m.Services), Addresses: maps.Clone(m.Addresses),
 		SourceRanges: maps.Clone(m.SourceRanges), ServiceCIDRs: slices.Clone(m.ServiceCIDRs),
+		Homes: maps.Clone(m.Homes), Peers: maps.Clone(m.Peers), PeerAddresses: maps.Clone(m.PeerAddresses),
+		Owners: maps.Clone(m.Owners),
 	}
 	for _, f := range m.Frontends {
 		for _, t := range f.Tables() {
@@ -151,6 +171,15 @@ func (c Content) String() string {
 	}
 	for _, p := range c.ServiceCIDRs {
 		fmt.Fprintf(&b, "service-cidr %s\n", p)
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Peers)) {
+		fmt.Fprintf(&b, "peer %d %s\n", id, c.Peers[id])
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(c.PeerAddresses), netip.Addr.Compare) {
+		fmt.Fprintf(&b, "peer-address %s %d\n", a, c.PeerAddresses[a])
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Homes)) {
+		fmt.Fprintf(&b, "home %d %d\n", id, c.Homes[id])
 	}
 	return b.String()
 }

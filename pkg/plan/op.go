@@ -29,6 +29,7 @@ type (
 		Backends []uint32
 		Weights  []uint32
 		Cursor   bool
+		key      string // by which the planner finds it
 	}
 	// PutSlots changes slots of a table in use, one by one.
 	PutSlots struct {
@@ -116,8 +117,9 @@ func (o ClearService) String() string   { return fmt.Sprintf("clear service %d",
 
 // SlotChange is a slot of a table that names another backend than before.
 type SlotChange struct {
-	Index    uint32 // in the table
-	From, To uint32 // backend IDs
+	Index uint32 // in the table
+	To    uint32 // backend ID
+	Was   Owners
 }
 
 // String returns the value as it stands in dumps. What is as usual (every member
@@ -129,6 +131,9 @@ func (f Frontend) String() string {
 	}
 	if f.Filtered {
 		s += " filtered"
+	}
+	if f.Carried {
+		s += " carried"
 	}
 	if a := f.Algorithm(); a != lb.Random {
 		s += " algorithm " + a.String()

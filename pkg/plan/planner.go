@@ -29,6 +29,7 @@ type Planner struct {
 	losses    []Loss
 	cidrs     []netip.Prefix
 	ranges    sourceRanges
+	peers     *peers
 	// strayRanges are in the maps though no frontend uses them.
 	strayRanges []DeleteSourceRange
 	now         time.Time // as last told
@@ -77,8 +78,9 @@ func New(limits Sizes) *Planner {
 		displaced: map[lb.ServiceName]bool{},
 		addresses: map[netip.Addr]*address{},
 		ranges:    sourceRanges{},
+		peers:     newPeers(),
 		draining:  map[lb.AddrPort]*drain{},
-		shared:    shared{demands: map[lb.ServiceName]demand{}, cramped: map[lb.ServiceName]lb.Problem{}},
+		shared:    shared{demands: newDemands(), cramped: map[lb.ServiceName]lb.Problem{}},
 	}
 }
 
@@ -97,35 +99,6 @@ func (p *Planner) Services() []lb.ServiceName {
 
 // Has says whether a Service has frontends in force.
 func (p *Planner) Has(name lb.ServiceName) bool { return len(p.owned[name]) > 0 }
-
-// Needs returns the sizes that hold everything planned so far.
-func (p *Planner) Needs() Sizes {
-	return Sizes{
-		Frontends: uint32(len(p.frontends) + len(p.pool.retiredFrontends)),
-		Slots:     p.pool.regions.end,
-		Backends:  p.pool.backendIDs.size(),
-		Services:  p.pool.serviceIDs.size(),
-		Addresses: uint32(len(p.addresses) + len(p.pool.retiredAddresses)),
-	}
-}
-
-// NeedsWith returns the sizes that hold these Services, too, which have nothing in force yet and of
-// which Ask has been told. They may need less, where they share what is there, or more, where no
-// hole is large enough.
-func (p *Planner) NeedsWith(names []lb.ServiceName) Sizes {
-	var more uses
-	for _, name := range names {
-		more = more.plus(p.shared.demands[name].full)
-	}
-	after := func(r *regions, more uint64) uint32 { return max(r.end, r.used+uint32(more)) }
-	needs := p.Needs()
-	needs.Frontends += uint32(more[limitedFrontends])
-	needs.Addresses += uint32(more[limitedFrontends])
-	needs.Slots = after(p.pool.regions, more[limitedSlots])
-	needs.Backends = after(p.pool.backendIDs.ids, more[limitedBackends])
-	needs.Services = after(p.pool.serviceIDs.ids, more[limitedServices])
-	return needs
-}
 
 // AreFree says whether no Service has any of these frontends in force.
 func (p *Planner) AreFree(frontends []lb.Frontend) bool {

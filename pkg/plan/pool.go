@@ -19,9 +19,13 @@ type pool struct {
 	serviceIDs *idPool
 	services   *keyed[Service, serviceRef]
 
-	adopted map[Table]*tableRef // while adopting, nil afterwards
+	adopted map[Table]adoptedTable // while adopting, nil afterwards
+
+	homes map[uint32]home // of backends of carried frontends, by ID
 
 	key maglev.Key // of tables for hashes
+
+	longest uint32 // run of slots that ever was, of tables that do not change in place
 
 	deriveFrom int         // backends from which on tables are derived
 	derived    []*tableRef // tables of a change, until it is committed
@@ -32,6 +36,7 @@ type pool struct {
 	retiredAddresses map[netip.Addr]Mark
 	retiredBackends  map[lb.AddrPort]*backendRef
 	retiredTables    map[string]*tableRef
+	retiredSlots     uint64 // of these tables
 	retiredServices  map[Service]*serviceRef
 }
 
@@ -48,6 +53,7 @@ type tableRef struct {
 	key      string // its content
 	weighted bool
 	slots    []uint32      // what they hold, of a table for hashes; nil otherwise
+	was      []Owners      // what they named before, of a carried frontend's; nil for nothing
 	backends []lb.AddrPort // without duplicates
 	weights  []uint32      // of the backends, as the table shows them; nil where they are equal, or it is one for hashes
 	uses     int           // views that name it
@@ -78,9 +84,10 @@ type serviceRef struct {
 // newPool returns an empty pool.
 func newPool() *pool {
 	return &pool{
-		backendIDs: newIDPool(nil), backends: newKeyed(func(r *backendRef) lb.AddrPort { return r.backend }),
+		backendIDs: newIDPool(), backends: newKeyed(func(r *backendRef) lb.AddrPort { return r.backend }),
 		regions: &regions{}, tables: map[string]*tableRef{},
-		serviceIDs: newIDPool(nil), services: newKeyed(func(r *serviceRef) Service { return r.service }),
+		serviceIDs: newIDPool(), services: newKeyed(func(r *serviceRef) Service { return r.service }),
+		homes:            map[uint32]home{},
 		retiredFrontends: map[lb.AddrPort]Mark{},
 		retiredAddresses: map[netip.Addr]Mark{},
 		retiredBackends:  map[lb.AddrPort]*backendRef{},
@@ -98,7 +105,7 @@ func (p *pool) useTable(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 		return nil
 	}
 	if spec.algorithm.Hashed() {
-		return p.useHashed(spec, ops)
+		return p.useHashed(spec, base, ops)
 	}
 	ids, refs, d := p.useBackends(spec.backends, base, ops)
 	r := spec.fill(ids)
@@ -111,7 +118,7 @@ func (p *pool) useTable(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 		}
 		return t
 	}
-	delete(p.retiredTables, t.key)
+	p.recallTable(t.key)
 	t.backends, t.weights, t.ids, t.refs = spec.backends, spec.weights, ids, refs
 	if refs == nil {
 		t.ids = nil
@@ -123,7 +130,7 @@ func (p *pool) useTable(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 }
 
 // useHashed does the same for tables for hashes.
-func (p *pool) useHashed(spec tableSpec, ops *[]Op) *tableRef {
+func (p *pool) useHashed(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 	r, backends := p.fill(spec, ops)
 	t := p.tableOf(r, ops)
 	if t.uses > 0 {
@@ -131,8 +138,9 @@ func (p *pool) useHashed(spec tableSpec, ops *[]Op) *tableRef {
 	} else {
 		t.slots, t.backends = r.slots, backends
 	}
-	delete(p.retiredTables, t.key)
+	p.recallTable(t.key)
 	t.uses++
+	p.inherit(t, base, spec, ops)
 	return t
 }
 
@@ -151,7 +159,8 @@ func (p *pool) tableOf(r run, ops *[]Op) *tableRef {
 		}
 	} else {
 		t.region = p.regions.alloc(r.extent())
-		*ops = append(*ops, PutTable{Table: t.table(), Backends: r.slots, Weights: r.weights, Cursor: r.cursor})
+		p.noteRun(t.region.Size, r.inPlace)
+		*ops = append(*ops, PutTable{Table: t.table(), Backends: r.slots, Weights: r.weights, Cursor: r.cursor, key: key})
 	}
 	p.tables[t.key] = t
 	return t
@@ -178,7 +187,7 @@ func (p *pool) fill(spec tableSpec, ops *[]Op) (run, []lb.AddrPort) {
 	for i, place := range slots {
 		slots[i] = ids[among[place]]
 	}
-	return run{slots: slots, inPlace: true}, backends
+	return run{slots: slots, inPlace: true, owner: spec.owner}, backends
 }
 
 // useBackends uses backends once more and returns their IDs; of many also what
@@ -187,53 +196,35 @@ func (p *pool) useBackends(backends []lb.AddrPort, base *tableRef, ops *[]Op) (i
 	if base != nil && base.refs != nil && len(backends) >= p.deriveFrom {
 		return p.derive(base, backends, ops)
 	}
-	ids = make([]uint32, len(backends))
-	if len(backends) >= p.deriveFrom {
-		refs = make([]*backendRef, len(backends))
-	}
-	p.putMissing(backends, ops)
-	for i, b := range backends {
-		r := p.useBackend(b, ops)
+	ids, refs = make([]uint32, len(backends)), p.putMissing(backends, ops)
+	for i, r := range refs {
+		p.reuse(backends[i], r)
 		ids[i] = r.id
-		if refs != nil {
-			refs[i] = r
-		}
+	}
+	if len(backends) < p.deriveFrom {
+		refs = nil
 	}
 	return ids, refs, nil
 }
 
 // putMissing puts those of the backends of a table that are not there, so that their
-// IDs and those of the others follow each other, if that can be.
-func (p *pool) putMissing(backends []lb.AddrPort, ops *[]Op) {
-	var missing []lb.AddrPort
-	for _, b := range backends {
-		if p.backends.get(b) == nil {
-			missing = append(missing, b)
+// IDs and those of the others follow each other, if that can be. It returns all of them.
+func (p *pool) putMissing(backends []lb.AddrPort, ops *[]Op) []*backendRef {
+	refs, missing, others := make([]*backendRef, len(backends)), []int(nil), []uint32(nil)
+	for i, b := range backends {
+		if refs[i] = p.backends.get(b); refs[i] == nil {
+			missing = append(missing, i)
+		} else {
+			others = append(others, refs[i].id)
 		}
 	}
-	if missing == nil {
-		return
-	}
-	var others []uint32
-	for _, b := range backends {
-		if r := p.backends.get(b); r != nil {
-			others = append(others, r.id)
-		}
+	if len(missing) == 0 {
+		return refs
 	}
 	for i, id := range p.backendIDs.allocFor(others, len(missing)) {
-		p.putBackend(missing[i], id, ops)
+		refs[missing[i]] = p.putBackend(backends[missing[i]], id, ops)
 	}
-}
-
-// adoptUse uses a table as the maps have it once more.
-func (p *pool) adoptUse(t *tableRef) *tableRef {
-	if t.uses == 0 {
-		for _, b := range t.backends {
-			p.backends.get(b).uses++
-		}
-	}
-	t.uses++
-	return t
+	return refs
 }
 
 // shareTable uses a table once more; nil stays nil.
@@ -255,14 +246,35 @@ func (p *pool) dropTable(t *tableRef) {
 	if t.table().Dense() { // nothing is to be freed
 		delete(p.tables, t.key)
 	} else {
-		t.retired = p.time
-		p.retiredTables[t.key] = t
+		p.retireTable(t)
 	}
 	switch {
 	case t.delta != nil:
 		p.abort(t)
 	case t.successor == nil: // else what it uses is passed on
 		p.dropAll(t)
+	}
+}
+
+// retireTable has the slots of a table wait for a sweep.
+func (p *pool) retireTable(t *tableRef) {
+	t.retired = p.time
+	p.retiredTables[t.key] = t
+	p.retiredSlots += uint64(t.region.Size)
+}
+
+// recallTable has a table wait for none, if it does.
+func (p *pool) recallTable(key string) {
+	if t := p.retiredTables[key]; t != nil {
+		delete(p.retiredTables, key)
+		p.retiredSlots -= uint64(t.region.Size)
+	}
+}
+
+// noteRun notes how long runs are.
+func (p *pool) noteRun(slots uint32, inPlace bool) {
+	if !inPlace {
+		p.longest = max(p.longest, slots)
 	}
 }
 

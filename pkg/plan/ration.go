@@ -29,7 +29,7 @@ type concession struct {
 type rationing struct {
 	limits  uses
 	total   uses
-	demands map[lb.ServiceName]demand
+	demands *keyed[lb.ServiceName, demand]
 	rations map[lb.ServiceName]ration // of those that do not get all
 	made    []concession
 }
@@ -38,9 +38,9 @@ type rationing struct {
 // until the others fit; those that fit again by what was conceded for other maps
 // come back, the smallest first. So none gives way to one that uses more of the
 // map, nor one that uses no more than the limit by the number of users.
-func divide(demands map[lb.ServiceName]demand, limits uses) *rationing {
+func divide(demands *keyed[lb.ServiceName, demand], limits uses) *rationing {
 	r := &rationing{limits: limits, demands: demands, rations: map[lb.ServiceName]ration{}}
-	for _, d := range demands {
+	for d := range demands.all() {
 		r.total = r.total.plus(d.full)
 	}
 	for m := range numLimited {
@@ -57,18 +57,18 @@ func divide(demands map[lb.ServiceName]demand, limits uses) *rationing {
 // relieve has Services concede until a map is not over its limit.
 func (r *rationing) relieve(m limited) {
 	var all []concession
-	for name, d := range r.demands {
-		has, left := r.rations[name], d.full
+	for d := range r.demands.all() {
+		has, left := r.rations[d.claim.Service], d.full
 		if has.refused || left[m] == 0 {
 			continue
 		}
 		if m == limitedSlots && d.spare > 0 {
-			all = append(all, concession{d, m, left[m], uses{limitedSlots: d.spare}, false})
+			all = append(all, concession{*d, m, left[m], uses{limitedSlots: d.spare}, false})
 			left = d.reduced()
 		} else if has.reduced {
 			left = d.reduced()
 		}
-		all = append(all, concession{d, m, left[m], left, true})
+		all = append(all, concession{*d, m, left[m], left, true})
 	}
 	slices.SortFunc(all, func(a, b concession) int {
 		return cmp.Or(cmp.Compare(b.uses, a.uses), b.claim.Compare(a.claim))

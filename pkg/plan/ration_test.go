@@ -12,9 +12,9 @@ import (
 // in the first one, but not for all.
 func TestThoseThatFitAgainComeBackSmallestFirst(t *testing.T) {
 	name := func(n string) lb.ServiceName { return lb.ServiceName{Namespace: "default", Name: n} }
-	demands := map[lb.ServiceName]demand{}
+	demands := newDemands()
 	ask := func(n string, frontends, slots, spare uint64) {
-		demands[name(n)] = demand{lb.Claim{Service: name(n)}, uses{limitedFrontends: frontends, limitedSlots: slots}, spare}
+		demands.add(demand{lb.Claim{Service: name(n)}, uses{limitedFrontends: frontends, limitedSlots: slots}, spare})
 	}
 	ask("large", 5, 10, 0)
 	ask("middle", 4, 25, 15) // for hashes

@@ -38,7 +38,7 @@ func (p *Planner) rewritable(name lb.ServiceName, wanted []lb.Frontend) map[*tab
 	}
 	for _, f := range wanted {
 		if e := p.frontends[f.AddrPort]; e != nil && e.claim.Service == name {
-			for i, spec := range p.specsOf(f) {
+			for i, spec := range p.specsOf(name, f) {
 				note(e.tables[i], spec)
 			}
 		}
@@ -52,6 +52,9 @@ func (p *Planner) rewritable(name lb.ServiceName, wanted []lb.Frontend) map[*tab
 
 // slots returns how many slots a table for hashes has.
 func (s tableSpec) slots() uint32 {
+	if s.carried() {
+		return max(s.size, carriedSlots(len(s.backends)))
+	}
 	if s.size != 0 {
 		return s.size
 	}
@@ -89,10 +92,16 @@ func (p *pool) rewrite(t *tableRef, r *rewrite, ops *[]Op) bool {
 	r.done, r.had = true, *t
 	p.dropBackends(t.backends)
 	op := PutSlots{Table: t.table()}
+	was := p.keepHistory(t, r.spec, now.slots)
 	for i, id := range now.slots {
-		if id != t.slots[i] {
-			op.Slots = append(op.Slots, SlotChange{Index: uint32(i), From: t.slots[i], To: id})
+		if id == t.slots[i] {
+			continue
 		}
+		change := SlotChange{Index: uint32(i), To: id, Was: Owners{t.slots[i]}}
+		if was != nil {
+			change.Was = was[i]
+		}
+		op.Slots = append(op.Slots, change)
 	}
 	*ops = append(*ops, puts...)
 	if len(op.Slots) > 0 {
@@ -100,7 +109,7 @@ func (p *pool) rewrite(t *tableRef, r *rewrite, ops *[]Op) bool {
 	}
 	delete(p.tables, t.key)
 	p.tables[name] = t
-	t.key, t.slots, t.backends = name, now.slots, backends
+	t.key, t.slots, t.was, t.backends = name, now.slots, was, backends
 	return true
 }
 
@@ -117,7 +126,7 @@ func (c *change) undoRewrites() {
 		}
 		p.dropBackends(t.backends)
 		delete(p.tables, t.key)
-		t.key, t.slots, t.backends = r.had.key, r.had.slots, r.had.backends
+		t.key, t.slots, t.was, t.backends = r.had.key, r.had.slots, r.had.was, r.had.backends
 		p.tables[t.key] = t
 	}
 }

@@ -11,9 +11,16 @@ import (
 // Mark is a point in a planner's time. What retires after it waits for the next.
 type Mark uint64
 
-// Retired says how many frontends, addresses, backends, tables and Service names wait for a sweep.
+// Retired says how many frontends, addresses, backends, tables, Service names and peers wait for a sweep.
 func (p *Planner) Retired() int {
-	return len(p.strayRanges) + len(p.pool.retiredFrontends) + len(p.pool.retiredAddresses) + len(p.pool.retiredBackends) + len(p.pool.retiredTables) + len(p.pool.retiredServices)
+	return len(p.strayRanges) + len(p.pool.retiredFrontends) + len(p.pool.retiredAddresses) + len(p.pool.retiredBackends) + len(p.pool.retiredTables) + len(p.pool.retiredServices) + len(p.peers.retired)
+}
+
+// HasMuchRetired says whether so much of a map waits for a sweep, an eighth of the room, that it should
+// begin at once. Of a large Service each change takes as many slots as the Service has backends.
+func (p *Planner) HasMuchRetired(room Sizes) bool {
+	retired := p.retired().sizes(uint32(len(p.pool.retiredAddresses)))
+	return !retired.Merge(Sizes{}, func(n, _ uint32) uint32 { return 8 * n }).Fit(room)
 }
 
 // Sweep ends what nothing names any more: after a grace period it is cleared,
@@ -43,7 +50,8 @@ func (p *Planner) SweepTo(m Mark) []Op {
 		}
 	}
 	p.strayRanges = nil
-	return append(ops, p.pool.sweep(m)...)
+	ops = append(ops, p.pool.sweep(m)...)
+	return append(ops, p.peers.sweep(m)...)
 }
 
 // sweep forgets what was retired before a mark and returns what clears it.
@@ -54,12 +62,13 @@ func (p *pool) sweep(m Mark) []Op {
 		if t.retired <= m {
 			p.regions.free(t.region)
 			delete(p.tables, key)
-			delete(p.retiredTables, key)
+			p.recallTable(key)
 		}
 	}
 	for b, r := range p.retiredBackends {
 		if r.retired <= m {
 			backends = append(backends, r.id)
+			delete(p.homes, r.id)
 			p.backends.remove(b)
 			delete(p.retiredBackends, b)
 		}

@@ -15,11 +15,18 @@ type tableSpec struct {
 	weights   []uint32      // of the backends, nil where all are equal
 	algorithm lb.Algorithm
 	size      uint32 // slots of a table for hashes that was asked for, 0: by the backends
+	// Of the external view of a carried frontend: the Service port, which shares the table
+	// with no other, and all backends that it still has.
+	owner   Service
+	members []lb.AddrPort
 }
+
+// carried says whether clients of a carried frontend choose from the table.
+func (s tableSpec) carried() bool { return s.owner != Service{} }
 
 // specsOf returns what the tables of a frontend are for, in the order of
 // Frontend.Tables. Algorithms that fill their tables alike share them.
-func (p *Planner) specsOf(f lb.Frontend) [numTables]tableSpec {
+func (p *Planner) specsOf(name lb.ServiceName, f lb.Frontend) [numTables]tableSpec {
 	specs := [numTables]tableSpec{membersTable: {backends: f.Members, algorithm: lb.Random}}
 	algorithm, size := f.Or(p.defaults).Algorithm, uint32(0)
 	if algorithm.Hashed() {
@@ -28,12 +35,15 @@ func (p *Planner) specsOf(f lb.Frontend) [numTables]tableSpec {
 	for i, v := range f.Views {
 		specs[i] = tableSpec{backends: v.Backends, weights: v.Weights, algorithm: algorithm, size: size}
 	}
+	if f.Carried && algorithm.Hashed() {
+		specs[lb.External].owner, specs[lb.External].members = Service{name, f.Port, f.Protocol}, f.Members
+	}
 	return specs
 }
 
 // equal says whether both ask for the same table and algorithm.
 func (s tableSpec) equal(o tableSpec) bool {
-	return s.algorithm == o.algorithm && s.size == o.size && sameBackends(s.backends, o.backends) && slices.Equal(s.weights, o.weights)
+	return s.algorithm == o.algorithm && s.size == o.size && s.owner == o.owner && sameBackends(s.backends, o.backends) && slices.Equal(s.weights, o.weights)
 }
 
 // sameBackends is slices.Equal, but sees at once that a list is the same in memory.
@@ -47,6 +57,7 @@ type run struct {
 	weights []uint32 // of the slots, nil for none
 	cursor  bool     // one slot more counts how many were given out
 	inPlace bool     // slots change one by one, so they have to be there
+	owner   Service  // that shares it with no other, the zero Service for all
 }
 
 // dense returns the dense table of the same backends, false where there is none: their
@@ -118,11 +129,15 @@ const longKey = 4096
 // key is equal for equal runs only.
 func (r run) key() string {
 	b := r.bytes()
-	if len(b) < longKey {
+	if len(b) < longKey && r.owner == (Service{}) {
 		return string(b)
 	}
 	sum := sha256.Sum256(b)
-	return string(sum[:]) + "d"
+	key := string(sum[:]) + "d"
+	if r.owner != (Service{}) {
+		key += r.owner.String()
+	}
+	return key
 }
 
 func (r run) bytes() []byte {

@@ -1,0 +1,107 @@
+package lb
+
+import (
+	"cmp"
+	"slices"
+)
+
+// BackendState is what Kubernetes and operators say of a backend.
+type BackendState string
+
+// The states. Whether clients avoid a backend is up to the kernel.
+const (
+	StateReady       BackendState = "ready"
+	StateServing     BackendState = "serving"     // terminates, and stands in where none is ready
+	StateTerminating BackendState = "terminating" // and serves no more
+	StateUnready     BackendState = "unready"
+	StateDraining    BackendState = "draining" // of weight 0, or drained by an operator
+)
+
+// Description is whose a backend is, where, and what is said of it.
+type Description struct {
+	Backend    AddrPort
+	Pod        PodName // the zero one where the EndpointSlice names none
+	Node, Zone string  // "" where unknown
+	State      BackendState
+}
+
+// Descriptions are sorted by backend.
+type Descriptions []Description
+
+// Of returns that of a backend, nil where there is none.
+func (all Descriptions) Of(at AddrPort) *Description {
+	i, found := slices.BinarySearchFunc(all, at, func(d Description, at AddrPort) int { return d.Backend.Compare(at) })
+	if !found {
+		return nil
+	}
+	return &all[i]
+}
+
+// described is a candidate with the namespace of its slice.
+type described struct {
+	candidate
+	namespace string
+}
+
+// Describe returns what is said of all backends that slices tell of. Of several that are one backend
+// it is the one to believe.
+func (st *State) Describe() Descriptions {
+	var all []described
+	var of []candidate // a slice
+	for _, s := range st.slices {
+		of = of[:0]
+		for _, p := range s.Ports {
+			for i := range s.Endpoints {
+				of = append(of, candidate{backend: AddrPort{s.Endpoints[i].Addr, p.Port, p.Protocol}, endpoint: &s.Endpoints[i]})
+			}
+		}
+		weigh(of, st.weightsFor(s))
+		st.drained.takeOut(of)
+		for _, c := range of {
+			all = append(all, described{c, s.Namespace})
+		}
+	}
+	slices.SortFunc(all, func(a, b described) int {
+		return cmp.Or(a.backend.Compare(b.backend), preferred(a.endpoint, b.endpoint), cmp.Compare(b.weight, a.weight),
+			cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.endpoint.Pod, b.endpoint.Pod))
+	})
+	all = slices.CompactFunc(all, func(a, b described) bool { return a.backend == b.backend })
+	out := make(Descriptions, len(all))
+	for i, d := range all {
+		out[i] = d.description()
+	}
+	return out
+}
+
+// weightsFor returns the weights that the Service of a slice gives.
+func (st *State) weightsFor(s *Slice) []EndpointWeight {
+	name, _ := s.service()
+	if svc := st.services[name]; svc != nil {
+		return svc.Weights
+	}
+	return nil
+}
+
+func (d described) description() Description {
+	where := d.endpoint.Where.Topology()
+	out := Description{Backend: d.backend, Node: where.Node, Zone: where.Zone, State: d.state()}
+	if d.endpoint.Pod != "" {
+		out.Pod = PodName{Namespace: d.namespace, Name: d.endpoint.Pod}
+	}
+	return out
+}
+
+func (d described) state() BackendState {
+	switch e := d.endpoint; {
+	case d.weight == 0:
+		return StateDraining
+	case e.Ready:
+		return StateReady
+	case e.draining():
+		return StateServing
+	case e.Terminating:
+		return StateTerminating
+	default:
+		return StateUnready
+	}
+}

@@ -1,0 +1,54 @@
+package lb
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+)
+
+func TestABackendIsDescribedByItsSliceAndByOperators(t *testing.T) {
+	where := Topology{Node: "node-a", Zone: "zone-a"}.Share()
+	st := NewState()
+	svc := service(webName, "10.96.0.1")
+	svc.Weights = []EndpointWeight{{Addr: netip.MustParseAddr("10.0.0.5"), Weight: 0}}
+	st.Apply(services(svc))
+	s := of("web", &Slice{SliceName: SliceName{"default", "web-1"}, Ports: []SlicePort{{"http", TCP, 8080}}, Endpoints: []Endpoint{
+		{Addr: netip.MustParseAddr("10.0.0.1"), Pod: "web-a", Where: where, Ready: true, Serving: true},
+		{Addr: netip.MustParseAddr("10.0.0.2"), Serving: true, Terminating: true},
+		{Addr: netip.MustParseAddr("10.0.0.3"), Terminating: true},
+		{Addr: netip.MustParseAddr("10.0.0.4")},
+		{Addr: netip.MustParseAddr("10.0.0.5"), Ready: true, Serving: true},
+		{Addr: netip.MustParseAddr("10.0.0.6"), Ready: true, Serving: true, Drained: true},
+		{Addr: netip.MustParseAddr("10.0.0.7"), Ready: true, Serving: true},
+	}})
+	old := of("web", &Slice{SliceName: SliceName{"default", "web-0"}, Ports: s.Ports, Endpoints: []Endpoint{
+		{Addr: netip.MustParseAddr("10.0.0.1"), Pod: "was-here", Serving: true, Terminating: true},
+	}})
+	st.Apply(withSlices(s, old))
+	st.SetDrained(Drained{Backends: map[AddrPort]bool{{netip.MustParseAddr("10.0.0.7"), 8080, TCP}: true}})
+	got := ""
+	for _, d := range st.Describe() {
+		got += fmt.Sprintln(d.Backend, d.Pod, d.Node, d.Zone, d.State)
+	}
+	if want := `10.0.0.1:8080/TCP default/web-a node-a zone-a ready
+10.0.0.2:8080/TCP /   serving
+10.0.0.3:8080/TCP /   terminating
+10.0.0.4:8080/TCP /   unready
+10.0.0.5:8080/TCP /   draining
+10.0.0.6:8080/TCP /   draining
+10.0.0.7:8080/TCP /   draining
+`; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestADescriptionIsFoundByItsBackend(t *testing.T) {
+	at := func(port uint16) AddrPort { return AddrPort{netip.MustParseAddr("10.0.0.1"), port, TCP} }
+	all := Descriptions{{Backend: at(1)}, {Backend: at(3)}}
+	if d := all.Of(at(3)); d != &all[1] {
+		t.Errorf("got %v", d)
+	}
+	if d := all.Of(at(2)); d != nil {
+		t.Errorf("got %v for a backend of which nothing is said", d)
+	}
+}

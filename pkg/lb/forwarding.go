@@ -1,0 +1,91 @@
+package lb
+
+import "slices"
+
+// Forwarding says how packets of clients elsewhere get to a backend on another node.
+type Forwarding uint8
+
+// The ways of forwarding.
+const (
+	ForwardingDefault Forwarding = iota // what the agent's configuration says
+	SNAT                                // from an address of this node, so that answers come back here
+	DSR                                 // unchanged, carried to the node of the backend, which answers itself
+)
+
+// forwardingNames are the names of ways of forwarding, in order.
+var forwardingNames = [...]string{"", "snat", "dsr"}
+
+// String returns the name that annotations and the configuration use, "" for
+// ForwardingDefault.
+func (f Forwarding) String() string { return forwardingNames[f] }
+
+// Forwardings returns the names of all ways of forwarding.
+func Forwardings() []string { return slices.Clone(forwardingNames[SNAT:]) }
+
+// ParseForwarding returns the way of forwarding of a name; false if none has it.
+func ParseForwarding(name string) (Forwarding, bool) {
+	i := slices.Index(forwardingNames[SNAT:], name)
+	return Forwarding(i + 1), i >= 0
+}
+
+// Carries says whether the frontends of a kind that a Service port has are carried: the
+// packets of clients elsewhere reach the home of a backend, the node where it runs, as they
+// are. A NodePort is an address of one node, policy Local leaves nothing to carry, and where
+// no hash chooses nodes do not choose alike.
+func (s *Service) Carries(kind FrontendKind, p Protocol) bool {
+	if s.Forwarding != DSR || !s.Algorithm.carries() || p != TCP && p != UDP {
+		return false
+	}
+	switch kind {
+	case ClusterIP:
+		return s.InternalPolicy == PolicyCluster
+	case NodePort:
+		return false
+	default:
+		return s.ExternalPolicy == PolicyCluster
+	}
+}
+
+// carries says whether a Service that names the algorithm may be carried.
+func (a Algorithm) carries() bool { return a == AlgorithmDefault || a.Hashed() }
+
+// carry has a frontend carried: its external view is what every node chooses alike from, and
+// a client is a hash of its address rather than what one node remembers.
+func (f *Frontend) carry(s selection) {
+	f.Carried = true
+	if f.Views[External] = s.everywhere; len(s.everywhere.Backends) == 0 {
+		f.Views[External].Why = s.whyNone()
+	}
+	if f.Algorithm == AlgorithmDefault {
+		f.Algorithm = Stable
+	}
+	if f.AffinityTimeout > 0 {
+		f.Algorithm, f.AffinityTimeout = SH, 0
+	}
+	f.Homes = s.homes
+}
+
+// selectEverywhere selects the endpoints for clients of carried frontends: hints, zone
+// policies and this node make no difference.
+func (s *selection) selectEverywhere(from []candidate, c counts) {
+	rule, why := allReady, WhyEverywhere
+	if c.ready == 0 {
+		rule, why = allDraining, WhyTerminating
+	}
+	backends := c.list(from, rule, Node{})
+	if slices.Equal(backends, s.cluster) {
+		backends = s.cluster // equal content, one slice
+	}
+	s.everywhere = View{Backends: backends, Weights: weightsOf(backends, from), Why: why}
+}
+
+// homesOf returns the names of the nodes where backends run, as far as they are known.
+func homesOf(candidates []candidate) map[AddrPort]string {
+	homes := make(map[AddrPort]string, len(candidates))
+	for _, c := range candidates {
+		if node := c.endpoint.Where.Topology().Node; node != "" {
+			homes[c.backend] = node
+		}
+	}
+	return homes
+}

@@ -73,7 +73,7 @@ func TestEveryFieldOfAFrontendIsAdoptedWithoutAWrite(t *testing.T) {
 func wantAdoptedWithoutAWrite(t *testing.T, services map[lb.ServiceName][]lb.Frontend) {
 	t.Helper()
 	cfg := config(t)
-	cfg.Sizes = plan.Sizes{Frontends: 1024, Slots: 1 << 16, Backends: 1024, Services: 1024, Addresses: 1024}
+	cfg.Sizes = plan.Sizes{Frontends: 1024, Slots: 1 << 20, Backends: 1024, Services: 1024, Addresses: 1024}
 	d := mustOpen(t, cfg)
 	p := plan.New(plan.Sizes{})
 	var written plan.Model
@@ -135,7 +135,7 @@ func (r *drawer) value(t reflect.Type) any {
 	case reflect.TypeFor[lb.AddrPort]():
 		return addrPort(1, 1) // the caller's to say
 	case reflect.TypeFor[lb.View]():
-		v := lb.View{Backends: r.backends(), Why: 1 + lb.Why(r.rand.IntN(int(lb.WhyWeightless))), FallsBack: true}
+		v := lb.View{Backends: r.backends(), Why: 1 + lb.Why(r.rand.IntN(int(lb.WhyEverywhere))), FallsBack: true}
 		for range v.Backends {
 			v.Weights = append(v.Weights, 1+r.rand.Uint32N(9))
 		}
@@ -148,6 +148,8 @@ func (r *drawer) value(t reflect.Type) any {
 		return lb.FrontendKind(1 + r.rand.IntN(int(lb.ExternalIP)))
 	case reflect.TypeFor[lb.Algorithm]():
 		return 1 + lb.Algorithm(r.rand.IntN(int(lb.Latency)))
+	case reflect.TypeFor[map[lb.AddrPort]string]():
+		return map[lb.AddrPort]string{} // no node is known
 	case reflect.TypeFor[lb.Switch]():
 		return 1 + lb.Switch(r.rand.IntN(2))
 	}

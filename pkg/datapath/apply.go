@@ -65,17 +65,17 @@ func (s *mapSet) apply(op plan.Op) error {
 	s.about.at(0).Writes++
 	switch o := op.(type) {
 	case plan.PutBackend:
-		*s.backends.at(o.ID) = headgateBackend{To: encodeAddrPort(o.Backend)}
+		return s.putBackend(o.ID, headgateBackend{To: encodeAddrPort(o.Backend), Home: plan.HomeUnknown})
 	case plan.ClearBackend:
-		*s.backends.at(o.ID) = headgateBackend{}
+		return s.putBackend(o.ID, headgateBackend{})
 	case plan.PutTable:
 		s.putTable(o)
 	case plan.PutSlots:
 		return s.changeSlots(o)
 	case plan.PutService:
-		writeName(s.services.at(o.ID), o.Service.String())
+		return s.nameService(o.ID, o.Service.String())
 	case plan.ClearService:
-		writeName(s.services.at(o.ID), "")
+		return s.nameService(o.ID, "")
 	case plan.PutSourceRange:
 		return s.byName["source_ranges"].Put(encodeSourceRange(o.Range), uint32(1))
 	case plan.DeleteSourceRange:
@@ -88,6 +88,16 @@ func (s *mapSet) apply(op plan.Op) error {
 		return s.deleteFrontend(encodeAddrPort(o.Key))
 	case plan.ClearFrontend:
 		s.clearFrontend(encodeAddrPort(o.Key))
+	case plan.PutPeer:
+		s.putPeer(o)
+	case plan.ClearPeer:
+		*s.peers.at(o.ID) = headgatePeer{}
+	case plan.PutPeerAddress:
+		return s.byName["peer_addresses"].Put(encodeAddr(o.Addr), o.ID)
+	case plan.DeletePeerAddress:
+		return ignoreMissing(s.byName["peer_addresses"].Delete(encodeAddr(o.Addr)))
+	case plan.PutHome:
+		return s.putHome(o)
 	case plan.PutAddress:
 		s.know(encodeAddr(o.Addr))
 		return s.byName["addresses"].Put(encodeAddr(o.Addr), encodeAddress(o.Kind))
@@ -97,6 +107,31 @@ func (s *mapSet) apply(op plan.Op) error {
 		return errors.New("no such operation")
 	}
 	return nil
+}
+
+func (s *mapSet) putBackend(id uint32, b headgateBackend) error {
+	at, err := s.backends.at(id)
+	if err == nil {
+		*at = b
+	}
+	return err
+}
+
+func (s *mapSet) putHome(o plan.PutHome) error {
+	at, err := s.backends.at(o.ID)
+	if err == nil {
+		atomic.StoreUint32(&at.Home, o.Home)
+	}
+	return err
+}
+
+// nameService names a Service port, "" for none.
+func (s *mapSet) nameService(id uint32, name string) error {
+	at, err := s.services.at(id)
+	if err == nil {
+		writeName(at, name)
+	}
+	return err
 }
 
 // noteRemoval says that a Service may have lost a backend just now: whatever flow was noted
@@ -109,6 +144,7 @@ func (s *mapSet) noteRemoval() error {
 			return err
 		}
 		atomic.StoreUint64(&s.about.at(0).RemovedNs, now)
+		s.newEpoch()
 		if after, err := monotonic(); err != nil || flowTime(after) == flowTime(now) {
 			return err // else a flow may have been noted between: later than that, and not asked
 		}
@@ -143,13 +179,11 @@ func (s *mapSet) changeSlots(o plan.PutSlots) error {
 	}
 	changes := s.byName["slot_changes"]
 	for _, c := range o.Slots {
-		change := headgateSlotChange{From: c.From, To: c.To, AtNs: uint64(now)}
-		if err := changes.Put(o.Table.Offset+c.Index, change); err != nil {
-			return fmt.Errorf("keep what slot %d named: %w", o.Table.Offset+c.Index, err)
-		}
-	}
-	for _, c := range o.Slots {
 		slot := o.Table.Offset + c.Index
+		change := headgateSlotChange{Was: c.Was, To: c.To, AtNs: uint64(now)}
+		if err := changes.Put(slot, change); err != nil {
+			return fmt.Errorf("keep what slot %d named: %w", slot, err)
+		}
 		atomic.StoreUint32(&s.slots.at(slot / slotsPerChunk).Backend[slot%slotsPerChunk], c.To)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,10 +18,28 @@ import (
 	"github.com/headgate/headgate/pkg/netdev"
 )
 
-// loadPrograms loads the programs that Attach puts in force. Of those of devices these are
-// the ones that nearly every node needs, and those that are in force already.
-func (d *Datapath) loadPrograms() (programSet, error) {
-	names := usualPrograms(d.object.traced)
+// programsToAttach returns the programs that Attach puts in force: those that are prepared, and
+// loads the others. Of those of devices these are the ones that nearly every node needs, and
+// those that are in force already.
+func (d *Datapath) programsToAttach() (programSet, error) {
+	names, err := d.wantedPrograms()
+	if err != nil {
+		return nil, err
+	}
+	prepared := d.growth.takePrograms(d.maps)
+	names = slices.DeleteFunc(names, func(name string) bool { return prepared[name] != nil })
+	programs, err := d.object.loadPrograms(names, d.maps)
+	if err != nil {
+		prepared.Close()
+		return nil, err
+	}
+	maps.Copy(programs, prepared)
+	return programs, nil
+}
+
+// wantedPrograms returns the names of these programs.
+func (d *Datapath) wantedPrograms() ([]string, error) {
+	names := append(usualPrograms(d.object.traced), d.cfg.driverPrograms()...)
 	pins, err := os.ReadDir(d.path("links"))
 	if err != nil {
 		return nil, err
@@ -37,7 +56,7 @@ func (d *Datapath) loadPrograms() (programSet, error) {
 	for _, f := range filters {
 		names = append(names, f.Name)
 	}
-	return d.object.loadPrograms(names, d.maps)
+	return names, nil
 }
 
 // holdPrograms loads those programs of devices that are not there yet, and pins them beside
@@ -118,13 +137,13 @@ func (d *Datapath) attachDevice(index int, h deviceHook, program *ebpf.Program) 
 	return nil
 }
 
-// attachLink attaches by tcx and pins the link.
+// attachLink attaches by a link, of tcx or XDP, and pins it.
 func attachLink(pin string, index int, h deviceHook, program *ebpf.Program) error {
 	old, err := link.LoadPinnedLink(pin, nil)
 	if err == nil {
 		defer old.Close()
 		info, err := old.Info()
-		if err == nil && info.TCX() != nil && info.TCX().Ifindex == uint32(index) {
+		if err == nil && isOfDevice(info, uint32(index)) {
 			if id, ok := programID(program); ok && id == info.Program {
 				return nil
 			}
@@ -137,7 +156,7 @@ func attachLink(pin string, index int, h deviceHook, program *ebpf.Program) erro
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: program, Attach: h.attach()})
+	l, err := h.link(index, program)
 	if err != nil {
 		return err
 	}
@@ -224,10 +243,26 @@ func (d *Datapath) replaceMakers(programs programSet) error {
 	if err := d.attachRest(programs, moves); err != nil {
 		return err
 	}
+	if d.sharesState() {
+		return nil
+	}
 	if err := waitGrace(); err != nil { // until no old program makes entries or flows
 		return err
 	}
 	return takeLastFlows(moves)
+}
+
+// sharesState says whether what programs note of sockets, flows and clients stands in the same
+// maps for all that are replaced: then nothing is to be taken along. It is so where maps grow.
+func (d *Datapath) sharesState() bool {
+	for _, old := range d.old {
+		for _, name := range []string{"socket_nat", flowTableMap, flowFactorsMap, affinitiesMap} {
+			if old == nil || old.byName[name] == nil || d.maps.byName[name] == nil || !sameMap(old.byName[name], d.maps.byName[name]) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // attachRest attaches these programs. From here on the next agent needs these maps if this one

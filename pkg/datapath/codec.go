@@ -116,6 +116,9 @@ func encodeDevice(d plan.Device) headgateDevice {
 	if d.L3 {
 		out.Flags |= headgateDeviceFlagDEVICE_L3
 	}
+	if d.Veth {
+		out.Flags |= headgateDeviceFlagDEVICE_VETH
+	}
 	return out
 }
 
@@ -214,6 +217,9 @@ func encodeFrontend(f plan.Frontend) (headgateFrontend, headgateFallbacks) {
 	if f.Filtered {
 		out.Flags |= headgateFrontendFlagFRONTEND_SOURCE_RANGES
 	}
+	if f.Carried {
+		out.Flags |= headgateFrontendFlagFRONTEND_CARRIED
+	}
 	if f.PassiveHealth == lb.SwitchOn {
 		out.Flags |= headgateFrontendFlagFRONTEND_PASSIVE_HEALTH
 	}
@@ -225,6 +231,7 @@ func decodeFrontend(f headgateFrontend, fallbacks headgateFallbacks) plan.Fronte
 		Service:  f.Service,
 		Members:  decodeTable(f.Members),
 		Filtered: f.Flags&headgateFrontendFlagFRONTEND_SOURCE_RANGES != 0,
+		Carried:  f.Flags&headgateFrontendFlagFRONTEND_CARRIED != 0,
 		Steering: lb.Steering{
 			AffinityTimeout: f.AffinityTimeoutS,
 			PassiveHealth:   lb.SwitchTo(f.Flags&headgateFrontendFlagFRONTEND_PASSIVE_HEALTH != 0),

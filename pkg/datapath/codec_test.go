@@ -33,6 +33,8 @@ func TestEveryFieldIsDecodedAsItWasEncoded(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantSame(t, service, parsed)
+		peer := filled[plan.Peer](r)
+		wantSame(t, peer, decodePeer(encodePeer(peer)))
 		clients := filled[plan.SourceRange](r)
 		wantSame(t, clients, decodeSourceRange(encodeSourceRange(clients)))
 		kind := plan.AddressKind(1 + r.rand.IntN(15))
@@ -94,6 +96,8 @@ func (r *filler) fill(v reflect.Value) {
 		v.SetBool(r.rand.IntN(2) == 0)
 	case reflect.Uint16:
 		v.SetUint(1 + r.rand.Uint64N(1<<16-1))
+	case reflect.Uint64:
+		v.SetUint(1 + r.rand.Uint64N(1<<63))
 	case reflect.Uint32: // sizes of tables have 24 bits
 		v.SetUint(1 + r.rand.Uint64N(1<<24-1))
 	case reflect.String:

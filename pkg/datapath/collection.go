@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +24,9 @@ func (o *object) loadMaps(shared map[string]*ebpf.Map) (*ebpf.Collection, error)
 // loadPrograms loads programs of the object, which work on these maps. What takes long is
 // the kernel's verifier, so every CPU has one verified at a time.
 func (o *object) loadPrograms(names []string, on *mapSet) (programSet, error) {
+	if len(names) == 0 {
+		return programSet{}, nil
+	}
 	o = o.only(slices.Values(names))
 	if err := o.grow(on.sizes()); err != nil {
 		return nil, err
@@ -36,11 +40,12 @@ func (o *object) loadPrograms(names []string, on *mapSet) (programSet, error) {
 		mu     sync.Mutex
 		loaded = programSet{}
 		group  errgroup.Group
+		opts   = ebpf.CollectionOptions{MapReplacements: all.Maps, Cache: btf.NewCache()} // the kernel's types are read once
 	)
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for _, name := range o.largestFirst(names) {
 		group.Go(func() error {
-			c, err := ebpf.NewCollectionWithOptions(o.only(slices.Values([]string{name})).spec, ebpf.CollectionOptions{MapReplacements: all.Maps})
+			c, err := ebpf.NewCollectionWithOptions(o.only(slices.Values([]string{name})).spec, opts)
 			if err != nil {
 				return err
 			}

@@ -26,11 +26,14 @@ type machineConstants struct {
 
 // derivedConstants follow from the settings, or from constants of this package.
 type derivedConstants struct {
-	FrontendsMask   uint32 `bpf:"frontends_mask"` // see object.grow
+	FrontendsMask   uint32 `bpf:"frontends_mask"`       // see object.grow
+	FilterShift     uint32 `bpf:"address_filter_shift"` // the same
 	SocketNatMask   uint32 `bpf:"socket_nat_mask"`
 	FlowSets        uint32 `bpf:"flow_sets"`
+	ExpressSets     uint32 `bpf:"express_sets"`
 	UDPFlowTimeoutS uint32 `bpf:"udp_flow_timeout_s"`
-	NameSockets     bool   `bpf:"name_sockets"` // see newDestroyers
+	NameSockets     bool   `bpf:"name_sockets"` // see teller.destroyHere
+	DestroyAll      bool   `bpf:"destroy_all"`  // see mapSet.tellAll
 
 	FrontendFactors frontendFactors `bpf:"frontend_factors"`
 }
@@ -51,7 +54,7 @@ func (c Config) constants() (map[string]any, error) {
 	return tagged(c, ports,
 		machineConstants{NodeNetnsCookie: cookie, IP6CsumFlag: ip6CsumFlag(), KernelReadable: !lockedDown(), KernelTracks: kernelTracks(), FailuresTraced: c.traced(), TickUs: tick()},
 		derivedConstants{
-			SocketNatMask: c.SocketEntries - 1, FlowSets: flowSets(c.Flows),
+			SocketNatMask: c.SocketEntries - 1, FlowSets: flowSets(c.Flows), ExpressSets: c.expressSets(),
 			UDPFlowTimeoutS: uint32(udpFlowTimeout / time.Second),
 			FrontendFactors: newFrontendFactors(c.HashKey),
 		}), nil

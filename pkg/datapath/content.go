@@ -20,11 +20,11 @@ func (s *mapSet) content() (plan.Content, error) {
 		Addresses: map[netip.Addr]plan.AddressKind{},
 
 		SourceRanges: map[plan.SourceRange]bool{},
+
+		Homes: map[uint32]uint32{}, Peers: map[uint32]plan.Peer{},
 	}
-	for id := uint32(1); id < s.backends.len; id++ {
-		if b := s.backends.at(id); b.To.Port != 0 {
-			c.Backends[id] = decodeAddrPort(b.To)
-		}
+	if err := s.readBackends(c); err != nil {
+		return c, err
 	}
 	if err := s.readServices(c.Services); err != nil {
 		return c, err
@@ -52,7 +52,27 @@ func (s *mapSet) content() (plan.Content, error) {
 	if err := s.readSourceRanges(c.SourceRanges); err != nil {
 		return c, err
 	}
-	return c, s.readAddresses(c.Addresses)
+	if err := s.readAddresses(c.Addresses); err != nil {
+		return c, err
+	}
+	return c, s.readPeers(&c)
+}
+
+func (s *mapSet) readBackends(c plan.Content) error {
+	backends, err := s.backends.all(false)
+	if err != nil {
+		return err
+	}
+	defer backends.Close()
+	for id := uint32(1); id < backends.len; id++ {
+		if b := backends.at(id); b.To.Port != 0 {
+			c.Backends[id] = decodeAddrPort(b.To)
+			if b.Home != plan.HomeUnknown {
+				c.Homes[id] = b.Home
+			}
+		}
+	}
+	return nil
 }
 
 func (s *mapSet) readSourceRanges(out map[plan.SourceRange]bool) error {
@@ -63,8 +83,13 @@ func (s *mapSet) readSourceRanges(out map[plan.SourceRange]bool) error {
 }
 
 func (s *mapSet) readServices(out map[uint32]plan.Service) error {
-	for id := uint32(1); id < s.services.len; id++ {
-		service, err := s.service(id)
+	names, err := s.services.all(false)
+	if err != nil {
+		return err
+	}
+	defer names.Close()
+	for id := uint32(1); id < names.len; id++ {
+		service, err := s.service(names, id)
 		if err != nil {
 			return err
 		}
@@ -76,8 +101,8 @@ func (s *mapSet) readServices(out map[uint32]plan.Service) error {
 }
 
 // service returns the Service port with an ID; the zero Service for none.
-func (s *mapSet) service(id uint32) (plan.Service, error) {
-	name := readName(s.services.at(id))
+func (s *mapSet) service(names *mapping[headgateService], id uint32) (plan.Service, error) {
+	name := readName(names.at(id), &s.about.at(0).Writes)
 	if name == "" {
 		return plan.Service{}, nil
 	}

@@ -19,7 +19,7 @@ func smallMaps(tb testing.TB) *mapSet {
 	}
 	s := &mapSet{byName: map[string]*ebpf.Map{}}
 	tb.Cleanup(func() { s.Close() })
-	for _, name := range []string{"about", "frontends", "fallbacks", "slots", "backends", "services", "service_cidrs", "source_ranges", "addresses", addressFilter} {
+	for _, name := range []string{"about", "frontends", "fallbacks", "slots", "backends", "services", "service_cidrs", "source_ranges", "addresses", "peers", "peer_addresses", "slot_changes", addressFilter} {
 		one := spec.Maps[name].Copy()
 		one.Pinning = ebpf.PinNone
 		if name != "about" && name != "service_cidrs" && name != addressFilter {
@@ -49,6 +49,15 @@ func scribble[T any](m *mapping[T], data []byte) {
 // whole, and never more than the maps hold.
 func FuzzContent(f *testing.F) {
 	s := smallMaps(f)
+	names, err := newMapping[headgateService](s.byName["services"], true)
+	if err != nil {
+		f.Fatal(err)
+	}
+	backends, err := s.allBackends(true)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { names.Close(); backends.Close() })
 	f.Add([]byte{0}, []byte{1, 0, 0, 0}, []byte("default/web:http/TCP"), []byte{1, 2, 3, 4})
 	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0}, []byte{0, 0, 0, 0, 4, 0, 0, 0}, []byte("a/b/UDP\x00"), []byte{0xff})
 	f.Fuzz(func(t *testing.T, slots, frontends, services, keys []byte) {
@@ -56,12 +65,13 @@ func FuzzContent(f *testing.F) {
 			*b = append(*b, 0)
 		}
 		scribble(s.slots, slots)
-		scribble(s.backends, slots)
+		scribble(backends.mapping, slots)
 		scribble(s.frontends, frontends)
 		scribble(s.fallbacks, frontends)
 		scribble(s.cidrs, keys)
-		scribble(s.services, services)
-		for _, name := range []string{"source_ranges", "addresses"} {
+		scribble(names, services)
+		scribble(s.peers, services)
+		for _, name := range []string{"source_ranges", "addresses", "peer_addresses", "slot_changes"} {
 			m := s.byName[name]
 			for i := range m.MaxEntries() {
 				key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())

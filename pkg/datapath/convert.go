@@ -3,12 +3,14 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
 )
 
 // conversion takes what a map holds into a map of the same name that may be
@@ -121,8 +123,8 @@ func moveType(moves []move, was, now btf.Type, from, to int) []move {
 		return moves
 	case *btf.Array:
 		old, ok := was.(*btf.Array)
-		if !ok {
-			return moves
+		if !ok { // what was one is now the first of several
+			return moveType(moves, was, now.Type, from, to)
 		}
 		for i := range int(min(old.Nelems, now.Nelems)) {
 			moves = moveType(moves, old.Type, now.Type, from+i*sizeOf(old.Type), to+i*sizeOf(now.Type))
@@ -158,6 +160,8 @@ var formerly = map[string][]string{
 	"frontend.members":     {"known"},
 	"frontend.views":       {"internal", "external"},
 	"fallbacks.to":         {"wider", "views[2]", "views[3]"},
+
+	"slot_change.was": {"from"},
 
 	"socket_slot.entry":       {"promise"},
 	"stored_entries.entry":    {"promise"},
@@ -241,11 +245,15 @@ func apply(moves []move, old []byte, size int) []byte {
 // copy fills a map from its predecessor. Entries that the predecessor's
 // programs change meanwhile may come along in either state.
 func (c *conversion) copy(to, from *ebpf.Map) error {
-	if c.perCPU {
+	switch {
+	case c.perCPU:
 		return c.copyPerCPU(to, from)
-	}
-	if from.Type() == ebpf.LRUHash {
+	case from.Type() == ebpf.LRUHash:
 		return c.copyHash(to, from, ebpf.UpdateAny)
+	case c.identical && from.Type() == ebpf.Array && from.Flags()&unix.BPF_F_MMAPABLE != 0:
+		return copyMemory(to, from)
+	case c.identical && from.Type() == ebpf.Hash:
+		return c.copyBatches(to, from)
 	}
 	key, value := make([]byte, c.oldKey), make([]byte, c.oldValue)
 	zero := make([]byte, c.newValue)
@@ -266,14 +274,59 @@ func (c *conversion) copy(to, from *ebpf.Map) error {
 	return entries.Err()
 }
 
-func (c *conversion) copyPerCPU(to, from *ebpf.Map) error {
-	var key uint32
-	var values [][]byte
-	if err := from.Lookup(&key, &values); err != nil {
+// copyMemory copies an array that is laid out alike.
+func copyMemory(to, from *ebpf.Map) error {
+	was, _, err := mapArray(from, false)
+	if err != nil {
 		return err
 	}
-	for i := range values {
-		values[i] = apply(c.value, values[i], c.newValue)
+	defer func() { _ = unix.Munmap(was) }() // fails only for memory that is not mapped
+	is, _, err := mapArray(to, true)
+	if err != nil {
+		return err
 	}
-	return to.Put(&key, values)
+	copy(is, was)
+	return unix.Munmap(is)
+}
+
+// copyBatches copies a hash that is laid out alike, many entries by a call of the kernel.
+func (c *conversion) copyBatches(to, from *ebpf.Map) error {
+	most := min(batchBytes/(c.oldKey+c.oldValue), int(from.MaxEntries()))
+	keys, values := elements(most, c.oldKey), elements(most, c.oldValue)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, readErr := from.BatchLookup(&cursor, keys.Interface(), values.Interface(), nil)
+		if readErr != nil && !errors.Is(readErr, ebpf.ErrKeyNotExist) {
+			return readErr
+		}
+		if n > 0 {
+			if _, err := to.BatchUpdate(keys.Slice(0, n).Interface(), values.Slice(0, n).Interface(), nil); err != nil {
+				return err
+			}
+		}
+		if readErr != nil {
+			return nil // that was the last of them
+		}
+	}
+}
+
+// elements returns a slice of n elements of so many bytes.
+func elements(n, size int) reflect.Value {
+	return reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(size, reflect.TypeFor[byte]())), n, n)
+}
+
+func (c *conversion) copyPerCPU(to, from *ebpf.Map) error {
+	for key := range min(from.MaxEntries(), to.MaxEntries()) {
+		var values [][]byte
+		if err := from.Lookup(&key, &values); err != nil {
+			return err
+		}
+		for i := range values {
+			values[i] = apply(c.value, values[i], c.newValue)
+		}
+		if err := to.Put(&key, values); err != nil {
+			return err
+		}
+	}
+	return nil
 }

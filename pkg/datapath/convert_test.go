@@ -69,3 +69,12 @@ func TestMembersThatHadOtherNamesComeAlong(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatWasOneIsTheFirstOfSeveral(t *testing.T) {
+	word := &btf.Int{Name: "__u64", Size: 8}
+	was := structOf("slot_change", btf.Member{Name: "from", Type: word}, btf.Member{Name: "to", Type: word})
+	now := structOf("slot_change", btf.Member{Name: "to", Type: word}, btf.Member{Name: "was", Type: &btf.Array{Type: word, Nelems: 2}})
+	if got := string(apply(moveType(nil, was, now, 0, 0), []byte("ffffffffoooooooo"), int(now.Size))); got != "ooooooooffffffff\x00\x00\x00\x00\x00\x00\x00\x00" {
+		t.Errorf("a change of a slot is %q", got)
+	}
+}

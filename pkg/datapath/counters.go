@@ -85,20 +85,33 @@ func (r *Reader) Counters() (events, drops map[string]uint64, err error) {
 	return events, drops, nil
 }
 
-// Drops returns what was refused of a Service port, by drop reason, without zeros.
-func (r *Reader) Drops(service uint32) (map[string]uint64, error) {
-	out := map[string]uint64{}
-	if service >= r.maps.services.len {
-		return out, nil
+// Refused returns how much was refused on the node, for whatever reason.
+func (r *Reader) Refused() (total uint64, err error) {
+	sum, err := r.maps.counters()
+	for _, n := range sum.Drops {
+		total += n
+	}
+	return total, err
+}
+
+// Drops returns what was refused of a Service port, by drop reason, without zeros: nil for nothing.
+func (r *Reader) Drops(service uint32) (out map[string]uint64, err error) {
+	services, err := r.services()
+	if err != nil || service >= services.len {
+		return nil, err
 	}
 	names, err := names()
 	if err != nil {
 		return nil, err
 	}
-	for i, n := range r.maps.services.at(service).Drops {
-		if n > 0 {
-			out[names.drops[i]] = n
+	for i, n := range services.at(service).Drops {
+		if n == 0 {
+			continue
 		}
+		if out == nil {
+			out = map[string]uint64{}
+		}
+		out[names.drops[i]] = n
 	}
 	return out, nil
 }

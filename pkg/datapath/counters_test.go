@@ -1,33 +1,103 @@
-package datapath
+package datapath_test
 
 import (
+	"flag"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/tests/testenv"
 )
 
-func TestThePageHasEveryCounterAndDropReason(t *testing.T) {
-	page, err := os.ReadFile("../../docs/metrics.md")
+var update = flag.Bool("update", false, "write the tables of counters and drop reasons into docs/metrics.md")
+
+// What is counted is defined, and explained, in this file alone.
+const countersSource = "../../bpf/abi/types.h"
+
+func TestThePageSaysWhatEveryCounterAndDropReasonMeans(t *testing.T) {
+	source, err := os.ReadFile(countersSource)
 	if err != nil {
 		t.Fatal(err)
 	}
-	words, err := names()
+	counters, drops, err := datapath.Counted()
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile("(?m)^\\| `(\\w+)` \\| .+ \\|$")
-	for title, want := range map[string][]string{"Counters": words.counters, "Drop reasons": words.drops} {
-		_, section, _ := strings.Cut(string(page), "\n## "+title+"\n")
-		section, _, _ = strings.Cut(section, "\n## ")
-		var got []string
-		for _, m := range row.FindAllStringSubmatch(section, -1) {
-			got = append(got, m[1])
+	for _, part := range []struct {
+		title, column, opening, prefix string
+		names                          []string
+	}{
+		{"counters", "counter", "struct counters {", "", counters},
+		{"drop reasons", "reason", "enum drop_reason {", "DROP_", drops},
+	} {
+		meanings, err := commented(string(source), part.opening, part.prefix)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("docs/metrics.md, %s (-counted +page):\n%s", title, diff)
+		table := "| " + part.column + " | meaning |\n|---|---|\n"
+		for _, name := range part.names {
+			if meanings[name] == "" {
+				t.Errorf("%s: %s has no comment of its own above it, which says what it means", countersSource, name)
+			}
+			table += fmt.Sprintf("| `%s` | %s |\n", name, inMarkdown(meanings[name]))
 		}
+		begin := "<!-- " + part.title + ": go test ./pkg/datapath -run ThePage -update -->\n"
+		testenv.MustHave(t, "../../docs/metrics.md", begin, table, "<!-- end of "+part.title+" -->\n", *update)
 	}
 }
+
+func TestThePageHasEveryHook(t *testing.T) {
+	hooks, err := datapath.Hooks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := "| hook | attaches to |\n|---|---|\n"
+	for _, h := range hooks {
+		table += fmt.Sprintf("| `%s` | `%s` |\n", h[0], h[1])
+	}
+	testenv.MustHave(t, "../../docs/metrics.md", "<!-- hooks: go test ./pkg/datapath -run ThePage -update -->\n", table, "<!-- end of hooks -->\n", *update)
+}
+
+func TestACommentBelongsToTheMemberBelowIt(t *testing.T) {
+	source := "struct x {\n\t/* one */\n\t__u64 a;\n\t/*\n\t * two\n\t * lines\n\t */\n\t__u64 b;\n\t__u64 c;\n};\nenum y {\n\t/* three */\n\tY_D,\n};\n"
+	got, err := commented(source, "struct x {", "")
+	if diff := cmp.Diff(map[string]string{"a": "one", "b": "two lines", "c": ""}, got); err != nil || diff != "" {
+		t.Errorf("error %v, members (-want +got):\n%s", err, diff)
+	}
+	got, err = commented(source, "enum y {", "Y_")
+	if diff := cmp.Diff(map[string]string{"d": "three"}, got); err != nil || diff != "" {
+		t.Errorf("error %v, values (-want +got):\n%s", err, diff)
+	}
+	if _, err := commented(source, "struct z {", ""); err == nil {
+		t.Error("no error without the struct")
+	}
+}
+
+// member is a comment, and the name below it that a struct or an enum has.
+var member = regexp.MustCompile(`(?m)(?:/\*((?s:.*?))\*/\s*)?^\s*(?:__u64 )?([A-Za-z_0-9]+)[;,]$`)
+
+// commented returns the comments above what stands between an opening and its brace, by
+// its name in small letters, without the prefix.
+func commented(source, opening, prefix string) (map[string]string, error) {
+	_, body, found := strings.Cut(source, opening+"\n")
+	body, _, ended := strings.Cut(body, "\n};")
+	if !found || !ended {
+		return nil, fmt.Errorf("there is no %q", opening)
+	}
+	out := map[string]string{}
+	for _, m := range member.FindAllStringSubmatch(body+"\n", -1) {
+		words := strings.Fields(strings.ReplaceAll(m[1], "\n\t *", " "))
+		out[strings.ToLower(strings.TrimPrefix(m[2], prefix))] = strings.Join(words, " ")
+	}
+	return out, nil
+}
+
+// code is what a page shows as code: a function, a flag.
+var code = regexp.MustCompile(`\w+\(\)|--[a-z][a-z-]*`)
+
+func inMarkdown(text string) string { return code.ReplaceAllString(text, "`$0`") }

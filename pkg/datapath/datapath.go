@@ -57,6 +57,12 @@ type Config struct {
 	Pods bool `bpf:"pod_devices"`
 	// Redirect lets packets to other nodes leave past the stack.
 	Redirect bool `bpf:"redirect_flows"`
+	// XDP lets drivers of devices repeat what was done to packets of a flow to another
+	// node; it implies Redirect.
+	XDP bool
+	// ReportXDP is called with the devices whose driver is to do so and does not, by
+	// name, and why: at first and whenever that changes. May be nil.
+	ReportXDP func(why map[string]string) `json:"-"`
 	// SockOps has sock_ops tell of connections that fail, as it does where the kernel
 	// refuses programs at tracepoints.
 	SockOps bool
@@ -68,6 +74,9 @@ type Config struct {
 	// MaxEjected is how many of the slots of a table are avoided at most, in per
 	// cent.
 	MaxEjected uint32 `bpf:"max_ejected_percent"`
+	// Carrying says that there may be Services whose packets are carried to the homes
+	// of their backends.
+	Carrying bool `bpf:"carrying"`
 	// HashKey is the key of the hashes of flows and clients, the same on all
 	// nodes.
 	HashKey [2]uint64 `bpf:"hash_key" json:"-"`
@@ -76,8 +85,9 @@ type Config struct {
 	SNATPorts Ports
 }
 
-// DefaultSizes is the room that maps start with.
-var DefaultSizes = plan.Sizes{Frontends: 1024, Slots: 16384, Backends: 4096, Services: 1024, Addresses: 1024}
+// DefaultSizes is the room that maps start with: 1 MiB of slots, since the table of a large Service is
+// written anew with each of its changes, and the former one waits for a grace period.
+var DefaultSizes = plan.Sizes{Frontends: 1024, Slots: 1 << 18, Backends: 4096, Services: 1024, Addresses: 1024}
 
 // Sizes of the maps that do not grow: 4 MiB of socket NAT entries, 8 MiB of affinities.
 const (
@@ -85,8 +95,8 @@ const (
 	DefaultAffinities    = 1 << 16
 )
 
-// Datapath is the kernel's side of Headgate. Apart from Grace, DestroySockets, Recount and Reader it
-// is not safe for concurrent use.
+// Datapath is the kernel's side of Headgate. Apart from Grace, DestroySockets, Recount, Prepare and
+// Reader it is not safe for concurrent use.
 type Datapath struct {
 	cfg      Config
 	object   *object // of this process, with its knobs
@@ -97,8 +107,11 @@ type Datapath struct {
 	standing standing
 	teller   teller
 	census   census
+	growth   growth
 	pins     pinsSeen
 	devices  []plan.Device
+	noXDP    map[string]string // as reported; nil: not yet
+	mute     map[uint32]bool   // devices whose driver took the program, and sends no frames
 	// old are the maps of programs that are in force until Attach.
 	old []*mapSet
 	// flowsOf are those of old whose flows come along.
@@ -130,6 +143,7 @@ func Open(cfg Config) (*Datapath, error) {
 		cfg.SNATPorts = DefaultSNATPorts
 	}
 	cfg.Cgroup = unified(cfg.Cgroup)
+	cfg.Redirect = cfg.Redirect || cfg.XDP
 	d := &Datapath{cfg: cfg}
 	if err := d.open(); err != nil {
 		d.Close()
@@ -159,30 +173,11 @@ func (d *Datapath) open() error {
 		if err := d.maps.settleFrontends(); err != nil {
 			return err
 		}
-		return d.tidy()
+		return errors.Join(d.tidy(), d.freeAbandonedFlows())
 	}
 	d.old = append([]*mapSet{pinned}, d.openUnfinished()...)
 	d.flowsOf = d.old
-	return d.remake(atLeast(pinned.sizes(), d.cfg.Sizes), pinned)
-}
-
-// remake replaces the maps of this process by others, with what from holds.
-func (d *Datapath) remake(sizes plan.Sizes, from *mapSet) error {
-	d.teller.mu.Lock()
-	defer d.teller.mu.Unlock()
-	defer d.census.stop()()
-	maps, err := d.object.newMaps(sizes, from)
-	for errors.Is(err, errNoPlace) { // by chance, see FRONTEND_REACH
-		sizes.Frontends *= 2
-		maps, err = d.object.newMaps(sizes, from)
-	}
-	if err != nil {
-		return err
-	}
-	d.standing.Close() // it is of the former maps, as the next is
-	d.teller.forget()
-	d.maps = maps
-	return nil
+	return d.remake(pinned.sizes().AtLeast(d.cfg.Sizes), pinned)
 }
 
 // isAttached says whether the programs in force work on the maps of this process.
@@ -225,6 +220,9 @@ func (d *Datapath) lock(dir string) error {
 func (d *Datapath) tidy() error {
 	d.maps.about.describe(d.cfg)
 	d.maps.about.at(0).FlowsMigrated = 1 // from now on an unknown connection is reset
+	if err := d.maps.endHandOver(); err != nil {
+		return err
+	}
 	if err := detachAll(d.path("links"), d.object.isOurs); err != nil {
 		return err
 	}
@@ -233,15 +231,13 @@ func (d *Datapath) tidy() error {
 			return err
 		}
 	}
-	if err := d.freeAbandonedFlows(); err != nil {
-		return err
-	}
 	return d.hold()
 }
 
 // Attach loads the programs and puts them in force, each in one step in place of the one
 // that was, and pins them and the maps. It does nothing where they are already. The error is
-// errors.ErrUnsupported where the kernel refuses them; then nothing has changed.
+// errors.ErrUnsupported where the kernel refuses them; then nothing has changed. Where programs
+// were replaced, each of both counted connections in their own maps: Recount corrects that.
 func (d *Datapath) Attach() error {
 	if d.isAttached() {
 		return nil
@@ -249,7 +245,7 @@ func (d *Datapath) Attach() error {
 	if _, err := d.repinLinks(); err != nil { // else what lost its pin would be attached twice
 		return err
 	}
-	programs, err := d.loadPrograms()
+	programs, err := d.programsToAttach()
 	if err != nil {
 		return err
 	}
@@ -261,14 +257,12 @@ func (d *Datapath) Attach() error {
 		return err
 	}
 	d.publish(d.maps)
-	replaced := len(d.old) > 0
+	shared := d.sharesState()
 	d.forgetOld()
-	if err := d.tidy(); err != nil || !replaced {
+	if err := d.tidy(); err != nil || shared {
 		return err
 	}
-	defer d.census.stop()()
-	_, _, err = d.recount() // programs of both counted, each in their own map
-	return err
+	return d.freeAbandonedFlows()
 }
 
 // attachPrograms takes the socket NAT entries along from map to map. All the while
@@ -288,47 +282,6 @@ func (d *Datapath) attachPrograms(programs programSet) error {
 	return d.takeAllEntries()
 }
 
-// Sizes returns the room that the maps have.
-func (d *Datapath) Sizes() plan.Sizes { return d.maps.sizes() }
-
-// Reserve makes room for at least the given sizes. Where a map is too small,
-// a larger one takes its place while traffic goes on.
-func (d *Datapath) Reserve(need plan.Sizes) error {
-	have := d.maps.sizes()
-	want := grown(have, need)
-	if want == have {
-		return nil
-	}
-	return d.replace(want, d.maps)
-}
-
-// Reset replaces the maps by empty ones, for when what they hold makes no
-// sense. Programs in force keep the former maps until Attach.
-func (d *Datapath) Reset() error {
-	return d.replace(d.cfg.Sizes, nil)
-}
-
-// replace makes maps again, of other sizes and with what from holds. What was in force
-// is replaced at once, unless it should be empty.
-func (d *Datapath) replace(sizes plan.Sizes, from *mapSet) error {
-	attached, old := d.isAttached(), d.old
-	d.old = append(d.old, d.maps)
-	switch {
-	case from == nil:
-		d.flowsOf = nil // they speak of frontends that have no sense either
-	case attached:
-		d.flowsOf = []*mapSet{from}
-	}
-	if err := d.remake(sizes, from); err != nil {
-		d.old = old
-		return fmt.Errorf("replace the maps by others of %+v: %w", sizes, err)
-	}
-	if attached && from != nil {
-		return d.Attach()
-	}
-	return nil
-}
-
 // forgetOld lets go of maps that no program in force works on.
 func (d *Datapath) forgetOld() {
 	for _, m := range d.old {
@@ -344,7 +297,8 @@ func (d *Datapath) Content() (plan.Content, error) { return d.maps.content() }
 func (d *Datapath) Close() {
 	d.stale.Close()
 	d.standing.Close()
-	d.teller.forget()
+	d.teller.Close()
+	d.growth.drop()
 	d.maps.Close()
 	d.forgetOld()
 	d.publish(nil)
@@ -355,35 +309,3 @@ func (d *Datapath) Close() {
 }
 
 func (d *Datapath) path(name string) string { return filepath.Join(d.cfg.Root, name) }
-
-// grown returns sizes that hold need: as they are where that is enough,
-// otherwise the next power of two.
-func grown(have, need plan.Sizes) plan.Sizes {
-	each := func(have, need uint32) uint32 {
-		if need <= have {
-			return have
-		}
-		size := uint32(1)
-		for size < need {
-			size <<= 1
-		}
-		return size
-	}
-	return plan.Sizes{
-		Frontends: each(have.Frontends, need.Frontends),
-		Slots:     each(have.Slots, need.Slots),
-		Backends:  each(have.Backends, need.Backends),
-		Services:  each(have.Services, need.Services),
-		Addresses: each(have.Addresses, need.Addresses),
-	}
-}
-
-func atLeast(a, b plan.Sizes) plan.Sizes {
-	return plan.Sizes{
-		Frontends: max(a.Frontends, b.Frontends),
-		Slots:     max(a.Slots, b.Slots),
-		Backends:  max(a.Backends, b.Backends),
-		Services:  max(a.Services, b.Services),
-		Addresses: max(a.Addresses, b.Addresses),
-	}
-}

@@ -21,7 +21,7 @@ func config(tb testing.TB) datapath.Config {
 	tb.Helper()
 	return datapath.Config{
 		Root: testenv.BPFRoot(tb), Cgroup: testenv.Cgroup(tb), Node: "node-a", Version: "test",
-		Sizes: plan.Sizes{Frontends: 4, Slots: 32, Backends: 8, Services: 4, Addresses: 4}, SocketEntries: 1024,
+		Sizes: plan.Sizes{Frontends: 4, Slots: 32, Backends: 8, Services: 4, Addresses: 4, Peers: 4}, SocketEntries: 1024,
 	}
 }
 
@@ -56,6 +56,10 @@ func someOps() []plan.Op {
 		plan.PutSourceRange{Range: plan.SourceRange{Service: 1, Prefix: netip.MustParsePrefix("2001:db8::/33")}},
 		plan.PutServiceCIDRs{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/108")}},
 		plan.PutAddress{Addr: netip.MustParseAddr("10.0.0.9"), Kind: plan.ServiceAddress | plan.NodeAddress},
+		plan.PutPeer{ID: plan.FirstPeer, Peer: plan.Peer{Theirs: netip.MustParseAddr("10.1.0.2"), Ours: netip.MustParseAddr("10.1.0.1"), Ring: plan.RingOf("node-b"), MTU: 1500, Usable: true}},
+		plan.PutPeerAddress{Addr: netip.MustParseAddr("10.1.0.2"), ID: plan.FirstPeer},
+		plan.PutHome{ID: 1, Home: plan.FirstPeer},
+		plan.PutHome{ID: 2, Home: plan.HomeHere},
 	}
 }
 
@@ -148,7 +152,7 @@ func TestMapsGrowWhileAttached(t *testing.T) {
 	if err := d.Attach(); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Reserve(plan.Sizes{Frontends: 100, Slots: 1000, Backends: 300, Services: 50, Addresses: 70}); err != nil {
+	if err := d.Reserve(plan.Sizes{Frontends: 100, Slots: 1000, Backends: 300, Services: 50, Addresses: 70, Peers: 5}); err != nil {
 		t.Fatal(err)
 	}
 	wantContent(t, d, someOps()...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
@@ -30,8 +31,9 @@ type teller struct {
 	// former ones would destroy sockets of frontends that only the new ones have.
 	mu       sync.Mutex
 	slots    *mapping[headgateSocketSlot]
-	stored   []byte    // stored_sockets
-	through  iterators // that destroy sockets, or name them
+	stored   []byte      // stored_sockets
+	unmap    *time.Timer // lets go of both where nothing is lost for a while
+	through  iterators   // that destroy sockets, or name them
 	named    bool
 	places   places
 	reported string // to ReportSockets
@@ -39,12 +41,25 @@ type teller struct {
 
 // forget lets go of what is of the maps in use.
 func (t *teller) forget() {
-	t.slots.Close()
 	t.through.Close()
+	t.through = nil
+	t.unmapEntries()
+}
+
+// Close ends its work.
+func (t *teller) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget()
+}
+
+// unmapEntries lets go of what is kept of sockets as memory, 4.5 MiB.
+func (t *teller) unmapEntries() {
+	t.slots.Close()
 	if t.stored != nil {
 		_ = unix.Munmap(t.stored) // fails only for memory that is not mapped
 	}
-	t.slots, t.stored, t.through = nil, nil, nil
+	t.slots, t.stored = nil, nil
 }
 
 // DestroySockets destroys the sockets with an entry for one of the lost backends, or for any
@@ -122,19 +137,26 @@ func (d *Datapath) namespacesOf(losses []plan.Loss) (namespaces map[uint64]bool,
 	for _, l := range losses {
 		lost[encodeAddrPort(l.Backend)] = true
 	}
-	namespaces = map[uint64]bool{}
-	for i := range t.slots.len {
-		if s := t.slots.at(i); s.Owner != 0 && (len(lost) == 0 || lost[s.Entry.backend()]) {
-			namespaces[s.Entry.Netns] = true
-		}
-	}
+	namespaces = namespacesOfSlots(t.slots, func(s *headgateSocketSlot) bool { return len(lost) == 0 || lost[s.Entry.backend()] })
 	// What sockets keep themselves cannot be looked through from here.
 	return namespaces, len(bytes.Trim(t.stored, "\x00")) > 0, nil
 }
 
+// entriesMapped is for how long what is kept of sockets stays memory of this process: mapping it takes
+// as long as looking through it, and losses mostly come together.
+const entriesMapped = 5 * time.Second
+
 // mapEntries has what is kept of sockets in memory.
 func (d *Datapath) mapEntries() (err error) {
 	t := &d.teller
+	if t.unmap == nil {
+		t.unmap = time.AfterFunc(entriesMapped, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.unmapEntries()
+		})
+	}
+	t.unmap.Reset(entriesMapped)
 	if t.stored != nil {
 		return nil
 	}
@@ -142,7 +164,7 @@ func (d *Datapath) mapEntries() (err error) {
 		return err
 	}
 	if t.stored, _, err = mapArray(d.maps.byName[storedSockets], false); err != nil {
-		t.forget()
+		t.unmapEntries()
 	}
 	return err
 }

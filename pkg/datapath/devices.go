@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 
 	"github.com/headgate/headgate/pkg/plan"
 )
@@ -17,25 +18,42 @@ import (
 type deviceHook struct {
 	program string
 	in      bool
+	driver  bool // it runs in the driver, natively, before there is a packet of the kernel
 }
 
 func (h deviceHook) attach() ebpf.AttachType {
-	if h.in {
+	switch {
+	case h.driver:
+		return ebpf.AttachXDP
+	case h.in:
 		return ebpf.AttachTCXIngress
+	default:
+		return ebpf.AttachTCXEgress
 	}
-	return ebpf.AttachTCXEgress
+}
+
+// link attaches a program to a device.
+func (h deviceHook) link(index int, program *ebpf.Program) (link.Link, error) {
+	if h.driver {
+		return link.AttachXDP(link.XDPOptions{Interface: index, Program: program, Flags: link.XDPDriverMode})
+	}
+	return link.AttachTCX(link.TCXOptions{Interface: index, Program: program, Attach: h.attach()})
 }
 
 // deviceKinds are the programs of each kind of device, in the order in which
 // they come into force: what completes a flow before what begins one.
 var deviceKinds = map[string][]deviceHook{
-	"device": {{"device_out", false}, {"device_in", true}},
-	"l3":     {{"l3_out", false}, {"l3_in", true}},
-	"pod":    {{"pod_out", false}, {"pod_in", true}},
+	"device": {{program: "device_out"}, {program: "device_in", in: true}},
+	"l3":     {{program: "l3_out"}, {program: "l3_in", in: true}},
+	"pod":    {{program: "pod_out"}, {program: "pod_in", in: true}},
 }
 
-// deviceHooks are the programs of every kind, sorted by name.
+// deviceHooks are the programs of every kind, sorted by name: what repeats at a driver what
+// others did comes last.
 var deviceHooks = slices.SortedFunc(func(yield func(deviceHook) bool) {
+	if !yield(driverHook) {
+		return
+	}
 	for _, hooks := range deviceKinds {
 		for _, h := range hooks {
 			if !yield(h) {
@@ -68,10 +86,15 @@ func (d *Datapath) SetDevices(devices []plan.Device) error {
 		return err
 	}
 	wanted, exempt := map[uint32]plan.Device{}, map[uint64]bool{}
+	for _, dev := range devices {
+		wanted[dev.Index] = dev
+	}
+	if err := d.retireDrivers(wanted); err != nil {
+		return err
+	}
 	var errs []error
 	d.devices = nil
 	for _, dev := range devices {
-		wanted[dev.Index] = dev
 		if err := d.setDevice(dev); err != nil {
 			errs = append(errs, fmt.Errorf("device %s: %w", dev.Name, err))
 			continue
@@ -82,20 +105,20 @@ func (d *Datapath) SetDevices(devices []plan.Device) error {
 		}
 	}
 	// Sockets are balanced until packets are, and again before packets are not.
-	return errors.Join(append(errs, d.setExempt(exempt), d.dropDevices(wanted), d.hold())...)
+	err := errors.Join(append(errs, d.setExempt(exempt), d.dropDevices(wanted), d.hold())...)
+	d.setDrivers()
+	return err
 }
 
 // setDevice writes the addresses of a device, then attaches to it.
 func (d *Datapath) setDevice(dev plan.Device) error {
-	key, value := dev.Index, encodeDevice(dev)
-	var old headgateDevice
-	err := d.maps.byName["devices"].Lookup(key, &old)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	value := encodeDevice(dev)
+	old, err := d.device(dev.Index)
+	if err != nil {
 		return err
 	}
-	if err != nil || old != value {
-		d.maps.about.at(0).Writes++
-		if err := d.maps.byName["devices"].Put(key, value); err != nil {
+	if value.Flags |= old.Flags & driverFlags; old != value {
+		if err := d.putDevice(dev.Index, value); err != nil {
 			return err
 		}
 	}
@@ -110,10 +133,27 @@ func (d *Datapath) setDevice(dev plan.Device) error {
 	return nil
 }
 
+// device returns what the maps say of a device, the zero value for nothing.
+func (d *Datapath) device(index uint32) (out headgateDevice, err error) {
+	err = d.maps.byName["devices"].Lookup(index, &out)
+	return out, ignoreMissing(err)
+}
+
+// putDevice replaces what the maps say of a device. What left by it before is not repeated.
+func (d *Datapath) putDevice(index uint32, value headgateDevice) error {
+	d.maps.about.at(0).Writes++
+	err := d.maps.byName["devices"].Put(index, value)
+	d.maps.newEpoch()
+	return err
+}
+
 // dropDevices detaches from devices that are not wanted, or of another kind
 // now, and forgets them.
 func (d *Datapath) dropDevices(wanted map[uint32]plan.Device) error {
 	keep := func(index uint32, program string) bool {
+		if program == driverHook.program {
+			return d.wantsDriver(wanted[index])
+		}
 		return slices.ContainsFunc(hooksOf(wanted[index]), func(h deviceHook) bool { return h.program == program })
 	}
 	if err := errors.Join(d.dropLinks(keep), dropFilters(keep)); err != nil {

@@ -22,9 +22,9 @@ func (d *Datapath) Eject(backend lb.AddrPort, eject bool, noRetryFor time.Durati
 		return false, nil
 	}
 	to := encodeAddrPort(backend)
-	id := d.maps.findBackend(to)
-	if id == 0 {
-		return false, nil
+	id, err := d.maps.findBackend(to)
+	if err != nil || id == 0 {
+		return false, err
 	}
 	now, err := coarseClock()
 	if err != nil {
@@ -46,11 +46,16 @@ func (d *Datapath) Eject(backend lb.AddrPort, eject bool, noRetryFor time.Durati
 }
 
 // findBackend returns the ID of a backend, 0 where it has none.
-func (s *mapSet) findBackend(to headgateAddrPort) uint32 {
-	for id := uint32(1); id < s.backends.len; id++ {
-		if s.backends.at(id).To == to {
-			return id
+func (s *mapSet) findBackend(to headgateAddrPort) (uint32, error) {
+	backends, err := s.backends.all(false)
+	if err != nil {
+		return 0, err
+	}
+	defer backends.Close()
+	for id := uint32(1); id < backends.len; id++ {
+		if backends.at(id).To == to {
+			return id, nil
 		}
 	}
-	return 0
+	return 0, nil
 }

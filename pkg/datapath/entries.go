@@ -24,7 +24,11 @@ type Totals struct {
 
 // Totals counts what there is.
 func (r *Reader) Totals() (t Totals, err error) {
-	for range r.Services() {
+	services, err := r.Services()
+	if err != nil {
+		return t, err
+	}
+	for range services {
 		t.Services++
 	}
 	for _, b := range r.Backends() {
@@ -89,10 +93,10 @@ func (s seenTables) add(t plan.Table) bool {
 type MapInfo struct {
 	Name       string  `json:"name"`
 	Type       string  `json:"type"`
-	KeyBytes   uint32  `json:"key_bytes"`
-	ValueBytes uint32  `json:"value_bytes"`
+	KeyBytes   uint32  `json:"keyBytes"`
+	ValueBytes uint32  `json:"valueBytes"`
 	Entries    *uint32 `json:"entries,omitempty"` // in use; nil where that is not counted
-	MaxEntries uint32  `json:"max_entries"`
+	MaxEntries uint32  `json:"maxEntries"`
 	Bytes      uint64  `json:"bytes"` // of kernel memory
 }
 
@@ -148,6 +152,7 @@ var counted = map[string]func(*ebpf.Map) (uint32, error){
 	"fragment_queue":    countEntries[headgateQueuedKey, headgateQueuedFrame],
 	flowTableMap:        countFlows,
 	"socket_nat":        countSocketEntries,
+	"peer_addresses":    countEntries[headgateIpAddr, uint32],
 	"slot_changes":      countEntries[uint32, headgateSlotChange],
 	"source_ranges":     countEntries[headgateSourceRange, uint32],
 }

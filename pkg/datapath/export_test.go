@@ -1,7 +1,73 @@
 package datapath
 
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/pkg/plan"
+)
+
 // FlowsMigrated is what the maps say of themselves, for tests.
 func (d *Datapath) FlowsMigrated() *uint64 { return &d.maps.about.at(0).FlowsMigrated }
 
+// BeginHandOver has programs do as if whoever removes them hands flows over.
+func (d *Datapath) BeginHandOver() error { return d.maps.beginHandOver() }
+
+// HandsOver says whether programs do so, Removed when a backend was last taken away, by the
+// clock that Monotonic reads.
+func (d *Datapath) HandsOver() bool { return d.maps.about.at(0).HandsOver != 0 }
+
+func (d *Datapath) Removed() time.Duration { return time.Duration(d.maps.about.at(0).RemovedNs) }
+
+// RoomOf returns the room of the maps that a reader of pins has.
+func RoomOf(tb testing.TB, root string) plan.Sizes {
+	tb.Helper()
+	r, err := Inspect(root)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer r.Close()
+	return r.maps.sizes()
+}
+
+// HandsOverBelow says whether the maps below a root of pins say that connections are handed over.
+func HandsOverBelow(tb testing.TB, root string) bool {
+	tb.Helper()
+	r, err := Inspect(root)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer r.Close()
+	return r.maps.about.at(0).HandsOver != 0
+}
+
+// PinMaps pins the maps in one more directory.
+func (d *Datapath) PinMaps(dir string) error { return d.maps.pin(dir) }
+
+// Monotonic is the clock of programs.
+var Monotonic = monotonic
+
 // Forget has a Datapath load anew what it needs to tell sockets.
 func Forget(d *Datapath) { d.teller.forget() }
+
+// Counted returns the names of all counters and of all drop reasons.
+func Counted() (counters, drops []string, err error) {
+	v, err := names()
+	return v.counters, v.drops, err
+}
+
+// Hooks returns the name of every program that attaches to something, and to what.
+func Hooks() (out [][2]string, err error) {
+	spec, err := loadHeadgate()
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range slices.Concat(keepers, tracers, watchers, makers) {
+		out = append(out, [2]string{h.program, spec.Programs[h.program].SectionName})
+	}
+	for _, h := range deviceHooks {
+		out = append(out, [2]string{h.program, spec.Programs[h.program].SectionName})
+	}
+	return out, nil
+}

@@ -77,7 +77,11 @@ func closeMoves(all []*flowMove) {
 // have not changed since they were taken last.
 func takeFlows(moves []*flowMove) error {
 	for _, m := range moves {
-		if m.hash != nil {
+		now, err := coarseClock()
+		if err != nil {
+			return err
+		}
+		if m.to.opened = now; m.hash != nil {
 			if err := m.to.moveHash(m.hash); err != nil {
 				return fmt.Errorf("take along flows: %w", err)
 			}
@@ -126,29 +130,48 @@ func (d *Datapath) freeAbandonedFlows() error {
 	return t.freeAbandoned(waitGrace)
 }
 
-// takeChanged takes along what has changed. Flows that both sides have confirmed come first,
-// those of TCP before datagrams: where there is less room, half-open ones are lost. Original
-// directions come before replies, which are right if these are.
+// takeChanged takes along what has changed. The table is gone through once: what begins just
+// before programs are replaced is known to one generation only.
 func (m *flowMove) takeChanged() {
-	for _, isNext := range []func(way) bool{
-		func(w way) bool { return !w.isHalfOpen() && !w.has(headgateFlowFlagFLOW_DATAGRAMS) },
-		func(w way) bool { return !w.isHalfOpen() && w.has(headgateFlowFlagFLOW_DATAGRAMS) },
-		way.isHalfOpen,
-	} {
-		m.takeThose(func(w way) bool { return isNext(w) && w.has(headgateFlowFlagFLOW_ORIGINAL) })
-		m.takeThose(func(w way) bool { return isNext(w) && !w.has(headgateFlowFlagFLOW_ORIGINAL) })
+	var changed [takeClasses][]uint32
+	for w := range m.from.changed(m.taken) {
+		class := takeClass(w)
+		changed[class] = append(changed[class], w.index)
+	}
+	for _, class := range changed {
+		for _, index := range class {
+			m.takeWay(m.from.at(index))
+		}
 	}
 }
 
-func (m *flowMove) takeThose(are func(way) bool) {
-	for w, f := range m.from.changed(m.taken) {
-		if !are(w) {
-			continue
-		}
-		m.taken[w.index] = w.seen
-		if w.idle(m.to.opened) <= longestIdle {
-			m.to.take(&f, w.seen, m.to.opened, !m.replaced)
-		}
+// takeClasses is how many classes takeClass tells apart.
+const takeClasses = 6
+
+// takeClass says in which order flows are taken along. Those that both sides have confirmed come
+// first, those of TCP before datagrams: where there is less room, half-open ones are lost.
+// Original directions come before replies, which are right if these are.
+func takeClass(w way) (class int) {
+	switch {
+	case w.isHalfOpen():
+		class = 4
+	case w.has(headgateFlowFlagFLOW_DATAGRAMS):
+		class = 2
+	}
+	if !w.has(headgateFlowFlagFLOW_ORIGINAL) {
+		class++
+	}
+	return class
+}
+
+func (m *flowMove) takeWay(w way) {
+	f, ok := w.read()
+	if !ok {
+		return
+	}
+	m.taken[w.index] = w.seen
+	if w.idle(m.to.opened) <= longestIdle {
+		m.to.take(&f, w.seen, m.to.opened, !m.replaced)
 	}
 }
 
@@ -156,7 +179,7 @@ func (m *flowMove) takeThose(are func(way) bool) {
 // different ends the one is right whose original direction was noted last: a client has used
 // its port again, and packets of the new flow may have met the former one's reply. Where
 // both were noted at one time, wins says whether this one is. What is wrong goes in both
-// directions: it would take packets and never answer.
+// directions, whichever of the two flows it is: it would take packets and never answer.
 func (t *flowTable) take(f *headgateFlow, state uint32, now int64, wins bool) {
 	w, there := t.find(f)
 	switch {
@@ -167,6 +190,16 @@ func (t *flowTable) take(f *headgateFlow, state uint32, now int64, wins bool) {
 		w.merge(f, state)
 	case isLater(t.begun(f, state), t.begun(w.flow, w.seen), wins):
 		t.replace(w, f, state)
+	default:
+		t.freeOther(f)
+	}
+}
+
+// freeOther frees the way of the other direction of a flow.
+func (t *flowTable) freeOther(f *headgateFlow) {
+	other, there := t.find(f.other())
+	if there && other.leadsTo(f) && other.own() {
+		other.free()
 	}
 }
 
@@ -194,10 +227,7 @@ func (t *flowTable) begun(f *headgateFlow, state uint32) uint32 {
 
 // replace gives the way of a flow, and frees that of its other direction.
 func (t *flowTable) replace(w way, f *headgateFlow, state uint32) {
-	other, there := t.find(w.flow.other())
-	if there && other.leadsTo(w.flow) && other.own() {
-		other.free()
-	}
+	t.freeOther(w.flow)
 	for !w.own() { // its packets may be noted meanwhile
 		now := atomic.LoadUint32(w.state)
 		if !isSameFlow(now, w.seen) {

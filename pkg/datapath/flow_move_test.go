@@ -125,6 +125,42 @@ func TestTheSequenceNumberOfAReplyComesAlong(t *testing.T) {
 	}
 }
 
+// Two generations begin flows of one client by one port, to two frontends and one backend: the
+// replies are the same, so that one of the flows cannot stay. The original direction of one was taken along
+// just before the other one began.
+func TestAFlowThatLosesItsReplyGoesAltogether(t *testing.T) {
+	now := mustClock(t)
+	for what, wins := range map[string]bool{"the one taken along began earlier": false, "and later": true} {
+		from, to, x := someTable(7000), someTable(7), someFlow(1, 1)
+		y := *x
+		y.DstPort++
+		idle := map[bool]time.Duration{true: 3 * time.Second, false: 9 * time.Second}[wins]
+		for table, f := range map[*flowTable]*headgateFlow{from: x, to: &y} {
+			since := 6 * time.Second
+			if table == from {
+				since = idle
+			}
+			table.add(f, stateOf(now, since, flagSeen|flagOriginal), now)
+			table.add(reply(f), stateOf(now, since, flagSeen), now)
+		}
+		to.add(x, stateOf(now, idle, flagSeen|flagOriginal), now)
+		to.takeAllOf(from, now)
+		winner, loser := &y, x
+		if wins {
+			winner, loser = x, &y
+		}
+		if _, there := to.find(loser); there {
+			t.Errorf("%s: the one that has lost its reply is there", what)
+		}
+		if _, there := to.find(winner); !there {
+			t.Errorf("%s: the other one is gone", what)
+		}
+		if w, there := to.find(reply(winner)); !there || !w.leadsTo(winner) {
+			t.Errorf("%s: so is its reply", what)
+		}
+	}
+}
+
 // A client uses its port again, and the table of an agent that died in between has the flow before.
 func TestAFlowThatIsOverDoesNotComeBack(t *testing.T) {
 	now := mustClock(t)

@@ -135,11 +135,8 @@ func (w way) free() {
 // allWays returns all ways of a set, used or not.
 func (t *flowTable) allWays(set uint32) iter.Seq[way] {
 	return func(yield func(way) bool) {
-		s := t.sets.at(set)
-		for i := range s.Way {
-			w := way{flow: &s.Way[i], state: &s.State[i], tag: &s.Tag[i], index: set*flowWays + uint32(i)}
-			w.seen = atomic.LoadUint32(w.state)
-			if !yield(w) {
+		for i := range flowWays {
+			if !yield(t.at(set*flowWays + i)) {
 				return
 			}
 		}
@@ -185,15 +182,11 @@ func (t *flowTable) freeAbandoned(grace func() error) error {
 
 // flows returns every direction of every flow, with a copy of what it was at one time.
 // Those that come or go meanwhile may be missed.
-func (t *flowTable) flows() iter.Seq2[way, headgateFlow] { return t.changed(nil) }
-
-// changed does so but for the flows of ways that have the state which they had before, by index;
-// nil for none.
-func (t *flowTable) changed(before []uint32) iter.Seq2[way, headgateFlow] {
+func (t *flowTable) flows() iter.Seq2[way, headgateFlow] {
 	return func(yield func(way, headgateFlow) bool) {
 		for set := range t.sets.len {
 			for w, f := range t.flowsIn(set) {
-				if (before == nil || before[w.index] != w.seen) && !yield(w, f) {
+				if !yield(w, f) {
 					return
 				}
 			}
@@ -201,15 +194,45 @@ func (t *flowTable) changed(before []uint32) iter.Seq2[way, headgateFlow] {
 	}
 }
 
+// changed returns the ways in use whose state is not the one before, by index. It reads no
+// more than that of most ways, since flows begin meanwhile.
+func (t *flowTable) changed(before []uint32) iter.Seq[way] {
+	return func(yield func(way) bool) {
+		for set := range t.sets.len {
+			s := t.sets.at(set)
+			for i := range flowWays {
+				index := set*flowWays + i
+				if atomic.LoadUint32(&s.State[i]) != before[index] && atomic.LoadUint32(&s.Tag[i]) != 0 && !yield(t.at(index)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// at returns the way with an index, as it is now.
+func (t *flowTable) at(index uint32) way {
+	s, i := t.sets.at(index/flowWays), index%flowWays
+	w := way{flow: &s.Way[i], state: &s.State[i], tag: &s.Tag[i], index: index}
+	w.seen = atomic.LoadUint32(w.state)
+	return w
+}
+
+// read returns a copy of the flow of a way in the state that was seen; false if there is
+// none, or another one by now.
+func (w way) read() (f headgateFlow, ok bool) {
+	if w.has(headgateFlowFlagFLOW_BUSY) || atomic.LoadUint32(w.tag) == 0 {
+		return f, false
+	}
+	f = *w.flow
+	return f, f.Check == f.check() && isSameFlow(atomic.LoadUint32(w.state), w.seen)
+}
+
 // flowsIn returns every direction of a flow that is in a set.
 func (t *flowTable) flowsIn(set uint32) iter.Seq2[way, headgateFlow] {
 	return func(yield func(way, headgateFlow) bool) {
 		for w := range t.ways(set) {
-			if atomic.LoadUint32(w.tag) == 0 {
-				continue
-			}
-			f := *w.flow
-			if f.Check == f.check() && isSameFlow(atomic.LoadUint32(w.state), w.seen) && !yield(w, f) {
+			if f, ok := w.read(); ok && !yield(w, f) {
 				return
 			}
 		}

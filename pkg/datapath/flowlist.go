@@ -32,6 +32,7 @@ const (
 	FlowClosing     FlowState = "closing"     // FIN or RST came in this direction
 	FlowRefused     FlowState = "refused"     // nobody takes it
 	FlowBroken      FlowState = "broken"      // its backend has left the Service
+	FlowUnconnected FlowState = "unconnected" // a datagram socket that may send elsewhere, too
 )
 
 func (w way) flowState() FlowState {
@@ -83,16 +84,20 @@ func decodeFlow(w way, f headgateFlow, now int64) Flow {
 	return out
 }
 
-// flowOwners tells whose a flow is, by its addresses.
+// flowOwners tells whose a flow is, by its addresses, as these were when the first was asked for.
 type flowOwners struct {
 	services map[lb.AddrPort]uint32 // by frontend
 	backends map[headgateAddrPort]uint32
 }
 
 func (r *Reader) flowOwners() (o flowOwners, err error) {
+	if r.owners != nil {
+		return *r.owners, nil
+	}
 	o = flowOwners{map[lb.AddrPort]uint32{}, map[headgateAddrPort]uint32{}}
-	for id := uint32(1); id < r.maps.backends.len; id++ {
-		if to := r.maps.backends.at(id).To; to.Port != 0 {
+	backends := r.backends()
+	for id := uint32(1); id < backends.len; id++ {
+		if to := backends.at(id).To; to.Port != 0 {
 			o.backends[to] = id
 		}
 	}
@@ -100,6 +105,9 @@ func (r *Reader) flowOwners() (o flowOwners, err error) {
 		o.services[at] = f.Service
 		return nil
 	})
+	if err == nil {
+		r.owners = &o
+	}
 	return o, err
 }
 

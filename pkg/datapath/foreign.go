@@ -73,6 +73,9 @@ func ForeignPackets(root string, index int) (all []Foreign, err error) {
 	}
 	others, err := netdev.AttachedTo(index)
 	for _, o := range others {
+		if slices.Contains(ours, ebpf.ProgramID(o.Program)) {
+			continue
+		}
 		name := programName(ebpf.ProgramID(o.Program))
 		if o.Name != "" && !strings.HasPrefix(o.Name, name) {
 			name += " (" + o.Name + ")"

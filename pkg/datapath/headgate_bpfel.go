@@ -22,6 +22,8 @@ type headgateAbout struct {
 	Writes        uint64
 	FlowsMigrated uint64
 	RemovedNs     uint64
+	Epoch         uint32
+	HandsOver     uint32
 }
 
 type headgateAddrPort struct {
@@ -93,7 +95,9 @@ type headgateBackend struct {
 	Retries       uint8
 	Ejection      headgateEjection
 	IsTimed       uint8
-	Pad           [13]uint8
+	Pad           uint8
+	Home          uint32
+	Pad2          [8]uint8
 	Responses     [8]uint64
 }
 
@@ -112,6 +116,8 @@ type headgateCounters struct {
 	FlowPacket          uint64
 	FlowError           uint64
 	FlowRedirected      uint64
+	FlowRepeated        uint64
+	FlowUnrepeated      uint64
 	FlowEstablished     uint64
 	FlowExpired         uint64
 	FlowEvicted         uint64
@@ -128,7 +134,7 @@ type headgateCounters struct {
 	ChoiceFallback      uint64
 	FragmentQueued      uint64
 	FragmentReleased    uint64
-	Drops               [12]uint64
+	Drops               [14]uint64
 }
 
 type headgateDatagram struct {
@@ -154,8 +160,11 @@ type headgateDevice struct {
 type headgateDeviceFlag uint32
 
 const (
-	headgateDeviceFlagDEVICE_POD headgateDeviceFlag = 1
-	headgateDeviceFlagDEVICE_L3  headgateDeviceFlag = 2
+	headgateDeviceFlagDEVICE_POD   headgateDeviceFlag = 1
+	headgateDeviceFlagDEVICE_L3    headgateDeviceFlag = 2
+	headgateDeviceFlagDEVICE_XDP   headgateDeviceFlag = 4
+	headgateDeviceFlagDEVICE_VETH  headgateDeviceFlag = 8
+	headgateDeviceFlagDEVICE_TAKEN headgateDeviceFlag = 16
 )
 
 type headgateDropReason uint32
@@ -173,7 +182,9 @@ const (
 	headgateDropReasonDROP_NO_ADDRESS        headgateDropReason = 9
 	headgateDropReasonDROP_NO_FLOW           headgateDropReason = 10
 	headgateDropReasonDROP_TABLE_FULL        headgateDropReason = 11
-	headgateDropReasonDROP_REASONS           headgateDropReason = 12
+	headgateDropReasonDROP_CARRIED           headgateDropReason = 12
+	headgateDropReasonDROP_TOO_LONG          headgateDropReason = 13
+	headgateDropReasonDROP_REASONS           headgateDropReason = 14
 )
 
 type headgateEjection uint8
@@ -192,6 +203,24 @@ const (
 	headgateEntryFlagENTRY_CONNECTED headgateEntryFlag = 2
 	headgateEntryFlagENTRY_AWAITED   headgateEntryFlag = 4
 )
+
+type headgateExpressSet struct {
+	_   structs.HostLayout
+	Way [2]struct {
+		_       structs.HostLayout
+		Came    headgateTuple
+		Leaves  headgateTuple
+		Macs    [12]uint8
+		Ifindex uint32
+		Epoch   uint32
+		Noted   uint32
+		Mtu     uint32
+		L4Diff  uint16
+		IpDiff  uint16
+		TurnsAt uint32
+		Pad     [3]uint32
+	}
+}
 
 type headgateFallbacks struct {
 	_     structs.HostLayout
@@ -305,6 +334,7 @@ const (
 	headgateFrontendFlagFRONTEND_SOURCE_RANGES  headgateFrontendFlag = 32
 	headgateFrontendFlagFRONTEND_PASSIVE_HEALTH headgateFrontendFlag = 64
 	headgateFrontendFlagFRONTEND_FALLS_BACK     headgateFrontendFlag = 128
+	headgateFrontendFlagFRONTEND_CARRIED        headgateFrontendFlag = 512
 	headgateFrontendFlagFRONTEND_WHY            headgateFrontendFlag = 983040
 )
 
@@ -315,6 +345,14 @@ const (
 	headgateFrontendSearchFRONTEND_REMOVED headgateFrontendSearch = 255
 	headgateFrontendSearchFRONTEND_FACTORS headgateFrontendSearch = 5
 	headgateFrontendSearchFRONTEND_REACH   headgateFrontendSearch = 64
+)
+
+type headgateHome uint32
+
+const (
+	headgateHomeHOME_UNKNOWN headgateHome = 0
+	headgateHomeHOME_HERE    headgateHome = 1
+	headgateHomeFIRST_PEER   headgateHome = 2
 )
 
 type headgateHook uint32
@@ -358,7 +396,7 @@ type headgateNewFlow struct {
 	Flags      headgateFlowFlag
 	AddedFlags uint32
 	AddedKnown uint32
-	Pad        uint32
+	AddedState uint32
 	Key        headgateTuple
 	Becomes    headgateTuple
 	Hash       uint64
@@ -368,6 +406,14 @@ type headgateNewFlow struct {
 	Client     uint32
 	Taken      uint32
 	HalfOpen   struct {
+		_        structs.HostLayout
+		Client   uint32
+		Flows    uint32
+		MostIdle uint32
+		IdlePort uint16
+		Pad      [2]uint8
+	}
+	OneSided struct {
 		_        structs.HostLayout
 		Client   uint32
 		Flows    uint32
@@ -392,6 +438,44 @@ type headgateNewFlow struct {
 		Pad      [2]uint8
 	}
 }
+
+type headgatePassage struct {
+	_       structs.HostLayout
+	Came    headgateTuple
+	Now     headgateTuple
+	Epoch   uint32
+	Noted   uint32
+	Mtu     uint32
+	Ifindex uint32
+	Repeats uint32
+	TurnsAt uint32
+}
+
+type headgatePeer struct {
+	_      structs.HostLayout
+	Theirs headgateIpAddr
+	Ours   headgateIpAddr
+	Ring   uint64
+	Mtu    uint32
+	Flags  headgatePeerFlag
+}
+
+type headgatePeerCounts struct {
+	_            structs.HostLayout
+	Carried      uint64
+	CarriedBytes uint64
+	CarriedSyn   uint64
+	CarriedTcp   uint64
+	PassedOn     uint64
+	Received     uint64
+}
+
+type headgatePeerFlag uint32
+
+const (
+	headgatePeerFlagPEER_USABLE  headgatePeerFlag = 1
+	headgatePeerFlagPEER_RETURNS headgatePeerFlag = 2
+)
 
 type headgateProbeResult struct {
 	_         structs.HostLayout
@@ -435,7 +519,7 @@ const (
 type headgateService struct {
 	_     structs.HostLayout
 	Name  [200]int8
-	Drops [12]uint64
+	Drops [14]uint64
 }
 
 type headgateServiceCidr struct {
@@ -458,9 +542,9 @@ const (
 
 type headgateSlotChange struct {
 	_    structs.HostLayout
-	From uint32
-	To   uint32
 	AtNs uint64
+	To   uint32
+	Was  [7]uint32
 }
 
 type headgateSlotChunk struct {
@@ -554,82 +638,92 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	headgateMapAbout             = "about"
-	headgateMapAddressFilter     = "address_filter"
-	headgateMapAddresses         = "addresses"
-	headgateMapAffinities        = "affinities"
-	headgateMapBackends          = "backends"
-	headgateMapCounters          = "counters"
-	headgateMapDevices           = "devices"
-	headgateMapExemptNamespaces  = "exempt_namespaces"
-	headgateMapFallbacks         = "fallbacks"
-	headgateMapFlowFactors       = "flow_factors"
-	headgateMapFlowFilter        = "flow_filter"
-	headgateMapFlowScratch       = "flow_scratch"
-	headgateMapFlowTable         = "flow_table"
-	headgateMapFragmentQueue     = "fragment_queue"
-	headgateMapFragments         = "fragments"
-	headgateMapFrameScratch      = "frame_scratch"
-	headgateMapFrontends         = "frontends"
-	headgateMapManyEntries       = "many_entries"
-	headgateMapRandomState       = "random_state"
-	headgateMapResetBudgets      = "reset_budgets"
-	headgateMapServiceCidrs      = "service_cidrs"
-	headgateMapServices          = "services"
-	headgateMapSlotChanges       = "slot_changes"
-	headgateMapSlots             = "slots"
-	headgateMapSocketNat         = "socket_nat"
-	headgateMapSourceRanges      = "source_ranges"
-	headgateMapStoredEntries     = "stored_entries"
-	headgateMapStoredSockets     = "stored_sockets"
-	headgateProgConnect4         = "connect4"
-	headgateProgConnect6         = "connect6"
-	headgateProgDestroyTcp       = "destroy_tcp"
-	headgateProgDestroyUdp       = "destroy_udp"
-	headgateProgDeviceIn         = "device_in"
-	headgateProgDeviceOut        = "device_out"
-	headgateProgGetpeername4     = "getpeername4"
-	headgateProgGetpeername6     = "getpeername6"
-	headgateProgL3In             = "l3_in"
-	headgateProgL3Out            = "l3_out"
-	headgateProgListMany         = "list_many"
-	headgateProgListStored       = "list_stored"
-	headgateProgListTcpOwners    = "list_tcp_owners"
-	headgateProgListUdpOwners    = "list_udp_owners"
-	headgateProgNoteProbe        = "note_probe"
-	headgateProgPodIn            = "pod_in"
-	headgateProgPodOut           = "pod_out"
-	headgateProgRecvmsg4         = "recvmsg4"
-	headgateProgRecvmsg6         = "recvmsg6"
-	headgateProgSendmsg4         = "sendmsg4"
-	headgateProgSendmsg6         = "sendmsg6"
-	headgateProgSockOps          = "sock_ops"
-	headgateProgSockRelease      = "sock_release"
-	headgateProgSocketError      = "socket_error"
-	headgateProgStandingStored   = "standing_stored"
-	headgateProgStandingTcp      = "standing_tcp"
-	headgateProgTcpDestroy       = "tcp_destroy"
-	headgateProgTcpRetransmit    = "tcp_retransmit"
-	headgateVarEjectAfter        = "eject_after"
-	headgateVarFailuresTraced    = "failures_traced"
-	headgateVarFlowSets          = "flow_sets"
-	headgateVarFrontendFactors   = "frontend_factors"
-	headgateVarFrontendsMask     = "frontends_mask"
-	headgateVarHashKey           = "hash_key"
-	headgateVarIp6CsumFlag       = "ip6_csum_flag"
-	headgateVarKernelReadable    = "kernel_readable"
-	headgateVarKernelTracks      = "kernel_tracks"
-	headgateVarMaxEjectedPercent = "max_ejected_percent"
-	headgateVarNameSockets       = "name_sockets"
-	headgateVarNodeNetnsCookie   = "node_netns_cookie"
-	headgateVarPodDevices        = "pod_devices"
-	headgateVarRedirectFlows     = "redirect_flows"
-	headgateVarSnatFirst         = "snat_first"
-	headgateVarSnatPorts         = "snat_ports"
-	headgateVarSnatUnshared      = "snat_unshared"
-	headgateVarSocketNatMask     = "socket_nat_mask"
-	headgateVarTickUs            = "tick_us"
-	headgateVarUdpFlowTimeoutS   = "udp_flow_timeout_s"
+	headgateMapAbout              = "about"
+	headgateMapAddressFilter      = "address_filter"
+	headgateMapAddresses          = "addresses"
+	headgateMapAffinities         = "affinities"
+	headgateMapBackends           = "backends"
+	headgateMapCounters           = "counters"
+	headgateMapDevices            = "devices"
+	headgateMapExemptNamespaces   = "exempt_namespaces"
+	headgateMapExpress            = "express"
+	headgateMapFallbacks          = "fallbacks"
+	headgateMapFlowFactors        = "flow_factors"
+	headgateMapFlowFilter         = "flow_filter"
+	headgateMapFlowScratch        = "flow_scratch"
+	headgateMapFlowTable          = "flow_table"
+	headgateMapFragmentQueue      = "fragment_queue"
+	headgateMapFragments          = "fragments"
+	headgateMapFrameScratch       = "frame_scratch"
+	headgateMapFrontends          = "frontends"
+	headgateMapManyEntries        = "many_entries"
+	headgateMapPassage            = "passage"
+	headgateMapPeerAddresses      = "peer_addresses"
+	headgateMapPeerCounts         = "peer_counts"
+	headgateMapPeers              = "peers"
+	headgateMapRandomState        = "random_state"
+	headgateMapResetBudgets       = "reset_budgets"
+	headgateMapServiceCidrs       = "service_cidrs"
+	headgateMapServices           = "services"
+	headgateMapSlotChanges        = "slot_changes"
+	headgateMapSlots              = "slots"
+	headgateMapSocketNat          = "socket_nat"
+	headgateMapSourceRanges       = "source_ranges"
+	headgateMapStoredEntries      = "stored_entries"
+	headgateMapStoredSockets      = "stored_sockets"
+	headgateProgConnect4          = "connect4"
+	headgateProgConnect6          = "connect6"
+	headgateProgDestroyTcp        = "destroy_tcp"
+	headgateProgDestroyUdp        = "destroy_udp"
+	headgateProgDeviceIn          = "device_in"
+	headgateProgDeviceOut         = "device_out"
+	headgateProgGetpeername4      = "getpeername4"
+	headgateProgGetpeername6      = "getpeername6"
+	headgateProgL3In              = "l3_in"
+	headgateProgL3Out             = "l3_out"
+	headgateProgListMany          = "list_many"
+	headgateProgListStored        = "list_stored"
+	headgateProgListTcpOwners     = "list_tcp_owners"
+	headgateProgListUdpOwners     = "list_udp_owners"
+	headgateProgNoteProbe         = "note_probe"
+	headgateProgPodIn             = "pod_in"
+	headgateProgPodOut            = "pod_out"
+	headgateProgRecvmsg4          = "recvmsg4"
+	headgateProgRecvmsg6          = "recvmsg6"
+	headgateProgSendmsg4          = "sendmsg4"
+	headgateProgSendmsg6          = "sendmsg6"
+	headgateProgSockOps           = "sock_ops"
+	headgateProgSockRelease       = "sock_release"
+	headgateProgSocketError       = "socket_error"
+	headgateProgStandingStored    = "standing_stored"
+	headgateProgStandingTcp       = "standing_tcp"
+	headgateProgTcpDestroy        = "tcp_destroy"
+	headgateProgTcpRetransmit     = "tcp_retransmit"
+	headgateProgUplink            = "uplink"
+	headgateVarAddressFilterShift = "address_filter_shift"
+	headgateVarCarrying           = "carrying"
+	headgateVarDestroyAll         = "destroy_all"
+	headgateVarEjectAfter         = "eject_after"
+	headgateVarExpressSets        = "express_sets"
+	headgateVarFailuresTraced     = "failures_traced"
+	headgateVarFlowSets           = "flow_sets"
+	headgateVarFrontendFactors    = "frontend_factors"
+	headgateVarFrontendsMask      = "frontends_mask"
+	headgateVarHashKey            = "hash_key"
+	headgateVarIp6CsumFlag        = "ip6_csum_flag"
+	headgateVarKernelReadable     = "kernel_readable"
+	headgateVarKernelTracks       = "kernel_tracks"
+	headgateVarMaxEjectedPercent  = "max_ejected_percent"
+	headgateVarNameSockets        = "name_sockets"
+	headgateVarNodeNetnsCookie    = "node_netns_cookie"
+	headgateVarPodDevices         = "pod_devices"
+	headgateVarRedirectFlows      = "redirect_flows"
+	headgateVarSnatFirst          = "snat_first"
+	headgateVarSnatPorts          = "snat_ports"
+	headgateVarSnatUnshared       = "snat_unshared"
+	headgateVarSocketNatMask      = "socket_nat_mask"
+	headgateVarTickUs             = "tick_us"
+	headgateVarUdpFlowTimeoutS    = "udp_flow_timeout_s"
 )
 
 // loadHeadgate returns the embedded CollectionSpec for headgate.
@@ -702,6 +796,7 @@ type headgateProgramSpecs struct {
 	StandingTcp    *ebpf.ProgramSpec `ebpf:"standing_tcp"`
 	TcpDestroy     *ebpf.ProgramSpec `ebpf:"tcp_destroy"`
 	TcpRetransmit  *ebpf.ProgramSpec `ebpf:"tcp_retransmit"`
+	Uplink         *ebpf.ProgramSpec `ebpf:"uplink"`
 }
 
 // headgateMapSpecs contains maps before they are loaded into the kernel.
@@ -716,6 +811,7 @@ type headgateMapSpecs struct {
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
+	Express          *ebpf.MapSpec `ebpf:"express"`
 	Fallbacks        *ebpf.MapSpec `ebpf:"fallbacks"`
 	FlowFactors      *ebpf.MapSpec `ebpf:"flow_factors"`
 	FlowFilter       *ebpf.MapSpec `ebpf:"flow_filter"`
@@ -726,6 +822,10 @@ type headgateMapSpecs struct {
 	FrameScratch     *ebpf.MapSpec `ebpf:"frame_scratch"`
 	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
 	ManyEntries      *ebpf.MapSpec `ebpf:"many_entries"`
+	Passage          *ebpf.MapSpec `ebpf:"passage"`
+	PeerAddresses    *ebpf.MapSpec `ebpf:"peer_addresses"`
+	PeerCounts       *ebpf.MapSpec `ebpf:"peer_counts"`
+	Peers            *ebpf.MapSpec `ebpf:"peers"`
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
 	ResetBudgets     *ebpf.MapSpec `ebpf:"reset_budgets"`
 	ServiceCidrs     *ebpf.MapSpec `ebpf:"service_cidrs"`
@@ -742,26 +842,30 @@ type headgateMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateVariableSpecs struct {
-	EjectAfter        *ebpf.VariableSpec `ebpf:"eject_after"`
-	FailuresTraced    *ebpf.VariableSpec `ebpf:"failures_traced"`
-	FlowSets          *ebpf.VariableSpec `ebpf:"flow_sets"`
-	FrontendFactors   *ebpf.VariableSpec `ebpf:"frontend_factors"`
-	FrontendsMask     *ebpf.VariableSpec `ebpf:"frontends_mask"`
-	HashKey           *ebpf.VariableSpec `ebpf:"hash_key"`
-	Ip6CsumFlag       *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
-	KernelReadable    *ebpf.VariableSpec `ebpf:"kernel_readable"`
-	KernelTracks      *ebpf.VariableSpec `ebpf:"kernel_tracks"`
-	MaxEjectedPercent *ebpf.VariableSpec `ebpf:"max_ejected_percent"`
-	NameSockets       *ebpf.VariableSpec `ebpf:"name_sockets"`
-	NodeNetnsCookie   *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
-	PodDevices        *ebpf.VariableSpec `ebpf:"pod_devices"`
-	RedirectFlows     *ebpf.VariableSpec `ebpf:"redirect_flows"`
-	SnatFirst         *ebpf.VariableSpec `ebpf:"snat_first"`
-	SnatPorts         *ebpf.VariableSpec `ebpf:"snat_ports"`
-	SnatUnshared      *ebpf.VariableSpec `ebpf:"snat_unshared"`
-	SocketNatMask     *ebpf.VariableSpec `ebpf:"socket_nat_mask"`
-	TickUs            *ebpf.VariableSpec `ebpf:"tick_us"`
-	UdpFlowTimeoutS   *ebpf.VariableSpec `ebpf:"udp_flow_timeout_s"`
+	AddressFilterShift *ebpf.VariableSpec `ebpf:"address_filter_shift"`
+	Carrying           *ebpf.VariableSpec `ebpf:"carrying"`
+	DestroyAll         *ebpf.VariableSpec `ebpf:"destroy_all"`
+	EjectAfter         *ebpf.VariableSpec `ebpf:"eject_after"`
+	ExpressSets        *ebpf.VariableSpec `ebpf:"express_sets"`
+	FailuresTraced     *ebpf.VariableSpec `ebpf:"failures_traced"`
+	FlowSets           *ebpf.VariableSpec `ebpf:"flow_sets"`
+	FrontendFactors    *ebpf.VariableSpec `ebpf:"frontend_factors"`
+	FrontendsMask      *ebpf.VariableSpec `ebpf:"frontends_mask"`
+	HashKey            *ebpf.VariableSpec `ebpf:"hash_key"`
+	Ip6CsumFlag        *ebpf.VariableSpec `ebpf:"ip6_csum_flag"`
+	KernelReadable     *ebpf.VariableSpec `ebpf:"kernel_readable"`
+	KernelTracks       *ebpf.VariableSpec `ebpf:"kernel_tracks"`
+	MaxEjectedPercent  *ebpf.VariableSpec `ebpf:"max_ejected_percent"`
+	NameSockets        *ebpf.VariableSpec `ebpf:"name_sockets"`
+	NodeNetnsCookie    *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
+	PodDevices         *ebpf.VariableSpec `ebpf:"pod_devices"`
+	RedirectFlows      *ebpf.VariableSpec `ebpf:"redirect_flows"`
+	SnatFirst          *ebpf.VariableSpec `ebpf:"snat_first"`
+	SnatPorts          *ebpf.VariableSpec `ebpf:"snat_ports"`
+	SnatUnshared       *ebpf.VariableSpec `ebpf:"snat_unshared"`
+	SocketNatMask      *ebpf.VariableSpec `ebpf:"socket_nat_mask"`
+	TickUs             *ebpf.VariableSpec `ebpf:"tick_us"`
+	UdpFlowTimeoutS    *ebpf.VariableSpec `ebpf:"udp_flow_timeout_s"`
 }
 
 // headgateObjects contains all objects after they have been loaded into the kernel.
@@ -792,6 +896,7 @@ type headgateMaps struct {
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Devices          *ebpf.Map `ebpf:"devices"`
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
+	Express          *ebpf.Map `ebpf:"express"`
 	Fallbacks        *ebpf.Map `ebpf:"fallbacks"`
 	FlowFactors      *ebpf.Map `ebpf:"flow_factors"`
 	FlowFilter       *ebpf.Map `ebpf:"flow_filter"`
@@ -802,6 +907,10 @@ type headgateMaps struct {
 	FrameScratch     *ebpf.Map `ebpf:"frame_scratch"`
 	Frontends        *ebpf.Map `ebpf:"frontends"`
 	ManyEntries      *ebpf.Map `ebpf:"many_entries"`
+	Passage          *ebpf.Map `ebpf:"passage"`
+	PeerAddresses    *ebpf.Map `ebpf:"peer_addresses"`
+	PeerCounts       *ebpf.Map `ebpf:"peer_counts"`
+	Peers            *ebpf.Map `ebpf:"peers"`
 	RandomState      *ebpf.Map `ebpf:"random_state"`
 	ResetBudgets     *ebpf.Map `ebpf:"reset_budgets"`
 	ServiceCidrs     *ebpf.Map `ebpf:"service_cidrs"`
@@ -824,6 +933,7 @@ func (m *headgateMaps) Close() error {
 		m.Counters,
 		m.Devices,
 		m.ExemptNamespaces,
+		m.Express,
 		m.Fallbacks,
 		m.FlowFactors,
 		m.FlowFilter,
@@ -834,6 +944,10 @@ func (m *headgateMaps) Close() error {
 		m.FrameScratch,
 		m.Frontends,
 		m.ManyEntries,
+		m.Passage,
+		m.PeerAddresses,
+		m.PeerCounts,
+		m.Peers,
 		m.RandomState,
 		m.ResetBudgets,
 		m.ServiceCidrs,
@@ -851,26 +965,30 @@ func (m *headgateMaps) Close() error {
 //
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateVariables struct {
-	EjectAfter        *ebpf.Variable `ebpf:"eject_after"`
-	FailuresTraced    *ebpf.Variable `ebpf:"failures_traced"`
-	FlowSets          *ebpf.Variable `ebpf:"flow_sets"`
-	FrontendFactors   *ebpf.Variable `ebpf:"frontend_factors"`
-	FrontendsMask     *ebpf.Variable `ebpf:"frontends_mask"`
-	HashKey           *ebpf.Variable `ebpf:"hash_key"`
-	Ip6CsumFlag       *ebpf.Variable `ebpf:"ip6_csum_flag"`
-	KernelReadable    *ebpf.Variable `ebpf:"kernel_readable"`
-	KernelTracks      *ebpf.Variable `ebpf:"kernel_tracks"`
-	MaxEjectedPercent *ebpf.Variable `ebpf:"max_ejected_percent"`
-	NameSockets       *ebpf.Variable `ebpf:"name_sockets"`
-	NodeNetnsCookie   *ebpf.Variable `ebpf:"node_netns_cookie"`
-	PodDevices        *ebpf.Variable `ebpf:"pod_devices"`
-	RedirectFlows     *ebpf.Variable `ebpf:"redirect_flows"`
-	SnatFirst         *ebpf.Variable `ebpf:"snat_first"`
-	SnatPorts         *ebpf.Variable `ebpf:"snat_ports"`
-	SnatUnshared      *ebpf.Variable `ebpf:"snat_unshared"`
-	SocketNatMask     *ebpf.Variable `ebpf:"socket_nat_mask"`
-	TickUs            *ebpf.Variable `ebpf:"tick_us"`
-	UdpFlowTimeoutS   *ebpf.Variable `ebpf:"udp_flow_timeout_s"`
+	AddressFilterShift *ebpf.Variable `ebpf:"address_filter_shift"`
+	Carrying           *ebpf.Variable `ebpf:"carrying"`
+	DestroyAll         *ebpf.Variable `ebpf:"destroy_all"`
+	EjectAfter         *ebpf.Variable `ebpf:"eject_after"`
+	ExpressSets        *ebpf.Variable `ebpf:"express_sets"`
+	FailuresTraced     *ebpf.Variable `ebpf:"failures_traced"`
+	FlowSets           *ebpf.Variable `ebpf:"flow_sets"`
+	FrontendFactors    *ebpf.Variable `ebpf:"frontend_factors"`
+	FrontendsMask      *ebpf.Variable `ebpf:"frontends_mask"`
+	HashKey            *ebpf.Variable `ebpf:"hash_key"`
+	Ip6CsumFlag        *ebpf.Variable `ebpf:"ip6_csum_flag"`
+	KernelReadable     *ebpf.Variable `ebpf:"kernel_readable"`
+	KernelTracks       *ebpf.Variable `ebpf:"kernel_tracks"`
+	MaxEjectedPercent  *ebpf.Variable `ebpf:"max_ejected_percent"`
+	NameSockets        *ebpf.Variable `ebpf:"name_sockets"`
+	NodeNetnsCookie    *ebpf.Variable `ebpf:"node_netns_cookie"`
+	PodDevices         *ebpf.Variable `ebpf:"pod_devices"`
+	RedirectFlows      *ebpf.Variable `ebpf:"redirect_flows"`
+	SnatFirst          *ebpf.Variable `ebpf:"snat_first"`
+	SnatPorts          *ebpf.Variable `ebpf:"snat_ports"`
+	SnatUnshared       *ebpf.Variable `ebpf:"snat_unshared"`
+	SocketNatMask      *ebpf.Variable `ebpf:"socket_nat_mask"`
+	TickUs             *ebpf.Variable `ebpf:"tick_us"`
+	UdpFlowTimeoutS    *ebpf.Variable `ebpf:"udp_flow_timeout_s"`
 }
 
 // headgatePrograms contains all programs after they have been loaded into the kernel.
@@ -905,6 +1023,7 @@ type headgatePrograms struct {
 	StandingTcp    *ebpf.Program `ebpf:"standing_tcp"`
 	TcpDestroy     *ebpf.Program `ebpf:"tcp_destroy"`
 	TcpRetransmit  *ebpf.Program `ebpf:"tcp_retransmit"`
+	Uplink         *ebpf.Program `ebpf:"uplink"`
 }
 
 func (p *headgatePrograms) Close() error {
@@ -937,6 +1056,7 @@ func (p *headgatePrograms) Close() error {
 		p.StandingTcp,
 		p.TcpDestroy,
 		p.TcpRetransmit,
+		p.Uplink,
 	)
 }
 

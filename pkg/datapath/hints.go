@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"sync/atomic"
+	"unsafe"
 )
 
 // Maps that save programs a look-up that would find nothing.
@@ -17,9 +19,9 @@ const (
 // hints are these maps, with the number that each of their words has where nobody
 // knows what is true: programs look then. Made for other programs, or in
 // another size, they say nothing; so they are shared or doubted, but never copied.
+// What address_filter says is known from other maps.
 var hints = map[string]uint64{
 	storedSockets: 1<<30 | 1<<62, // of two counts; they are never counted down to zero
-	addressFilter: ^uint64(0),
 	flowFilter:    ^uint64(0),
 }
 
@@ -65,9 +67,46 @@ func (s *mapSet) know(a headgateIpAddr) {
 	if s.filter == nil {
 		return
 	}
-	bit := filterHash(a) >> (32 - headgateFilterHashFILTER_BITS)
+	bit := filterHash(a) >> filterShift(s.filter.len)
 	const words = uint32(len(headgateFilterChunk{}.Word))
 	atomic.OrUint64(&s.filter.at(bit / 64 / words).Word[bit/64%words], 1<<(bit%64))
+}
+
+// bitsPerAddress is how many bits address_filter has for each address that there is room for: at
+// three quarters 1.2 % are set, and so many foreign addresses are looked up for nothing.
+const bitsPerAddress = 64
+
+// chunkBits is how many bits come in one element.
+const chunkBits = uint32(unsafe.Sizeof(headgateFilterChunk{}) * 8)
+
+// filterChunks returns how many elements address_filter has: no fewer bits than flow_filter.
+func filterChunks(addresses uint32) uint32 {
+	chunks := uint32(1<<headgateFilterHashFILTER_BITS) / chunkBits
+	for chunks*chunkBits < 1<<31 && uint64(chunks)*uint64(chunkBits) < uint64(addresses)*bitsPerAddress {
+		chunks *= 2
+	}
+	return chunks
+}
+
+// filterShift returns how many bits of a hash do not say which bit of so many chunks it is.
+func filterShift(chunks uint32) uint32 {
+	return uint32(bits.LeadingZeros32(chunks*chunkBits - 1))
+}
+
+// knowAll notes all addresses that there are, where the filter is as new as its set of maps.
+func (s *mapSet) knowAll() error {
+	if s.filter == nil {
+		return nil
+	}
+	for place := range s.frontends.len {
+		if at := s.frontends.at(place).At; isFrontend(at) {
+			s.know(at.Addr)
+		}
+	}
+	return walk(s.byName["addresses"], func(a *headgateIpAddr, _ *headgateAddress) error {
+		s.know(*a)
+		return nil
+	})
 }
 
 // filterHash is filter_hash of bpf/lib/filter.h.

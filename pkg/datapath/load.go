@@ -10,17 +10,17 @@ import (
 
 // Load is how a backend is, as far as this node knows.
 type Load struct {
-	InFlight uint32        `json:"in_flight"`             // connections and flows that are open
-	Response time.Duration `json:"response_ns,omitempty"` // response time as one client measured it last, at the least if it got none; 0: nobody asks, or none is known
-	Failures uint32        `json:"failures,omitempty"`    // in a row
+	InFlight uint32        `json:"inFlight"`             // connections and flows that are open
+	Response time.Duration `json:"responseNs,omitempty"` // response time as one client measured it last, at the least if it got none; 0: nobody asks, or none is known
+	Failures uint32        `json:"failures,omitempty"`   // in a row
 	// Eject is for how long the backend has been one that all clients avoid, 0 where
 	// it is none.
-	Ejected time.Duration `json:"ejected_ns,omitempty"`
+	Ejected time.Duration `json:"ejectedNs,omitempty"`
 	// Probed says that it was a probe that made it one, and no connection since.
 	Probed bool `json:"probed,omitempty"`
 	// EjectedByOne is for how long one client alone has avoided the backend, by what
 	// it says itself; 0 where none does.
-	EjectedByOne time.Duration `json:"ejected_by_one_client_ns,omitempty"`
+	EjectedByOne time.Duration `json:"ejectedByOneClientNs,omitempty"`
 }
 
 // Backend is a backend with how it is.
@@ -31,17 +31,19 @@ type Backend struct {
 
 // Backend returns the backend with an ID, whose port is 0 where there is none.
 func (r *Reader) Backend(id uint32) Backend {
-	if id >= r.maps.backends.len {
+	backends := r.backends()
+	if id >= backends.len {
 		return Backend{}
 	}
-	return decodeBackend(r.maps.backends.at(id))
+	return decodeBackend(backends.at(id))
 }
 
 // Backends returns all backends by ID.
 func (r *Reader) Backends() iter.Seq2[uint32, Backend] {
 	return func(yield func(uint32, Backend) bool) {
-		for id := uint32(1); id < r.maps.backends.len; id++ {
-			if b := r.maps.backends.at(id); b.To.Port != 0 && !yield(id, decodeBackend(b)) {
+		backends := r.backends()
+		for id := uint32(1); id < backends.len; id++ {
+			if b := backends.at(id); b.To.Port != 0 && !yield(id, decodeBackend(b)) {
 				return
 			}
 		}

@@ -20,9 +20,8 @@ type mapping[T any] struct {
 
 // newMapping maps an array map whose values are as large as T.
 func newMapping[T any](m *ebpf.Map, writable bool) (*mapping[T], error) {
-	var element T
-	if m.ValueSize() != uint32(unsafe.Sizeof(element)) {
-		return nil, fmt.Errorf("map %s: values of %d bytes, want %d", m, m.ValueSize(), unsafe.Sizeof(element))
+	if _, err := strideOf[T](m); err != nil {
+		return nil, err
 	}
 	mem, stride, err := mapArray(m, writable)
 	if err != nil {
@@ -31,21 +30,38 @@ func newMapping[T any](m *ebpf.Map, writable bool) (*mapping[T], error) {
 	return &mapping[T]{mem: mem, stride: stride, len: m.MaxEntries()}, nil
 }
 
+// strideOf returns how many bytes it is from one element of an array map to the next. It is an
+// error if the values are not as large as T.
+func strideOf[T any](m *ebpf.Map) (uintptr, error) {
+	var element T
+	if m.ValueSize() != uint32(unsafe.Sizeof(element)) {
+		return 0, fmt.Errorf("map %s: values of %d bytes, want %d", m, m.ValueSize(), unsafe.Sizeof(element))
+	}
+	return stride(m), nil
+}
+
+// stride returns how many bytes it is from one element of an array map to the next.
+func stride(m *ebpf.Map) uintptr { return (uintptr(m.ValueSize()) + 7) &^ 7 }
+
 // mapArray maps an array map, whatever its values are. It returns how many
 // bytes it is from one to the next.
-func mapArray(m *ebpf.Map, writable bool) (mem []byte, stride uintptr, err error) {
+func mapArray(m *ebpf.Map, writable bool) (mem []byte, each uintptr, err error) {
 	protection := unix.PROT_READ
 	if writable {
 		protection |= unix.PROT_WRITE
 	}
-	stride = (uintptr(m.ValueSize()) + 7) &^ 7
-	page := uintptr(os.Getpagesize())
-	size := (stride*uintptr(m.MaxEntries()) + page - 1) &^ (page - 1)
-	mem, err = unix.Mmap(m.FD(), 0, int(size), protection, unix.MAP_SHARED)
+	each = stride(m)
+	mem, err = unix.Mmap(m.FD(), 0, int(wholePages(each*uintptr(m.MaxEntries()))), protection, unix.MAP_SHARED)
 	if err != nil {
 		return nil, 0, fmt.Errorf("map %s into memory: %w", m, err)
 	}
-	return mem, stride, nil
+	return mem, each, nil
+}
+
+// wholePages returns so many bytes, rounded up to pages.
+func wholePages(bytes uintptr) uintptr {
+	page := uintptr(os.Getpagesize())
+	return (bytes + page - 1) &^ (page - 1)
 }
 
 // at returns element i, which must be below len: in the kernel's memory, which

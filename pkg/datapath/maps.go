@@ -26,10 +26,11 @@ type mapSet struct {
 	frontends *mapping[headgateFrontend]
 	fallbacks *mapping[headgateFallbacks]
 	slots     *mapping[headgateSlotChunk]
-	backends  *mapping[headgateBackend]
-	services  *mapping[headgateService]
+	backends  *seldom[headgateBackend]
+	services  *seldom[headgateService]
 	cidrs     *mapping[headgateServiceCidrs]
 	filter    *mapping[headgateFilterChunk]
+	peers     *mapping[headgatePeer]
 
 	factors frontendFactors // set where frontends are written
 }
@@ -107,13 +108,16 @@ func (s *mapSet) mapMemory(writable bool) (err error) {
 	if s.slots, err = newMapping[headgateSlotChunk](s.byName["slots"], writable); err != nil {
 		return err
 	}
-	if s.backends, err = newMapping[headgateBackend](s.byName["backends"], writable); err != nil {
+	if s.backends, err = newSeldom[headgateBackend](s.byName["backends"]); err != nil {
 		return err
 	}
-	if s.services, err = newMapping[headgateService](s.byName["services"], writable); err != nil {
+	if s.services, err = newSeldom[headgateService](s.byName["services"]); err != nil {
 		return err
 	}
 	if s.cidrs, err = newMapping[headgateServiceCidrs](s.byName["service_cidrs"], writable); err != nil {
+		return err
+	}
+	if s.peers, err = newMapping[headgatePeer](s.byName["peers"], writable); err != nil {
 		return err
 	}
 	if m := s.byName[addressFilter]; m != nil { // objects older than it have none
@@ -146,6 +150,7 @@ func (s *mapSet) Close() {
 	s.services.Close()
 	s.cidrs.Close()
 	s.filter.Close()
+	s.peers.Close()
 	for _, m := range s.byName {
 		m.Close()
 	}
@@ -174,6 +179,7 @@ func (s *mapSet) sizes() plan.Sizes {
 		Backends:  entries("backends"),
 		Services:  entries("services"),
 		Addresses: entries("addresses"),
+		Peers:     entries("peers"),
 	}
 }
 

@@ -1,6 +1,14 @@
 package datapath_test
 
-import "testing"
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/pkg/datapath"
+)
 
 // An agent may die when its maps are in their place, and before it says so. The next one
 // says it: else packets of lost connections would be dropped for good, and never answered by
@@ -18,5 +26,54 @@ func TestMapsThatAreInTheirPlaceHaveAllFlows(t *testing.T) {
 	d.Close()
 	if d = mustOpen(t, cfg); *d.FlowsMigrated() != 1 {
 		t.Error("after an agent that died the maps lack flows")
+	}
+}
+
+// Whoever removes an agent's programs may die on the way. An agent that starts then begins
+// flows again.
+func TestAnAgentThatStartsEndsAHandOver(t *testing.T) {
+	cfg := config(t)
+	d := mustOpen(t, cfg)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.BeginHandOver(); err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	d = mustOpen(t, cfg)
+	if d.HandsOver() {
+		t.Error("flows are handed over still")
+	}
+	now, err := datapath.Monotonic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ahead := d.Removed() - time.Duration(now); ahead > 0 {
+		t.Errorf("each packet asks for its backend for %v", ahead)
+	}
+}
+
+// A removal that cannot be done leaves programs in force. They begin flows again.
+func TestARemovalThatFailsEndsTheHandOver(t *testing.T) {
+	cfg := config(t)
+	d := mustOpen(t, cfg)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	pin := filepath.Join(cfg.Root, "links", "connect4")
+	if err := errors.Join(os.Remove(pin), os.Mkdir(pin, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := datapath.Remove(cfg.Root, func(all []datapath.Connection) ([]datapath.Connection, error) { return all, nil })
+	if still := datapath.HandsOverBelow(t, cfg.Root); err == nil || still {
+		t.Errorf("with a directory in the place of a link: %v; connections are handed over still: %v", err, still)
+	}
+	if err := os.Remove(pin); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := datapath.Remove(cfg.Root, nil); err != nil {
+		t.Error(err)
 	}
 }

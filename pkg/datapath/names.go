@@ -17,14 +17,16 @@ func writeName(at *headgateService, name string) {
 }
 
 // readName returns the name of a Service port, "" for none. One that changes meanwhile is
-// read again.
-func readName(s *headgateService) string {
+// read again: what two looks agree on is whole, unless two writes began beside them, which
+// the number of writes tells.
+func readName(s *headgateService, writes *uint64) string {
 	for {
+		began := atomic.LoadUint64(writes)
 		name := s.Name
 		if !isNamed(s) {
 			return ""
 		}
-		if s.Name == name {
+		if s.Name == name && atomic.LoadUint64(writes) == began {
 			return decodeString(name[:])
 		}
 	}

@@ -3,6 +3,7 @@ package datapath
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -28,7 +29,7 @@ type object struct {
 func newObject(cfg Config) (*object, error) {
 	code := cfg.Object
 	if code == nil {
-		code = _HeadgateBytes
+		code = builtIn()
 	}
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(code))
 	if err != nil {
@@ -64,7 +65,18 @@ func (c Config) fixedSizes() map[string]uint32 {
 		"affinities":    c.Affinities,
 		"source_ranges": plan.SourceRangesRoom,
 		flowTableMap:    flowSets(c.Flows),
+		"slot_changes":  c.changedSlots(),
+		expressMap:      c.expressSets() * uint32(possibleCPUs()),
 	}
+}
+
+// changedSlots returns how many slots are remembered that were changed. While nothing is
+// carried only flows ask for them that lost their entries, and for minutes.
+func (c Config) changedSlots() uint32 {
+	if c.Carrying {
+		return 1 << 17
+	}
+	return 1 << 15
 }
 
 // only returns a copy of the object with these of its programs, which may be changed
@@ -89,20 +101,28 @@ func growingSizes(s plan.Sizes) map[string]uint32 {
 		"backends":  s.Backends,
 		"services":  s.Services,
 		"addresses": s.Addresses,
+
+		addressFilter: filterChunks(s.Addresses),
+
+		"peers":          max(s.Peers, 1), // most nodes have none
+		"peer_addresses": 2 * max(s.Peers, 1),
+		"peer_counts":    max(s.Peers, 1),
 	}
 }
 
 // grow sets the sizes of maps that grow. An object that others may read is copied before.
 func (o *object) grow(s plan.Sizes) error {
 	o.resize(growingSizes(s))
-	return setConstants(o.spec, map[string]any{"frontends_mask": placesFor(s.Frontends) - 1})
+	return setConstants(o.spec, map[string]any{
+		"frontends_mask": placesFor(s.Frontends) - 1, "address_filter_shift": filterShift(filterChunks(s.Addresses)),
+	})
 }
 
 // resize sets the sizes of maps that are yet to be made; an older object may lack some.
 func (o *object) resize(sizes map[string]uint32) {
 	for name, entries := range sizes {
 		if m := o.spec.Maps[name]; m != nil {
-			m.MaxEntries = entries
+			m.MaxEntries = max(entries, 1)
 		}
 	}
 }
@@ -110,9 +130,16 @@ func (o *object) resize(sizes map[string]uint32) {
 // isInternal says whether a map is made by the loader, not by the C code.
 func isInternal(name string) bool { return name[0] == '.' }
 
-// newMaps makes maps of the given sizes. Where from has maps that fit they are shared;
-// what the others hold is copied, by the names of fields where they are laid out otherwise.
-func (o *object) newMaps(sizes plan.Sizes, from *mapSet) (*mapSet, error) {
+// emptyMaps are maps made for what another set holds, before they hold it.
+type emptyMaps struct {
+	*mapSet
+	object *object
+	from   *mapSet                // nil for nothing that they are to hold
+	copies map[string]*conversion // how maps of from become these, by name; others are shared
+}
+
+// makeMaps makes maps of the given sizes. Where from has maps that fit they are shared.
+func (o *object) makeMaps(sizes plan.Sizes, from *mapSet) (*emptyMaps, error) {
 	o = o.only(slices.Values[[]string](nil))
 	if err := o.grow(sizes); err != nil {
 		return nil, err
@@ -130,7 +157,7 @@ func (o *object) newMaps(sizes plan.Sizes, from *mapSet) (*mapSet, error) {
 		}
 	}
 	c.Close()
-	err = s.fill(o, from, copies)
+	err = errors.Join(s.drawFactors(), s.mapMemory(true))
 	for name, doubt := range hints {
 		if err == nil && from != nil && shared[name] == nil {
 			err = s.doubt(name, doubt)
@@ -140,7 +167,7 @@ func (o *object) newMaps(sizes plan.Sizes, from *mapSet) (*mapSet, error) {
 		s.Close()
 		return nil, err
 	}
-	return s, nil
+	return &emptyMaps{s, o, from, copies}, nil
 }
 
 // inherit says which maps of a set fit as they are, and how the others become
@@ -161,7 +188,7 @@ func (o *object) inherit(from *mapSet) (shared map[string]*ebpf.Map, copies map[
 			// Nothing to take along, such as socket storage laid out otherwise.
 		case c.identical && old.MaxEntries() == spec.MaxEntries:
 			shared[name] = old
-		case name != "socket_nat" && name != flowTableMap && hints[name] == 0: // see takeEntries and takeFlows
+		case name != "socket_nat" && name != flowTableMap && name != addressFilter && name != expressMap && hints[name] == 0: // see takeEntries, takeFlows and knowAll
 			copies[name] = c
 		}
 	}
@@ -177,29 +204,34 @@ func (o *object) inherit(from *mapSet) (shared map[string]*ebpf.Map, copies map[
 	return shared, copies
 }
 
-// fill copies what the maps of another set hold, and says whose these are.
-func (s *mapSet) fill(o *object, from *mapSet, copies map[string]*conversion) error {
-	for name, c := range copies {
+// fill copies what the maps of the other set hold, by the names of fields where they are laid
+// out otherwise, and says whose these are. They are closed if that fails.
+func (e *emptyMaps) fill() (*mapSet, error) {
+	s, from := e.mapSet, e.from
+	for name, c := range e.copies {
 		if err := c.copy(s.byName[name], from.byName[name]); err != nil {
-			return fmt.Errorf("take along map %s: %w", name, err)
+			s.Close()
+			return nil, fmt.Errorf("take along map %s: %w", name, err)
 		}
-	}
-	if err := s.drawFactors(); err != nil {
-		return err
-	}
-	if err := s.mapMemory(true); err != nil {
-		return err
 	}
 	if from != nil && !sameMap(s.byName["frontends"], from.byName["frontends"]) {
-		if err := s.takeFrontends(o, from); err != nil {
-			return err
+		if err := s.takeFrontends(e.object, from); err != nil {
+			s.Close()
+			return nil, err
 		}
 	}
-	s.about.at(0).Object = o.hash
+	if from != nil && (from.byName[addressFilter] == nil || !sameMap(s.byName[addressFilter], from.byName[addressFilter])) {
+		if err := s.knowAll(); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
+	s.about.at(0).Object = e.object.hash
 	if from != nil && from.about != nil {
 		s.about.at(0).Writes = from.about.at(0).Writes
+		s.about.at(0).Epoch = from.about.at(0).Epoch
 	}
-	return s.noteRemoval() // programs before these may not have asked all flows
+	return s, s.noteRemoval() // programs before these may not have asked all flows
 }
 
 // sizeOf is the size of values of a BTF type, in bytes.

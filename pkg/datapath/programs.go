@@ -227,7 +227,8 @@ func (h hook) isOf(info *link.Info, cgroup uint64) bool {
 	if h.isTracer() {
 		return info.Type == link.RawTracepointType
 	}
-	return info.Cgroup() != nil && info.Cgroup().CgroupId == cgroup
+	// A link to a cgroup that was removed is to number 0, as is a path where there is none.
+	return cgroup != 0 && info.Cgroup() != nil && info.Cgroup().CgroupId == cgroup
 }
 
 // cgroupID returns the ID of the cgroup at a path, which is its inode number; 0 where there
@@ -318,19 +319,20 @@ func programUses(id ebpf.ProgramID, ids []ebpf.MapID) bool {
 		return false
 	}
 	return !slices.ContainsFunc(used, func(id ebpf.MapID) bool {
-		return !slices.Contains(ids, id) && !isRodata(id)
+		return !slices.Contains(ids, id) && !isOfLoader(id)
 	})
 }
 
-// isRodata says whether the map with an ID holds the load-time constants of a program.
-func isRodata(id ebpf.MapID) bool {
+// isOfLoader says whether the loader made the map with an ID, for programs that it loaded
+// together: their constants, and the variables that they share.
+func isOfLoader(id ebpf.MapID) bool {
 	m, err := ebpf.NewMapFromID(id)
 	if err != nil {
 		return false
 	}
 	defer m.Close()
 	info, err := m.Info()
-	return err == nil && info.Frozen()
+	return err == nil && info.Name != "" && isInternal(info.Name)
 }
 
 // ids returns the kernel's IDs of the maps.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -23,6 +24,12 @@ type Reader struct {
 	root string
 	maps *mapSet
 	link func(pin string) (*link.Info, error)
+
+	// What is read of it, nil until it is asked for, and why it cannot be.
+	named  *mapping[headgateService]
+	at     *mapping[headgateBackend]
+	owners *flowOwners
+	failed error
 }
 
 // Inspect returns a reader of what is pinned below root, whether or not an agent
@@ -36,7 +43,7 @@ func Inspect(root string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	maps, err := openMaps(filepath.Join(root, "maps"), specs)
+	maps, err := openInForce(filepath.Join(root, "maps"), specs)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +54,25 @@ func Inspect(root string) (*Reader, error) {
 		maps.Close()
 		return nil, fmt.Errorf("the maps below %s were made by another version: use the headgate that made them", root)
 	}
-	return &Reader{root: root, maps: maps, link: func(pin string) (*link.Info, error) { return pinnedLink(root, pin) }}, nil
+	r := &Reader{root: root, maps: maps, link: func(pin string) (*link.Info, error) { return pinnedLink(root, pin) }}
+	if r.backends(); r.failed != nil {
+		maps.Close()
+		return nil, r.failed
+	}
+	return r, nil
+}
+
+// openInForce opens the maps in a directory that an agent may replace at any moment: some would be
+// of one set, and some of the next, which has others of another size.
+func openInForce(dir string, specs map[string]*ebpf.MapSpec) (*mapSet, error) {
+	for {
+		before, _ := os.Stat(dir)
+		s, err := openMaps(dir, specs)
+		if after, _ := os.Stat(dir); os.SameFile(before, after) || before == nil && after == nil {
+			return s, err
+		}
+		s.Close()
+	}
 }
 
 // pinnedLink returns what the kernel says of a pinned link.
@@ -92,7 +117,30 @@ func (d *Datapath) publish(maps *mapSet) {
 }
 
 // Close lets go of the maps.
-func (r *Reader) Close() { r.maps.Close() }
+func (r *Reader) Close() {
+	r.named.Close()
+	r.at.Close()
+	r.maps.Close()
+}
+
+// backends returns the backends by ID. Where they cannot be mapped there are none, which Look says.
+func (r *Reader) backends() *mapping[headgateBackend] {
+	if r.at == nil && r.failed == nil {
+		r.at, r.failed = r.maps.backends.all(false)
+	}
+	if r.failed != nil {
+		return &mapping[headgateBackend]{}
+	}
+	return r.at
+}
+
+// services returns the Service ports by ID.
+func (r *Reader) services() (_ *mapping[headgateService], err error) {
+	if r.named == nil {
+		r.named, err = r.maps.services.all(false)
+	}
+	return r.named, err
+}
 
 // contradiction is an error of maps that do not belong together: they hold nonsense,
 // or one of them was replaced by a larger one while another was read.
@@ -116,7 +164,7 @@ func look(open func() (*Reader, error), do func(*Reader) error) error {
 		return err
 	}
 	defer r.Close()
-	return do(r)
+	return errors.Join(do(r), r.failed)
 }
 
 // Content returns everything that the agent writes, at the cost of reading it all.
@@ -149,19 +197,27 @@ func (r *Reader) Slots(t plan.Table) ([]uint32, error) {
 
 // Service returns the Service port with an ID; the zero Service for none.
 func (r *Reader) Service(id uint32) (plan.Service, error) {
-	if id >= r.maps.services.len {
-		return plan.Service{}, nil
+	services, err := r.services()
+	if err != nil || id >= services.len {
+		return plan.Service{}, err
 	}
-	return r.maps.service(id)
+	return r.maps.service(services, id)
 }
 
 // Services returns the IDs of all Service ports.
-func (r *Reader) Services() iter.Seq[uint32] {
+func (r *Reader) Services() (iter.Seq[uint32], error) {
+	services, err := r.services()
 	return func(yield func(uint32) bool) {
-		for id := uint32(1); id < r.maps.services.len; id++ {
-			if isNamed(r.maps.services.at(id)) && !yield(id) {
+		for id := uint32(1); err == nil && id < services.len; id++ {
+			if isNamed(services.at(id)) && !yield(id) {
 				return
 			}
 		}
-	}
+	}, err
+}
+
+// SourceRanges returns the prefixes from which filtered frontends may be used.
+func (r *Reader) SourceRanges() (map[plan.SourceRange]bool, error) {
+	out := map[plan.SourceRange]bool{}
+	return out, r.maps.readSourceRanges(out)
 }

@@ -2,6 +2,7 @@ package datapath_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
@@ -63,6 +65,38 @@ func TestWhoLooksWhileMapsGrowSeesWhatIsThere(t *testing.T) {
 				t.Errorf("the frontend names %+v, %v, want %+v", got, err, later)
 			}
 		})
+	}
+}
+
+// Whoever opens maps while they are replaced has all of them of one set.
+func TestAReaderOfThePinsHasMapsOfOneSet(t *testing.T) {
+	cfg := config(t)
+	d := mustOpen(t, cfg)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	dir, aside := filepath.Join(cfg.Root, "maps"), filepath.Join(cfg.Root, "aside")
+	small := datapath.RoomOf(t, cfg.Root)
+	if err := d.PinMaps(aside); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Reserve(plan.Sizes{Frontends: 256, Slots: 25600, Backends: 512, Services: 256, Addresses: 256}); err != nil {
+		t.Fatal(err)
+	}
+	large := datapath.RoomOf(t, cfg.Root)
+	for i := range 200 {
+		replaced := make(chan error)
+		go func() {
+			time.Sleep(time.Duration(i) * 10 * time.Microsecond)
+			replaced <- unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE)
+		}()
+		seen := datapath.RoomOf(t, cfg.Root)
+		if err := <-replaced; err != nil {
+			t.Fatal(err)
+		}
+		if seen != small && seen != large {
+			t.Fatalf("a reader has room for %+v, want %+v or %+v", seen, small, large)
+		}
 	}
 }
 
@@ -272,4 +306,52 @@ func TestAServiceHasOneWholeNameOrNone(t *testing.T) {
 			t.Fatalf("the name is %q, %v", s.Name, err)
 		}
 	}
+}
+
+// What a scrape reads it goes through: lists of all would be garbage, once for each scrape.
+func TestAScrapeMakesAsManyObjectsHoweverManyServicesThereAre(t *testing.T) {
+	objects := func(services byte) float64 {
+		cfg := config(t)
+		cfg.Sizes = plan.Sizes{Frontends: 256, Slots: 256, Backends: 256, Services: 256, Addresses: 256}
+		d := mustOpen(t, cfg)
+		for n := byte(1); n <= services; n++ {
+			table := plan.Table{Offset: plan.DenseSlot | uint32(n), Size: 1}
+			mustApply(t, d, plan.PutBackend{ID: uint32(n), Backend: addrPort(n, 8080)},
+				plan.PutService{ID: uint32(n), Service: plan.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: fmt.Sprint("web-", n)}, Protocol: lb.TCP}},
+				plan.PutFrontend{Key: addrPort(n, 80), Value: plan.Frontend{Service: uint32(n), Members: table, Views: [lb.NumViews]plan.View{lb.Internal: {Table: table}}}})
+		}
+		if err := d.Attach(); err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		return testing.AllocsPerRun(5, func() {
+			if err := datapath.Look(d.Reader, scrape); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if few, many := objects(2), objects(200); many > few+20 {
+		t.Errorf("a scrape makes %v objects with 200 Services, and %v with 2", many, few)
+	}
+}
+
+// scrape reads what metrics tell of all Services.
+func scrape(r *datapath.Reader) error {
+	totals, err := r.Totals()
+	if err != nil {
+		return err
+	}
+	if _, err := r.Maps(totals, nil); err != nil {
+		return err
+	}
+	services, err := r.Services()
+	if err != nil {
+		return err
+	}
+	for id := range services {
+		if _, err := r.Drops(id); err != nil {
+			return err
+		}
+	}
+	return nil
 }

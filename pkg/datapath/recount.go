@@ -21,6 +21,7 @@ type census struct {
 	mu              sync.Mutex  // held while connections are counted, and while maps are replaced
 	leave           atomic.Bool // whoever counts is to come to an end
 	counted, before []int32     // by backend
+	backends        backendMap  // while connections are counted
 
 	// Maps in which no connection was found, and what they had counted before that.
 	none *mapSet
@@ -51,6 +52,10 @@ func (d *Datapath) Recount() (corrected int, err error) {
 	if err != nil || c.none == d.maps && c.seen == seen {
 		return 0, err // there was no connection, and none has come
 	}
+	if c.backends, err = d.maps.allBackends(true); err != nil {
+		return 0, err
+	}
+	defer c.backends.Close()
 	err = d.freeStale()
 	corrected, some, errCount := d.recount()
 	if c.none = nil; !some && d.stale.found == nil {
@@ -77,7 +82,7 @@ func (d *Datapath) recount() (corrected int, some bool, err error) {
 		return 0, true, err
 	}
 	for _, o := range off {
-		if b := d.maps.backends.at(o.id); b.To == o.to {
+		if b := t.backends.at(o.id); b.To == o.to {
 			addInFlight(&b.InFlight, o.by)
 			corrected++
 		}
@@ -114,15 +119,15 @@ type astray struct {
 // compareAll counts everything once and returns the backends of which something else is
 // counted than they say.
 func (t *tally) compareAll(before []int32) (off []astray, err error) {
-	for id := range t.maps.backends.len {
+	for id := range t.backends.len {
 		before[id] = t.inFlight(id)
 	}
 	if err := t.count(); err != nil {
 		return nil, err
 	}
-	for id := range t.maps.backends.len {
+	for id := range t.backends.len {
 		if by := nearest(t.between(id, before[id])); by != 0 {
-			off = append(off, astray{id: id, to: t.maps.backends.at(id).To, by: by})
+			off = append(off, astray{id: id, to: t.backends.at(id).To, by: by})
 		}
 	}
 	return off, nil

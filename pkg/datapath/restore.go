@@ -36,6 +36,7 @@ func (d *Datapath) Restore() (restored []string, unpinned, outOfForce error) {
 	}
 	hooks, errHooks := d.restoreHooks()
 	devices, errDevices := d.restoreDevices()
+	devices = append(devices, d.setDrivers()...)
 	if len(hooks)+len(devices) > 0 {
 		unpinned = errors.Join(unpinned, d.hold())
 	}

@@ -127,16 +127,25 @@ func (d *diag) load(s *headgateNamedSocket) error {
 
 // ask sends a request and returns the kernel's error.
 func (d *diag) ask(kind, flags uint16, r diagRequest) error {
+	return d.list(kind, flags, r, func([]byte) error { return nil })
+}
+
+// list sends a request, calls do with each batch of messages that answers it, and returns
+// the kernel's error.
+func (d *diag) list(kind, flags uint16, r diagRequest, do func(messages []byte) error) error {
 	m := diagMessage{unix.NlMsghdr{Type: kind, Flags: unix.NLM_F_REQUEST | flags}, r}
 	m.Len = uint32(unsafe.Sizeof(m))
 	request := unsafe.Slice((*byte)(unsafe.Pointer(&m)), m.Len)
 	if err := interrupted(func() error { return unix.Sendto(d.fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) }); err != nil {
 		return err
 	}
-	buf := make([]byte, 8192)
+	buf := make([]byte, 64<<10) // as much as the kernel says at a time, and more
 	for {
 		var n int
 		if err := interrupted(func() (err error) { n, _, err = unix.Recvfrom(d.fd, buf, 0); return err }); err != nil {
+			return err
+		}
+		if err := do(buf[:n]); err != nil {
 			return err
 		}
 		if done, err := diagAnswer(buf[:n]); done {

@@ -234,7 +234,7 @@ func (d *Datapath) freeSlot(at, slot *headgateSocketSlot) {
 	if !atomic.CompareAndSwapUint64(&at.Owner, slot.Owner, 0) {
 		return
 	}
-	if d.maps.hasBackend(&slot.Entry) {
-		addInFlight(&d.maps.backends.at(slot.Entry.BackendId).InFlight, -1)
+	if backends := d.census.backends; backends.has(&slot.Entry) {
+		addInFlight(&backends.at(slot.Entry.BackendId).InFlight, -1)
 	}
 }

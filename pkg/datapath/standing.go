@@ -43,12 +43,9 @@ func (d *Datapath) NoteStanding() error {
 		return err
 	}
 	defer slots.Close()
-	namespaces := map[uint64]bool{}
-	for i := range slots.len {
-		if s := slots.at(i); s.Owner != 0 && s.Entry.Backend.Pad&uint8(headgateEntryFlagENTRY_AWAITED) != 0 {
-			namespaces[s.Entry.Netns] = true
-		}
-	}
+	namespaces := namespacesOfSlots(slots, func(s *headgateSocketSlot) bool {
+		return s.Entry.Backend.Pad&uint8(headgateEntryFlagENTRY_AWAITED) != 0
+	})
 	stored, err := d.storedEntries()
 	if err != nil || len(namespaces) == 0 && stored == 0 {
 		return err
@@ -78,14 +75,23 @@ func (d *Datapath) findFailing() (bool, error) {
 	}
 	s := &d.standing
 	had := len(s.backends) > 0
-	if now := counted.BackendFailed + counted.BackendEjected; now != s.failed {
+	now := counted.BackendFailed + counted.BackendEjected
+	if now == s.failed && !had {
+		return false, nil
+	}
+	backends, err := d.maps.allBackends(false)
+	if err != nil {
+		return false, err
+	}
+	defer backends.Close()
+	if now != s.failed {
 		s.failed, s.backends = now, nil
-		for id := range d.maps.backends.len {
+		for id := range backends.len {
 			s.backends = append(s.backends, id)
 		}
 	}
 	s.backends = slices.DeleteFunc(s.backends, func(id uint32) bool {
-		b := d.maps.backends.at(id)
+		b := backends.at(id)
 		return b.Failures == 0 && b.Ejection == headgateEjectionEJECTION_NONE
 	})
 	return had || len(s.backends) > 0, nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 
 	"github.com/cilium/ebpf/link"
@@ -70,11 +71,14 @@ func AgentRuns(root string) bool {
 	return errors.Is(err, ErrBusy)
 }
 
+// NativeXDP is how a program is attached to the driver of a device.
+const NativeXDP = "native XDP"
+
 // Hook is a program with whether it is in force, and how.
 type Hook struct {
 	Name     string `json:"name"`
 	Attached bool   `json:"attached"`
-	By       string `json:"by,omitempty"` // of a device: tcx or clsact
+	By       string `json:"by,omitempty"` // of a device: tcx, clsact or NativeXDP
 }
 
 // Device is a device that programs belong on.
@@ -83,6 +87,20 @@ type Device struct {
 	Name  string `json:"name"` // "#INDEX" where it is gone
 	Pod   bool   `json:"pod,omitempty"`
 	Hooks []Hook `json:"hooks"`
+	value headgateDevice
+}
+
+// Source returns the address that flows of the family of another get where they leave by the
+// device; not valid where it has none.
+func (d Device) Source(of netip.Addr) netip.Addr {
+	addr := d.value.Ip6
+	if of.Is4() {
+		addr = d.value.Ip4
+	}
+	if addr == (headgateIpAddr{}) {
+		return netip.Addr{}
+	}
+	return decodeAddr(addr)
 }
 
 // hookStates returns the programs of sockets.
@@ -120,8 +138,12 @@ func (r *Reader) deviceStates() ([]Device, error) {
 }
 
 func (r *Reader) deviceState(index uint32, name string, value headgateDevice) Device {
-	d := Device{Index: index, Name: cmp.Or(name, fmt.Sprintf("#%d", index)), Pod: value.Flags&headgateDeviceFlagDEVICE_POD != 0}
-	for _, h := range hooksOf(plan.Device{Index: index, Pod: d.Pod, L3: value.Flags&headgateDeviceFlagDEVICE_L3 != 0}) {
+	d := Device{Index: index, Name: cmp.Or(name, fmt.Sprintf("#%d", index)), Pod: value.Flags&headgateDeviceFlagDEVICE_POD != 0, value: value}
+	hooks := hooksOf(plan.Device{Index: index, Pod: d.Pod, L3: value.Flags&headgateDeviceFlagDEVICE_L3 != 0})
+	if value.Flags&driverFlags == headgateDeviceFlagDEVICE_XDP {
+		hooks = append(slices.Clip(hooks), driverHook)
+	}
+	for _, h := range hooks {
 		by := r.attachedBy(index, h)
 		d.Hooks = append(d.Hooks, Hook{Name: h.program, Attached: by != "", By: by})
 	}
@@ -131,9 +153,16 @@ func (r *Reader) deviceState(index uint32, name string, value headgateDevice) De
 // attachedBy says how a program is attached to a device, "" where it is not.
 func (r *Reader) attachedBy(index uint32, h deviceHook) string {
 	if info, err := r.link(devicePin(h.program, index)); err == nil {
-		if isOfDevice(info, index) {
+		switch {
+		case !isOfDevice(info, index):
+			return ""
+		case h.driver:
+			return NativeXDP
+		default:
 			return "tcx"
 		}
+	}
+	if h.driver {
 		return ""
 	}
 	f := netdev.Filter{Index: int(index), In: h.in}
@@ -150,5 +179,5 @@ func isOnDevice(l link.Link, index uint32) bool {
 }
 
 func isOfDevice(l *link.Info, index uint32) bool {
-	return l.TCX() != nil && l.TCX().Ifindex == index
+	return l.TCX() != nil && l.TCX().Ifindex == index || l.XDP() != nil && l.XDP().Ifindex == index
 }

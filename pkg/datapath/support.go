@@ -93,12 +93,12 @@ func tryPrograms(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	maps, err := o.newMaps(plan.Sizes{Frontends: 16, Slots: 16, Backends: 16, Services: 16, Addresses: 16}, nil)
+	maps, err := o.makeMaps(plan.Sizes{Frontends: 16, Slots: 16, Backends: 16, Services: 16, Addresses: 16}, nil)
 	if err != nil {
 		return err
 	}
 	defer maps.Close()
-	programs, err := o.loadPrograms(usualPrograms(o.traced), maps)
+	programs, err := o.loadPrograms(usualPrograms(o.traced), maps.mapSet)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,9 @@ func (s *mapSet) takeFrontends(o *object, from *mapSet) error {
 	if from.byName["frontends"] == nil {
 		return nil
 	}
+	if from.frontends != nil { // laid out as they are here
+		return s.takeEach(from)
+	}
 	frontends, err := readAs[headgateFrontend](o, from, "frontends", "frontends")
 	if err != nil {
 		return fmt.Errorf("take along map frontends: %w", err)
@@ -31,11 +34,10 @@ func (s *mapSet) takeFrontends(o *object, from *mapSet) error {
 		return fmt.Errorf("take along map fallbacks: %w", err)
 	}
 	add := func(at headgateAddrPort, i uint32) error {
-		_, twice := s.findFrontend(at)
-		if !isFrontend(at) || twice || int(i) >= len(frontends) || int(i) >= len(fallbacks) {
+		if int(i) >= len(frontends) || int(i) >= len(fallbacks) {
 			return nil
 		}
-		return s.addFrontend(at, frontends[i], fallbacks[i])
+		return s.takeFrontend(at, &frontends[i], &fallbacks[i])
 	}
 	if ids := from.byName[formerFrontendIDs]; ids != nil {
 		return walk(ids, func(at *headgateAddrPort, id *uint32) error { return add(*at, *id) })
@@ -46,6 +48,28 @@ func (s *mapSet) takeFrontends(o *object, from *mapSet) error {
 		}
 	}
 	return nil
+}
+
+// takeEach takes along the frontends of a set that is in memory.
+func (s *mapSet) takeEach(from *mapSet) error {
+	for place := range from.frontends.len {
+		f := from.frontends.at(place)
+		if err := s.takeFrontend(f.At, f, from.fallbacks.at(place)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeFrontend takes along what stands at a place, unless it is none or was taken from another.
+func (s *mapSet) takeFrontend(at headgateAddrPort, f *headgateFrontend, fallbacks *headgateFallbacks) error {
+	if !isFrontend(at) {
+		return nil
+	}
+	if _, twice := s.findFrontend(at); twice {
+		return nil
+	}
+	return s.addFrontend(at, *f, *fallbacks)
 }
 
 // readAs returns the elements of an array of another set of maps as those of one that the

@@ -14,13 +14,13 @@ import (
 
 // tally counts the connections of every backend: the socket NAT entries and flows.
 type tally struct {
-	maps    *mapSet
-	slots   *mapping[headgateSocketSlot]
-	flows   *flowTable
-	stored  iterators // through what sockets keep themselves
-	counted []int32   // by backend
-	some    bool      // there is a connection at all
-	leave   *atomic.Bool
+	backends backendMap
+	slots    *mapping[headgateSocketSlot]
+	flows    *flowTable
+	stored   iterators // through what sockets keep themselves
+	counted  []int32   // by backend
+	some     bool      // there is a connection at all
+	leave    *atomic.Bool
 }
 
 // storedListers are the programs that list entries in socket storage, and the map
@@ -29,7 +29,7 @@ var storedListers = map[string]string{"list_stored": "stored_entries", "list_man
 
 // openTally has what is to be counted at hand.
 func (d *Datapath) openTally() (t *tally, err error) {
-	t = &tally{maps: d.maps, counted: numbers(&d.census.counted, d.maps), leave: &d.census.leave}
+	t = &tally{backends: d.census.backends, counted: numbers(&d.census.counted, d.maps), leave: &d.census.leave}
 	if t.slots, err = newMapping[headgateSocketSlot](d.maps.byName["socket_nat"], false); err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (d *Datapath) newStoredListers() (iterators, error) {
 
 // inFlight returns what a backend says.
 func (t *tally) inFlight(id uint32) int32 {
-	return atomic.LoadInt32(&t.maps.backends.at(id).InFlight)
+	return atomic.LoadInt32(&t.backends.at(id).InFlight)
 }
 
 // countStep is how many elements are counted between two looks whether to leave.
@@ -92,15 +92,24 @@ func (t *tally) count() error {
 
 func (t *tally) countEntry(p *headgateSocketEntry) {
 	t.some = true
-	if t.maps.hasBackend(p) {
+	if t.backends.has(p) {
 		t.counted[p.BackendId]++
 	}
 }
 
-// hasBackend says whether an entry is neither retired nor of a backend that is gone.
-func (s *mapSet) hasBackend(p *headgateSocketEntry) bool {
+// backendMap is all backends as memory.
+type backendMap struct{ *mapping[headgateBackend] }
+
+// allBackends returns them, to be closed soon.
+func (s *mapSet) allBackends(writable bool) (backendMap, error) {
+	m, err := s.backends.all(writable)
+	return backendMap{m}, err
+}
+
+// has says whether an entry is neither retired nor of a backend that is gone.
+func (m backendMap) has(p *headgateSocketEntry) bool {
 	id := p.BackendId
-	return id != 0 && id < s.backends.len && s.backends.at(id).To == p.backend()
+	return id != 0 && id < m.len && m.at(id).To == p.backend()
 }
 
 // backend returns the backend of an entry without the flags in its padding.
@@ -146,10 +155,10 @@ func (t *tally) countFlows() error {
 		if t.flows.isEmpty(set) {
 			continue
 		}
-		t.flows.freeSilent(set, now, t.uncount)
+		t.flows.freeSilent(set, now, t.backends.uncount)
 		for w, f := range t.flows.flowsIn(set) {
 			t.some = true
-			if w.has(headgateFlowFlagFLOW_COUNTED) && t.maps.isFlowing(&f) && (f.isTCP() || w.idle(now) <= udpFlowTimeout) {
+			if w.has(headgateFlowFlagFLOW_COUNTED) && t.backends.isFlowing(&f) && (f.isTCP() || w.idle(now) <= udpFlowTimeout) {
 				t.counted[f.Known]++
 			}
 		}
@@ -158,18 +167,18 @@ func (t *tally) countFlows() error {
 }
 
 // uncount takes a flow out of what is in flight.
-func (t *tally) uncount(f *headgateFlow) {
-	if t.maps.isFlowing(f) {
-		addInFlight(&t.maps.backends.at(f.Known).InFlight, -1)
+func (m backendMap) uncount(f *headgateFlow) {
+	if m.isFlowing(f) {
+		addInFlight(&m.at(f.Known).InFlight, -1)
 	}
 }
 
 // isFlowing says whether the backend of a flow that is in flight is still there.
-func (s *mapSet) isFlowing(f *headgateFlow) bool {
-	if f.Known == 0 || f.Known >= s.backends.len {
+func (m backendMap) isFlowing(f *headgateFlow) bool {
+	if f.Known == 0 || f.Known >= m.len {
 		return false
 	}
-	to := s.backends.at(f.Known).To
+	to := m.at(f.Known).To
 	return to.Addr == f.To && to.Port == f.ToDstPort
 }
 

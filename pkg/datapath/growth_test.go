@@ -1,0 +1,176 @@
+package datapath_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// larger is more room than config gives.
+var larger = plan.Sizes{Frontends: 3000, Slots: 1 << 19, Backends: 9000, Services: 3000, Addresses: 3000}
+
+// attached returns a datapath in force with what someOps write.
+func attached(t *testing.T, cfg datapath.Config) *datapath.Datapath {
+	t.Helper()
+	d := mustOpen(t, cfg)
+	mustApply(t, d, someOps()...)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// inForce returns the program of connect4.
+func inForce(t *testing.T, cfg datapath.Config) ebpf.ProgramID {
+	t.Helper()
+	l, err := link.LoadPinnedLink(filepath.Join(cfg.Root, "links", "connect4"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Program
+}
+
+// programs returns the IDs of all programs that the kernel has.
+func programs(t *testing.T) (ids []ebpf.ProgramID) {
+	t.Helper()
+	for id := ebpf.ProgramID(0); ; ids = append(ids, id) {
+		var err error
+		if id, err = ebpf.ProgramGetNextID(id); err != nil {
+			return ids
+		}
+	}
+}
+
+func TestPreparedMapsTakeWhatWasWrittenMeanwhile(t *testing.T) {
+	cfg := config(t)
+	d := attached(t, cfg)
+	former := inForce(t, cfg)
+	if err := d.Prepare(larger); err != nil {
+		t.Fatal(err)
+	}
+	if inForce(t, cfg) != former {
+		t.Error("programs were replaced before there was need")
+	}
+	verified := programs(t)
+	more := []plan.Op{
+		plan.PutBackend{ID: 7, Backend: addrPort(100, 80)},
+		plan.PutAddress{Addr: addrPort(9, 80).Addr, Kind: plan.ServiceAddress},
+		plan.PutFrontend{Key: addrPort(9, 80), Value: plan.Frontend{Service: 1}},
+	}
+	mustApply(t, d, more...)
+	if err := d.Reserve(larger); err != nil {
+		t.Fatal(err)
+	}
+	if !larger.Fit(d.Sizes()) {
+		t.Errorf("the maps have room for %+v", d.Sizes())
+	}
+	if now := inForce(t, cfg); now == former || !slices.Contains(verified, now) {
+		t.Errorf("program %d is in force, after %d: not the one that was prepared", now, former)
+	}
+	wantContent(t, d, append(someOps(), more...)...)
+	mustInspect(t, cfg)
+	d.Close()
+	d = mustOpen(t, cfg)
+	wantContent(t, d, append(someOps(), more...)...)
+	if err := d.Attach(); err != nil || inForce(t, cfg) == former {
+		t.Errorf("the next agent: %v", err)
+	}
+}
+
+func TestWhatIsPreparedAndTooSmallIsLetGo(t *testing.T) {
+	cfg := config(t)
+	d := attached(t, cfg)
+	before := loaded(t)
+	if err := d.Prepare(larger); err != nil {
+		t.Fatal(err)
+	}
+	if loaded(t) == before {
+		t.Fatal("no program is prepared")
+	}
+	if err := d.Reserve(plan.Sizes{Frontends: 4 * larger.Frontends}); err != nil {
+		t.Fatal(err)
+	}
+	if now := loaded(t); now != before {
+		t.Errorf("%d programs are open, and %d were before", now, before)
+	}
+	wantContent(t, d, someOps()...)
+	if err := d.Prepare(larger); err != nil { // of what has grown already
+		t.Fatal(err)
+	}
+	if err := d.Reserve(larger); err != nil {
+		t.Fatal(err)
+	}
+	wantContent(t, d, someOps()...)
+	if now := loaded(t); now != before {
+		t.Errorf("%d programs are open in the end, and %d were before", now, before)
+	}
+}
+
+func TestAReserveWaitsForWhatIsBeingPrepared(t *testing.T) {
+	cfg := config(t)
+	d := attached(t, cfg)
+	done := make(chan error, 1)
+	go func() { done <- d.Prepare(larger) }()
+	if err := d.Reserve(larger); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	wantContent(t, d, someOps()...)
+	mustInspect(t, cfg)
+}
+
+func TestWhatIsPreparedGoesWithTheProcess(t *testing.T) {
+	before := loaded(t)
+	cfg := config(t)
+	d := attached(t, cfg)
+	former := inForce(t, cfg)
+	if err := d.Prepare(larger); err != nil {
+		t.Fatal(err)
+	}
+	writes := d.Writes()
+	if _, err := os.Stat(filepath.Join(cfg.Root, "next")); !os.IsNotExist(err) {
+		t.Errorf("maps are pinned: %v", err)
+	}
+	d.Close()
+	if now := loaded(t); now != before {
+		t.Errorf("%d programs are open, and %d were before", now, before)
+	}
+	d = mustOpen(t, cfg)
+	if err := d.Attach(); err != nil || d.Writes() != writes || inForce(t, cfg) != former {
+		t.Errorf("the next agent: %v, %d writes, program %d after %d", err, d.Writes()-writes, inForce(t, cfg), former)
+	}
+}
+
+func TestWhatCannotBePreparedChangesNothing(t *testing.T) {
+	cfg := config(t)
+	d := attached(t, cfg)
+	former := inForce(t, cfg)
+	if err := d.Prepare(plan.Sizes{Frontends: 1 << 30}); err == nil {
+		t.Fatal("maps of 128 GiB are prepared")
+	}
+	if inForce(t, cfg) != former {
+		t.Error("programs were replaced")
+	}
+	wantContent(t, d, someOps()...)
+	if err := d.Prepare(larger); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Reserve(larger); err != nil {
+		t.Fatal(err)
+	}
+	wantContent(t, d, someOps()...)
+}

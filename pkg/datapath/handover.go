@@ -1,0 +1,160 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Connection is a flow of a client whose packets are balanced, as the datapath alone knows
+// it: the kernel's stack sees it between the hooks, where it is for the backend.
+type Connection struct {
+	Protocol lb.Protocol
+	From, To netip.AddrPort // as the client has it
+	Inside   netip.AddrPort // the client, as the stack has it
+	Backend  netip.AddrPort
+	Outside  netip.AddrPort // the client, as a backend on another node has it, else not valid
+	State    FlowState      // half-open, established or closing
+}
+
+// HandOver has others translate connections from now on, and returns those that it could not
+// give them.
+type HandOver func([]Connection) (left []Connection, err error)
+
+// HandedOver is how many connections others translate now, and how many nobody does any more.
+type HandedOver struct {
+	Done, Left int
+	// Why some are left, nil if none are.
+	Why error
+}
+
+// handOverTries is how often a connection is handed over: a packet that comes at that moment
+// may be in the way.
+const handOverTries = 5
+
+// handOver has others translate flows before the programs go. From when it begins no flow
+// does, and programs leave to the kernel what that tracks under the address that the client
+// has asked for; everything else they translate still.
+func (r *Reader) handOver(to HandOver, c *HandedOver) error {
+	t, err := openFlowTable(r.maps, true)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	_, all := t.connections()
+	c.Left = len(all)
+	if asks, err := r.asksKernel(); (err != nil || !asks) && len(all) > 0 {
+		return orUnsupported(err)
+	}
+	if err := r.maps.beginHandOver(); err != nil {
+		return err
+	}
+	for range handOverTries {
+		flows, all := t.connections()
+		if len(all) == 0 {
+			return nil
+		}
+		left, err := to(all)
+		err = errors.Join(err, waitGrace()) // a program that has found a flow already still translates it
+		t.forget(flows, all, left)
+		c.Done, c.Left = c.Done+len(all)-len(left), len(left)
+		if err != nil {
+			return err
+		}
+	}
+	return errors.New("packets of theirs came all the time")
+}
+
+func orUnsupported(err error) error {
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("the programs in force cannot ask which connections the kernel tracks: %w", errors.ErrUnsupported)
+}
+
+// beginHandOver has programs begin no flow, and look at each packet of those that there are.
+func (s *mapSet) beginHandOver() error {
+	now, err := monotonic()
+	if err != nil {
+		return err
+	}
+	atomic.StoreUint64(&s.about.at(0).RemovedNs, now+uint64(time.Hour))
+	atomic.StoreUint32(&s.about.at(0).HandsOver, 1)
+	s.newEpoch()
+	return waitGrace()
+}
+
+// endHandOver is for an agent that starts where a hand-over did not come to its end.
+func (s *mapSet) endHandOver() error {
+	if !atomic.CompareAndSwapUint32(&s.about.at(0).HandsOver, 1, 0) {
+		return nil
+	}
+	return s.noteRemoval()
+}
+
+// asksKernel says whether the programs in force ask the kernel which connections it tracks.
+func (r *Reader) asksKernel() (bool, error) {
+	o, err := newObject(Config{})
+	if err != nil {
+		return false, err
+	}
+	constants, err := r.constants()
+	if err != nil {
+		return false, err
+	}
+	at := o.spec.Variables["kernel_tracks"].Offset
+	return uint64(at) < uint64(len(constants)) && constants[at] != 0, nil
+}
+
+// connections returns those of clients elsewhere, each with its flow where packets come in.
+func (t *flowTable) connections() (flows []headgateFlow, all []Connection) {
+	const wanted = headgateFlowFlagFLOW_ORIGINAL | headgateFlowFlagFLOW_TO_BACKEND
+	for w, f := range t.flows() {
+		if headgateFlowFlag(w.seen)&wanted != wanted || w.has(headgateFlowFlagFLOW_BROKEN) {
+			continue
+		}
+		c := Connection{Protocol: lb.Protocol(f.Protocol), State: w.flowState()}
+		if other, ok := t.find(f.other()); w.has(headgateFlowFlagFLOW_CLOSING) || ok && other.has(headgateFlowFlagFLOW_CLOSING) {
+			c.State = FlowClosing // also what both sides have closed
+		}
+		c.From, c.To = tupleEnds(headgateTuple{Src: f.Src, Dst: f.Dst, SrcPort: f.SrcPort, DstPort: f.DstPort})
+		c.Inside, c.Backend = tupleEnds(f.becomes())
+		if out, ok := t.find(f.leaving()); ok {
+			c.Outside, _ = tupleEnds(out.flow.becomes())
+		}
+		flows, all = append(flows, f), append(all, c)
+	}
+	return flows, all
+}
+
+// leaving returns the key of the original direction where packets leave for another node.
+func (f *headgateFlow) leaving() *headgateFlow {
+	now := f.becomes()
+	return &headgateFlow{Src: now.Src, Dst: now.Dst, SrcPort: now.SrcPort, DstPort: now.DstPort, Protocol: f.Protocol, Hook: uint8(headgateHookHOOK_OUT)}
+}
+
+// forget frees all directions of connections that others translate: an agent that starts now
+// leaves these to them.
+func (t *flowTable) forget(flows []headgateFlow, all, left []Connection) {
+	stays := map[Connection]bool{}
+	for _, c := range left {
+		stays[c] = true
+	}
+	for i, f := range flows {
+		if stays[all[i]] {
+			continue
+		}
+		for _, key := range []*headgateFlow{f.leaving(), &f} {
+			if w, there := t.find(key); there {
+				t.freeOther(w.flow)
+				if w.own() {
+					w.free()
+				}
+			}
+		}
+	}
+}

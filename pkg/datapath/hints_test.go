@@ -1,0 +1,80 @@
+package datapath
+
+import (
+	"math/bits"
+	"net/netip"
+	"testing"
+
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+func TestTheFilterOfAddressesHasManyBitsForEach(t *testing.T) {
+	for addresses, want := range map[uint32]uint32{1: 20, 1024: 20, 16384: 20, 16385: 21, 131072: 23, 1 << 24: 30, 1 << 31: 31} {
+		if got := 32 - filterShift(filterChunks(addresses)); got != want {
+			t.Errorf("for %d addresses a bit is told by %d bits of the hash, want %d", addresses, got, want)
+		}
+	}
+}
+
+// has is address_filter_has of bpf/lib/filter.h.
+func (s *mapSet) has(a headgateIpAddr) bool {
+	bit := filterHash(a) >> filterShift(s.filter.len)
+	return s.filter.at(bit / chunkBits).Word[bit/64%uint32(len(headgateFilterChunk{}.Word))]&(1<<(bit%64)) != 0
+}
+
+// set counts the bits of the filter that are set.
+func (s *mapSet) set() (n int) {
+	for i := range s.filter.len {
+		for _, word := range s.filter.at(i).Word {
+			n += bits.OnesCount64(word)
+		}
+	}
+	return n
+}
+
+func TestAFilterThatGrowsKnowsWhatThereIsAndNothingElse(t *testing.T) {
+	smallMaps(t) // which need privileges
+	o, err := newObject(Config{SocketEntries: 1024, Affinities: 1, Flows: 1024, SNATPorts: DefaultSNATPorts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	grow := func(from *mapSet, addresses uint32) *mapSet {
+		made, err := o.makeMaps(plan.Sizes{Frontends: 1024, Slots: 16, Backends: 16, Services: 16, Addresses: addresses}, from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := made.fill()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		return s
+	}
+	node := netip.MustParseAddr("2001:db8::1")
+	s := grow(nil, 1024)
+	gone := row(2000)
+	for _, op := range []plan.Op{
+		plan.PutAddress{Addr: node, Kind: plan.NodeAddress}, plan.PutAddress{Addr: gone.Addr, Kind: plan.ServiceAddress}, plan.DeleteAddress{Addr: gone.Addr},
+	} {
+		if err := s.apply(op); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 1000 {
+		if err := s.apply(plan.PutFrontend{Key: row(n), Value: plan.Frontend{Service: 1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	larger := grow(s, 1<<17)
+	if larger.filter.len <= s.filter.len {
+		t.Fatalf("the filter has %d elements, and had %d", larger.filter.len, s.filter.len)
+	}
+	for n := range 1000 {
+		if !larger.has(encodeAddr(row(n).Addr)) {
+			t.Fatalf("frontend %s is not known", row(n))
+		}
+	}
+	if !larger.has(encodeAddr(node)) || larger.has(encodeAddr(gone.Addr)) || larger.set() > 1001 {
+		t.Errorf("the node is known: %v, an address that is gone: %v, bits set: %d", larger.has(encodeAddr(node)), larger.has(encodeAddr(gone.Addr)), larger.set())
+	}
+}

@@ -1,0 +1,206 @@
+package datapath
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Decision is what a program of a device does with the first packet of a client.
+type Decision struct {
+	// From and To are of the packet as the program left it: to a backend, or as it came.
+	From, To netip.AddrPort
+	// Reason is why the client is refused, in the word of the counter; "" where it is not.
+	Reason string
+}
+
+// Replay is a program of a device, with the constants of those in force, on maps of its own:
+// those that programs only read are the ones in force, and what they write is a copy. So a
+// packet leaves no trace: no flow, no count, no turn of a backend.
+type Replay struct {
+	program *ebpf.Program
+	maps    *mapSet
+}
+
+// replayFlows is the room for flows of packets that are replayed.
+const replayFlows = 1024
+
+// The maps that programs read and do not write, and arrays of which they get a copy. All
+// others are empty.
+var (
+	sharedInReplay = []string{"frontends", "fallbacks", "addresses", addressFilter, "service_cidrs", "devices", "source_ranges", "exempt_namespaces"}
+	copiedInReplay = []string{"slots", "backends", "services", "peers"}
+)
+
+// NewReplay loads the program, which the verifier looks at: some tenths of a second.
+func (r *Reader) NewReplay(name string) (*Replay, error) {
+	spec, err := r.replaySpec(name)
+	if err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	shared := map[string]*ebpf.Map{}
+	for _, name := range sharedInReplay {
+		shared[name] = r.maps.byName[name]
+	}
+	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
+	if err != nil {
+		return nil, explainLoad(err)
+	}
+	p := &Replay{program: c.Programs[name], maps: &mapSet{byName: c.Maps}}
+	for _, name := range copiedInReplay {
+		if err := copyArray(c.Maps[name], r.maps.byName[name]); err != nil {
+			p.Close()
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// replaySpec returns the object with one program, the constants in force, and maps as large
+// as those in force.
+func (r *Reader) replaySpec(name string) (*ebpf.CollectionSpec, error) {
+	o, err := newObject(Config{})
+	if err != nil {
+		return nil, err
+	}
+	if o.spec.Programs[name] == nil {
+		return nil, fmt.Errorf("the object has no program %s", name)
+	}
+	spec := o.spec
+	spec.Programs = map[string]*ebpf.ProgramSpec{name: spec.Programs[name]}
+	for name, m := range spec.Maps {
+		if live := r.maps.byName[name]; live != nil && name != flowTableMap {
+			m.MaxEntries = live.MaxEntries()
+		}
+	}
+	for _, name := range []string{"socket_nat", storedSockets} { // of no interest to packets
+		spec.Maps[name].MaxEntries = 1
+	}
+	spec.Maps[flowTableMap].MaxEntries = flowSets(replayFlows)
+	constants, err := r.constants()
+	if err != nil {
+		return nil, err
+	}
+	for name, v := range spec.Variables {
+		if !v.Constant() {
+			continue
+		}
+		end := uint64(v.Offset) + uint64(len(v.Value))
+		if end > uint64(len(constants)) {
+			return nil, fmt.Errorf("the programs in force were loaded by another version: they lack the constant %s", name)
+		}
+		copy(v.Value, constants[v.Offset:end])
+	}
+	return spec, setConstants(spec, map[string]any{"flow_sets": flowSets(replayFlows)})
+}
+
+// constants returns the load-time constants of the programs in force, as they lie in memory.
+func (r *Reader) constants() ([]byte, error) {
+	l, err := r.link(makers[0].program)
+	if err != nil {
+		return nil, fmt.Errorf("find the programs in force: %w", err)
+	}
+	program, err := ebpf.NewProgramFromID(l.Program)
+	if err != nil {
+		return nil, err
+	}
+	defer program.Close()
+	info, err := program.Info()
+	if err != nil {
+		return nil, err
+	}
+	ids, _ := info.MapIDs()
+	for _, id := range ids {
+		if value, err := readOnlyData(id); value != nil || err != nil {
+			return value, err
+		}
+	}
+	return nil, errors.New("the programs in force have no constants")
+}
+
+// readOnlyData returns what a map holds if it is that of the constants, nil for others.
+func readOnlyData(id ebpf.MapID) ([]byte, error) {
+	m, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	info, err := m.Info()
+	if err != nil || info.Name != ".rodata" {
+		return nil, err
+	}
+	return m.LookupBytes(uint32(0))
+}
+
+// copyArray copies an array map into another one.
+func copyArray(to, from *ebpf.Map) error {
+	if to.ValueSize() != from.ValueSize() || to.MaxEntries() != from.MaxEntries() {
+		return fmt.Errorf("map %s was made by another version", from)
+	}
+	source, _, err := mapArray(from, false)
+	if err != nil {
+		return err
+	}
+	defer (&mapping[byte]{mem: source}).Close()
+	target, _, err := mapArray(to, true)
+	if err != nil {
+		return err
+	}
+	copy(target, source)
+	(&mapping[byte]{mem: target}).Close()
+	return nil
+}
+
+// Remember has the programs find the affinity of a client, where it has one.
+func (p *Replay) Remember(r *Reader, client netip.Addr, service uint32) error {
+	key, value := headgateAffinityKey{Client: encodeAddr(client), Service: service}, headgateAffinity{}
+	err := r.maps.byName[affinitiesMap].Lookup(&key, &value)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return p.maps.byName[affinitiesMap].Put(&key, &value)
+}
+
+// Decide has the program see the first packet of a client that reaches a device, by its
+// index. Flows of earlier ones are there: another client has another port.
+func (p *Replay) Decide(device uint32, protocol lb.Protocol, from, to netip.AddrPort) (d Decision, err error) {
+	before, err := p.maps.counters()
+	if err != nil {
+		return d, err
+	}
+	var context [192]byte // struct __sk_buff of linux/bpf.h up to ifindex, the eleventh word
+	binary.NativeEndian.PutUint32(context[40:], device)
+	frame := firstPacket(protocol, from, to)
+	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: context}
+	if _, err := p.program.Run(opts); err != nil {
+		return d, fmt.Errorf("replay a packet: %w", err)
+	}
+	if d.From, d.To, err = ends(opts.DataOut); err != nil {
+		return d, err
+	}
+	after, err := p.maps.counters()
+	if err != nil {
+		return d, err
+	}
+	names, err := names()
+	for i := range names.drops {
+		if after.Drops[i] > before.Drops[i] {
+			d = Decision{From: from, To: to, Reason: names.drops[i]}
+		}
+	}
+	return d, err
+}
+
+// Close lets go of the program and its maps.
+func (p *Replay) Close() {
+	p.program.Close()
+	p.maps.Close()
+}

@@ -1,0 +1,70 @@
+package datapath
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// seldom is an array map that is large, and of which little is written and all of it seldom read:
+// the names of Service ports are 288 bytes each, 36 MiB for 100,000, and backends 128 bytes, 64 MiB
+// for 500,000. It is no memory of this process but while somebody reads it, and a window where it was
+// written last. T is the type of its elements.
+type seldom[T any] struct {
+	m      *ebpf.Map
+	len    uint32  // elements
+	stride uintptr // bytes from one element to the next
+	from   uintptr // where the window begins
+	window []byte  // nil while nothing was written
+}
+
+// seldomWindow is how much of such a map is memory of this process at a time.
+const seldomWindow = 1 << 16
+
+// newSeldom returns an array map whose values are as large as T.
+func newSeldom[T any](m *ebpf.Map) (*seldom[T], error) {
+	stride, err := strideOf[T](m)
+	if err != nil {
+		return nil, err
+	}
+	return &seldom[T]{m: m, len: m.MaxEntries(), stride: stride}, nil
+}
+
+// all returns all of it as memory, which is to be closed soon.
+func (s *seldom[T]) all(writable bool) (*mapping[T], error) { return newMapping[T](s.m, writable) }
+
+// at returns element i, which must be below len, until the next call.
+func (s *seldom[T]) at(i uint32) (*T, error) {
+	if i >= s.len {
+		panic(fmt.Sprintf("element %d of a map of %d", i, s.len)) // a bug: Reserve comes first
+	}
+	offset := uintptr(i) * s.stride
+	if offset < s.from || offset+s.stride > s.from+uintptr(len(s.window)) {
+		if err := s.move(offset); err != nil {
+			return nil, err
+		}
+	}
+	return (*T)(unsafe.Pointer(&s.window[offset-s.from])), nil
+}
+
+// move has the window hold the element that begins at an offset.
+func (s *seldom[T]) move(offset uintptr) (err error) {
+	s.Close()
+	s.from = offset &^ (seldomWindow - 1)
+	size := min(seldomWindow+wholePages(s.stride), wholePages(s.stride*uintptr(s.len))-s.from)
+	s.window, err = unix.Mmap(s.m.FD(), int64(s.from), int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map a part of %s into memory: %w", s.m, err)
+	}
+	return nil
+}
+
+// Close lets go of the window. A nil map has none.
+func (s *seldom[T]) Close() {
+	if s != nil && s.window != nil {
+		_ = unix.Munmap(s.window) // fails only for memory that is not mapped
+		s.window = nil
+	}
+}

@@ -1,0 +1,151 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// Untranslated is a socket that talks to a frontend as if that were a server: no program has
+// told it a backend, so that others, such as the rules of kube-proxy, translate each packet.
+// It began before the programs were in force. A TCP connection is carried on by the kernel's
+// connection tracking until it ends; a datagram socket asks no program again, and once
+// nobody keeps these rules nobody moves it to another backend.
+type Untranslated struct {
+	Protocol string         `json:"protocol"` // TCP or UDP
+	Local    netip.AddrPort `json:"local"`
+	Frontend netip.AddrPort `json:"frontend"` // as the socket has it, also of a NodePort
+	Netns    uint64         `json:"netns"`    // cookie of its network namespace
+	named    headgateNamedSocket
+}
+
+// Untranslated returns the untranslated sockets of the node: those in every network namespace
+// whose process was in the cgroup that is balanced. Sockets that are left alone on purpose
+// are none.
+func (r *Reader) Untranslated() (all []Untranslated, err error) {
+	err = r.visitUntranslated([]lb.Protocol{lb.TCP, lb.UDP}, func(_ *diag, found []Untranslated) error {
+		all = append(all, found...)
+		return nil
+	})
+	return all, err
+}
+
+// TellUntranslated destroys the untranslated datagram sockets: what they wait for fails with
+// ECONNABORTED, they are no longer connected, and one that its program makes anew has a
+// backend. It returns how many it has told, and ErrNoDestroy where the kernel cannot.
+func (r *Reader) TellUntranslated() (told int, err error) {
+	err = r.visitUntranslated([]lb.Protocol{lb.UDP}, func(d *diag, found []Untranslated) error {
+		for _, s := range found {
+			if err := d.destroy(&s.named); err != nil {
+				return err
+			}
+			told++
+		}
+		return nil
+	})
+	return told, err
+}
+
+// visitUntranslated calls do with the untranslated sockets of each network namespace, on a
+// thread that is in it.
+func (r *Reader) visitUntranslated(protocols []lb.Protocol, do func(*diag, []Untranslated) error) error {
+	is, err := r.frontendsAsPeers()
+	if err != nil {
+		return err
+	}
+	within, err := cgroupsBelow(decodeString(r.maps.about.at(0).Cgroup[:]))
+	if err != nil {
+		return err
+	}
+	here, err := netnsCookie()
+	if err != nil {
+		return err
+	}
+	return EachNamespace(func(_ string, netns uint64) error {
+		if r.isExempt(netns) {
+			return nil
+		}
+		d, err := openDiag()
+		if err != nil {
+			return err
+		}
+		defer d.close()
+		var found []Untranslated
+		for _, protocol := range protocols {
+			sockets, err := d.connected(uint8(protocol))
+			if err != nil {
+				return err
+			}
+			for _, s := range sockets {
+				to := s.peer()
+				if (within == nil || within[s.cgroup]) && is(lb.AddrPort{Addr: to.Addr(), Port: to.Port(), Protocol: protocol}, netns == here) {
+					found = append(found, Untranslated{Protocol: protocol.String(), Local: s.local(), Frontend: to, Netns: netns, named: s.headgateNamedSocket})
+				}
+			}
+		}
+		return do(d, found)
+	})
+}
+
+// frontendsAsPeers returns what says whether the peer of a socket, in the node's network
+// namespace or a pod's, is a frontend and nothing else. Where a backend has the address of a frontend, a socket that was told so looks no different.
+func (r *Reader) frontendsAsPeers() (func(peer lb.AddrPort, ofNode bool) bool, error) {
+	content, err := r.Content()
+	if err != nil {
+		return nil, err
+	}
+	backends := map[lb.AddrPort]bool{}
+	for _, b := range content.Backends {
+		backends[b] = true
+	}
+	return func(peer lb.AddrPort, ofNode bool) bool {
+		return !backends[peer] && content.IsFrontend(peer, ofNode)
+	}, nil
+}
+
+func (r *Reader) isExempt(netns uint64) bool {
+	m := r.maps.byName["exempt_namespaces"]
+	var none uint32
+	return m != nil && m.Lookup(&netns, &none) == nil
+}
+
+// rootCgroup is the ID of the root of cgroup2, wherever that is mounted.
+const rootCgroup = 1
+
+// cgroupsBelow returns the IDs of a cgroup and of those below it; nil, for all, where it is
+// the root.
+func cgroupsBelow(dir string) (map[uint64]bool, error) {
+	var top unix.Stat_t
+	if err := unix.Stat(dir, &top); err != nil {
+		return nil, fmt.Errorf("look for the cgroup of the agent, %s: %w; run it where the agent runs, such as in its pod", dir, err)
+	}
+	if top.Ino == rootCgroup {
+		return nil, nil
+	}
+	ids := map[uint64]bool{}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil && path != dir && errors.Is(err, fs.ErrNotExist) {
+			return nil // it was removed meanwhile
+		}
+		if err != nil || !e.IsDir() {
+			return err
+		}
+		var s unix.Stat_t
+		if err := unix.Stat(path, &s); err != nil {
+			return &os.PathError{Op: "stat", Path: path, Err: err}
+		}
+		ids[s.Ino] = true
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for cgroups: %w", err)
+	}
+	return ids, nil
+}

@@ -22,6 +22,9 @@ type Device struct {
 	Name     string
 	IP4, IP6 netip.Addr
 	L3       bool   // packets have no Ethernet header
+	XDP      bool   // a program belongs in its driver, too
+	NoXDP    string // why it cannot be there, though that is asked for
+	Veth     bool   // and that wakes nobody for what goes back by the device
 	Pod      string // whose device this is the node's end of, "" for none's
 	// PodAddr is an address of the pod whose sockets are to be left alone, the
 	// zero Addr where there is none.
@@ -38,14 +41,22 @@ var tunnels = []string{"vxlan", "geneve", "gretap", "ip6gretap", "wireguard", "i
 // Ethernet header.
 var withEthernet = []string{"ether", "loopback"}
 
+// Patterns are patterns of names of devices, as of path.Match.
+type Patterns struct {
+	// Devices are those on which others reach the node; none: those that a default route
+	// goes by, and tunnels that are up.
+	Devices []string
+	// XDP are those of them whose driver is to have a program, AutoXDP, or none.
+	XDP []string
+}
+
 // Devices returns the devices, of the network namespace of the calling thread,
 // on which others reach the node, sorted by index, and before them the node
-// itself. With patterns, as of path.Match, these are the ones whose name matches
-// one; without, those that a default route goes by, and tunnels that are up.
+// itself.
 //
 // A device without an address of a family leaves with one that the node has
 // elsewhere, as the kernel's masquerading does.
-func Devices(patterns []string) ([]Device, error) {
+func Devices(patterns Patterns) ([]Device, error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
@@ -60,13 +71,14 @@ func Devices(patterns []string) ([]Device, error) {
 	}
 	out := []Device{node}
 	for _, l := range links {
-		if !isChosen(l, patterns, uplinks) {
+		if !isChosen(l, patterns.Devices, uplinks) {
 			continue
 		}
 		d, err := withAddresses(l)
 		if err != nil {
 			return nil, err
 		}
+		d.chooseXDP(l, links, patterns.XDP)
 		out = append(out, d.orOf(node))
 	}
 	slices.SortFunc(out, func(a, b Device) int { return a.Index - b.Index })
@@ -191,10 +203,30 @@ func node() (Device, error) {
 
 // sourceFor returns the address that a packet of the node to another has.
 func sourceFor(to netip.Addr) (netip.Addr, error) {
-	routes, err := netlink.RouteGet(to.AsSlice())
-	if err != nil || len(routes) == 0 {
-		return netip.Addr{}, fmt.Errorf("find the route to %s: %w", to, err)
+	r, err := routeTo(to)
+	if err != nil {
+		return netip.Addr{}, err
 	}
-	src, _ := netip.AddrFromSlice(routes[0].Src)
+	src, _ := netip.AddrFromSlice(r.Src)
 	return src.Unmap(), nil
+}
+
+// LeavesBy returns the index of the device by which the node's packets to an address leave.
+func LeavesBy(to netip.Addr) (uint32, error) {
+	r, err := routeTo(to)
+	if err != nil {
+		return 0, err
+	}
+	return uint32(r.LinkIndex), nil
+}
+
+func routeTo(to netip.Addr) (netlink.Route, error) {
+	routes, err := netlink.RouteGet(to.AsSlice())
+	if err == nil && len(routes) == 0 {
+		err = unix.ENETUNREACH
+	}
+	if err != nil {
+		return netlink.Route{}, fmt.Errorf("find the route to %s: %w", to, err)
+	}
+	return routes[0], nil
 }

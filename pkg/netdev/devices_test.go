@@ -15,7 +15,7 @@ import (
 // found returns the devices by name, with their addresses.
 func found(tb testing.TB, patterns ...string) map[string]string {
 	tb.Helper()
-	list, err := netdev.Devices(patterns)
+	list, err := netdev.Devices(netdev.Patterns{Devices: patterns})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func WatchAddresses(ctx context.Context, notify func(map[netip.Addr]bool)) error
 // Devices, and those of the pods, which may be nil; at once and after every
 // change, until the context ends. miss hears of pods whose device was not found;
 // they are looked for again and again.
-func WatchDevices(ctx context.Context, patterns []string, pods *Pods, notify func([]Device), miss func(pod string, why error)) error {
+func WatchDevices(ctx context.Context, patterns Patterns, pods *Pods, notify func([]Device), miss func(pod string, why error)) error {
 	if pods == nil {
 		pods = NewPods()
 	}

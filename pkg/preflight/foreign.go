@@ -15,6 +15,18 @@ var owners = []struct{ prefix, owner string }{
 	{"cil_", "Cilium"}, {"calico_", "Calico"}, {"cali_", "Calico"}, {"sd_", "systemd"},
 }
 
+// remedies are those of an owner, in place of that of the kind.
+var remedies = map[string]map[kind]string{
+	"Cilium": {
+		foreignSockets: "set kubeProxyReplacement=false and socketLB.enabled=false among the Helm values of Cilium",
+		foreignPackets: "set kubeProxyReplacement=false among the Helm values of Cilium; its programs for policies may stay",
+	},
+	"Calico": {
+		foreignSockets: "set bpfConnectTimeLoadBalancing: Disabled in Calico's FelixConfiguration",
+		foreignPackets: "set bpfEnabled: false in Calico's FelixConfiguration: its BPF data plane balances Services itself",
+	},
+}
+
 // foreign says which programs of others are where ours would be.
 func (r *Report) foreign(cfg datapath.Config, devices []netdev.Device, procs []process) {
 	found, err := datapath.ForeignSockets(cfg.Root, cfg.Cgroup)
@@ -51,7 +63,11 @@ func (r *Report) owned(k kind, where string, found []datapath.Foreign, procs []p
 		byOwner[owner] = append(byOwner[owner], f.Name+" at "+f.Hook)
 	}
 	for _, owner := range slices.Sorted(maps.Keys(byOwner)) {
-		r.add(k, "%s has programs of %s: %s", where, owner, strings.Join(byOwner[owner], ", "))
+		remedy, ok := remedies[owner][k]
+		if !ok {
+			remedy = kinds[k].Remedy
+		}
+		r.addWith(k, remedy, "%s has programs of %s: %s", where, owner, strings.Join(byOwner[owner], ", "))
 	}
 	return len(byOwner) > 0
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -175,4 +176,64 @@ func TestAProgramByTCXIsOneOfOthers(t *testing.T) {
 	r := &Report{}
 	r.foreign(datapath.Config{Root: testenv.BPFRoot(t), Cgroup: testenv.Cgroup(t)}, []netdev.Device{{Index: index, Name: "leg"}}, nil)
 	wantFound(t, r, "warning programs-at-packets: leg has programs of Cilium: cil_from_netdev at tcx in")
+}
+
+// cnis are programs by the names that they have where these balance Services themselves, as
+// the kernel cuts them (bpf_sock.c and bpf_host.c of Cilium 1.18, connect_balancer_v4.c, ctlb_v6.c and tc_preamble.c
+// of Calico 3.30).
+var cnis = []struct {
+	owner   string
+	sockets map[ebpf.AttachType]string
+	packets map[ebpf.AttachType]string
+	want    []string
+}{
+	{"Cilium", map[ebpf.AttachType]string{
+		ebpf.AttachCGroupInet4Connect: "cil_sock4_connect", ebpf.AttachCGroupInet6Connect: "cil_sock6_connect",
+		ebpf.AttachCGroupUDP4Sendmsg: "cil_sock4_sendmsg", ebpf.AttachCgroupInet4GetPeername: "cil_sock4_getpeername",
+	}, map[ebpf.AttachType]string{ebpf.AttachTCXIngress: "cil_from_netdev", ebpf.AttachTCXEgress: "cil_to_netdev"}, []string{
+		"cil_sock4_conne at connect4", "cil_sock6_conne at connect6", "cil_sock4_sendm at sendmsg4", "cil_sock4_getpe at getpeername4",
+		"cil_from_netdev at tcx in", "cil_to_netdev at tcx out",
+	}},
+	{"Calico", map[ebpf.AttachType]string{
+		ebpf.AttachCGroupInet4Connect: "calico_connect_v4", ebpf.AttachCGroupInet6Connect: "calico_connect_v46", ebpf.AttachCGroupUDP4Recvmsg: "calico_recvmsg_v4",
+	}, map[ebpf.AttachType]string{ebpf.AttachTCXIngress: "cali_tc_preamble"}, []string{
+		"calico_connect_ at connect4", "calico_connect_ at connect6", "calico_recvmsg_ at recvmsg4", "cali_tc_preambl at tcx in",
+	}},
+}
+
+func TestCNIsThatBalanceServicesAreNamed(t *testing.T) {
+	for _, cni := range cnis {
+		t.Run(cni.owner, func(t *testing.T) {
+			testenv.EnterNetns(t)
+			index, cgroup := addDevice(t, "leg"), mustCgroup(t, testenv.Cgroup(t), "root")
+			for at, name := range cni.sockets {
+				p, _ := mustProgram(t, name, ebpf.CGroupSockAddr, at, 1)
+				l, err := link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: at, Program: p})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+			}
+			for at, name := range cni.packets {
+				p, _ := mustProgram(t, name, ebpf.SchedCLS, 0, -1)
+				l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: p, Attach: at})
+				if err != nil {
+					t.Skipf("this kernel has no tcx: %v", err)
+				}
+				defer l.Close()
+			}
+			r := &Report{}
+			r.foreign(datapath.Config{Root: testenv.BPFRoot(t), Cgroup: cgroup}, []netdev.Device{{Index: index, Name: "leg"}}, nil)
+			var said strings.Builder
+			for _, f := range r.Findings {
+				fmt.Fprintln(&said, f.Level, f.Name, f.Found, f.Remedy)
+			}
+			for _, want := range append(cni.want, "warning programs-at-sockets "+cgroup+" has programs of "+cni.owner, "warning programs-at-packets leg has programs of "+cni.owner,
+				map[string]string{"Cilium": "kubeProxyReplacement=false", "Calico": "bpfConnectTimeLoadBalancing: Disabled"}[cni.owner]) {
+				if !strings.Contains(said.String(), want) {
+					t.Errorf("it says\n%swant %q", said.String(), want)
+				}
+			}
+		})
+	}
 }

@@ -85,7 +85,7 @@ var kinds = [...]Kind{
 	foreignPackets: {"programs-at-packets", Warning, "Programs of another owner see packets on a device at which Headgate balances them. One that translates, redirects or drops packets of Services keeps Headgate from them.",
 		"see that their owner leaves the addresses of Services alone"},
 	kubeProxyRuns: {"kube-proxy-runs", Warning, "Both work side by side. Connections that are made through kube-proxy stay with its rules until they end.",
-		"take kube-proxy away once Headgate serves: docs/install.md, Replacing a running kube-proxy"},
+		"take kube-proxy away once Headgate serves: headgate migrate run, see docs/migrate.md"},
 	staleRules: {"kube-proxy-rules-stale", Warning, "Rules that kube-proxy wrote are left and no kube-proxy of that mode keeps them: they send connections that pass Headgate by to backends that may be gone.",
 		"run kube-proxy --cleanup from the same image, privileged and in the node's network, or reboot the node"},
 	lastNAT: {"kube-proxy-last-nat", Warning, "kube-proxy's table is the only one that translates addresses on this node. When it is removed the kernel ends translation, and with it the connections that were made through kube-proxy.",

@@ -1,20 +1,22 @@
 package preflight
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // Names of processes that may have a port of the agent's.
 const (
-	kubeProxyName = "kube-proxy"
-	headgateName  = "headgate"
+	KubeProxyName = "kube-proxy"
+	HeadgateName  = "headgate"
 )
 
 // listener is a socket that takes TCP connections.
@@ -38,6 +40,57 @@ func (r *Report) ports(addresses []Address, procs []process) {
 	}
 }
 
+// Port is an address on which a kube-proxy or an agent answers.
+type Port struct {
+	Address string `json:"address"`
+	Holder  string `json:"holder,omitempty"` // with its process ID; "" for nobody
+}
+
+// String says who answers.
+func (p Port) String() string { return p.Address + " " + cmp.Or(p.Holder, "nobody") }
+
+// Is says whether a program of this name holds the port.
+func (p Port) Is(name string) bool { return strings.HasPrefix(p.Holder, name+" ") }
+
+// FindPorts returns who has the wanted addresses, and all others on which a kube-proxy or an
+// agent listens, in the network namespace of the calling thread: health-check NodePorts.
+func FindPorts(wanted ...string) ([]Port, error) {
+	all, err := listeners()
+	if err != nil {
+		return nil, err
+	}
+	procs := readProcesses()
+	var ports []Port
+	seen := map[string]bool{} // inodes
+	for _, address := range wanted {
+		l, taken, err := (Address{Value: address}).takenBy(all)
+		if err != nil {
+			return nil, err
+		}
+		p := Port{Address: address}
+		if taken {
+			seen[l.inode] = true
+			owner, found := ownerOf(procs, l.file())
+			if p.Holder = "a process that is not seen from here"; found {
+				p.Holder = owner.String()
+			}
+		}
+		ports = append(ports, p)
+	}
+	ours := slices.DeleteFunc(procs, func(p process) bool {
+		return p.name != KubeProxyName && p.name != HeadgateName || !p.isHere()
+	})
+	for _, l := range all {
+		if owner, found := ownerOf(ours, l.file()); found && !seen[l.inode] {
+			ports = append(ports, Port{Address: l.at.String(), Holder: owner.String()})
+		}
+	}
+	return ports, nil
+}
+
+// file is how a process has the socket open.
+func (l listener) file() string { return "socket:[" + l.inode + "]" }
+
 func (r *Report) port(a Address, all []listener, procs []process) {
 	l, taken, err := a.takenBy(all)
 	if err != nil {
@@ -52,13 +105,13 @@ func (r *Report) port(a Address, all []listener, procs []process) {
 	if a.Health {
 		busy = portTaken
 	}
-	owner, seen := ownerOf(procs, "socket:["+l.inode+"]")
+	owner, seen := ownerOf(procs, l.file())
 	switch {
 	case !seen:
 		r.add(busy, "%s (%s) is taken by a process that is not seen from here", a.Value, a.Flag)
-	case owner.name == headgateName:
+	case owner.name == HeadgateName:
 		r.ok("port", "%s (%s) is the agent's already: %s", a.Value, a.Flag, owner)
-	case owner.name == kubeProxyName:
+	case owner.name == KubeProxyName:
 		r.add(portShared, "%s (%s) is taken by %s", a.Value, a.Flag, owner)
 	default:
 		r.add(busy, "%s (%s) is taken by %s", a.Value, a.Flag, owner)

@@ -18,32 +18,52 @@ const (
 	ipvsDevice    = "kube-ipvs0"
 )
 
-// proxyRules are the rules of one kube-proxy.
-type proxyRules struct {
-	where     string // for people
-	mode      string // of the kube-proxy that writes such
-	services  int    // chains of Services, in all families
-	endpoints int
+// Rules are those of one kube-proxy.
+type Rules struct {
+	Where     string `json:"where"`     // for people
+	Mode      string `json:"mode"`      // of the kube-proxy that writes such
+	Services  int    `json:"services"`  // chains of Services, in all families
+	Endpoints int    `json:"endpoints"` // chains of endpoints
+	// Stale is why no kube-proxy keeps them, "" where one does.
+	Stale string `json:"stale,omitempty"`
 }
 
-// String says what there is.
-func (p proxyRules) String() string {
-	if p.mode == modeIPVS {
-		return "device " + ipvsDevice
+// String says what there is, and who keeps it.
+func (p Rules) String() string {
+	what := "device " + ipvsDevice
+	if p.Mode != modeIPVS {
+		what = fmt.Sprintf("%s: chains of %s", p.Where, plural(p.Services, "Service port", "Service ports"))
 	}
-	return fmt.Sprintf("%s: chains of %s and %s", p.where, plural(p.services, "Service port", "Service ports"), plural(p.endpoints, "endpoint", "endpoints"))
+	if p.Endpoints > 0 { // kube-proxy 1.36 has none in nftables
+		what += " and " + plural(p.Endpoints, "endpoint", "endpoints")
+	}
+	if p.Stale != "" {
+		return what + ", and " + p.Stale
+	}
+	return what + ", kept by kube-proxy"
+}
+
+// FindRules returns the rules of kube-proxy in the network namespace of the calling thread,
+// and whether nobody else translates addresses there.
+func FindRules(p KubeProxy) (rules []Rules, lastNAT bool, err error) {
+	chains, err := netdev.Chains()
+	if err != nil {
+		return nil, false, fmt.Errorf("%w; that takes CAP_NET_ADMIN", err)
+	}
+	proxys, others := translators(chains)
+	return findRules(chains, p), proxys && len(others) == 0, nil
 }
 
 // rulesOf returns which rules of kube-proxy are among chains.
-func rulesOf(chains []netdev.Chain) (all []proxyRules) {
+func rulesOf(chains []netdev.Chain) (all []Rules) {
 	for _, one := range []struct {
-		proxyRules
+		Rules
 		is                      func(netdev.Chain) bool
 		mark, service, endpoint string
 	}{
-		{proxyRules{where: "iptables-legacy", mode: modeIPTables}, func(c netdev.Chain) bool { return c.Legacy }, "KUBE-SERVICES", "KUBE-SVC-", "KUBE-SEP-"},
-		{proxyRules{where: "iptables-nft", mode: modeIPTables}, func(c netdev.Chain) bool { return !c.Legacy && c.Table == "nat" }, "KUBE-SERVICES", "KUBE-SVC-", "KUBE-SEP-"},
-		{proxyRules{where: "nftables", mode: modeNFTables}, func(c netdev.Chain) bool { return !c.Legacy && c.Table == nftablesTable }, "", "service-", "endpoint-"},
+		{Rules{Where: "iptables-legacy", Mode: modeIPTables}, func(c netdev.Chain) bool { return c.Legacy }, "KUBE-SERVICES", "KUBE-SVC-", "KUBE-SEP-"},
+		{Rules{Where: "iptables-nft", Mode: modeIPTables}, func(c netdev.Chain) bool { return !c.Legacy && c.Table == "nat" }, "KUBE-SERVICES", "KUBE-SVC-", "KUBE-SEP-"},
+		{Rules{Where: "nftables", Mode: modeNFTables}, func(c netdev.Chain) bool { return !c.Legacy && c.Table == nftablesTable }, "", "service-", "endpoint-"},
 	} {
 		marked := false
 		for _, c := range chains {
@@ -52,14 +72,14 @@ func rulesOf(chains []netdev.Chain) (all []proxyRules) {
 			}
 			marked = marked || one.mark == "" || c.Name == one.mark
 			if isHashed(c.Name, one.service) {
-				one.services++
+				one.Services++
 			}
 			if isHashed(c.Name, one.endpoint) {
-				one.endpoints++
+				one.Endpoints++
 			}
 		}
 		if marked {
-			all = append(all, one.proxyRules)
+			all = append(all, one.Rules)
 		}
 	}
 	return all
@@ -72,50 +92,68 @@ func isHashed(name, prefix string) bool {
 	return ok && hash != "" && (hash[0] >= 'A' && hash[0] <= 'Z' || hash[0] >= '0' && hash[0] <= '9')
 }
 
+// findRules returns the rules among chains, and whether this kube-proxy keeps each.
+func findRules(chains []netdev.Chain, p KubeProxy) []Rules {
+	found := rulesOf(chains)
+	if _, err := net.InterfaceByName(ipvsDevice); err == nil {
+		found = append(found, Rules{Mode: modeIPVS})
+	}
+	for i := range found {
+		found[i].Stale = stale(found[i], found, p)
+	}
+	return found
+}
+
+// stale returns why no kube-proxy keeps one of several sets of rules, "" where one does.
+func stale(one Rules, all []Rules, p KubeProxy) string {
+	rivals := 0 // in iptables mode there are two places, and the image knows which
+	for _, other := range all {
+		if p.Mode == "" || other.Mode == one.Mode {
+			rivals++
+		}
+	}
+	switch {
+	case !p.Runs:
+		return "no kube-proxy runs here"
+	case p.Mode != "" && p.Mode != one.Mode:
+		return "kube-proxy is in mode " + p.Mode
+	case rivals > 1:
+		return "kube-proxy keeps either these or others"
+	default:
+		return ""
+	}
+}
+
 // rules says which rules of kube-proxy there are, and whether a kube-proxy keeps them.
-func (r *Report) rules(p proxy) {
+func (r *Report) rules(p KubeProxy) {
 	chains, err := netdev.Chains()
 	if err != nil {
 		r.add(notKnown, "which rules kube-proxy has written: %s; that takes CAP_NET_ADMIN", err)
 		return
 	}
-	found := rulesOf(chains)
-	if _, err := net.InterfaceByName(ipvsDevice); err == nil {
-		found = append(found, proxyRules{mode: modeIPVS})
-	}
+	found := findRules(chains, p)
 	if len(found) == 0 {
 		r.ok("kube-proxy-rules", "there are none in iptables-legacy, iptables-nft, nftables and IPVS")
 	}
 	for _, one := range found {
-		r.ruleSet(one, found, p)
-	}
-	r.translation(chains)
-}
-
-// ruleSet says whether one of several sets of rules is kept by a kube-proxy.
-func (r *Report) ruleSet(one proxyRules, all []proxyRules, p proxy) {
-	rivals := 0 // in iptables mode there are two places, and the image knows which
-	for _, other := range all {
-		if p.mode == "" || other.mode == one.mode {
-			rivals++
+		if one.Stale != "" {
+			r.add(staleRules, "%s", one)
+		} else {
+			r.ok("kube-proxy-rules", "%s", one)
 		}
 	}
+	proxys, others := translators(chains)
 	switch {
-	case !p.runs:
-		r.add(staleRules, "%s, and no kube-proxy runs here", one)
-	case p.mode != "" && p.mode != one.mode:
-		r.add(staleRules, "%s, and kube-proxy is in mode %s", one, p.mode)
-	case rivals > 1:
-		r.add(staleRules, "%s, and kube-proxy keeps either these or others", one)
-	default:
-		r.ok("kube-proxy-rules", "%s, kept by kube-proxy", one)
+	case proxys && len(others) == 0:
+		r.add(lastNAT, "no table but kube-proxy's translates addresses")
+	case len(others) > 0:
+		r.ok("translation", "addresses are translated in %s, which stay as they are", strings.Join(others, ", "))
 	}
 }
 
-// translation says who else translates addresses here.
-func (r *Report) translation(chains []netdev.Chain) {
-	var others []string
-	proxys := false
+// translators returns who translates addresses here: kube-proxy's table of nftables, and the
+// names of others.
+func translators(chains []netdev.Chain) (proxys bool, others []string) {
 	for _, c := range chains {
 		name := c.Family + " " + c.Table
 		if c.Legacy {
@@ -129,10 +167,5 @@ func (r *Report) translation(chains []netdev.Chain) {
 			others = append(others, name)
 		}
 	}
-	switch {
-	case proxys && len(others) == 0:
-		r.add(lastNAT, "no table but kube-proxy's translates addresses")
-	case len(others) > 0:
-		r.ok("translation", "addresses are translated in %s, which stay as they are", strings.Join(others, ", "))
-	}
+	return proxys, others
 }

@@ -40,11 +40,12 @@ func TestRulesOfKubeProxyAreFoundWhoeverKeepsThem(t *testing.T) {
 		nft    = "iptables-nft: chains of 2 Service ports and 3 endpoints"
 		table  = "nftables: chains of 1 Service port and 2 endpoints"
 	)
-	none, iptables, nftables, ipvs, unknown := proxy{}, proxy{true, "iptables"}, proxy{true, "nftables"}, proxy{true, "ipvs"}, proxy{true, ""}
+	in := func(mode string) KubeProxy { return KubeProxy{Runs: true, Mode: mode} }
+	none, iptables, nftables, ipvs, unknown := KubeProxy{}, in("iptables"), in("nftables"), in("ipvs"), in("")
 	for _, tc := range []struct {
 		name string
 		have []string
-		runs proxy
+		runs KubeProxy
 		want []string
 	}{
 		{"nothing", nil, none, []string{"ok kube-proxy-rules: there are none in iptables-legacy, iptables-nft, nftables and IPVS"}},

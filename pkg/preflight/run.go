@@ -101,7 +101,7 @@ func (r *Report) unless(err error, check, found string, k kind) {
 
 // devices says on which devices packets would be balanced, and returns them.
 func (r *Report) devices(patterns []string) []netdev.Device {
-	all, err := netdev.Devices(patterns)
+	all, err := netdev.Devices(netdev.Patterns{Devices: patterns})
 	if err != nil {
 		r.add(notKnown, "%s", err)
 		return nil

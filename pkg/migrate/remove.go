@@ -1,0 +1,68 @@
+package migrate
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/netdev"
+)
+
+// Remove takes Headgate out of the kernel, below a root of BPF pins. Connections of clients
+// outside go on: the kernel's connection tracking translates them from then on. Whoever wants
+// to end the process meanwhile waits: no new connection gets through amid it.
+func Remove(root string) (datapath.Removed, error) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
+	defer signal.Stop(signals)
+	defer netdev.TrackFromSYN()()
+	return datapath.Remove(root, handOver)
+}
+
+var tcpStates = map[datapath.FlowState]netdev.TCPState{
+	datapath.FlowHalfOpen: netdev.TCPOpening, datapath.FlowEstablished: netdev.TCPOpen, datapath.FlowClosing: netdev.TCPClosing,
+}
+
+func handOver(all []datapath.Connection) (left []datapath.Connection, err error) {
+	given := map[netdev.Connection]datapath.Connection{}
+	var list []netdev.Connection
+	for _, c := range all {
+		if c.Protocol != lb.TCP && c.Protocol != lb.UDP {
+			left = append(left, c) // the kernel would want to know the tags of SCTP
+			continue
+		}
+		one := netdev.Connection{
+			Protocol: uint8(c.Protocol), From: c.From, To: c.To, Inside: c.Inside, Backend: c.Backend, Outside: c.Outside, TCP: tcpStates[c.State],
+		}
+		list, given[one] = append(list, one), c
+	}
+	refused, err := netdev.HandOver(list)
+	if err == nil && len(refused) == 0 && len(left) > 0 {
+		err = errors.New("connection tracking is told of TCP and UDP alone")
+	}
+	for _, c := range refused {
+		left = append(left, given[c])
+	}
+	return left, err
+}
+
+// Said is what Remove has done, in words; nothing where there was nothing to do.
+func Said(done datapath.Removed) (words []string) {
+	h := done.HandedOver
+	if h.Done > 0 {
+		words = append(words, "handed "+plural(h.Done, "connection", "connections")+" of clients outside over to the kernel's connection tracking")
+	}
+	if h.Why != nil {
+		words = append(words, fmt.Sprintf("%s of clients outside lost: %v", plural(h.Left, "connection", "connections"), h.Why))
+	}
+	words = append(words, "told "+plural(done.Told, "connected UDP socket", "connected UDP sockets"))
+	if done.Untold != nil {
+		words = append(words, "others not: "+done.Untold.Error())
+	}
+	return words
+}

@@ -1,0 +1,67 @@
+package netdev_test
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/netdev"
+	"github.com/headgate/headgate/tests/testenv"
+)
+
+// tests/network has connections that go on.
+func TestConnectionsAreHandedOverOnce(t *testing.T) {
+	testenv.EnterNetns(t)
+	at := netip.MustParseAddrPort
+	all := []netdev.Connection{
+		{Protocol: unix.IPPROTO_TCP, From: at("198.51.100.7:40000"), To: at("203.0.113.10:80"), Inside: at("198.51.100.7:40000"), Backend: at("10.244.1.10:8080"), TCP: netdev.TCPOpen},
+		{Protocol: unix.IPPROTO_UDP, From: at("[2001:db8:c::7]:40000"), To: at("[2001:db8::1]:30080"), Inside: at("[2001:db8:c::7]:40001"), Backend: at("[fd00:244:2::10]:8080"), Outside: at("[2001:db8::1]:61000")},
+	}
+	if left, err := netdev.HandOver(all); !errors.Is(err, netdev.ErrNoTranslation) || !slices.Equal(left, all) {
+		t.Errorf("without anybody who translates %v are left, and %v", left, err)
+	}
+	do(t, "nft", "add table inet nat; add chain inet nat pre { type nat hook prerouting priority -100; }; add rule inet nat pre ct state new")
+	if left, err := netdev.HandOver(all); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	tracked, err := netdev.TranslatedConnections()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range tracked {
+		got = append(got, c.From.String()+" to "+c.To.String()+" by "+c.Backend.String())
+	}
+	want := []string{"198.51.100.7:40000 to 203.0.113.10:80 by 10.244.1.10:8080", "[2001:db8:c::7]:40000 to [2001:db8::1]:30080 by [fd00:244:2::10]:8080"}
+	if !slices.Equal(got, want) {
+		t.Errorf("tracked are %q, want %q", got, want)
+	}
+	if left, err := netdev.HandOver(all); err != nil || !slices.Equal(left, all) {
+		t.Errorf("what the kernel tracks already is not left: %v, %v", left, err)
+	}
+}
+
+func TestOnlyASYNBeginsATrackedConnectionForAWhile(t *testing.T) {
+	testenv.EnterNetns(t)
+	const loose = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose"
+	is := func(when, want string) {
+		t.Helper()
+		if got, err := os.ReadFile(loose); err != nil || strings.TrimSpace(string(got)) != want {
+			t.Errorf("%s %s is %q, %v, want %s", when, loose, got, err, want)
+		}
+	}
+	for _, before := range []string{"1", "0"} {
+		if err := os.WriteFile(loose, []byte(before), 0); err != nil {
+			t.Skipf("connection tracking is not there: %v", err)
+		}
+		over := netdev.TrackFromSYN()
+		is("meanwhile", "0")
+		over()
+		is("afterwards", before)
+	}
+}

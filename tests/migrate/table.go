@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// cell is what came of a kind of load in a step.
+type cell struct {
+	done, failed, reset, late uint64
+	// others are datagrams that failed on nodes where Headgate did not serve: of what is in
+	// flight when a backend leaves, kube-proxy forgets who answers.
+	others  uint64
+	longest time.Duration
+}
+
+// Limits of what is not bad.
+const (
+	// An operation takes a millisecond. A SYN that is lost comes again after a second.
+	lateFrom = 900 * time.Millisecond
+	// A load balancer that asks once a second misses one probe.
+	healthLimit = time.Second
+)
+
+func (c cell) String() string {
+	if c.failed+c.reset+c.late == 0 && c.others > 0 {
+		return fmt.Sprintf("0 of %d (%d of kube-proxy's)", c.done, c.others)
+	}
+	if c.failed+c.reset+c.late == 0 {
+		return fmt.Sprintf("0 of %d", c.done)
+	}
+	return fmt.Sprintf("**%d failed, %d reset, %d late** (%s) of %d", c.failed, c.reset, c.late, c.longest.Round(time.Millisecond), c.done)
+}
+
+// cells returns what came of a kind in each step, inside or outside.
+func (d *drill) cells(kind string, isOutside bool) []cell {
+	cells := make([]cell, len(d.steps))
+	for p, outcomes := range d.outcomes {
+		if p.outside != isOutside {
+			continue
+		}
+		for _, o := range outcomes {
+			if o.Name == kind {
+				d.addTo(cells, o, d.nodes[p.node])
+			}
+		}
+	}
+	return cells
+}
+
+func (d *drill) addTo(cells []cell, o outcome, n *node) {
+	at := 0
+	for _, p := range o.Run.TimeLine {
+		// By the end of the interval: what fails in it belongs to the step that goes on.
+		for when := o.Run.Started.Add(p.At + o.Run.Interval); at+1 < len(d.steps) && when.After(d.steps[at+1].began); {
+			at++
+		}
+		c := &cells[at]
+		c.done += p.Completed
+		if begins := o.Run.Started.Add(p.At); strings.HasSuffix(o.Name, "UDP") && (begins.Before(n.served.from) || begins.After(n.served.to)) {
+			c.others += p.Failed
+			continue
+		}
+		c.failed += p.Failed
+		c.reset += p.Broken
+		if p.Max >= lateFrom {
+			c.late++
+			c.longest = max(c.longest, p.Max)
+		}
+	}
+}
+
+// report writes the table, and says whether something in it is bad.
+func (d *drill) report(w io.Writer) (bad bool) {
+	fmt.Fprintf(w, "\n### kube-proxy in mode %s\n\n| step | s |", d.mode)
+	var columns [][]cell
+	for _, where := range []string{"in", "out"} {
+		for _, kind := range kinds {
+			fmt.Fprintf(w, " %s %s |", where, kind)
+			columns = append(columns, d.cells(kind, where == "out"))
+		}
+	}
+	fmt.Fprintf(w, " told | health |\n|%s\n", strings.Repeat("---|", len(columns)+4))
+	for i, s := range d.steps[:max(0, len(d.steps)-1)] {
+		end := d.steps[i+1].began
+		fmt.Fprintf(w, "| %s | %.0f |", s.name, end.Sub(s.began).Seconds())
+		for k, cells := range columns {
+			c := cells[i]
+			fmt.Fprintf(w, " %s |", c)
+			bad = bad || c.bad(s, kinds[k%len(kinds)], k >= len(kinds))
+		}
+		health := time.Duration(0)
+		for _, p := range d.probes {
+			health = max(health, p.longest(s.began, end))
+		}
+		bad = bad || health > healthLimit
+		fmt.Fprintf(w, " %d | %.1f s |\n", s.told, health.Seconds())
+	}
+	fmt.Fprintln(w)
+	for p, outcomes := range d.outcomes {
+		for _, o := range outcomes {
+			if o.Err != "" || o.Run.Failed > 0 {
+				fmt.Fprintf(w, "%s, %s: %s %s\n", p.name, o.Name, o.Run.ErrorText(), o.Err)
+				bad = bad || o.Err != ""
+			}
+		}
+	}
+	return bad
+}
+
+// bad says whether a cell is more than what the step is known to do: sockets that are told
+// learn of it by one error.
+func (c cell) bad(s *step, kind string, isOutside bool) bool {
+	if s.told > 0 && strings.HasSuffix(kind, "UDP") && !isOutside {
+		return c.late > 0 || c.failed > uint64(s.told)
+	}
+	return c.failed+c.reset+c.late > 0
+}

@@ -5,7 +5,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -24,7 +26,7 @@ import (
 // Run is an agent until the context ends, or with InitOnly until the programs
 // are in force. What it has brought into the kernel stays there.
 func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
-	collectGarbage()
+	collectGarbageAt(garbageAtFirst)
 	if cfg.Datapath.Cgroup == "" {
 		root, err := cgroup.Root()
 		if err != nil {
@@ -59,7 +61,7 @@ func run(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger) error
 	if err != nil {
 		return err
 	}
-	in := newIntake(cfg, log, newStatusServer(cfg, log, reports, measured))
+	in := newIntake(cfg, key, log, newStatusServer(cfg, log, reports, measured))
 	group, ctx := errgroup.WithContext(ctx)
 	opened := make(chan struct{})
 	group.Go(func() error {
@@ -74,7 +76,7 @@ func run(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger) error
 		group.Go(func() error { in.status.watchContact(ctx, api.Health); return nil })
 	}
 	group.Go(func() error {
-		dp, err := openDatapath(cfg, key, log, in.status.problems.setSockets)
+		dp, err := openDatapath(cfg, key, log, in.status.problems)
 		if err != nil {
 			return err
 		}
@@ -85,14 +87,34 @@ func run(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger) error
 	return group.Wait()
 }
 
-// openDatapath takes the node. How sockets are destroyed is reported once it is known.
-func openDatapath(cfg Config, key maglev.Key, log *zap.Logger, reported func(how string)) (*datapath.Datapath, error) {
+// kernelReport hears what only the datapath knows.
+type kernelReport interface {
+	setSockets(how string)
+	setXDP(why map[string]string)
+}
+
+// nobody hears nothing.
+type nobody struct{}
+
+func (nobody) setSockets(string)        {}
+func (nobody) setXDP(map[string]string) {}
+
+// openDatapath takes the node. How sockets are destroyed is reported once it is known, and
+// what drivers do.
+func openDatapath(cfg Config, key maglev.Key, log *zap.Logger, told kernelReport) (*datapath.Datapath, error) {
 	own := cfg.Datapath
 	own.Node, own.Version, own.HashKey = cfg.NodeName, cfg.Version, key
-	own.Sizes, own.Pods = datapath.DefaultSizes, cfg.PodDevices.watched()
+	own.Sizes, own.Pods, own.XDP = datapath.DefaultSizes, cfg.PodDevices.watched(), len(cfg.XDP) > 0
+	own.Carrying = cfg.Forwarding.Carries()
 	own.ReportSockets = func(how string) {
 		log.Info("sockets are " + how)
-		reported(how)
+		told.setSockets(how)
+	}
+	own.ReportXDP = func(why map[string]string) {
+		for _, device := range slices.Sorted(maps.Keys(why)) {
+			log.Info("the driver of a device repeats nothing, TC does all", zap.String("device", device), zap.String("why", why[device]))
+		}
+		told.setXDP(why)
 	}
 	dp, err := datapath.Open(own)
 	if err != nil {
@@ -116,6 +138,8 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 	r.Balance(cfg.policy(), key)
 	r.ExternalIPs(lb.ExternalIPs{Allowed: cfg.Convert.ExternalIPs.Allowed, OffNode: cfg.Convert.ExternalIPs.OffNode})
 	r.Observe(in.status)
+	in.status.keepDrained(r)
+	in.status.begin(dp.Serves())
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	answers := in.status.serve(end)
@@ -123,6 +147,10 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 	if in.prober != nil {
 		r.Probe(in.prober)
 		group.Go(func() error { in.prober.Run(ctx); return nil })
+	}
+	if in.peers != nil {
+		r.Probe(in.peers)
+		group.Go(func() error { in.peers.Run(ctx); return nil })
 	}
 	group.Go(func() error { return r.Run(ctx) })
 	group.Go(func() error { returnMemory(ctx, r.Ready()); return nil })
@@ -134,7 +162,7 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 	})
 	group.Go(func() error { return netdev.WatchAddresses(ctx, in.setLocal) })
 	group.Go(func() error {
-		return netdev.WatchDevices(ctx, cfg.Devices, in.devices.pods, in.devices.setDevices, in.devices.missed)
+		return netdev.WatchDevices(ctx, cfg.patterns(), in.devices.pods, in.devices.setDevices, in.devices.missed)
 	})
 	group.Go(func() error { in.status.watchEjected(ctx); return nil })
 	err = group.Wait()

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/source/convert"
 	"github.com/headgate/headgate/pkg/source/kube"
@@ -32,16 +33,29 @@ type Config struct {
 	// Devices are patterns of names of the devices on which others reach the
 	// node; none chooses those with a default route, and tunnels.
 	Devices []string
+	// XDP are patterns of those of them whose driver repeats what was done to packets
+	// before, or netdev.AutoXDP; none by default.
+	XDP []string
 	// PodDevices says which pods have their packets balanced at their own
 	// devices; none of them by default.
 	PodDevices        PodDevices
+	Journal           *Journal // what can be asked of the log; nil is nothing
+	MetricsTLS        MetricsTLS
 	MetricsPerBackend bool       // /metrics tells of every backend, not only of those that fail or are compared
 	InitOnly          bool       // do what needs privileges, and end
 	Algorithm         string     // of Services that name none, as lb.Algorithms has them; "" is random
+	Forwarding        Forwarding // whose packets are carried to the nodes of their backends
 	IgnoreHealth      bool       // Services that do not say it do not avoid ejected backends
 	HashKeyFile       string     // whose content keys the hashes of flows; "" takes the cluster's certificate authority
 	Limits            plan.Sizes // entries that maps grow to at most, 0 is no limit
 }
+
+// MetricsTLS are PEM files of the server on the metrics address: its certificate with the
+// chain, and its key. Both or neither is set.
+type MetricsTLS struct{ CertFile, KeyFile string }
+
+// patterns returns which devices are meant.
+func (c Config) patterns() netdev.Patterns { return netdev.Patterns{Devices: c.Devices, XDP: c.XDP} }
 
 // Cluster returns which API server is asked, and for what.
 func (c Config) Cluster() kube.Config {

@@ -46,7 +46,8 @@ func isStray(cfg Config, l datapath.Load) bool {
 	return l.Probed && !cfg.Convert.Probes
 }
 
-// watchEjected tells of backends that the datapath avoids, until the context ends.
+// watchEjected tells of backends that the datapath avoids, and of what it refuses, until
+// the context ends. Meanwhile it marks that there is an agent.
 func (a *statusServer) watchEjected(ctx context.Context) {
 	look := time.NewTimer(tick.Next(ejectedEvery))
 	defer look.Stop()
@@ -59,7 +60,13 @@ func (a *statusServer) watchEjected(ctx context.Context) {
 		case <-look.C:
 			look.Reset(tick.Next(ejectedEvery))
 		}
+		if a.whole.Load() { // one that has not heard of everything follows nothing
+			a.markAlive(time.Now())
+		}
 		err := datapath.Look(a.open, func(r *datapath.Reader) error {
+			if err := a.live.lookForRefused(r, time.Now()); err != nil {
+				return err
+			}
 			now, err := search.Find(r)
 			if err != nil || slices.Equal(now, before) {
 				return err
@@ -74,6 +81,13 @@ func (a *statusServer) watchEjected(ctx context.Context) {
 		if err != nil {
 			a.log.Debug("read which backends are ejected", zap.Error(err))
 		}
+	}
+}
+
+// markAlive marks that an agent followed changes at a time.
+func (a *statusServer) markAlive(at time.Time) {
+	if err := datapath.MarkAlive(a.cfg.Datapath.Root, at); err != nil {
+		a.log.Debug("mark that an agent runs", zap.Error(err))
 	}
 }
 

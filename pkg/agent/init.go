@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/maglev"
 	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/plan"
@@ -14,15 +15,22 @@ import (
 // empty, and ends: what needs privileges is done then, and an agent with fewer
 // goes on from there. Sources are not asked, so devices of pods are left to it.
 func initialize(cfg Config, key maglev.Key, log *zap.Logger) error {
-	dp, err := openDatapath(cfg, key, log, func(string) {})
+	followed, err := datapath.LastAlive(cfg.Datapath.Root)
+	if err != nil {
+		return err
+	}
+	dp, err := openDatapath(cfg, key, log, nobody{})
 	if err != nil {
 		return err
 	}
 	defer dp.Close()
+	if !followed.IsZero() { // nobody has followed changes since, though what is replaced touches the directory
+		defer func() { _ = datapath.MarkAlive(cfg.Datapath.Root, followed) }() // it is there: it was opened
+	}
 	if err := dp.Attach(); err != nil {
 		return fmt.Errorf("attach: %w", err)
 	}
-	list, err := netdev.Devices(cfg.Devices)
+	list, err := netdev.Devices(cfg.patterns())
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/maglev"
+	"github.com/headgate/headgate/pkg/peers"
 	"github.com/headgate/headgate/pkg/probe"
 	"github.com/headgate/headgate/pkg/reconciler"
 )
@@ -18,15 +20,18 @@ type intake struct {
 	addresses *nodeAddresses
 	devices   *deviceList
 	prober    *probe.Prober // nil where nothing is probed
+	peers     *peers.Prober // nil where nothing is carried
 }
 
-func newIntake(cfg Config, log *zap.Logger, status *statusServer) *intake {
+func newIntake(cfg Config, key maglev.Key, log *zap.Logger, status *statusServer) *intake {
 	inbox := reconciler.NewInbox(status.queuedUpdate)
+	status.inbox = inbox
 	return &intake{
 		inbox: inbox, status: status,
 		addresses: newNodeAddresses(cfg, inbox.SetNodeAddresses),
 		devices:   newDeviceList(cfg.PodDevices, log, inbox.SetDevices),
 		prober:    newProber(cfg, log, inbox, status.problems),
+		peers:     newPeers(cfg, key, inbox, status),
 	}
 }
 
@@ -42,6 +47,9 @@ func (in *intake) update(u lb.Update) {
 		if u.ServiceCIDRs != nil {
 			in.prober.SetServiceCIDRs(u.ServiceCIDRs)
 		}
+	}
+	if in.peers != nil {
+		in.peers.SetNodes(u.Nodes)
 	}
 	in.inbox.Update(u)
 }

@@ -75,7 +75,7 @@ func (l *deviceList) setDevices(list []netdev.Device) {
 	out := []plan.Device{}
 	for _, d := range list {
 		out = append(out, plan.Device{
-			Index: uint32(d.Index), Name: d.Name, IP4: d.IP4, IP6: d.IP6, L3: d.L3, Pod: d.Pod != "", Exempt: namespaces[d.PodAddr],
+			Index: uint32(d.Index), Name: d.Name, IP4: d.IP4, IP6: d.IP6, L3: d.L3, Pod: d.Pod != "", Exempt: namespaces[d.PodAddr], XDP: d.XDP, NoXDP: d.NoXDP, Veth: d.Veth,
 		})
 	}
 	l.notify(out)

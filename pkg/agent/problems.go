@@ -34,6 +34,8 @@ type problems struct {
 	unserved map[lb.ServiceName]lb.Problem // health checks without a port
 	contact  []lb.Problem                  // with the API server
 	force    []lb.Problem                  // of programs
+	peers    []lb.Problem                  // with homes of what is carried
+	drained  []lb.Problem                  // with the file that says what is
 	report   Report
 	written  bool // as it is, if there is a directory
 	cannot   bool // write the file; it was said
@@ -94,6 +96,16 @@ func (p *problems) setProbes(probes []lb.Problem) {
 	p.set(&p.probes, lb.Bounded("the node", probes))
 }
 
+// setPeers says what is known of the homes of what is carried, and what is wrong with them.
+func (p *problems) setPeers(peers []Peer, problems []lb.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Equal(p.report.Peers, peers) {
+		p.report.Peers, p.written = peers, false
+	}
+	p.set(&p.peers, lb.Bounded("the node", problems))
+}
+
 // setSockets says how the sockets of lost backends are told of it.
 func (p *problems) setSockets(how string) {
 	p.mu.Lock()
@@ -101,6 +113,22 @@ func (p *problems) setSockets(how string) {
 	p.report.Sockets = how
 	p.written = false
 	p.pass()
+}
+
+// setXDP says the drivers of which devices repeat nothing, and why.
+func (p *problems) setXDP(why map[string]string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.report.XDP = why
+	p.written = false
+	p.pass()
+}
+
+// setDrained says what is wrong with what an earlier agent left of it.
+func (p *problems) setDrained(problems []lb.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.set(&p.drained, problems)
 }
 
 // set replaces a part of what is wrong. Most say the same again, every second.
@@ -118,8 +146,8 @@ func (p *problems) pass() {
 	for _, name := range slices.SortedFunc(maps.Keys(p.unserved), lb.ServiceName.Compare) {
 		unserved = append(unserved, p.unserved[name])
 	}
-	p.backends.Set(slices.Concat(p.ejected, p.probes))
-	all := slices.Concat(p.input, lb.Bounded("the node", unserved), p.ejected, p.probes, p.contact, p.force)
+	p.backends.Set(slices.Concat(p.ejected, p.probes, p.peers))
+	all := slices.Concat(p.input, lb.Bounded("the node", unserved), p.ejected, p.probes, p.peers, p.contact, p.force, p.drained)
 	p.count(all)
 	if p.reports != nil {
 		p.reports.Report(all)

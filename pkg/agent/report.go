@@ -19,6 +19,7 @@ const (
 	reportFile  = "report.json"
 	serversFile = "api-servers.json"
 	nodeFile    = "node.json"
+	healthFile  = "health.json"
 )
 
 // stateFile returns the path of a file that outlives an agent, "" for nowhere.
@@ -38,9 +39,14 @@ type Report struct {
 	// Sockets is how those of a lost backend are told of it, "" as long as
 	// nobody had to know.
 	Sockets string `json:"sockets,omitempty"`
+	// XDP is the devices whose driver is to repeat what was done to packets and does not,
+	// by name, and why. TC does all there.
+	XDP map[string]string `json:"xdp,omitempty"`
 	// Conntrack says that the agent has set something of the kernel's connection
 	// tracking, which stays when it ends.
 	Conntrack bool `json:"conntrack,omitempty"`
+	// Peers are the nodes that carried packets are for, and what is known of them.
+	Peers []Peer `json:"peers,omitempty"`
 	// Contact is with the API server, nil for an agent that asks none.
 	Contact *Contact `json:"contact,omitempty"`
 }

@@ -2,9 +2,11 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -31,7 +33,10 @@ type statusServer struct {
 	proxy    *healthcheck.ProxyServer
 	services *healthcheck.ServiceServer
 	problems *problems
-	whole    bool // everything was compared with the kernel once: later, changes are
+	live     *live
+	inbox    *reconciler.Inbox // of the loop that people ask
+	whole    atomic.Bool       // everything was compared with the kernel once: later, changes are
+	last     *lastHealth
 
 	open     func() (*datapath.Reader, error) // of what is in force
 	entries  *entryCounts
@@ -45,7 +50,7 @@ type statusServer struct {
 var _ reconciler.Observer = (*statusServer)(nil)
 
 func newStatusServer(cfg Config, log *zap.Logger, reports reporter, measured *metrics.Metrics) *statusServer {
-	a := &statusServer{cfg: cfg, log: log, metrics: measured, entries: newEntryCounts(), forceLog: reconciler.NewProblemLog(log)}
+	a := &statusServer{cfg: cfg, log: log, metrics: measured, live: newLive(cfg, time.Now()), entries: newEntryCounts(), forceLog: reconciler.NewProblemLog(log)}
 	a.proxy = healthcheck.NewProxyServer(healthcheck.ProxyConfig{Timeout: 2 * cfg.SyncPeriod, Healthz: a.metrics.CountHealthz, Livez: a.metrics.CountLivez})
 	a.problems = &problems{log: log, dir: cfg.StateDir, count: a.metrics.SetProblems, reports: reports, backends: reconciler.NewProblemLog(log),
 		unserved: map[lb.ServiceName]lb.Problem{}, report: Report{BPFRoot: cfg.Datapath.Root, Conntrack: cfg.Conntrack.Sets()}}
@@ -58,6 +63,7 @@ func newStatusServer(cfg Config, log *zap.Logger, reports reporter, measured *me
 			a.problems.setUnserved(name, port, err)
 		},
 	})
+	a.last = newLastHealth(cfg, log)
 	if cfg.Manifests != "" {
 		a.proxy.SetNode(&healthcheck.Node{}) // a folder need not have a Node
 	}
@@ -80,7 +86,9 @@ func (a *statusServer) countEntries() (counts map[string]uint32, err error) {
 }
 
 // setNode says what the Node object says.
-func (a *statusServer) setNode(n lb.Node) { a.proxy.SetNode(&healthcheck.Node{Deleting: n.Leaving}) }
+func (a *statusServer) setNode(n lb.Node) {
+	a.last.setNode(healthcheck.Node{Deleting: n.Leaving}, a.proxy.SetNode)
+}
 
 // queuedUpdate says that a source has handed over an update.
 func (a *statusServer) queuedUpdate(now time.Time) {
@@ -96,14 +104,16 @@ func (a *statusServer) queuedUpdate(now time.Time) {
 // Flushed implements reconciler.Observer.
 func (a *statusServer) Flushed(t reconciler.Attempt) {
 	for _, f := range families {
-		a.metrics.ObserveSync(metrics.Sync{Family: f, Full: !a.whole, Failed: t.Err != nil, End: t.Ended, Took: t.Ended.Sub(t.Began)})
+		a.metrics.ObserveSync(metrics.Sync{Family: f, Full: !a.whole.Load(), Failed: t.Err != nil, End: t.Ended, Took: t.Ended.Sub(t.Began)})
 	}
 	if t.Err != nil {
 		a.metrics.CountReconcileError()
 		a.metrics.SetPending(t.Batch.Services, t.Batch.Slices)
 		return
 	}
-	a.whole = true
+	a.whole.Store(true)
+	a.proxy.SetAwaited("", time.Time{})
+	a.live.changed(t)
 	a.metrics.ObserveChanges(t.Batch.Services, t.Batch.Slices)
 	a.metrics.SetPending(0, 0)
 	for _, f := range families {
@@ -113,7 +123,7 @@ func (a *statusServer) Flushed(t reconciler.Attempt) {
 		a.metrics.ObserveProgramming(trigger.Family, trigger.At, t.Ended)
 	}
 	a.updated(t.Batch.Updates)
-	a.services.Change(t.HealthChecks)
+	a.services.Change(a.last.change(t.HealthChecks, t.Adopted))
 }
 
 // updated says that so many updates are in the kernel. Only when none is left
@@ -162,28 +172,49 @@ func (a *statusServer) serve(failed func()) answers {
 	for _, s := range []struct {
 		flag, address string
 		handler       http.Handler
+		certificate   *httpserve.Certificate
 	}{
-		{"--healthz-bind-address", a.cfg.HealthzAddress, a.proxy.Handler()},
-		{"--metrics-bind-address", a.cfg.MetricsAddress, a.metrics.Handler(metrics.HandlerConfig{Config: config, Profiling: a.cfg.Profiling})},
+		{"--healthz-bind-address", a.cfg.HealthzAddress, a.proxy.Handler(), nil},
+		{"--metrics-bind-address", a.cfg.MetricsAddress, a.metrics.Handler(metrics.HandlerConfig{Config: config, Profiling: a.cfg.Profiling}), a.certificate()},
 	} {
 		if s.address == "" {
 			continue
 		}
-		remedy := "free the address, or name another with " + s.flag
 		group.Go(func() error {
 			err := httpserve.Run(ctx, httpserve.Config{
-				Address: s.address, Handler: s.handler, HardFail: a.cfg.BindHardFail,
+				Address: s.address, Handler: s.handler, Certificate: s.certificate, HardFail: a.cfg.BindHardFail,
 				Report: func(err error) {
-					a.log.Warn("serve HTTP, will try again", zap.String("address", s.address), zap.Error(err), zap.String("remedy", remedy))
+					a.log.Warn("serve HTTP, will try again", zap.String("address", s.address), zap.Error(err), zap.String("remedy", serveRemedy(err, s.flag)))
 				},
 			})
 			if err != nil {
-				return fmt.Errorf("%w; %s", err, remedy)
+				return fmt.Errorf("%w; %s", err, serveRemedy(err, s.flag))
 			}
 			return nil
 		})
 	}
 	return answers{group, end}
+}
+
+// certificate returns that of the metrics, nil where they are served without.
+func (a *statusServer) certificate() *httpserve.Certificate {
+	files := a.cfg.MetricsTLS
+	if files.CertFile == "" {
+		return nil
+	}
+	return &httpserve.Certificate{CertFile: files.CertFile, KeyFile: files.KeyFile, Report: func(err error) {
+		a.log.Warn("serve metrics with the certificate from before", zap.Error(err), zap.String("remedy", certificateRemedy))
+	}}
+}
+
+const certificateRemedy = "put a certificate and its key, in PEM, at --metrics-tls-cert-file and --metrics-tls-key-file"
+
+// serveRemedy says what to do where an address of a flag is not served.
+func serveRemedy(err error, flag string) string {
+	if errors.Is(err, httpserve.ErrCertificate) {
+		return certificateRemedy
+	}
+	return "free the address, or name another with " + flag
 }
 
 // snapshot reads what is in force, for whoever scrapes.
@@ -212,6 +243,9 @@ func (a *statusServer) read(r *datapath.Reader) (s metrics.Snapshot, err error) 
 		Frontends: t.Frontends, Backends: t.Backends, Ejected: t.Ejected, Tables: t.Tables, Services: t.Services,
 		Writes: status.Writes, Events: status.Counters, Drops: status.Drops, Attached: programMetrics(status), Maps: mapMetrics(maps),
 	}
+	if s.Peers, err = peerMetrics(r); err != nil {
+		return s, err
+	}
 	if s.ServiceDrops, err = serviceDrops(r); err != nil {
 		return s, err
 	}
@@ -221,7 +255,11 @@ func (a *statusServer) read(r *datapath.Reader) (s metrics.Snapshot, err error) 
 
 // serviceDrops returns what was refused of Service ports.
 func serviceDrops(r *datapath.Reader) (out []metrics.ServiceDrops, err error) {
-	for id := range r.Services() {
+	services, err := r.Services()
+	if err != nil {
+		return nil, err
+	}
+	for id := range services {
 		drops, err := r.Drops(id)
 		if err != nil {
 			return nil, err

@@ -46,6 +46,14 @@ type ProxyServer struct {
 	families map[lb.Family]*progress
 	contact  string // why there is no contact with the API server
 	unfit    string // why programs are not in force
+	awaited  awaited
+}
+
+// awaited is what of a proxy that starts is still to come, and from when on it is not fit
+// without.
+type awaited struct {
+	reason string // "" for nothing
+	from   time.Time
 }
 
 // progress is how far one family is.
@@ -134,13 +142,24 @@ func (p *ProxyServer) SetUnfit(reason string) {
 	p.unfit = reason
 }
 
+// SetAwaited says what of a proxy that starts is still to come, "" for nothing. From a time on
+// /healthz is 503 meanwhile: until then another proxy's rules serve.
+func (p *ProxyServer) SetAwaited(reason string, from time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.awaited = awaited{reason, from}
+}
+
+// Timeout is how long an update may wait.
+func (p *ProxyServer) Timeout() time.Duration { return p.cfg.Timeout }
+
 // Fit says whether clients that are sent here are balanced: the proxy is healthy
 // and its programs are in force.
 func (p *ProxyServer) Fit() bool {
 	p.mu.RLock()
-	unfit := p.unfit
+	fit := p.unfit == "" && (p.awaited.reason == "" || p.cfg.Now().Before(p.awaited.from))
 	p.mu.RUnlock()
-	return unfit == "" && p.Healthy()
+	return fit && p.Healthy()
 }
 
 // Healthy says whether no family has had an update waiting for too long.
@@ -169,6 +188,7 @@ func (p *ProxyServer) health() health {
 		h.because("changes wait to be brought into the kernel")
 	}
 	h.because(p.unfit)
+	h.because(p.awaited.reason)
 	h.because(p.contact)
 	return h
 }
@@ -198,15 +218,29 @@ func (p *ProxyServer) eligibility() (eligible bool, why string) {
 	}
 }
 
+// awaits says whether something of the proxy is still to come.
+func (p *ProxyServer) awaits() bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.awaited.reason != ""
+}
+
 // Handler returns what is to be served on healthzBindAddress.
-func (p *ProxyServer) Handler() http.Handler {
+func (p *ProxyServer) Handler() http.Handler { return p.handler(p.Fit) }
+
+// ReadyHandler is for those who ask whether this proxy serves, not only the rules of another.
+func (p *ProxyServer) ReadyHandler() http.Handler {
+	return p.handler(func() bool { return p.Fit() && !p.awaits() })
+}
+
+func (p *ProxyServer) handler(fit func() bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		h := p.health()
 		eligible, why := p.eligibility()
 		h.NodeEligible = &eligible
 		h.because(why)
-		p.cfg.Healthz(h.write(w, p.Fit() && eligible))
+		p.cfg.Healthz(h.write(w, fit() && eligible))
 	})
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
 		h := p.health()

@@ -6,6 +6,7 @@ package httpserve
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -32,6 +33,8 @@ const (
 type Config struct {
 	Address string // host:port, as net.Listen takes it; 0.0.0.0 is every address of both families
 	Handler http.Handler
+	// Certificate has Run serve TLS; nil serves without.
+	Certificate *Certificate
 	// HardFail has Run return a failure instead of trying again.
 	HardFail bool
 	// Report is told of a failure after which Run tries again, once for as long as it
@@ -73,9 +76,19 @@ func serve(ctx context.Context, cfg Config) error {
 	if listen == nil {
 		listen = net.Listen
 	}
+	var secure *tls.Config
+	if cfg.Certificate != nil {
+		var err error
+		if secure, err = cfg.Certificate.config(); err != nil {
+			return err
+		}
+	}
 	listener, err := listen("tcp", cfg.Address)
 	if err != nil {
 		return err // "listen tcp 127.0.0.1:10249: bind: address already in use"
+	}
+	if secure != nil {
+		listener = tls.NewListener(listener, secure)
 	}
 	server := NewServer(cfg.Handler)
 	stop := context.AfterFunc(ctx, func() { server.Close() })

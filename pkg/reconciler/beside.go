@@ -1,14 +1,15 @@
 package reconciler
 
 // beside runs beside the loop what takes long: grace periods, searches through sockets and
-// tables. What follows from it is done by the loop. The zero value runs nothing.
+// tables, what the verifier does. What follows from it is done by the loop. The zero value runs nothing.
 type beside struct {
 	running int
 	ended   chan func() (changed bool)
 }
 
-// atOnce is how much may run at a time: one grace period, one telling of sockets, one recount.
-const atOnce = 3
+// atOnce is how much may run at a time: one grace period, one telling of sockets, one recount,
+// one preparation of larger maps.
+const atOnce = 4
 
 // start calls do beside the loop, which then calls what it returns.
 func (b *beside) start(do func() (then func() (changed bool))) {

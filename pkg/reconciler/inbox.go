@@ -12,11 +12,12 @@ import (
 
 // Inbox is what sources have handed over and a reconciler has not taken yet. It is made
 // first: on a start, receiving everything takes about as long as loading programs does.
-// Nothing but Judge waits.
+// Nothing but Judge and what asks waits.
 type Inbox struct {
-	queued   func(time.Time) // is told of each update
-	wake     chan struct{}   // has an element while there is news
-	verdicts chan verdict
+	queued    func(time.Time) // is told of each update
+	wake      chan struct{}   // has an element while there is news
+	verdicts  chan verdict
+	questions chan question
 
 	mu   sync.Mutex
 	news news
@@ -27,11 +28,12 @@ type news struct {
 	updates   []lb.Update                     // in order
 	addresses map[netip.Addr]plan.AddressKind // newest, nil if none came
 	devices   []plan.Device                   // newest, nil if none came
+	peers     *peers                          // newest, nil if none came
 }
 
 // NewInbox returns an empty inbox. When an update comes it calls queued, which may be nil.
 func NewInbox(queued func(now time.Time)) *Inbox {
-	return &Inbox{queued: queued, wake: make(chan struct{}, 1), verdicts: make(chan verdict)}
+	return &Inbox{queued: queued, wake: make(chan struct{}, 1), verdicts: make(chan verdict), questions: make(chan question)}
 }
 
 // Update hands over a batch of changes.
@@ -51,6 +53,17 @@ func (i *Inbox) SetNodeAddresses(addresses map[netip.Addr]plan.AddressKind) {
 // SetDevices says on which devices others reach the node.
 func (i *Inbox) SetDevices(devices []plan.Device) {
 	i.change(func(n *news) { n.devices = append([]plan.Device{}, devices...) })
+}
+
+// SetPeers says which nodes carry, by name, and which of them is this one.
+func (i *Inbox) SetPeers(here string, all map[string]plan.Node) {
+	i.change(func(n *news) { n.peers = &peers{here, all} })
+}
+
+// peers are the nodes that carry.
+type peers struct {
+	here string
+	all  map[string]plan.Node
 }
 
 // Judge ejects a backend, which gets no retry for so long, or makes it one like all

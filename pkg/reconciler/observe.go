@@ -27,6 +27,9 @@ type Attempt struct {
 	// HealthChecks is what load balancers may be answered from now on, of the Services of
 	// which that has changed, after a success. One with port 0 has no health check any more.
 	HealthChecks map[lb.ServiceName]lb.HealthCheck
+	// Adopted are Services that are in force as an agent before has left them: what their
+	// objects say now cannot be read.
+	Adopted map[lb.ServiceName]bool
 	// NoLocal counts the Service ports without an endpoint where the traffic
 	// policy wants one, by family.
 	NoLocal map[lb.Family]lb.NoLocal
@@ -108,6 +111,7 @@ func (r *Reconciler) observedFlush() error {
 	a.Ended = time.Now()
 	if a.Err == nil {
 		a.HealthChecks = r.state.TakeHealthChecks()
+		a.Adopted = maps.Clone(r.adopted)
 		a.NoLocal = maps.Clone(r.noLocalSum)
 		r.batch = Batch{}
 	}
@@ -146,6 +150,9 @@ func (r *Reconciler) allProblems() []lb.Problem {
 	}
 	problems = append(problems, r.state.Problems()...)
 	if p, ok := r.cidrProblem.(lb.Problem); ok {
+		problems = append(problems, p)
+	}
+	if p, ok := r.ahead.problem(); ok {
 		problems = append(problems, p)
 	}
 	return problems

@@ -28,11 +28,10 @@ func (r *Reconciler) planWaiting() {
 	if !r.complete() {
 		return
 	}
-	for _, name := range r.planner.Tick(time.Now()) {
-		r.waiting[name] = true
-	}
-	for _, name := range r.planner.TakeDisplaced() { // by addresses of the node that came or went
-		r.waiting[name] = true
+	r.wait(r.planner.Tick(time.Now())) // even before a sweep, or its time would be due again and again
+	r.wait(r.planner.TakeDisplaced())  // by addresses of the node that came or went
+	if r.waitsForSweep() {
+		return
 	}
 	r.recall()
 	todo := slices.SortedFunc(maps.Keys(r.waiting), lb.ServiceName.Compare)
@@ -93,7 +92,9 @@ func (r *Reconciler) plan(name lb.ServiceName, wanted map[lb.ServiceName][]lb.Fr
 		delete(r.adopted, name)
 	}
 	r.countNoLocal(name, frontends)
-	r.prober.SetFrontends(name, frontends)
+	for _, p := range r.probers {
+		p.SetFrontends(name, frontends)
+	}
 }
 
 // frozen says whether what is in force of a Service stays as it is, since nothing good is

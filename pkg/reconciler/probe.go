@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// Prober asks the backends of Services whether they are well.
+// Prober asks the backends of Services, or their nodes, whether they are well.
 type Prober interface {
 	// SetFrontends says what a Service is now, nil for gone. It does not wait.
 	SetFrontends(lb.ServiceName, []lb.Frontend)
@@ -28,9 +28,9 @@ type verdict struct {
 	noRetryFor time.Duration
 }
 
-// Probe has a prober told what Services are from now on. It is for the time before
-// Run.
-func (r *Reconciler) Probe(p Prober) { r.prober = p }
+// Probe has a prober, beside others, told what Services are from now on. It is for the time
+// before Run.
+func (r *Reconciler) Probe(p Prober) { r.probers = append(r.probers, p) }
 
 // judge brings a verdict into the kernel. The next one comes soon: none is repeated.
 func (r *Reconciler) judge(v verdict) {
@@ -42,8 +42,3 @@ func (r *Reconciler) judge(v verdict) {
 		r.log.Warn("record the result of a probe", zap.Stringer("backend", v.backend), zap.Error(err))
 	}
 }
-
-// unasked asks nobody.
-type unasked struct{}
-
-func (unasked) SetFrontends(lb.ServiceName, []lb.Frontend) {}

@@ -48,7 +48,7 @@ type Reconciler struct {
 	inbox *Inbox
 
 	observer Observer
-	prober   Prober
+	probers  []Prober
 	dp       Datapath
 	limits   plan.Sizes
 	state    *lb.State
@@ -67,16 +67,19 @@ type Reconciler struct {
 	reported   bool         // that was ever
 
 	beside        beside
+	heard         []question // that are answered, but not in the kernel yet
 	due           due
 	lost          []plan.Loss // sockets are to be told of these
 	telling       bool        // they are just now
 	toldAll       bool        // what an earlier agent may have left
 	cannotDestroy bool
+	outOfUse      outOfUse
 	recounted     time.Time // when connections in flight were counted last
 	recounting    bool      // they are just now
 	sweeping      bool      // a sweep is due, or its grace period passes
 	gracing       bool      // that passes just now
 	putOff        putOff
+	ahead         ahead
 	graceFailed   bool
 
 	began          time.Time // changes that happened before say nothing of our pace
@@ -92,8 +95,8 @@ type Reconciler struct {
 // New returns a reconciler that goes on from what the datapath holds.
 func New(log *zap.Logger, inbox *Inbox, dp Datapath, limits plan.Sizes) (*Reconciler, error) {
 	r := &Reconciler{
-		log: log, inbox: inbox, observer: blind{}, noLocal: map[lb.ServiceName]map[lb.Family]lb.NoLocal{}, noLocalSum: map[lb.Family]lb.NoLocal{}, began: time.Now(), recounted: time.Now(), dp: dp, limits: limits, state: lb.NewState(),
-		prober: unasked{}, ready: make(chan struct{}),
+		log: log, inbox: inbox, observer: blind{}, noLocal: map[lb.ServiceName]map[lb.Family]lb.NoLocal{}, noLocalSum: map[lb.Family]lb.NoLocal{}, began: time.Now(), dp: dp, limits: limits, state: lb.NewState(),
+		ready:   make(chan struct{}),
 		adopted: map[lb.ServiceName]bool{}, waiting: map[lb.ServiceName]bool{},
 		problems: NewProblemLog(log), beside: beside{ended: make(chan func() bool, atOnce)},
 	}
@@ -142,6 +145,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	r.due = newDue()
 	defer r.due.stop()
 	defer r.beside.wait()
+	defer r.sayInForce(errEnds)
 	for ctx.Err() == nil {
 		if !r.await(ctx) {
 			continue
@@ -182,6 +186,8 @@ func (r *Reconciler) await(ctx context.Context) (changed bool) {
 	case v := <-r.inbox.verdicts:
 		r.judge(v)
 		return false
+	case q := <-r.inbox.questions:
+		return r.hear(q)
 	}
 	return true
 }
@@ -192,7 +198,9 @@ func (r *Reconciler) bring() error {
 	if at, ok := r.planner.NextDrained(); ok {
 		r.due.drained.Reset(time.Until(at))
 	}
-	if err := r.observedFlush(); err != nil {
+	err := r.observedFlush()
+	r.sayInForce(err)
+	if err != nil {
 		if errors.Is(err, errors.ErrUnsupported) && !r.isReady() {
 			return err
 		}
@@ -201,6 +209,7 @@ func (r *Reconciler) bring() error {
 		return nil
 	}
 	r.sweepSoon()
+	r.growAhead(time.Now())
 	if err := r.attachDevices(); err != nil {
 		r.log.Error("attach to devices, will try again", zap.Duration("after", r.due.wait), zap.Error(err))
 		r.due.tryAgain()
@@ -233,6 +242,9 @@ func (r *Reconciler) gather() {
 		}
 		r.gotAddress = true
 	}
+	if n.peers != nil {
+		r.pending = append(r.pending, r.planner.SetPeers(n.peers.here, n.peers.all)...)
+	}
 	if r.gotUpdate {
 		for name := range r.adopted { // gone, unless the state knows it
 			dirty[name] = true
@@ -247,7 +259,7 @@ func (r *Reconciler) complete() bool { return r.gotUpdate && r.gotAddress }
 
 // flush brings what is planned into the kernel.
 func (r *Reconciler) flush() error {
-	if err := r.dp.Reserve(r.planner.Needs()); err != nil {
+	if err := r.reserve(); err != nil {
 		return err
 	}
 	done, err := r.dp.Apply(r.pending)

@@ -36,8 +36,11 @@ type fake struct {
 	tells time.Duration           // how long telling sockets takes
 	any   atomic.Int64            // how often those of any lost backend were told
 
-	room  plan.Sizes // none for any
-	grown int        // how often Reserve has made more of it
+	room  plan.Sizes   // none for any
+	grown atomic.Int64 // how often Reserve has made more of it
+
+	prepares time.Duration // how long a preparation of larger maps takes
+	prepared atomic.Int64  // how many there were
 
 	counts   time.Duration // how long a recount takes
 	recounts atomic.Int64  // how many there were
@@ -66,10 +69,20 @@ func (f *fake) Sizes() plan.Sizes {
 }
 
 func (f *fake) Reserve(need plan.Sizes) error {
-	for room := &f.room; !need.Fit(f.Sizes()); f.grown++ {
-		*room = plan.Sizes{Frontends: 2 * room.Frontends, Slots: 2 * room.Slots, Backends: 2 * room.Backends, Services: 2 * room.Services, Addresses: 2 * room.Addresses}
+	if !need.Fit(f.Sizes()) {
+		if err := f.call("reserve larger"); err != nil {
+			return err
+		}
+		f.grown.Add(1)
+		f.room = f.room.AtLeast(need)
 	}
 	return f.call("reserve")
+}
+
+func (f *fake) Prepare(plan.Sizes) error {
+	f.prepared.Add(1)
+	time.Sleep(f.prepares)
+	return f.call("prepare")
 }
 
 func (f *fake) Reset() error {
@@ -186,6 +199,8 @@ func inBubbleOf(t *testing.T, limits plan.Sizes, dp *fake, test func(t *testing.
 			}
 		}()
 		test(t, b)
+		cancel()
+		<-b.ended // what it does beside the loop ends, too
 	})
 }
 

@@ -21,6 +21,8 @@ type Force struct {
 func (r *Reconciler) look(now time.Time) {
 	r.restore()
 	r.recount(now)
+	r.growAhead(now)
+	r.forgetDrained(now)
 }
 
 // restore puts back in force what somebody has taken away, and tells of it.

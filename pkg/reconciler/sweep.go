@@ -6,12 +6,12 @@ import (
 	"github.com/headgate/headgate/pkg/plan"
 )
 
-// sweepSoon has what retired cleared. A sweep that is due stays due: were it put off by every
-// change, maps would grow for as long as there are changes.
+// sweepSoon has what retired cleared: at once where others want its room. A sweep that is due
+// stays due: were it put off by every change, maps would grow for as long as there are changes.
 func (r *Reconciler) sweepSoon() {
 	switch {
 	case r.gracing:
-	case r.putOff.some:
+	case r.putOff.some || r.planner.Retired() > 0 && !r.graceFailed && (r.isCrowded() || r.planner.HasMuchRetired(r.dp.Sizes())):
 		r.due.sweep.Reset(0)
 		r.sweeping = true
 	case r.planner.Retired() > 0 && !r.sweeping:

@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"os"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/httpserve"
+	"github.com/headgate/headgate/pkg/plan"
+	"github.com/headgate/headgate/pkg/reconciler"
+)
+
+// Live is what a running agent says of itself when it is asked, beside its report.
+type Live struct {
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	// Follows is where Services come from: a folder, or "the API server".
+	Follows string   `json:"follows"`
+	Change  *Change  `json:"change,omitempty"`  // the last one, nil where there was none
+	Refused *Refused `json:"refused,omitempty"` // the last one since the agent began, likewise
+}
+
+// Change is a change of Services or their endpoints that is in the kernel.
+type Change struct {
+	At   time.Time     `json:"at"`
+	Took time.Duration `json:"tookNs"` // to plan and write it
+}
+
+// Refused is a connection or packet that was refused.
+type Refused struct {
+	At      time.Time `json:"at"` // up to a second later
+	Service string    `json:"service"`
+	Reason  string    `json:"reason"`
+}
+
+// live keeps what Live says.
+type live struct {
+	mu      sync.Mutex
+	now     Live
+	refused uint64               // on the node, when that was looked at last
+	drops   map[uint32]dropsSeen // of Service ports, likewise
+}
+
+// dropsSeen is what was refused of a Service port.
+type dropsSeen struct {
+	service plan.Service
+	reasons map[string]uint64
+}
+
+func newLive(cfg Config, now time.Time) *live {
+	follows := cfg.Manifests
+	if follows == "" {
+		follows = "the API server"
+	}
+	return &live{now: Live{PID: os.Getpid(), Started: now, Follows: follows}}
+}
+
+// get returns what there is to say now.
+func (l *live) get() Live {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.now
+}
+
+// changed notes what was brought into the kernel.
+func (l *live) changed(t reconciler.Attempt) {
+	if t.Err != nil || t.Batch.Services+t.Batch.Slices == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.now.Change = &Change{At: t.Ended, Took: t.Ended.Sub(t.Began)}
+}
+
+// lookForRefused notes the last refusal. Service ports are read only where the node has
+// refused something since the last look.
+func (l *live) lookForRefused(r *datapath.Reader, now time.Time) error {
+	refused, err := r.Refused()
+	if err != nil {
+		return err
+	}
+	if l.drops != nil && refused == l.refused {
+		return nil
+	}
+	seen, last := map[uint32]dropsSeen{}, (*Refused)(nil)
+	services, err := r.Services()
+	if err != nil {
+		return err
+	}
+	for id := range services {
+		reasons, err := r.Drops(id)
+		if err != nil {
+			return err
+		}
+		if len(reasons) == 0 {
+			continue
+		}
+		service, err := r.Service(id)
+		if err != nil {
+			return err
+		}
+		seen[id] = dropsSeen{service, reasons}
+		if reason := more(l.drops[id], seen[id]); reason != "" && l.drops != nil {
+			last = &Refused{At: now, Service: service.String(), Reason: reason}
+		}
+	}
+	l.refused, l.drops = refused, seen
+	if last != nil {
+		l.mu.Lock()
+		l.now.Refused = last
+		l.mu.Unlock()
+	}
+	return nil
+}
+
+// more returns a reason for which more was refused than before, "" for none.
+func more(before, now dropsSeen) (reason string) {
+	if before.service != now.service {
+		before.reasons = nil // the ID is another's now
+	}
+	for r := range maps.Keys(now.reasons) {
+		if now.reasons[r] > before.reasons[r] && (reason == "" || r < reason) {
+			reason = r
+		}
+	}
+	return reason
+}
+
+// serveSocket answers there until the context ends.
+func (a *statusServer) serveSocket(ctx context.Context) error {
+	return httpserve.Run(ctx, httpserve.Config{
+		Address: a.cfg.stateFile(socketFile), Handler: a.socketHandler(), Listen: listenAlone,
+		Report: func(err error) {
+			a.log.Warn("answer headgate ready, will try again", zap.Error(err))
+		},
+	})
+}

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/maglev"
+	"github.com/headgate/headgate/pkg/metrics"
+	"github.com/headgate/headgate/pkg/peers"
+	"github.com/headgate/headgate/pkg/reconciler"
+)
+
+// Forwarding says whose packets of clients elsewhere are carried to the nodes of their backends.
+type Forwarding string
+
+// The choices.
+const (
+	ForwardingSNAT   Forwarding = "snat"   // nobody's
+	ForwardingMarked Forwarding = "marked" // those of Services that ask for it
+	ForwardingDSR    Forwarding = "dsr"    // those of all Services but who do not want it
+)
+
+// Carries says whether any may be carried.
+func (f Forwarding) Carries() bool { return f == ForwardingMarked || f == ForwardingDSR }
+
+// Default is how packets of Services are forwarded that leave it open.
+func (f Forwarding) Default() lb.Forwarding {
+	if f == ForwardingDSR {
+		return lb.DSR
+	}
+	return lb.SNAT
+}
+
+// Peer is a node that carried packets are for, for people.
+type Peer struct {
+	Node     string    `json:"node"`
+	Address  string    `json:"address"`
+	Carries  bool      `json:"carries"`
+	Returns  bool      `json:"returns"`
+	Reason   string    `json:"reason,omitempty"`
+	Answered time.Time `json:"answered"`
+}
+
+// newPeers returns what asks other nodes whether they carry, nil where nothing is carried.
+func newPeers(cfg Config, key maglev.Key, inbox *reconciler.Inbox, status *statusServer) *peers.Prober {
+	if !cfg.Forwarding.Carries() {
+		return nil
+	}
+	var p *peers.Prober
+	p = peers.New(peers.Config{
+		Here: cfg.NodeName, Port: peers.Port, Digest: peers.DigestOf(key), MTU: mtuAt,
+		Counts: status.carried, Usable: status.usablePeers, Notify: inbox.SetPeers,
+		Report: func(all []peers.Status) {
+			said := make([]Peer, len(all))
+			for i, s := range all {
+				v := s.Verdict
+				said[i] = Peer{s.Node, s.Theirs.String(), v.Carries, v.Returns, v.Reason, v.Answered}
+			}
+			status.problems.setPeers(said, p.Problems())
+		},
+	})
+	return p
+}
+
+// usualMTU is that of a device which is not found.
+const usualMTU = 1500
+
+// mtuAt returns the longest packet that leaves by the device with an address.
+func mtuAt(a netip.Addr) uint32 {
+	devices, err := net.Interfaces()
+	if err != nil {
+		return usualMTU
+	}
+	for _, d := range devices {
+		addrs, err := d.Addrs()
+		if err != nil {
+			continue // it is gone
+		}
+		for _, at := range addrs {
+			if p, ok := at.(*net.IPNet); ok && p.IP.Equal(a.AsSlice()) {
+				return uint32(d.MTU)
+			}
+		}
+	}
+	return usualMTU
+}
+
+// carried returns what was carried to each peer; nothing where that cannot be read.
+func (a *statusServer) carried() map[netip.Addr]peers.Counts {
+	out := map[netip.Addr]peers.Counts{}
+	a.eachPeer(func(r *datapath.Reader, id uint32, at netip.Addr, _ bool) {
+		if c, err := r.PeerCounts(id); err == nil {
+			out[at] = peers.Counts{SYN: c.CarriedSYN, TCP: c.CarriedTCP}
+		}
+	})
+	return out
+}
+
+// usablePeers returns the peers that are usable by what is in force.
+func (a *statusServer) usablePeers() map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	a.eachPeer(func(_ *datapath.Reader, _ uint32, at netip.Addr, usable bool) { out[at] = usable })
+	return out
+}
+
+func (a *statusServer) eachPeer(do func(r *datapath.Reader, id uint32, at netip.Addr, usable bool)) {
+	// Before anything is in force there are none.
+	_ = datapath.Look(a.open, func(r *datapath.Reader) error {
+		for id, p := range r.Peers() {
+			do(r, id, p.Theirs, p.Usable)
+		}
+		return nil
+	})
+}
+
+// peerMetrics returns what was carried to each peer, and from it.
+func peerMetrics(r *datapath.Reader) (out []metrics.Peer, err error) {
+	for id, p := range r.Peers() {
+		c, err := r.PeerCounts(id)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, metrics.Peer{Address: p.Theirs.String(), Usable: p.Usable, Carried: c.Carried, Received: c.Received})
+	}
+	return out, nil
+}

@@ -1,0 +1,66 @@
+package peers
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+// Port is the UDP port at which agents answer unless told otherwise.
+const Port = 6635
+
+// version is that of what is carried, and of the questions: nodes of different ones do not carry
+// to each other.
+const version = 1
+
+// Digest is equal on nodes that carry alike.
+type Digest [16]byte
+
+// DigestOf returns the digest of the key by which nodes hash.
+func DigestOf(key [2]uint64) (d Digest) {
+	b := []byte("headgate carries as of version ")
+	for _, word := range [...]uint64{version, key[0], key[1]} {
+		b = binary.BigEndian.AppendUint64(b, word)
+	}
+	sum := sha256.Sum256(b)
+	copy(d[:], sum[:])
+	return d
+}
+
+// kind is what a message is.
+type kind byte
+
+const (
+	question kind = 'q'
+	answer   kind = 'a'
+)
+
+// message is a datagram: magic, kind, nonce (big endian), digest. An answer is as long as the
+// question, so that nobody gets more than was sent.
+type message struct {
+	kind   kind
+	nonce  uint64 // of the question
+	digest Digest
+}
+
+var magic = []byte("headgate peer\x00")
+
+// messageLen is how long a message is, in bytes.
+var messageLen = len(magic) + 1 + 8 + len(Digest{})
+
+func (m message) encode() []byte {
+	b := append(bytes.Clone(magic), byte(m.kind))
+	b = binary.BigEndian.AppendUint64(b, m.nonce)
+	return append(b, m.digest[:]...)
+}
+
+// decode reads a message; false where it is none.
+func decode(b []byte) (m message, ok bool) {
+	if len(b) != messageLen || !bytes.HasPrefix(b, magic) {
+		return m, false
+	}
+	b = b[len(magic):]
+	m.kind, m.nonce = kind(b[0]), binary.BigEndian.Uint64(b[1:])
+	copy(m.digest[:], b[9:])
+	return m, m.kind == question || m.kind == answer
+}

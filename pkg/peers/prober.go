@@ -1,0 +1,307 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// Config is what a Prober needs.
+type Config struct {
+	Here   string // name of this node
+	Port   uint16 // at which all nodes answer
+	Digest Digest
+	// MTU returns the longest packet that leaves by the device with an address, in bytes.
+	MTU func(netip.Addr) uint32
+	// Counts returns what was carried to each peer, by its address.
+	Counts func() map[netip.Addr]Counts
+	// Usable returns the addresses of peers that an earlier agent found usable.
+	Usable func() map[netip.Addr]bool
+	// Notify is told which nodes there are, whenever that or what is known of them changes.
+	Notify func(here string, all map[string]plan.Node)
+	// Report is told what is wrong with homes of what is carried.
+	Report func([]Status)
+}
+
+// precision is how exactly it is said when a peer answered last: each other time is news.
+const precision = 30 * time.Second
+
+// Status is what is known of a node that carries, or should.
+type Status struct {
+	Node    string
+	Theirs  netip.Addr
+	Verdict Verdict
+}
+
+// Prober asks the homes of carried backends. Its methods but Run do not wait.
+type Prober struct {
+	cfg  Config
+	wake chan struct{}
+
+	mu    sync.Mutex
+	nodes map[string]lb.Node
+	homes map[lb.ServiceName][]string // of what is carried of each Service
+	peers map[string]*asked
+	here  map[netip.Addr]*net.UDPConn // where questions come in
+	deaf  string                      // why they do not, "" where they do
+	said  map[string]plan.Node
+	// reported is what Report was told last; stale says that homes have changed since.
+	reported []Status
+	stale    bool
+}
+
+// asked is a peer with the socket by which it is asked.
+type asked struct {
+	*peer
+	plan.Node
+	isHome bool         // of what is carried
+	conn   *net.UDPConn // nil while it is no home, or cannot be asked
+	nonce  uint64
+}
+
+// New returns a prober that knows no node.
+func New(cfg Config) *Prober {
+	return &Prober{cfg: cfg, wake: make(chan struct{}, 1), nodes: map[string]lb.Node{}, homes: map[lb.ServiceName][]string{}, peers: map[string]*asked{}, here: map[netip.Addr]*net.UDPConn{}}
+}
+
+// SetNodes says what some Nodes are, nil for one that is gone.
+func (p *Prober) SetNodes(nodes map[string]*lb.Node) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, n := range nodes {
+		if n == nil {
+			delete(p.nodes, name)
+		} else {
+			p.nodes[name] = *n
+		}
+	}
+	if len(nodes) > 0 {
+		p.changed()
+	}
+}
+
+// SetFrontends says what a Service is now, nil for gone.
+func (p *Prober) SetFrontends(name lb.ServiceName, frontends []lb.Frontend) {
+	var homes []string
+	for _, f := range frontends {
+		if f.Carried {
+			homes = slices.AppendSeq(homes, maps.Values(f.Homes))
+		}
+	}
+	slices.Sort(homes)
+	homes = slices.Compact(homes)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if slices.Equal(p.homes[name], homes) {
+		return
+	}
+	if p.homes[name] = homes; len(homes) == 0 {
+		delete(p.homes, name)
+	}
+	p.changed()
+}
+
+func (p *Prober) changed() {
+	p.stale = true
+	select {
+	case p.wake <- struct{}{}:
+	default: // awake already
+	}
+}
+
+// Run asks until the context ends.
+func (p *Prober) Run(ctx context.Context) {
+	defer p.close()
+	ticks := time.NewTicker(Tick)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+			p.settle()
+		case now := <-ticks.C:
+			p.tick(now)
+		}
+		p.tell()
+	}
+}
+
+func (p *Prober) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.peers {
+		a.hangUp()
+	}
+	for _, conn := range p.here {
+		conn.Close()
+	}
+}
+
+// settle puts peers in line with nodes and homes.
+func (p *Prober) settle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	here, known := p.nodes[p.cfg.Here]
+	if !known || len(p.homes) == 0 && len(p.peers) == 0 {
+		return
+	}
+	usable := p.cfg.Usable()
+	wanted := map[string]bool{}
+	for _, homes := range p.homes {
+		for _, h := range homes {
+			wanted[h] = true
+		}
+	}
+	for name, n := range p.nodes {
+		ours, theirs := between(here, n)
+		a := p.peers[name]
+		if !theirs.IsValid() {
+			continue // it goes, below
+		}
+		if a == nil || a.Theirs != theirs || a.Ours != ours {
+			a.hangUp()
+			a = &asked{peer: newPeer(usable[theirs] || name == p.cfg.Here)}
+			p.peers[name] = a
+		}
+		a.Node = plan.Node{Addrs: addressesOf(n), Peer: plan.Peer{Theirs: theirs, Ours: ours, Ring: plan.RingOf(name), MTU: p.cfg.MTU(ours)}}
+		if a.isHome = name != p.cfg.Here && wanted[name]; a.isHome {
+			p.dial(a)
+		} else {
+			a.hangUp()
+		}
+	}
+	for name, a := range p.peers {
+		if _, theirs := between(here, p.nodes[name]); !theirs.IsValid() {
+			a.hangUp()
+			delete(p.peers, name)
+		}
+	}
+	p.listen(here)
+}
+
+// between returns the addresses of an outer header from one node to another: of IPv4 where both
+// have it.
+func between(from, to lb.Node) (ours, theirs netip.Addr) {
+	if from.IP4.IsValid() && to.IP4.IsValid() {
+		return from.IP4, to.IP4
+	}
+	if from.IP6.IsValid() && to.IP6.IsValid() {
+		return from.IP6, to.IP6
+	}
+	return netip.Addr{}, netip.Addr{}
+}
+
+func addressesOf(n lb.Node) (out []netip.Addr) {
+	for _, a := range []netip.Addr{n.IP4, n.IP6} {
+		if a.IsValid() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// tick asks whom it is time to ask, and opens what could not be opened before.
+func (p *Prober) tick(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.peers) > 0 {
+		p.listen(p.nodes[p.cfg.Here])
+	}
+	var counts map[netip.Addr]Counts
+	for _, a := range p.peers {
+		if a.isHome && a.conn == nil && a.isDue(now) {
+			a.asked = now
+			p.dial(a)
+		}
+		if a.conn == nil {
+			continue
+		}
+		if counts == nil {
+			counts = p.cfg.Counts()
+		}
+		if !a.tick(now, counts[a.Theirs]) {
+			continue
+		}
+		if a.silent == 0 {
+			a.nonce = rand.Uint64()
+		}
+		a.hasAsked(now)
+		// What cannot be sent is not answered, or refused.
+		if _, err := a.conn.Write(message{question, a.nonce, p.cfg.Digest}.encode()); errors.Is(err, syscall.ECONNREFUSED) {
+			a.hasRefused(now)
+		}
+	}
+}
+
+// tell tells what has changed.
+func (p *Prober) tell() {
+	p.mu.Lock()
+	if len(p.peers) == 0 && p.said == nil {
+		p.mu.Unlock()
+		return
+	}
+	all, report := map[string]plan.Node{}, []Status{}
+	for _, name := range slices.Sorted(maps.Keys(p.peers)) {
+		a := p.peers[name]
+		n := a.Node
+		n.Usable, n.Returns = a.said().Usable(), a.verdict.Returns
+		all[name] = n
+		if a.conn != nil {
+			v := a.said()
+			v.Answered = v.Answered.Truncate(precision)
+			report = append(report, Status{name, n.Theirs, v})
+		}
+	}
+	same := p.said != nil && maps.EqualFunc(all, p.said, func(a, b plan.Node) bool { return a.Peer == b.Peer && slices.Equal(a.Addrs, b.Addrs) })
+	news := p.stale || !slices.Equal(report, p.reported)
+	p.said, p.reported, p.stale = all, report, false
+	p.mu.Unlock()
+	if !same {
+		p.cfg.Notify(p.cfg.Here, all)
+	}
+	if news {
+		p.cfg.Report(report)
+	}
+}
+
+// Problems returns what is wrong with the homes of each carried Service.
+func (p *Prober) Problems() (problems []lb.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.deaf != "" {
+		problems = append(problems, lb.Problem{
+			Object: "the node", Reason: "cannot answer other nodes, so they carry nothing here: " + p.deaf,
+			Remedy: "free the port, which is tried again all the time",
+		})
+	}
+	for _, service := range slices.SortedFunc(maps.Keys(p.homes), lb.ServiceName.Compare) {
+		for _, home := range p.homes[service] {
+			a := p.peers[home]
+			if home == p.cfg.Here || a != nil && a.said().Usable() {
+				continue
+			}
+			reason := "no Node of that name has an InternalIP of a family that this node has"
+			if a != nil {
+				reason = a.said().Reason
+			}
+			problems = append(problems, lb.Problem{
+				Object: "Service " + service.String(), Field: "metadata.annotations[headgate.dev/forwarding]", Value: "dsr",
+				Reason: fmt.Sprintf("backends on Node %s get new connections by SNAT from Node %s: %s", home, p.cfg.Here, reason),
+				Remedy: "see headgate peer list, and docs/dsr.md for what carrying needs",
+			})
+		}
+	}
+	return problems
+}

@@ -1,0 +1,150 @@
+package peers
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+	"github.com/headgate/headgate/tests/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+// patience is how long tests wait for what comes soon.
+const patience = 20 * time.Second
+
+// node is the prober of a node.
+type node struct {
+	*testing.T
+	prober  *Prober
+	reports chan []Status
+}
+
+// newNode returns a node that has another one, there, as the home of what is carried.
+func newNode(t *testing.T, name string, port uint16) *node {
+	t.Helper()
+	n := &node{T: t, reports: make(chan []Status, 1000)}
+	n.prober = New(Config{
+		Here: name, Port: port,
+		MTU:    func(netip.Addr) uint32 { return 1500 },
+		Counts: func() map[netip.Addr]Counts { return nil },
+		Usable: func() map[netip.Addr]bool { return nil },
+		Notify: func(string, map[string]plan.Node) {},
+		Report: func(all []Status) { n.reports <- all },
+	})
+	n.prober.SetFrontends(lb.ServiceName{Namespace: "default", Name: "web"}, []lb.Frontend{{
+		Carried: true, Homes: map[lb.AddrPort]string{{Addr: netip.MustParseAddr("10.244.1.2"), Port: 80, Protocol: lb.TCP}: "there"},
+	}})
+	return n
+}
+
+// run has the prober ask until the test ends.
+func (n *node) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		n.prober.Run(ctx)
+	}()
+	n.Cleanup(func() { cancel(); <-ended })
+}
+
+func nodeAt(addr string) *lb.Node { return &lb.Node{IP4: netip.MustParseAddr(addr)} }
+
+// says waits until the prober says something of its problems.
+func (n *node) says(what string, is func(problems string) bool) {
+	n.Helper()
+	var said string
+	for end := time.After(patience); ; {
+		var lines []string
+		for _, p := range n.prober.Problems() {
+			lines = append(lines, p.Error())
+		}
+		if said = strings.Join(lines, "\n"); is(said) {
+			return
+		}
+		select {
+		case <-n.reports:
+		case <-end:
+			n.Fatalf("%s is not said, but: %s", what, said)
+		}
+	}
+}
+
+func has(part string) func(string) bool {
+	return func(s string) bool { return strings.Contains(s, part) }
+}
+
+// not is what is true where something is not.
+func not(is func(string) bool) func(string) bool { return func(s string) bool { return !is(s) } }
+
+// freePort returns a port that nobody has at any address.
+func freePort(t *testing.T) uint16 {
+	t.Helper()
+	conn := takePort(t)
+	conn.Close()
+	return portOf(conn)
+}
+
+// takePort takes a port at all addresses.
+func takePort(t *testing.T) *net.UDPConn {
+	t.Helper()
+	conn, err := net.ListenUDP("udp", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func portOf(conn *net.UDPConn) uint16 { return conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
+
+// well says that there are no problems.
+func well(problems string) bool { return problems == "" }
+
+// Two nodes with addresses of one device ask each other: each answers by the one that was asked.
+func TestNodesAskEachOther(t *testing.T) {
+	port := freePort(t)
+	both := map[string]*lb.Node{"here": nodeAt("127.0.0.1"), "there": nodeAt("127.0.0.2")}
+	here, there := newNode(t, "here", port), newNode(t, "there", port)
+	for _, n := range []*node{here, there} {
+		n.prober.SetNodes(both)
+		n.run()
+	}
+	here.says("that all is well", well)
+	here.prober.SetNodes(map[string]*lb.Node{"there": {}})
+	here.says("that a node without address is none", has("no Node of that name has an InternalIP"))
+}
+
+// TestAPortThatIsTakenIsTriedAgain has somebody else hold the port at which a node answers, for a while.
+func TestAPortThatIsTakenIsTriedAgain(t *testing.T) {
+	taken := takePort(t)
+	n := newNode(t, "here", portOf(taken))
+	n.prober.SetNodes(map[string]*lb.Node{"here": nodeAt("127.0.0.1"), "there": nodeAt("127.0.0.2")})
+	n.run()
+	n.says("why nobody is answered", has("cannot answer other nodes"))
+	taken.Close()
+	n.says("that all are", not(has("cannot answer other nodes")))
+}
+
+// TestANodeThatGetsItsAddressLaterAsks has a node that is known before its address is there.
+func TestANodeThatGetsItsAddressLaterAsks(t *testing.T) {
+	const late = "192.0.2.1"
+	testenv.Need(t)
+	port := freePort(t)
+	both := map[string]*lb.Node{"here": nodeAt(late), "there": nodeAt("127.0.0.2")}
+	here, there := newNode(t, "here", port), newNode(t, "there", port)
+	for _, n := range []*node{here, there} {
+		n.prober.SetNodes(both)
+		n.run()
+	}
+	here.says("why nobody is asked", has("cannot be asked"))
+	testenv.AddAddress(t, late)
+	here.says("that all is well", well)
+}

@@ -1,0 +1,110 @@
+package peers
+
+import (
+	"errors"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// dial opens the socket by which a peer is asked. Where that fails, such as while this node has not
+// its address yet, it is tried again.
+func (p *Prober) dial(a *asked) {
+	if a.conn != nil {
+		return
+	}
+	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: a.Ours.AsSlice()}, &net.UDPAddr{IP: a.Theirs.AsSlice(), Port: int(p.cfg.Port)})
+	if err != nil {
+		a.fail("cannot be asked: %s", err)
+		return
+	}
+	a.conn = conn
+	go p.hear(a, conn)
+}
+
+func (a *asked) hangUp() {
+	if a != nil && a.conn != nil {
+		a.conn.Close()
+		a.conn = nil
+	}
+}
+
+// hear takes the answers of a peer until its socket is closed.
+func (p *Prober) hear(a *asked, conn *net.UDPConn) {
+	b := make([]byte, 2*messageLen)
+	for {
+		n, err := conn.Read(b)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		p.mu.Lock()
+		m, ok := decode(b[:n])
+		switch {
+		case a.conn != conn:
+		case errors.Is(err, syscall.ECONNREFUSED):
+			a.hasRefused(time.Now())
+		case err == nil && ok && m.kind == answer && m.nonce == a.nonce:
+			a.hasAnswered(time.Now(), m.digest, p.cfg.Digest)
+		}
+		p.mu.Unlock()
+	}
+}
+
+// listen has questions answered at the addresses of this node, each by a socket of its own: an
+// answer comes from the address that was asked. Where that fails it is tried again.
+func (p *Prober) listen(here lb.Node) {
+	at := addressesOf(here)
+	maps.DeleteFunc(p.here, func(a netip.Addr, conn *net.UDPConn) bool {
+		gone := !slices.Contains(at, a)
+		if gone {
+			conn.Close()
+		}
+		return gone
+	})
+	was := p.deaf
+	p.deaf = ""
+	for _, a := range at {
+		if p.here[a] != nil {
+			continue
+		}
+		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, p.cfg.Port)))
+		if err != nil {
+			p.deaf = err.Error()
+			continue
+		}
+		p.here[a] = conn
+		go p.reply(conn)
+	}
+	p.stale = p.stale || p.deaf != was
+}
+
+// reply answers the nodes of the cluster, and nobody else.
+func (p *Prober) reply(conn *net.UDPConn) {
+	b := make([]byte, 2*messageLen)
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(b)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if m, ok := decode(b[:n]); err == nil && ok && m.kind == question && p.isNode(from.Addr().Unmap()) {
+			// A lost answer is asked for again.
+			_, _ = conn.WriteToUDPAddrPort(message{answer, m.nonce, p.cfg.Digest}.encode(), from)
+		}
+	}
+}
+
+func (p *Prober) isNode(a netip.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, peer := range p.peers {
+		if slices.Contains(peer.Addrs, a) {
+			return true
+		}
+	}
+	return false
+}

@@ -17,6 +17,10 @@ type Options struct {
 	// Probes honours the annotation AnnotationProbe: nodes then send requests where
 	// whoever writes Services and EndpointSlices says.
 	Probes bool
+	// DSR honours the annotation AnnotationForwarding: nodes then have to know of each other.
+	DSR bool
+	// Forwarding is that of Services which leave it open; the zero value is SNAT.
+	Forwarding lb.Forwarding
 	// RuntimeClasses are those of Pods whose sockets are not the node's.
 	RuntimeClasses []string
 }
@@ -44,6 +48,7 @@ func (o Options) Service(svc *corev1.Service) (*lb.Service, error) {
 			"leave it out, or ask the operator to allow it with --probes")
 		out.Probe = lb.Probe{}
 	}
+	f.settleForwarding(svc, out, o)
 	out.ExternalIPs = slices.DeleteFunc(out.ExternalIPs, func(addr netip.Addr) bool {
 		return !f.honoured(o.ExternalIPs, addr)
 	})

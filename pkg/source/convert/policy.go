@@ -58,6 +58,7 @@ var serviceAnnotations = []struct {
 	{AnnotationZonePolicy, func(f *findings, value string, to *lb.Service) { to.Zones = f.zonePolicy(value) }},
 	{AnnotationPassiveHealth, func(f *findings, value string, to *lb.Service) { to.PassiveHealth = f.passiveHealth(value) }},
 	{AnnotationSlowStart, func(f *findings, value string, to *lb.Service) { to.SlowStart = f.slowStart(value) }},
+	{AnnotationForwarding, func(f *findings, value string, to *lb.Service) { to.Forwarding = f.forwarding(value) }},
 	{AnnotationProbe, nil}, // these two go together with others
 	{AnnotationProbeInterval, nil},
 	{AnnotationDrainTime, func(f *findings, value string, to *lb.Service) {
@@ -115,16 +116,25 @@ func (f *findings) unknownAnnotations(annotations map[string]string) {
 // annotation is an annotation as problems name it.
 func annotation(name string) string { return "metadata.annotations[" + name + "]" }
 
-func (f *findings) algorithm(value string) lb.Algorithm {
+// oneOf reads an annotation that is one of some names, or not there. What says why another
+// value is wrong.
+func oneOf[T any](f *findings, name, value, what string, parse func(string) (T, bool), names []string) (t T) {
 	if value == "" {
-		return lb.AlgorithmDefault
+		return t
 	}
-	a, ok := lb.ParseAlgorithm(value)
+	t, ok := parse(value)
 	if !ok {
-		f.add(annotation(AnnotationAlgorithm), value, "is not an algorithm"+stays,
-			"write one of "+strings.Join(lb.Algorithms(), ", "))
+		f.add(annotation(name), value, what+stays, "write one of "+strings.Join(names, ", "))
 	}
-	return a
+	return t
+}
+
+func (f *findings) algorithm(value string) lb.Algorithm {
+	return oneOf(f, AnnotationAlgorithm, value, "is not an algorithm", lb.ParseAlgorithm, lb.Algorithms())
+}
+
+func (f *findings) zonePolicy(value string) lb.ZonePolicy {
+	return oneOf(f, AnnotationZonePolicy, value, "is not a zone policy", lb.ParseZonePolicy, lb.ZonePolicies())
 }
 
 func (f *findings) tableSize(value string) uint32 {
@@ -161,18 +171,6 @@ func nextPrime(n uint64) uint64 {
 		n++
 	}
 	return min(n, lb.MaxTableSize)
-}
-
-func (f *findings) zonePolicy(value string) lb.ZonePolicy {
-	if value == "" {
-		return lb.ZoneHints
-	}
-	z, ok := lb.ParseZonePolicy(value)
-	if !ok {
-		f.add(annotation(AnnotationZonePolicy), value, "is not a zone policy"+stays,
-			"write one of "+strings.Join(lb.ZonePolicies(), ", "))
-	}
-	return z
 }
 
 func (f *findings) passiveHealth(value string) lb.Switch {

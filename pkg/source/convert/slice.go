@@ -105,7 +105,7 @@ func (f *findings) addressType(t discoveryv1.AddressType) (is4 bool) {
 func (f *findings) endpoints(es *discoveryv1.EndpointSlice, is4 bool) []lb.Endpoint {
 	out := make([]lb.Endpoint, 0, len(es.Endpoints))
 	for i := range es.Endpoints {
-		if e, ok := f.endpoint(i, is4, &es.Endpoints[i]); ok {
+		if e, ok := f.endpoint(i, is4, es); ok {
 			out = append(out, e)
 		}
 	}
@@ -115,7 +115,8 @@ func (f *findings) endpoints(es *discoveryv1.EndpointSlice, is4 bool) []lb.Endpo
 // endpoint returns an endpoint by its first address, the only one that proxies
 // use; ok is false where there is none. The others are checked, too: the API server
 // refuses any of them.
-func (f *findings) endpoint(i int, is4 bool, e *discoveryv1.Endpoint) (out lb.Endpoint, ok bool) {
+func (f *findings) endpoint(i int, is4 bool, es *discoveryv1.EndpointSlice) (out lb.Endpoint, ok bool) {
+	e := &es.Endpoints[i]
 	for j, value := range e.Addresses {
 		addr := f.endpointAddress(i, j, is4, value)
 		if j == 0 {
@@ -125,7 +126,7 @@ func (f *findings) endpoint(i int, is4 bool, e *discoveryv1.Endpoint) (out lb.En
 	out.Ready = isTrue(e.Conditions.Ready, true)
 	out.Serving = isTrue(e.Conditions.Serving, true)
 	out.Terminating = isTrue(e.Conditions.Terminating, false)
-	out.Where = topology(e).Share()
+	out.Where, out.Pod = topology(e).Share(), podOf(es, e)
 	return out, out.Addr.IsValid()
 }
 
@@ -142,6 +143,14 @@ func topology(e *discoveryv1.Endpoint) (t lb.Topology) {
 		t.NodeHints = names(e.Hints.ForNodes, func(n discoveryv1.ForNode) string { return n.Name })
 	}
 	return t
+}
+
+// podOf returns the name of the Pod that an endpoint is, "" where the slice does not say.
+func podOf(es *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) string {
+	if to := e.TargetRef; to != nil && to.Kind == "Pod" && (to.Namespace == "" || to.Namespace == es.Namespace) {
+		return to.Name
+	}
+	return ""
 }
 
 // names joins the names of hints.

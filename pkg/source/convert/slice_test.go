@@ -37,7 +37,7 @@ func TestSliceKeepsWhatMattersWithDefaultsResolved(t *testing.T) {
 			{Name: new("all")},
 		}
 		es.Endpoints = []discoveryv1.Endpoint{
-			{Addresses: []string{"10.244.1.1", "10.244.1.9"}},
+			{Addresses: []string{"10.244.1.1", "10.244.1.9"}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "web-1"}},
 			{Addresses: []string{"10.244.1.2"}, NodeName: new("node-a"), Zone: new("zone-a"),
 				Conditions: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false), Terminating: new(true)},
 				Hints: &discoveryv1.EndpointHints{
@@ -54,7 +54,7 @@ func TestSliceKeepsWhatMattersWithDefaultsResolved(t *testing.T) {
 		Service:   "web",
 		Ports:     []lb.SlicePort{{Name: "http", Protocol: lb.TCP, Port: 8080}, {Name: "dns", Protocol: lb.UDP, Port: 5353}},
 		Endpoints: []lb.Endpoint{
-			{Addr: netip.MustParseAddr("10.244.1.1"), Ready: true, Serving: true},
+			{Addr: netip.MustParseAddr("10.244.1.1"), Pod: "web-1", Ready: true, Serving: true},
 			{Addr: netip.MustParseAddr("10.244.1.2"), Terminating: true,
 				Where: lb.Topology{Node: "node-a", Zone: "zone-a", ZoneHints: "zone-a,zone-b", NodeHints: "node-a"}.Share()},
 		},
@@ -219,5 +219,17 @@ func TestProblemsReadsAnyError(t *testing.T) {
 	got := Problems(errors.Join(lb.Problem{Reason: "a"}, errors.New("b")))
 	if diff := cmp.Diff([]lb.Problem{{Reason: "a"}, {Reason: "b"}}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestOnlyAPodOfTheNamespaceIsAPod(t *testing.T) {
+	for name, ref := range map[string]corev1.ObjectReference{
+		"a node":            {Kind: "Node", Name: "web-1"},
+		"another namespace": {Kind: "Pod", Namespace: "other", Name: "web-1"},
+	} {
+		got, err := Slice(slice(func(es *discoveryv1.EndpointSlice) { es.Endpoints[0].TargetRef = &ref }))
+		if err != nil || got.Endpoints[0].Pod != "" {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
 	}
 }

@@ -94,3 +94,62 @@ func heapInUse() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
+
+// validSlice has 1,000 endpoints on 50 nodes, with names as long as they may be.
+func validSlice(i int) Object {
+	es := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
+	es.Namespace, es.Name, es.Labels = "default", longName(i), map[string]string{discoveryv1.LabelServiceName: "web"}
+	es.Ports = []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}}
+	for k := range 1000 {
+		es.Endpoints = append(es.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.%d", i, k>>8, k&0xff)}, NodeName: new(longName(k % 50))})
+	}
+	return es
+}
+
+// validPorts is a Service of 1,000 ports with names as long as they may be.
+func validPorts(i int) Object {
+	svc := &corev1.Service{}
+	svc.Namespace, svc.Name = "default", fmt.Sprintf("%063d", i)
+	svc.Spec.ClusterIP = fmt.Sprintf("10.96.%d.%d", i>>8, i&0xff)
+	svc.Spec.ClusterIPs = []string{svc.Spec.ClusterIP}
+	for k := range 1000 {
+		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("%063d", k), Protocol: corev1.ProtocolTCP, Port: int32(1 + k)})
+	}
+	return svc
+}
+
+func TestLargeObjectsTakeWhatIsKeptOfThem(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		kind string
+		make func(i int) Object
+		most uint64 // bytes of an object, twice what it takes
+	}{
+		{"slices with 1,000 endpoints", SliceKind, validSlice, 80 << 10},
+		{"Services with 1,000 ports", ServiceKind, validPorts, 200 << 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const objects = 100
+			out := NewBatch("node-a", ServiceKind, SliceKind)
+			var store *Store
+			for _, k := range Kinds("node-a", convert.Options{}, false) {
+				if k.Name == c.kind {
+					store = NewStore(k, out)
+				}
+			}
+			before := heapInUse()
+			for i := range objects {
+				store.Apply(store.Read(c.make(i)))
+			}
+			if took := (heapInUse() - before) / objects; took > c.most {
+				t.Errorf("an object takes %d bytes, want %d at most", took, c.most)
+			} else {
+				t.Logf("an object takes %d bytes", took)
+			}
+			if len(out.problems) > 0 {
+				t.Errorf("valid objects have problems: %v", out.problems)
+			}
+			runtime.KeepAlive(store)
+		})
+	}
+}

@@ -67,14 +67,14 @@ type seenNode struct {
 	addresses []netip.Addr // where probes are allowed, else nil
 }
 
-// nodes is this node, and where probes are allowed, which must not go to other nodes,
-// the addresses of all.
+// nodes is this node; all nodes where packets are carried to them, and where probes are allowed,
+// which must not go there.
 func nodes(nodeName string, opts convert.Options) Kind {
 	k := Kind{
 		Name: NodeKind, Version: corev1.SchemeGroupVersion, Path: "nodes", ClusterWide: true,
 		New: func() Object { return &corev1.Node{} }, List: func() runtime.Object { return &corev1.NodeList{} },
 	}
-	if !opts.Probes {
+	if !opts.Probes && !opts.DSR {
 		k.Only, k.Fields = nodeName, fields.OneTermEqualSelector("metadata.name", nodeName)
 	}
 	return typed(k,
@@ -91,11 +91,20 @@ func nodes(nodeName string, opts convert.Options) Kind {
 		},
 		func(a, b *seenNode) bool { return a.Node == b.Node && slices.Equal(a.addresses, b.addresses) },
 		func(u *lb.Update, k Key, v *seenNode) {
-			if v == nil {
+			there := v != nil
+			if !there {
 				v = &seenNode{Node: lb.Node{Name: k.Name}}
 			}
 			if k.Name == nodeName {
 				u.Node = &v.Node
+			}
+			if opts.DSR {
+				if u.Nodes == nil {
+					u.Nodes = map[string]*lb.Node{}
+				}
+				if u.Nodes[k.Name] = nil; there {
+					u.Nodes[k.Name] = &v.Node
+				}
 			}
 			if opts.Probes {
 				if u.NodeAddresses == nil {

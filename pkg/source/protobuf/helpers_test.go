@@ -206,6 +206,9 @@ func (r random) slice() objects.Object {
 		for j := range e.Addresses {
 			e.Addresses[j] = r.address()
 		}
+		if to := e.TargetRef; to != nil {
+			to.Kind, to.Namespace = r.mostly("Pod", "Node"), r.one(es.Namespace, "", "x")
+		}
 		if e.NodeName != nil && e.Zone != nil {
 			*e.NodeName, *e.Zone = r.one("node-a", "node-b"), r.one("zone-a", "zone-b")
 		}

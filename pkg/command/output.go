@@ -1,13 +1,16 @@
 package command
 
 import (
+	"bufio"
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"runtime"
 	"strings"
 	"text/tabwriter"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -19,6 +22,7 @@ import (
 type Output struct {
 	JSON   bool
 	Pretty bool // indented JSON
+	format format
 }
 
 // AddFlags adds the flags by which a form is asked for.
@@ -30,23 +34,42 @@ func (o *Output) AddFlags(flags *pflag.FlagSet) {
 // IsJSON says whether JSON was asked for, in either form.
 func (o Output) IsJSON() bool { return o.JSON || o.Pretty }
 
+// ForPrograms says whether something else than text was asked for.
+func (o Output) ForPrograms() bool { return o.IsJSON() || o.format != "" && !o.IsWide() }
+
 // Table is what a command prints: rows for people, a value for programs.
 type Table struct {
 	Header []string
 	Rows   [][]string
-	Value  any // the same for JSON
+	// Each is the rows of a long table in place of Rows. It is gone through twice, and
+	// no row outlives its turn.
+	Each  iter.Seq[[]string]
+	Value any      // the same for programs
+	Names []string // kind/name of each
 }
+
+// ShowsAll says whether all is shown that is known of each.
+func (o Output) ShowsAll() bool { return o.IsWide() || o.ForPrograms() && !o.WantsNames() }
+
+// WantsNames says whether nothing but names was asked for.
+func (o Output) WantsNames() bool { return o.format == formatName }
 
 // Print writes a table in the form that was asked for.
 func (o Output) Print(w io.Writer, t Table) error {
+	out := w
 	w = Printable(w)
-	if o.IsJSON() {
-		encoder := json.NewEncoder(w)
-		encoder.SetEscapeHTML(false)
-		if o.Pretty {
-			encoder.SetIndent("", "  ")
+	switch {
+	case o.format == formatName:
+		for _, name := range t.Names {
+			if _, err := fmt.Fprintln(w, lb.Printable(name)); err != nil {
+				return err
+			}
 		}
-		return encoder.Encode(t.Value)
+		return nil
+	case o.ForPrograms():
+		return o.printValue(w, t.Value)
+	case t.Each != nil:
+		return printEach(out, t)
 	}
 	var text bytes.Buffer
 	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -67,6 +90,25 @@ func (o Output) Print(w io.Writer, t Table) error {
 	return nil
 }
 
+// printEach writes a long table row by row: a look at all of them first, for the widths.
+func printEach(w io.Writer, t Table) error {
+	var lines Lines
+	lines.fit(t.Header)
+	for row := range t.Each {
+		lines.fit(row)
+	}
+	out := bufio.NewWriter(w)
+	if err := lines.Write(out, t.Header); err != nil {
+		return err
+	}
+	for row := range t.Each {
+		if err := lines.Write(out, row); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
 // Printable returns a writer to people: lines and tabs pass, what else a terminal would
 // obey does not. Each Write is to be whole characters.
 func Printable(w io.Writer) io.Writer { return printable{w} }
@@ -74,6 +116,9 @@ func Printable(w io.Writer) io.Writer { return printable{w} }
 type printable struct{ io.Writer }
 
 func (p printable) Write(b []byte) (int, error) {
+	if bytes.IndexFunc(b, isNoText) < 0 {
+		return p.Writer.Write(b)
+	}
 	var out strings.Builder
 	for rest := string(b); rest != ""; {
 		text := rest
@@ -88,6 +133,10 @@ func (p printable) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	return len(b), nil
+}
+
+func isNoText(r rune) bool {
+	return r == utf8.RuneError || r != '\n' && r != '\t' && !unicode.IsPrint(r)
 }
 
 func writeRow(w io.Writer, cells []string) {

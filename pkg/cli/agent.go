@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -37,6 +38,7 @@ type agentOptions struct {
 	cleanup       bool
 	passiveHealth bool
 	serviceCIDRs  []string
+	xdp           []string
 	externalIPs   string
 	probes        string
 	logLevel      string
@@ -68,7 +70,11 @@ func (o *agentOptions) run(cmd *cobra.Command, e *env) error {
 	}
 	o.Datapath.Root, o.StateDir, o.Version = e.bpfRoot, e.state, e.version
 	o.Settings = o.settings(cmd.Flags())
-	log, err := newLogger(cmd.ErrOrStderr(), o.logLevel, o.logFormat)
+	var err error
+	if o.Journal, err = agent.NewJournal(o.logLevel); err != nil {
+		return err
+	}
+	log, err := newLogger(cmd.ErrOrStderr(), o.Journal, o.logFormat)
 	if err != nil {
 		return err
 	}
@@ -108,10 +114,20 @@ func (o *agentOptions) settle(flags *pflag.FlagSet) error {
 	if err := o.takeOver(flags.Changed); err != nil {
 		return err
 	}
-	if err := checkDevices(o.Devices); err != nil {
+	if err := checkDevices("--devices", o.Devices); err != nil {
 		return err
 	}
+	if o.XDP = o.xdp; slices.Equal(o.xdp, []string{xdpOff}) {
+		o.XDP = nil
+	}
+	if err := checkDevices("--xdp", o.XDP); err != nil {
+		return err
+	}
+	if files := o.MetricsTLS; (files.CertFile == "") != (files.KeyFile == "") {
+		return errors.New("--metrics-tls-cert-file and --metrics-tls-key-file: one is set without the other; set both, or neither to serve metrics without TLS")
+	}
 	o.IgnoreHealth = !o.passiveHealth
+	o.Convert.DSR, o.Convert.Forwarding = o.Forwarding.Carries(), o.Forwarding.Default()
 	var err error
 	if o.ServiceCIDRs, err = parsePrefixes("--service-cidrs", o.serviceCIDRs); err != nil {
 		return err
@@ -126,11 +142,14 @@ func (o *agentOptions) settle(flags *pflag.FlagSet) error {
 	return err
 }
 
+// xdpOff is the value of --xdp that means no device.
+const xdpOff = "off"
+
 // checkDevices refuses what no device can be named.
-func checkDevices(patterns []string) error {
+func checkDevices(flag string, patterns []string) error {
 	for _, p := range patterns {
 		if !netdev.IsPattern(p) {
-			return fmt.Errorf("--devices %s: neither the name of a device nor a pattern; write one such as eth0 or eth*", lb.Quote(p))
+			return fmt.Errorf("%s %s: neither the name of a device nor a pattern; write one such as eth0 or eth*", flag, lb.Quote(p))
 		}
 	}
 	return nil
@@ -162,11 +181,7 @@ func parsePrefixes(flag string, words []string) ([]netip.Prefix, error) {
 }
 
 // newLogger returns a logger. Texts in what it writes may be anybody's, as those of errors are.
-func newLogger(to io.Writer, level, format string) (*zap.Logger, error) {
-	l, err := zapcore.ParseLevel(level)
-	if err != nil {
-		return nil, fmt.Errorf("--log-level %s: write debug, info, warn or error", lb.Quote(level))
-	}
+func newLogger(to io.Writer, journal *agent.Journal, format string) (*zap.Logger, error) {
 	cfg := zap.NewProductionEncoderConfig()
 	cfg.EncodeTime = zapcore.ISO8601TimeEncoder
 	encoder := zapcore.NewConsoleEncoder(cfg)
@@ -177,5 +192,6 @@ func newLogger(to io.Writer, level, format string) (*zap.Logger, error) {
 	default:
 		return nil, fmt.Errorf("--log-format %s: write console or json", lb.Quote(format))
 	}
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(command.Printable(to))), l)), nil
+	both := command.Printable(io.MultiWriter(journal, to))
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(both)), journal.Level)), nil
 }

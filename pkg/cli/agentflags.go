@@ -61,7 +61,9 @@ func (o *agentOptions) addTraffic(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.Devices, "devices", nil, "names or patterns of the devices on which others reach the node (default: those with a default route, and tunnels)")
 	f.Var(oneOf(&o.PodDevices, agent.PodDevicesNone, agent.PodDevicesNone, agent.PodDevicesMarked, agent.PodDevicesAll), "pod-devices", "pods whose packets are balanced at their own devices: none, marked (those with the annotation headgate.dev/socket-balancing: off, or a runtime class named by --pod-runtime-classes), all")
 	f.StringSliceVar(&o.Convert.RuntimeClasses, "pod-runtime-classes", nil, "runtime classes of pods whose sockets are not the node's, such as kata")
+	f.Var(oneOf(&o.Forwarding, agent.ForwardingSNAT, agent.ForwardingSNAT, agent.ForwardingMarked, agent.ForwardingDSR), "forwarding", "how packets of clients elsewhere get to backends on other nodes: snat (from an address of this node), marked (of Services with the annotation headgate.dev/forwarding: dsr unchanged, carried to the node of the backend, which answers itself), dsr (of all Services but those that say snat)")
 	f.BoolVar(&o.Datapath.Redirect, "redirect", false, "send packets to backends on other nodes directly, bypassing the network stack and its filters")
+	f.StringSliceVar(&o.xdp, "xdp", []string{xdpOff}, "devices whose driver sends on what follows in flows to other nodes, by native XDP: off, auto, or names and patterns; implies --redirect")
 	f.BoolVar(&o.Datapath.Filters, "filters", false, "attach to devices by filters (clsact), as on kernels without tcx")
 	f.BoolVar(&o.NodePortLoopback, "nodeport-loopback", true, "let NodePorts answer on 127.0.0.1 and ::1 to processes in the node's network namespace, unless --nodeport-addresses leaves loopback out")
 	f.StringSliceVar(&o.serviceCIDRs, "service-cidrs", nil, "prefixes that belong to Services: connections to unassigned addresses in them are refused (default: the API server's ServiceCIDRs)")
@@ -93,6 +95,8 @@ func (o *agentOptions) addLimits(f *pflag.FlagSet) {
 
 func (o *agentOptions) addOperation(f *pflag.FlagSet) {
 	f.BoolVar(&o.MetricsPerBackend, "metrics-per-backend", false, "export metrics for every backend (default: at most 1,000: failing ones, and those of algorithms that compare load)")
+	f.StringVar(&o.MetricsTLS.CertFile, "metrics-tls-cert-file", "", "PEM file with the certificate, and its chain, by which metrics are served with TLS; read anew when it changes")
+	f.StringVar(&o.MetricsTLS.KeyFile, "metrics-tls-key-file", "", "PEM file with the key of --metrics-tls-cert-file")
 	f.BoolVar(&o.InitOnly, "init-only", false, "do what needs privileges (mounts, programs, kernel conntrack), and exit: an agent with fewer privileges takes over")
 	f.BoolVar(&o.cleanup, "cleanup", false, "do what headgate cleanup does, and exit")
 	f.StringVar(&o.logLevel, "log-level", "info", "least severe level that is logged: debug, info, warn, error")

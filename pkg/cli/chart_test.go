@@ -33,6 +33,8 @@ var notOfTheChart = map[string]string{
 	"cgroup":                       "the container has it at a path of its own",
 	"config":                       "the file itself",
 	"manifests":                    "the container sees no folder",
+	"metrics-tls-cert-file":        "metricsTLS",
+	"metrics-tls-key-file":         "metricsTLS",
 	"hash-key-file":                "the container sees no such file",
 	"kubeconfig":                   "the container sees no such file",
 	"tls-server-name":              "belongs to a kubeconfig, and the container has none",

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/command"
 	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/migrate"
 )
 
 func newCleanup(e *env) *cobra.Command {
@@ -21,7 +22,10 @@ func newCleanup(e *env) *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove Headgate from the kernel",
 		Long: `Detaches the programs, removes the programs and maps that are pinned below --bpf-root, and says
-what stays. Established connections go on. It is refused while an agent runs.`,
+what stays. TCP connections of sockets of this node go on. Those of clients outside, which the
+programs translate, are handed over to the kernel's connection tracking, where it translates
+addresses (as with kube-proxy): they go on, too. Connected UDP sockets that have a backend are
+told (ECONNABORTED), since nobody would move them to another one. It is refused while an agent runs.`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return e.cleanUp(cmd.OutOrStdout()) },
 	}
@@ -34,7 +38,8 @@ func (e *env) cleanUp(w io.Writer) error {
 		return fmt.Errorf("clean up: %w", needsRoot(err))
 	}
 	leaves := e.leaves()
-	if err := datapath.Cleanup(e.bpfRoot); err != nil {
+	done, err := migrate.Remove(e.bpfRoot)
+	if err != nil {
 		return fmt.Errorf("clean up: %w", needsRoot(err))
 	}
 	kept, err := filepath.Glob(filepath.Join(e.state, "*.json"))
@@ -42,16 +47,29 @@ func (e *env) cleanUp(w io.Writer) error {
 		return err
 	}
 	value := struct {
-		Root    string   `json:"root"`
-		Removed int      `json:"removed"`
-		Kept    []string `json:"kept"`
-	}{e.bpfRoot, pins, append([]string{}, kept...)}
+		Root       string   `json:"root"`
+		Removed    int      `json:"removed"`
+		HandedOver int      `json:"handedOver"` // connections of clients outside, to the kernel
+		Lost       int      `json:"lost"`       // of these, those that the kernel did not take
+		Told       int      `json:"told"`       // sockets
+		Kept       []string `json:"kept"`
+	}{e.bpfRoot, pins, done.HandedOver.Done, done.HandedOver.Left, done.Told, append([]string{}, kept...)}
 	if pins == 0 {
 		return e.Print(w, command.Table{Rows: [][]string{{"removed", "nothing: nothing is pinned below " + e.bpfRoot}}, Value: value})
 	}
 	rows := [][]string{
 		{"removed", fmt.Sprintf("%d programs, links and maps below %s", pins, e.bpfRoot)},
-		{"stays", "established connections: they go straight to their backends"},
+		{"told", fmt.Sprintf("%d connected UDP sockets: nobody would move them to another backend", done.Told)},
+		{"stays", "TCP connections of sockets of this node: they go straight to their backends"},
+	}
+	if h := done.HandedOver; h.Done > 0 {
+		rows = append(rows, []string{"stays", fmt.Sprintf("%d connections of clients outside, which the kernel's connection tracking translates now", h.Done)})
+	}
+	if h := done.HandedOver; h.Why != nil {
+		rows = append(rows, []string{"lost", fmt.Sprintf("%d connections of clients outside: %v", h.Left, h.Why)})
+	}
+	if done.Untold != nil {
+		rows = append(rows, []string{"not told", done.Untold.Error()})
 	}
 	for _, what := range leaves {
 		rows = append(rows, []string{"stays", what})

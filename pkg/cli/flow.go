@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,20 +17,150 @@ import (
 	"github.com/headgate/headgate/pkg/plan"
 )
 
-// flow is one direction of a flow as it is shown.
+// flow is one direction of a flow of packets as it is shown, or a socket that goes to a backend.
 type flow struct {
-	Hook     string `json:"hook"`
-	Protocol string `json:"protocol"`
-	From     string `json:"from"`
-	To       string `json:"to"`
-	NowFrom  string `json:"now_from"` // what packets become
-	NowTo    string `json:"now_to"`
-	State    string `json:"state"`
-	Idle     int64  `json:"idle_seconds"`
-	Service  string `json:"service,omitempty"`
+	service  plan.Service
+	Path     flowPath       `json:"path"`
+	Hook     string         `json:"hook"`
+	Protocol string         `json:"protocol"`
+	From     netip.AddrPort `json:"from"`
+	To       netip.AddrPort `json:"to"`
+	NowFrom  netip.AddrPort `json:"nowFrom"` // what packets become
+	NowTo    netip.AddrPort `json:"nowTo"`
+	State    string         `json:"state"`
+	Idle     *seconds       `json:"idleSeconds,omitempty"` // of packets
+	Service  string         `json:"service,omitempty"`
+	Cookie   uint64         `json:"cookie,omitempty"` // of a socket
+	Netns    uint64         `json:"netns,omitempty"`  // cookie of its network namespace
 }
 
-// flowCount is how many entries of conntrack are in a state.
+// flowPath is what is balanced: sockets once, when they ask, or each packet.
+type flowPath string
+
+const (
+	allPaths   flowPath = "all" // for people
+	pathSocket flowPath = "socket"
+	pathPacket flowPath = "packets"
+)
+
+func (f flow) names() []string {
+	name := strings.Join([]string{f.Hook, f.Protocol, f.From.String(), f.To.String()}, "-")
+	if f.Path == pathSocket { // which may have its address in common with others
+		name = fmt.Sprint(name, "-", f.Cookie)
+	}
+	out := []string{name}
+	for _, end := range []netip.AddrPort{f.From, f.To, f.NowFrom, f.NowTo} {
+		out = append(out, end.String(), end.Addr().String())
+	}
+	return out
+}
+
+func (f flow) owners() []plan.Service { return []plan.Service{f.service} }
+
+var flows = noun[flow]{
+	name: "flow", kind: "Flow", short: "flows of sockets on this node, and of packets from elsewhere",
+	long: `Flows to backends, by two paths. A socket on this node is balanced once: by a hook (connect, or sendmsg for
+datagrams) the socket FROM, which asked for TO, goes to NOW TO. It has a line for each frontend
+that it asks. Nobody looks at its packets, so that IDLE is not known.
+
+Of packets that come from no such socket each line is one direction of a flow: at a hook (in: packets
+that reach a device, out: packets that leave by one) packets FROM, TO become NOW FROM, NOW TO. IDLE is
+how long ago the last one came. The states are
+
+  half-open    not confirmed by both sides yet, or closed by both: first to make room
+  established  confirmed, or the replies of a flow that may still be half-open
+  closing      a FIN or RST has come in this direction, which anybody can forge: makes room last
+  refused      without a backend: its packets are answered with a refusal
+  broken       to a backend that has left the Service: the connection is reset
+  unconnected  a datagram socket that may send elsewhere, too`,
+	words: "{ADDRESS[:PORT] | [NAMESPACE/]SERVICE[:PORT]}",
+	columns: []column[flow]{
+		{title: "HOOK", of: func(f flow) any { return f.Hook }},
+		{title: "PROTOCOL", of: func(f flow) any { return f.Protocol }},
+		{title: "FROM", of: func(f flow) any { return f.From }},
+		{title: "TO", of: func(f flow) any { return f.To }},
+		{title: "NOW FROM", of: func(f flow) any { return f.NowFrom }},
+		{title: "NOW TO", of: func(f flow) any { return f.NowTo }},
+		{title: "STATE", of: func(f flow) any { return f.State }},
+		{title: "IDLE", of: func(f flow) any { return f.Idle.known() }},
+		{title: "SERVICE", of: func(f flow) any { return f.Service }},
+		{title: "PATH", of: func(f flow) any { return string(f.Path) }, wide: true},
+	},
+	read: readFlows, compare: compareFlows, passing: true, namespaced: true, paths: true,
+}
+
+// seconds is a time that is known to a second.
+type seconds int64
+
+// String returns it as people read it.
+func (s seconds) String() string { return fmt.Sprintf("%ds", int64(s)) }
+
+// known returns nil where nobody knows it.
+func (s *seconds) known() any {
+	if s == nil {
+		return nil
+	}
+	return *s
+}
+
+func newFlow(e *env) *cobra.Command {
+	return flows.command(e, &cobra.Command{
+		Use:   "count",
+		Short: "Count flows of packets by protocol and state, beside the size of the table",
+		Args:  command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var t command.Table
+			err := e.look(func(r *datapath.Reader) (err error) { t, err = countFlows(r); return err })
+			if err != nil {
+				return err
+			}
+			return e.Print(cmd.OutOrStdout(), t)
+		},
+	})
+}
+
+func readFlows(s *sight) (all []flow, err error) {
+	add := func(one flow, service uint32) (err error) {
+		if one.service, err = s.Service(service); err != nil {
+			return err
+		}
+		if one.service != (plan.Service{}) {
+			one.Service = one.service.String()
+		}
+		if s.wanted.wants(one) {
+			all = append(all, one)
+		}
+		return nil
+	}
+	if s.wanted.path != pathSocket {
+		err = s.Flows(func(f datapath.Flow) error { return add(flowOfPackets(f), f.Service) })
+	}
+	if err == nil && s.wanted.path != pathPacket {
+		err = s.Sockets(func(f datapath.Socket) error { return add(flowOfSocket(f), f.Service) })
+	}
+	return all, err
+}
+
+func flowOfPackets(f datapath.Flow) flow {
+	idle := seconds(f.Idle / time.Second)
+	return flow{
+		Path: pathPacket, Hook: f.Hook, Protocol: f.Protocol.String(), State: string(f.State), Idle: &idle,
+		From: f.From, To: f.To, NowFrom: f.NowFrom, NowTo: f.NowTo,
+	}
+}
+
+func flowOfSocket(s datapath.Socket) flow {
+	return flow{
+		Path: pathSocket, Hook: s.Call, Protocol: s.Protocol.String(), State: string(s.State), Cookie: s.Cookie, Netns: s.Netns,
+		From: s.From, To: s.Asked, NowFrom: s.From, NowTo: s.Backend,
+	}
+}
+
+func compareFlows(a, b flow) int {
+	return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Hook, b.Hook), cmp.Compare(a.Protocol, b.Protocol), a.To.Compare(b.To), a.From.Compare(b.From))
+}
+
+// flowCount is how many directions of flows are in a state.
 type flowCount struct {
 	Protocol string `json:"protocol"`
 	State    string `json:"state"`
@@ -38,118 +169,19 @@ type flowCount struct {
 
 // flowTotal is what headgate flow count says.
 type flowTotal struct {
+	command.Type
 	Entries int         `json:"entries"` // two or four for each flow
 	Room    uint32      `json:"room"`    // in entries
 	Counts  []flowCount `json:"counts"`
 }
 
-func newFlow(e *env) *cobra.Command {
-	list := &cobra.Command{
-		Use:   "list [ADDRESS | ADDRESS:PORT | NAMESPACE/SERVICE]",
-		Short: "List flows: the addresses of each direction, and those they are rewritten to",
-		Args:  oneFlow,
-		RunE:  e.inspect(listFlows),
-	}
-	count := &cobra.Command{
-		Use:   "count",
-		Short: "Count flows by protocol and state, beside the size of the table",
-		Args:  command.NoArgs,
-		RunE:  e.inspect(countFlows),
-	}
-	cmd := noun("flow", "Flows of packets that do not come from a socket of this node", list, count)
-	cmd.Long = `Flows of packets that do not come from a socket of this node. Each line is one direction
-of a flow: at a hook (in: packets that reach a device, out: packets that leave by one)
-packets FROM, TO become NOW FROM, NOW TO. IDLE is how long ago the last one came. The
-states of a direction are
-
-  half-open    not confirmed by both sides yet, or closed by both: first to make room
-  established  confirmed, or the replies of a flow that may still be half-open
-  closing      a FIN or RST has come in this direction
-  refused      without a backend: its packets are answered with a refusal
-  broken       to a backend that has left the Service: the connection is reset`
-	list.Long = cmd.Long
-	return cmd
-}
-
-func oneFlow(cmd *cobra.Command, args []string) error {
-	return command.NoArgs(cmd, args[min(1, len(args)):])
-}
-
-func listFlows(r *datapath.Reader, args []string) (command.Table, error) {
-	if len(args) > 0 {
-		if err := anyMeant(r, args[0]); err != nil {
-			return command.Table{}, err
-		}
-	}
-	all := []flow{}
-	err := r.Flows(func(f datapath.Flow) error {
-		shown := flow{
-			Hook: f.Hook, Protocol: f.Protocol.String(), From: f.From.String(), To: f.To.String(), NowFrom: f.NowFrom.String(), NowTo: f.NowTo.String(),
-			State: string(f.State), Idle: int64(f.Idle / time.Second),
-		}
-		service, err := r.Service(f.Service)
-		if err != nil {
-			return err
-		}
-		if service != (plan.Service{}) {
-			shown.Service = service.String()
-		}
-		if len(args) == 0 || isMeant(args[0], f, service) {
-			all = append(all, shown)
-		}
-		return nil
-	})
-	if err != nil {
-		return command.Table{}, err
-	}
-	slices.SortFunc(all, func(a, b flow) int {
-		return cmp.Or(cmp.Compare(a.Hook, b.Hook), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.To, b.To), cmp.Compare(a.From, b.From))
-	})
-	t := command.Table{Header: []string{"HOOK", "PROTOCOL", "FROM", "TO", "NOW FROM", "NOW TO", "STATE", "IDLE", "SERVICE"}, Value: all}
-	for _, f := range all {
-		t.Rows = append(t.Rows, []string{f.Hook, f.Protocol, f.From, f.To, f.NowFrom, f.NowTo, f.State, fmt.Sprintf("%ds", f.Idle), f.Service})
-	}
-	return t, nil
-}
-
-// anyMeant says whether a word of the command line can mean a flow: it is an address, with
-// or without port, or a Service that there is.
-func anyMeant(r *datapath.Reader, word string) error {
-	_, noPort := netip.ParseAddr(word)
-	_, noAddress := netip.ParseAddrPort(word)
-	if noPort == nil || noAddress == nil {
-		return nil
-	}
-	for id := range r.Services() {
-		service, err := r.Service(id)
-		if err != nil || isService(word, service) {
-			return err
-		}
-	}
-	return fmt.Errorf("no Service is %s: give namespace/service as headgate frontend list shows it, or an address, with or without port", lb.Quote(word))
-}
-
-// isMeant says whether a word of the command line means a flow: one of its
-// addresses, with or without port, or its Service.
-func isMeant(word string, f datapath.Flow, service plan.Service) bool {
-	if isService(word, service) {
-		return true
-	}
-	for _, end := range []netip.AddrPort{f.From, f.To, f.NowFrom, f.NowTo} {
-		if word == end.String() || word == end.Addr().String() {
-			return true
-		}
-	}
-	return false
-}
-
-func countFlows(r *datapath.Reader, _ []string) (command.Table, error) {
+func countFlows(r *datapath.Reader) (command.Table, error) {
 	type class struct {
 		protocol lb.Protocol
 		state    datapath.FlowState
 	}
 	counts := map[class]int{}
-	total := flowTotal{Room: r.FlowRoom(), Counts: []flowCount{}}
+	total := flowTotal{Type: command.TypeOf("FlowCount"), Room: r.FlowRoom(), Counts: []flowCount{}}
 	err := r.Flows(func(f datapath.Flow) error {
 		counts[class{f.Protocol, f.State}]++
 		total.Entries++

@@ -7,13 +7,19 @@ import (
 	"unicode"
 
 	"go.uber.org/zap"
+
+	"github.com/headgate/headgate/pkg/agent"
 )
 
 // An error may be what somebody else has said.
 func TestTheLogHasNothingThatATerminalWouldObey(t *testing.T) {
 	for _, format := range []string{"console", "json"} {
 		var said strings.Builder
-		log, err := newLogger(&said, "info", format)
+		journal, err := agent.NewJournal("info")
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, err := newLogger(&said, journal, format)
 		if err != nil {
 			t.Fatal(err)
 		}

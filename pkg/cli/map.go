@@ -5,46 +5,68 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/pkg/command"
 	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/plan"
 )
 
-func newMap(e *env) *cobra.Command {
-	return noun("map", "BPF maps, their entries and their memory", &cobra.Command{
-		Use:   "list",
-		Short: "List the maps, how full they are, and the memory they take",
-		Args:  command.NoArgs,
-		RunE:  e.inspect(listMaps),
-	})
+// shownMap is a map as it is shown.
+type shownMap struct{ datapath.MapInfo }
+
+func (m shownMap) names() []string { return []string{m.Name} }
+
+func (shownMap) owners() []plan.Service { return nil }
+
+var bpfMaps = noun[shownMap]{
+	name: "map", kind: "Map", short: "BPF maps, their entries and their memory", words: "MAP",
+	columns: []column[shownMap]{
+		{title: "MAP", of: func(m shownMap) any { return m.Name }},
+		{title: "TYPE", of: func(m shownMap) any { return m.Type }},
+		{title: "KEY B", of: func(m shownMap) any { return m.KeyBytes }},
+		{title: "VALUE B", of: func(m shownMap) any { return m.ValueBytes }},
+		{title: "ENTRIES", of: func(m shownMap) any { return entriesOf(m) }},
+		{title: "MAX", of: func(m shownMap) any { return m.MaxEntries }},
+		{title: "FULL", of: func(m shownMap) any { return fullOf(m) }},
+		{title: "MEMORY KiB", of: func(m shownMap) any { return (m.Bytes + 1023) / 1024 }},
+	},
+	read: readMaps,
 }
 
-func listMaps(r *datapath.Reader, _ []string) (command.Table, error) {
-	totals, err := r.Totals()
+func newMap(e *env) *cobra.Command { return bpfMaps.command(e) }
+
+func readMaps(s *sight) (out []shownMap, err error) {
+	totals, err := s.Totals()
 	if err != nil {
-		return command.Table{}, err
+		return nil, err
 	}
-	counts, err := r.CountEntries()
+	counts, err := s.CountEntries()
 	if err != nil {
-		return command.Table{}, err
+		return nil, err
 	}
-	maps, err := r.Maps(totals, counts)
-	if err != nil {
-		return command.Table{}, err
-	}
-	t := command.Table{Header: []string{"MAP", "TYPE", "KEY B", "VALUE B", "ENTRIES", "MAX", "FULL", "MEMORY KiB"}}
+	maps, err := s.Maps(totals, counts)
 	for _, m := range maps {
-		entries, full := fillOf(m)
-		t.Rows = append(t.Rows, []string{m.Name, m.Type, fmt.Sprint(m.KeyBytes), fmt.Sprint(m.ValueBytes), entries, fmt.Sprint(m.MaxEntries), full, fmt.Sprint((m.Bytes + 1023) / 1024)})
+		out = append(out, shownMap{m})
 	}
-	t.Value = maps
-	return t, nil
+	return out, err
 }
 
-// fillOf returns how many entries a map has, and how full that makes it; "-" where
-// they are not counted.
-func fillOf(m datapath.MapInfo) (entries, full string) {
+// entriesOf returns how many entries a map has, nil where they are not counted.
+func entriesOf(m shownMap) any {
 	if m.Entries == nil {
-		return "-", "-"
+		return nil
 	}
-	return fmt.Sprint(*m.Entries), fmt.Sprintf("%.0f%%", 100*float64(*m.Entries)/float64(max(m.MaxEntries, 1)))
+	return *m.Entries
+}
+
+// percent is a share of a whole, in percent.
+type percent float64
+
+// String returns it as people read it.
+func (p percent) String() string { return fmt.Sprintf("%.0f%%", float64(p)) }
+
+// fullOf returns how full a map is, nil where its entries are not counted.
+func fullOf(m shownMap) any {
+	if m.Entries == nil {
+		return nil
+	}
+	return percent(100 * float64(*m.Entries) / float64(max(m.MaxEntries, 1)))
 }

@@ -55,29 +55,29 @@ func newRoot(e *env) *cobra.Command {
 	root := command.NewRoot("headgate", e.version, "Kubernetes Services, balanced in the kernel",
 		`Headgate balances Kubernetes Services in the kernel, beside any CNI.
 
-Nouns (status, frontend, backend, table, flow, map) show what the kernel holds, whether
-or not an agent runs. The verb check looks at a node before anything is installed, ready asks
-a running agent; agent and cleanup act. The commands demo and bench run headgate-bench, the traffic generator,
-where it is installed.`)
+Nouns (service, frontend, backend, table, flow, affinity, range, device, peer, map, problem) show what
+the kernel holds, whether or not an agent runs: each has list and show. status says whether
+this node is well, explain why a client gets what it gets, diff whether the kernel holds what it should.
+The verb check looks at a node before anything is installed, migrate leads it from kube-proxy and back,
+ready asks a running agent; agent, drain, undrain, flush, log-level and cleanup act; sysdump collects all of this in a file.
+The commands demo and bench run headgate-bench, the traffic generator, where it is installed.`)
 	root.TraverseChildren = true // flags before bench are not those of headgate-bench
 	flags := root.PersistentFlags()
 	flags.StringVar(&e.bpfRoot, "bpf-root", datapath.DefaultRoot, "directory in a BPF file system where maps and programs are pinned")
 	flags.StringVar(&e.state, "state-dir", cmp.Or(os.Getenv("STATE_DIRECTORY"), agent.DefaultStateDir), "directory where the agent keeps files that outlive it: its report, addresses of API servers, what files said of its node")
 	e.AddFlags(flags)
+	e.AddFormat(flags)
 	root.AddCommand(
-		newCheck(e), newAgent(e), newCleanup(e),
-		newReady(e), newStatus(e), newFrontend(e), newBackend(e), newTable(e), newFlow(e), newMap(e), command.NewVersion(&e.Output, "headgate", e.version),
+		newCheck(e), newMigrate(e), newAgent(e), newCleanup(e),
+		newReady(e), newStatus(e), newExplain(e), newService(e), newFrontend(e), newBackend(e), newTable(e), newFlow(e), newAffinity(e), newRange(e),
+		newDevice(e), newPeer(e), newMap(e), newProblem(e), newTrace(e), newDiff(e), newDrain(e), newUndrain(e), newFlush(e), newLogLevel(e), newSysdump(e), command.NewVersion(&e.Output, "headgate", e.version),
 		newElsewhere("demo", "Show Headgate at work in network namespaces of its own (headgate-bench)"),
 		newElsewhere("bench", "Send traffic and measure rates, latencies and errors (headgate-bench)"),
 	)
 	command.RefuseUnknownShells(root)
+	command.CompleteFlags(root)
 	return root
 }
 
-// noun returns a command that shows something: alone it does what the first of
-// its commands does, as in bpftool.
-func noun(name, short string, commands ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: name, Short: short, Args: command.NoSuchCommand, RunE: commands[0].RunE}
-	cmd.AddCommand(commands...)
-	return cmd
-}
+// Command returns the commands, for what describes them: a page, man pages.
+func Command(version string) *cobra.Command { return newRoot(&env{version: version}) }

@@ -1,11 +1,10 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,164 +14,185 @@ import (
 	"github.com/headgate/headgate/pkg/datapath"
 )
 
+// status is whether this node is well, as it is shown.
+type status struct {
+	command.Type
+	datapath.Status
+	// Degraded is why the node is not well, in a few words each; none where it is.
+	Degraded  []string           `json:"degraded"`
+	Starting  bool               `json:"starting,omitempty"` // an agent runs, and has pinned nothing yet
+	Frontends int                `json:"frontends"`
+	Tables    int                `json:"tables"`
+	Backends  int                `json:"backends"`
+	Services  int                `json:"services"` // Service ports
+	Avoided   int                `json:"avoided"`  // backends
+	InFlight  uint64             `json:"inFlight"`
+	Maps      []datapath.MapInfo `json:"maps"`
+	Sockets   string             `json:"sockets,omitempty"`
+	XDP       map[string]string  `json:"xdp,omitempty"` // devices whose driver repeats nothing, though it should, and why
+	Contact   *agent.Contact     `json:"contact,omitempty"`
+	Live      *agent.Live        `json:"live,omitempty"` // of an agent that runs
+	LastAlive time.Time          `json:"lastAlive,omitzero"`
+	Problems  []string           `json:"problems"`
+	Drained   []string           `json:"drained,omitempty"` // backends and nodes, by headgate drain
+}
+
 func newStatus(e *env) *cobra.Command {
-	return &cobra.Command{
+	var wait time.Duration
+	var verbose bool
+	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what is in force, and what was counted",
-		Long: `Shows what is in force, what was counted, and what is wrong.
+		Short: "Show whether this node is well, and why not",
+		Long: `Shows whether this node is well: the agent and what it follows, the programs of sockets and
+devices, what is in force, how full the maps are, what was refused, and what is wrong. What is
+not counted is shown as "-", and zeros only with --verbose.
 
 The exit code is 0 where all is well; 3 where the agent does not run or waits, a program
 is not attached or there is a problem; 2 where nothing is loaded; 1 for other errors.`,
 		Args: command.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return e.status(cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return e.printStatus(cmd.Context(), cmd.OutOrStdout(), wait, verbose)
+		},
 	}
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for the node to be well, such as 30s")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show every program and every counter, also those that are 0")
+	return cmd
 }
 
-// status prints the status, and returns errDegraded where not all is well.
-func (e *env) status(out io.Writer) error {
-	var t command.Table
-	var well bool
-	err := datapath.Look(e.open, func(r *datapath.Reader) (err error) {
-		t, well, err = e.showStatus(r)
-		return err
-	})
-	if errors.Is(err, datapath.ErrNotLoaded) && datapath.AgentRuns(e.bpfRoot) {
-		return errors.Join(e.showStarting(out), errDegraded)
+// lookEvery is how often it is looked whether the node is well now.
+const lookEvery = 200 * time.Millisecond
+
+// printStatus prints the status, and returns errDegraded where not all is well.
+func (e *env) printStatus(ctx context.Context, out io.Writer, wait time.Duration, verbose bool) error {
+	s, err := e.readStatus(ctx)
+	for end := time.Now().Add(wait); (err != nil || len(s.Degraded) > 0) && time.Now().Before(end) && ctx.Err() == nil; {
+		time.Sleep(min(lookEvery, time.Until(end)))
+		s, err = e.readStatus(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	if err := e.Print(out, t); err != nil || well {
+	t := command.Table{Rows: s.screen(time.Now(), e.version), Value: s, Names: []string{"node/" + s.Node}}
+	if verbose {
+		t.Rows = append(t.Rows, s.details()...)
+	}
+	if err := e.Print(out, t); err != nil || len(s.Degraded) == 0 {
 		return err
 	}
 	return errDegraded
 }
 
-// showStarting prints what an agent says that has pinned nothing yet.
-func (e *env) showStarting(out io.Writer) error {
-	report, rows, err := e.readReport(true)
-	if err != nil {
-		return err
+// readStatus reads the maps and asks the agent.
+func (e *env) readStatus(ctx context.Context) (s status, err error) {
+	s.Type, s.Degraded, s.Problems = command.TypeOf("Status"), []string{}, []string{}
+	err = e.look(func(r *datapath.Reader) error { return s.readMaps(r) })
+	s.Agent = datapath.AgentRuns(e.bpfRoot)
+	if errors.Is(err, datapath.ErrNotLoaded) && s.Agent {
+		s.Starting, err = true, nil
 	}
-	value := struct {
-		Agent    bool           `json:"agent"`
-		Starting bool           `json:"starting"`
-		Contact  *agent.Contact `json:"contact,omitempty"`
-		Problems []string       `json:"problems"`
-	}{true, true, report.Contact, report.Problems}
-	return e.Print(out, command.Table{Rows: append([][]string{{"agent", report.waits(time.Now())}}, rows...), Value: value})
+	if err != nil {
+		return s, err
+	}
+	if err := s.readAgent(ctx, e); err != nil {
+		return s, err
+	}
+	if d, err := agent.ReadDrained(e.state); err == nil { // else the agent says that it is a problem
+		s.Drained = d.Words()
+	}
+	s.Degraded = s.reasons()
+	return s, nil
 }
 
-func (e *env) showStatus(r *datapath.Reader) (t command.Table, well bool, err error) {
-	s, err := r.Status()
-	if err != nil {
-		return command.Table{}, false, err
+// readMaps reads what the kernel holds.
+func (s *status) readMaps(r *datapath.Reader) (err error) {
+	if s.Status, err = r.Status(); err != nil {
+		return err
 	}
 	totals, err := r.Totals()
 	if err != nil {
-		return command.Table{}, false, err
+		return err
 	}
-	report, reportRows, err := e.readReport(s.Agent)
+	counts, err := r.CountEntries()
 	if err != nil {
-		return command.Table{}, false, err
+		return err
 	}
-	state := "not running: what it programmed stays in force"
-	if s.Agent {
-		state = report.waits(time.Now())
+	s.Frontends, s.Tables, s.Backends, s.Services, s.Avoided = totals.Frontends, totals.Tables, totals.Backends, totals.Services, totals.Ejected
+	s.InFlight = 0
+	for _, b := range r.Backends() {
+		s.InFlight += uint64(b.InFlight)
 	}
-	rows := [][]string{
-		{"agent", state},
-		{"version", s.Version},
-		{"node", s.Node},
-		{"cgroup", s.Cgroup},
-		{"object", s.Object[:12]}, // enough to tell one from another
-		{"frontends", fmt.Sprint(totals.Frontends)},
-		{"tables", fmt.Sprint(totals.Tables)},
-		{"backends", fmt.Sprint(totals.Backends)},
-		{"writes", fmt.Sprint(s.Writes)},
-		{"failures", s.Failures},
-	}
-	hooks, attached := hookRows(s)
-	rows = slices.Concat(rows, hooks, counts("count", s.Counters), counts("drop", s.Drops), reportRows)
-	value := struct {
-		datapath.Status
-		Frontends int            `json:"frontends"`
-		Tables    int            `json:"tables"`
-		Backends  int            `json:"backends"`
-		Sockets   string         `json:"sockets,omitempty"`
-		Contact   *agent.Contact `json:"contact,omitempty"`
-		Problems  []string       `json:"problems"`
-	}{s, totals.Frontends, totals.Tables, totals.Backends, report.Sockets, report.Contact, report.Problems}
-	return command.Table{Rows: rows, Value: value}, s.Agent && attached && len(report.Problems) == 0, nil
+	s.Maps, err = r.Maps(totals, counts)
+	return err
 }
 
-// hookRows returns a row for each program, and whether all are in force.
-func hookRows(s datapath.Status) (rows [][]string, all bool) {
-	all = true
-	add := func(title string, h datapath.Hook) {
-		state := "attached"
-		switch {
-		case !h.Attached:
-			state = "NOT ATTACHED"
-			all = false
-		case h.By != "":
-			state += " by " + h.By
+// readAgent reads what the agent says of itself, as long as it runs: what it said before
+// may be true no more.
+func (s *status) readAgent(ctx context.Context, e *env) error {
+	if !s.Agent {
+		var err error
+		s.LastAlive, err = datapath.LastAlive(e.bpfRoot)
+		return err
+	}
+	report, err := e.readReport()
+	if err != nil {
+		return err
+	}
+	s.Problems, s.Sockets, s.XDP, s.Contact = report.Problems, report.Sockets, report.XDP, report.Contact
+	if live, err := agent.AskLive(ctx, e.state); err == nil { // one of before, or with another directory, does not answer
+		s.Live = &live
+	}
+	return nil
+}
+
+// readReport returns what the agent of this node has reported; nothing where none runs.
+func (e *env) readReport() (r agent.Report, err error) {
+	if datapath.AgentRuns(e.bpfRoot) {
+		r, err = agent.ReadReport(e.state, e.bpfRoot)
+	}
+	r.Problems = append([]string{}, r.Problems...) // an empty list, for programs
+	return r, err
+}
+
+// reasons says why the node is not well.
+func (s *status) reasons() []string {
+	out := []string{}
+	switch {
+	case !s.Agent:
+		out = append(out, "no agent runs")
+	case s.Starting:
+		out = append(out, "the agent is starting")
+	case s.Contact != nil && !s.Contact.Lost.IsZero():
+		out = append(out, "no contact with the API server")
+	}
+	missing := 0
+	for _, hooks := range s.hooks() {
+		for _, h := range hooks {
+			if !h.Attached {
+				missing++
+			}
 		}
-		rows = append(rows, []string{title + " " + h.Name, state})
 	}
-	for _, h := range s.Hooks {
-		add("hook", h)
+	if missing > 0 {
+		out = append(out, plural(missing, "program is", "programs are")+" not attached")
 	}
+	if len(s.Problems) > 0 {
+		out = append(out, plural(len(s.Problems), "problem", "problems"))
+	}
+	return out
+}
+
+// hooks are the programs, those of sockets first, then those of each device.
+func (s *status) hooks() [][]datapath.Hook {
+	all := [][]datapath.Hook{s.Hooks}
 	for _, d := range s.Devices {
-		for _, h := range d.Hooks {
-			add("device "+d.Name, h)
-		}
+		all = append(all, d.Hooks)
 	}
-	return rows, all
+	return all
 }
 
-// agentReport is what the agent says of itself.
-type agentReport struct{ agent.Report }
-
-// waits says what a running agent does.
-func (r agentReport) waits(now time.Time) string {
-	switch c := r.Contact; {
-	case c == nil || c.Synced && c.Lost.IsZero():
-		return "running"
-	case c.Synced:
-		return fmt.Sprintf("running, without contact with the API server for %s", now.Sub(c.Lost).Round(time.Second))
-	case c.Lost.IsZero():
-		return "starting: waits for the API server"
-	default:
-		return fmt.Sprintf("starting: waits for the API server for %s", now.Sub(c.Lost).Round(time.Second))
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
 	}
-}
-
-// readReport returns what the agent reports of itself, as long as it runs: what it wrote
-// before may be true no more.
-func (e *env) readReport(runs bool) (r agentReport, rows [][]string, err error) {
-	if runs {
-		r.Report, err = agent.ReadReport(e.state, e.bpfRoot)
-	}
-	if r.Problems == nil {
-		r.Problems = []string{} // an empty list, for programs
-	}
-	if r.Contact != nil && r.Contact.Lost.IsZero() && r.Contact.Server != "" {
-		rows = append(rows, []string{"API server", r.Contact.Server})
-	}
-	if r.Sockets != "" {
-		rows = append(rows, []string{"sockets", r.Sockets})
-	}
-	for _, p := range r.Problems {
-		rows = append(rows, []string{"problem", p})
-	}
-	return r, rows, err
-}
-
-// counts returns a row for each counter, by name.
-func counts(what string, m map[string]uint64) (rows [][]string) {
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		rows = append(rows, []string{what + " " + name, fmt.Sprint(m[name])})
-	}
-	return rows
+	return fmt.Sprintf("%s %s", grouped(uint64(n)), many)
 }

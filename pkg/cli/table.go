@@ -7,112 +7,121 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/pkg/command"
-	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 )
 
 // shownTable is a table as it is shown.
 type shownTable struct {
-	Table     string   `json:"table"`
-	Slots     uint32   `json:"slots"`
-	Frontends []string `json:"frontends"` // that name it
-	Backends  []string `json:"backends"`  // slot by slot
+	services  []plan.Service
+	Table     string             `json:"table"`
+	Slots     uint32             `json:"slots"`
+	Frontends texts[lb.AddrPort] `json:"frontends"` // that name it
+	Backends  texts[lb.AddrPort] `json:"backends"`  // slot by slot
 }
 
-func newTable(e *env) *cobra.Command {
-	show := &cobra.Command{
-		Use:   "show [TABLE]",
-		Short: "Show one table, or all of them",
-		Args: func(cmd *cobra.Command, args []string) error {
-			return command.NoArgs(cmd, args[min(1, len(args)):]) // beside the table
-		},
-		RunE: e.inspect(showTables),
-	}
-	cmd := noun("table", "Tables of backends that frontends share", show)
-	cmd.Long = `A table is a run of slots of the slots map, each of which names a backend. Frontends with
+func (t shownTable) names() []string { return []string{t.Table} }
+
+func (t shownTable) owners() []plan.Service { return t.services }
+
+var tables = noun[shownTable]{
+	name: "table", kind: "Table", short: "tables of backends that frontends share",
+	long: `A table is a run of slots of the slots map, each of which names a backend. Frontends with
 the same backends share one. It is called by its first slot and how many there are: 0+3 is
 the slots 0, 1 and 2. Where its backends have consecutive IDs it needs no slots and is called
 by the first ID: id7+3 is the backends 7, 8 and 9. A backend that a table names more than once, because of its weight or
-a hash, is shown with how often: ×7.`
-	show.Long = cmd.Long
+a hash, is shown with how often: ×7.`,
+	words: "{TABLE | [NAMESPACE/]SERVICE[:PORT]}",
+	columns: []column[shownTable]{
+		{title: "TABLE", of: func(t shownTable) any { return t.Table }},
+		{title: "SLOTS", of: func(t shownTable) any { return t.Slots }, wide: true},
+		{title: "FRONTENDS", of: func(t shownTable) any { return t.Frontends.texts() }},
+		{title: "BACKENDS", of: func(t shownTable) any { return withCounts(t.Backends) }},
+	},
+	read: readTables, namespaced: true,
+}
+
+// newTable returns the noun. As before there was list, show alone shows all.
+func newTable(e *env) *cobra.Command {
+	cmd := tables.command(e)
+	show, _, err := cmd.Find([]string{"show"})
+	if err != nil {
+		return cmd
+	}
+	one := show.RunE
+	show.Args = atMostOne
+	show.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.RunE(c, args)
+		}
+		return one(c, args)
+	}
 	return cmd
 }
 
-func showTables(r *datapath.Reader, args []string) (command.Table, error) {
-	c, err := r.Content()
+func readTables(s *sight) ([]shownTable, error) {
+	all, err := s.namedTables()
 	if err != nil {
-		return command.Table{}, err
+		return nil, err
 	}
-	named := namedBy(c)
-	out := []shownTable{}
-	t := command.Table{Header: []string{"TABLE", "FRONTENDS", "BACKENDS"}}
-	for _, key := range sortedTables(c) {
-		if len(args) == 1 && args[0] != key.String() {
-			continue
+	out := make([]shownTable, 0, len(all))
+	for _, key := range slices.SortedFunc(maps.Keys(all), plan.Table.Compare) {
+		t := shownTable{services: all[key].services, Table: key.String(), Slots: key.Size, Frontends: all[key].frontends}
+		ids, err := s.Slots(key)
+		if err != nil {
+			return nil, err
 		}
-		s := shownTable{Table: key.String(), Slots: key.Size, Frontends: append([]string{}, named[key]...), Backends: []string{}}
-		for _, id := range c.Tables[key] {
-			s.Backends = append(s.Backends, c.Backends[id].String())
+		slices.SortFunc(t.Frontends, lb.AddrPort.Compare)
+		t.Backends = make(texts[lb.AddrPort], len(ids))
+		for i, id := range ids {
+			t.Backends[i] = s.Backend(id).At
 		}
-		out = append(out, s)
-		t.Rows = append(t.Rows, tableRows(s)...)
+		out = append(out, t)
 	}
-	if len(args) == 1 && len(out) == 0 {
-		return command.Table{}, fmt.Errorf("no table is %s: headgate table show lists them all", lb.Quote(args[0]))
-	}
-	t.Value = out
-	return t, nil
+	return out, nil
 }
 
-// namedBy returns the frontends that name each table, sorted.
-func namedBy(c plan.Content) map[plan.Table][]string {
-	out := map[plan.Table][]string{}
-	for _, key := range slices.SortedFunc(maps.Keys(c.Frontends), lb.AddrPort.Compare) {
-		seen := map[plan.Table]bool{} // views share tables
-		for _, t := range c.Frontends[key].Tables() {
-			if !seen[t] {
-				seen[t] = true
-				out[t] = append(out[t], key.String())
+// naming is the frontends that name a table, and the Service ports that they are of.
+type naming struct {
+	frontends []lb.AddrPort
+	services  []plan.Service
+}
+
+// namedTables returns the tables that frontends name.
+func (s *sight) namedTables() (map[plan.Table]naming, error) {
+	out := map[plan.Table]naming{}
+	err := s.Frontends(func(at lb.AddrPort, f plan.Frontend) error {
+		service, err := s.Service(f.Service)
+		if err != nil {
+			return err
+		}
+		named := f.Tables()
+		for i, t := range named { // views share tables
+			if t.Size > 0 && !slices.Contains(named[:i], t) {
+				n := out[t]
+				out[t] = naming{append(n.frontends, at), append(n.services, service)}
 			}
 		}
-	}
-	return out
-}
-
-// tableRows puts frontends and backends side by side, one a line.
-func tableRows(s shownTable) (rows [][]string) {
-	cell := func(list []string, i int) string {
-		if i < len(list) {
-			return list[i]
-		}
-		return ""
-	}
-	backends := withCounts(s.Backends)
-	for i := range max(len(s.Frontends), len(backends)) {
-		row := []string{"", cell(s.Frontends, i), cell(backends, i)}
-		if i == 0 {
-			row[0] = s.Table
-		}
-		rows = append(rows, row)
-	}
-	return rows
+		return nil
+	})
+	return out, err
 }
 
 // withCounts returns backends in the order in which they come first, each with
 // how many slots it has if these are several.
-func withCounts(slots []string) (out []string) {
-	count := map[string]int{}
+func withCounts(slots []lb.AddrPort) (out []string) {
+	count, order := map[lb.AddrPort]int{}, []lb.AddrPort(nil)
 	for _, b := range slots {
 		if count[b]++; count[b] == 1 {
-			out = append(out, b)
+			order = append(order, b)
 		}
 	}
-	for i, b := range out {
-		if count[b] > 1 {
-			out[i] = fmt.Sprintf("%s ×%d", b, count[b])
+	for _, b := range order {
+		text := b.String()
+		if n := count[b]; n > 1 {
+			text = fmt.Sprintf("%s ×%d", text, n)
 		}
+		out = append(out, text)
 	}
 	return out
 }

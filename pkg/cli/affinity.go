@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// affinity is which backend a client had last, as it is shown.
+type affinity struct {
+	client  netip.Addr
+	service plan.Service
+	Client  string `json:"client"`
+	Service string `json:"service"`
+	Backend string `json:"backend"`
+}
+
+func (a affinity) names() []string {
+	return []string{fmt.Sprintf("%s-%s", a.Client, a.Service), a.Client}
+}
+
+func (a affinity) owners() []plan.Service { return []plan.Service{a.service} }
+
+var affinities = noun[affinity]{
+	name: "affinity", kind: "Affinity", short: "clients of Services with session affinity, and the backend that each had last",
+	words: "{ADDRESS | [NAMESPACE/]SERVICE[:PORT]}",
+	columns: []column[affinity]{
+		{title: "CLIENT", of: func(a affinity) any { return a.Client }},
+		{title: "SERVICE", of: func(a affinity) any { return a.Service }},
+		{title: "BACKEND", of: func(a affinity) any { return a.Backend }},
+	},
+	read: readAffinities, compare: compareAffinities, passing: true, namespaced: true,
+}
+
+func newAffinity(e *env) *cobra.Command { return affinities.command(e) }
+
+func readAffinities(s *sight) ([]affinity, error) {
+	own, err := datapath.OwnNamespace()
+	if err != nil {
+		return nil, err
+	}
+	var all []affinity
+	err = s.Affinities(func(a datapath.Affinity) error {
+		service, err := s.Service(a.Service)
+		if err != nil {
+			return err
+		}
+		one := affinity{client: a.Client, service: service, Client: clientName(a, own)}
+		backend := s.Backend(a.Backend).At
+		if service == (plan.Service{}) || backend.Port == 0 {
+			return nil // what it was about is gone: nobody asks for it again
+		}
+		one.Service, one.Backend = service.String(), backend.String()
+		if s.wanted.wants(one) {
+			all = append(all, one)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// clientName is a client as people know it: a pod is its network namespace.
+func clientName(a datapath.Affinity, own uint64) string {
+	switch namespace := a.Namespace(); namespace {
+	case 0:
+		return a.Client.String()
+	case own:
+		return "this node"
+	default:
+		return fmt.Sprintf("network namespace %d", namespace)
+	}
+}
+
+func compareAffinities(a, b affinity) int {
+	return cmp.Or(cmp.Compare(a.Service, b.Service), a.client.Compare(b.client))
+}

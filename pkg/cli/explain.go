@@ -1,0 +1,286 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/pkg/command"
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// explanation is what becomes of a client at a frontend, and why.
+type explanation struct {
+	at       lb.AddrPort
+	client   netip.AddrPort // of packets; not valid for sockets of this node
+	Client   string         `json:"client"`
+	Decided  string         `json:"decided"`            // where
+	Address  string         `json:"address"`            // that the client asks for
+	Frontend string         `json:"frontend,omitempty"` // "" where there is none
+	Kind     string         `json:"kind,omitempty"`
+	Service  string         `json:"service,omitempty"`
+	// Ranges are the prefixes that the frontend is restricted to.
+	Ranges    []string         `json:"ranges,omitempty"`
+	Affinity  string           `json:"affinity,omitempty"`
+	Policy    string           `json:"policy,omitempty"`
+	View      string           `json:"view,omitempty"`
+	Why       string           `json:"why,omitempty"` // the view has these backends and no others
+	Algorithm string           `json:"algorithm,omitempty"`
+	Backends  []explainedShare `json:"backends,omitempty"`
+	// To is where the packet that was replayed goes.
+	To      string `json:"to,omitempty"`
+	Refused string `json:"refused,omitempty"` // the reason, in the word of the counter
+	Remedy  string `json:"remedy,omitempty"`
+	Outcome string `json:"outcome"`
+}
+
+// explainedShare is a backend, and how many of the clients it gets.
+type explainedShare struct {
+	Backend string   `json:"backend"`
+	Percent *float64 `json:"percent,omitempty"` // nil where the algorithm goes by what is measured
+	Health  string   `json:"health"`
+}
+
+func newExplain(e *env) *cobra.Command {
+	var from, namespace string
+	cmd := &cobra.Command{
+		Use:   "explain [--from ADDRESS[:PORT]] {ADDRESS:PORT[/PROTOCOL] | [NAMESPACE/]SERVICE[:PORT]}",
+		Short: "Explain what becomes of a client of a Service, and why",
+		Long: `Explains what becomes of a client of a Service: which frontend it means, who may use it, why these
+backends stand behind it, which share each of them gets and how it is; or why it is refused, which
+counter counts that, and what to change.
+
+Without --from the client is a process on this node, whose connections are decided at connect().
+With --from it is elsewhere: the program of a device is given the first packet that it would send,
+with the maps that are in force and copies of those that it writes. So nothing is changed, counted
+or sent.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("explain what? Write ADDRESS:PORT[/PROTOCOL] or [NAMESPACE/]SERVICE[:PORT]")
+			}
+			return atMostOne(cmd, args)
+		},
+		ValidArgsFunction: frontends.untyped().complete(e),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return e.explain(cmd, wanted{word: args[0], namespace: namespace}, from)
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "address of a client elsewhere, with or without its port (default: a process on this node)")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "namespace of the Service")
+	return cmd
+}
+
+// explain prints the story of a client at each frontend that is meant.
+func (e *env) explain(cmd *cobra.Command, w wanted, from string) error {
+	client, err := parseClient(from)
+	if err != nil {
+		return err
+	}
+	var all []explanation
+	err = e.look(func(r *datapath.Reader) (err error) {
+		all, err = explainAll(cmd.Context(), &sight{Reader: r, wanted: w, env: e}, client)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	t := command.Table{Value: command.ListOf("Explanation", all)}
+	for i, x := range all {
+		if i > 0 {
+			t.Rows = append(t.Rows, []string{""})
+		}
+		t.Rows = append(t.Rows, x.rows()...)
+		t.Names = append(t.Names, "frontend/"+x.Address)
+	}
+	return e.Print(cmd.OutOrStdout(), t)
+}
+
+// clientPort is the source port of a client that names none.
+const clientPort = 40000
+
+// parseClient reads the address of a client; the zero one is a process on this node.
+func parseClient(word string) (netip.AddrPort, error) {
+	if word == "" {
+		return netip.AddrPort{}, nil
+	}
+	if addr, err := netip.ParseAddr(word); err == nil {
+		return netip.AddrPortFrom(addr.Unmap(), clientPort), nil
+	}
+	at, err := netip.ParseAddrPort(word)
+	if err != nil {
+		return at, fmt.Errorf("--from %s: not an address; write one such as 192.0.2.1 or 192.0.2.1:40000", lb.Quote(word))
+	}
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), nil
+}
+
+// explainAll explains each address that is meant, in the family of the client.
+func explainAll(ctx context.Context, s *sight, client netip.AddrPort) (out []explanation, err error) {
+	targets, err := s.targets(client)
+	if err != nil {
+		return nil, err
+	}
+	var replays replays
+	defer replays.close()
+	for _, at := range targets {
+		if ctx.Err() != nil {
+			return out, ctx.Err()
+		}
+		x := explanation{at: at, client: client, Address: at.String()}
+		if err := x.read(s); err != nil {
+			return nil, err
+		}
+		if client.IsValid() {
+			err = x.replay(s, &replays)
+		} else {
+			err = x.decideAtConnect(s)
+		}
+		if err != nil {
+			return nil, err
+		}
+		x.doubtBackends()
+		out = append(out, x)
+	}
+	return out, nil
+}
+
+// targets returns the addresses that are meant: one, of any Service or of none, or those of
+// the frontends of a Service.
+func (s *sight) targets(client netip.AddrPort) (out []lb.AddrPort, err error) {
+	sameFamily := func(a netip.Addr) bool { return !client.IsValid() || a.Is4() == client.Addr().Is4() }
+	if at, ok := parseTarget(s.wanted.word); ok {
+		if !sameFamily(at.Addr) {
+			return nil, fmt.Errorf("a client at %s cannot ask %s: they are of different families", client.Addr(), at.Addr)
+		}
+		return []lb.AddrPort{at}, nil
+	}
+	g := frontends.untyped()
+	all, err := g.read(s)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range all {
+		if f := *one.(*frontend); !f.at.Addr.IsUnspecified() && sameFamily(f.at.Addr) { // a NodePort is at an address of the node
+			out = append(out, f.at)
+		}
+	}
+	if len(out) == 0 {
+		return nil, g.nothingIs(s.wanted.word)
+	}
+	return out, g.oneMeant(all, s.wanted)
+}
+
+// parseTarget reads ADDRESS:PORT, with or without protocol: TCP is usual.
+func parseTarget(word string) (lb.AddrPort, bool) {
+	address, protocol, _ := strings.Cut(word, "/")
+	at, err := netip.ParseAddrPort(address)
+	for _, p := range []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP} {
+		if err == nil && (protocol == "" || strings.EqualFold(protocol, p.String())) {
+			return lb.AddrPort{Addr: at.Addr().Unmap(), Port: at.Port(), Protocol: p}, true
+		}
+	}
+	return lb.AddrPort{}, false
+}
+
+// read reads what the maps say of the frontend that the client means.
+func (x *explanation) read(s *sight) error {
+	x.Client, x.Decided = "a process on this node", "at connect()"
+	if x.client.IsValid() {
+		x.Client, x.Decided = x.client.String(), "packet by packet"
+	}
+	at, f, found, err := s.Meant(x.at)
+	if err != nil || !found {
+		return err
+	}
+	service, err := s.Service(f.Service)
+	if err != nil {
+		return err
+	}
+	x.Frontend, x.Kind, x.Service = at.String(), f.Kind.String(), service.String()
+	x.Algorithm, x.Policy = f.Algorithm().String(), f.Words()
+	index := lb.Internal
+	if x.client.IsValid() {
+		index = lb.External
+	}
+	v := f.Views[index]
+	x.View, x.Why = lb.ViewName(index), v.Why.String()
+	if f.AffinityTimeout > 0 {
+		x.Affinity = fmt.Sprintf("a client that comes again within %ds keeps its backend", f.AffinityTimeout)
+	}
+	if f.Filtered {
+		if err := x.readRanges(s, f.Service); err != nil {
+			return err
+		}
+	}
+	if v.Table.Size == 0 {
+		x.Refused = "no_endpoint"
+		if v.NoLocal {
+			x.Refused = "no_local_endpoint"
+		}
+	}
+	return x.readShares(s, v)
+}
+
+func (x *explanation) readRanges(s *sight, service uint32) error {
+	all, err := s.SourceRanges()
+	for r := range all {
+		if r.Service == service && r.Prefix.Addr().Is4() == x.at.Addr.Is4() {
+			x.Ranges = append(x.Ranges, r.Prefix.String())
+		}
+	}
+	slices.Sort(x.Ranges)
+	return err
+}
+
+// readShares reads the backends of a view, and which share of the clients each gets: that
+// of the slots which name it, unless the algorithm compares backends.
+func (x *explanation) readShares(s *sight, v plan.View) error {
+	ids, err := s.Slots(v.Table)
+	if err != nil {
+		return err
+	}
+	slots := map[uint32]int{}
+	for _, id := range ids {
+		slots[id]++
+	}
+	for _, id := range ids {
+		n := slots[id]
+		if n == 0 {
+			continue // it was told of
+		}
+		slots[id] = 0
+		b := s.Backend(id)
+		share := explainedShare{Backend: b.At.String(), Health: health(b.Load)}
+		if percent := 100 * float64(n) / float64(len(ids)); !v.Algorithm.Compares() && !v.Weighted {
+			share.Percent = &percent
+		}
+		x.Backends = append(x.Backends, share)
+	}
+	return nil
+}
+
+// decideAtConnect says what becomes of a process on this node, by what the maps say: a
+// program of sockets cannot be run without one.
+func (x *explanation) decideAtConnect(s *sight) (err error) {
+	if x.Frontend == "" {
+		x.Refused, err = s.Unserved(x.at.Addr)
+	}
+	switch {
+	case err != nil:
+		return err
+	case x.Refused != "":
+		x.refuse()
+	case x.Frontend == "":
+		x.Outcome = "left alone: no Service has this address and port, so connect() goes there"
+	case x.Ranges != nil:
+		x.Outcome = "connect() goes straight to one of the backends, if its source address is in a range"
+	default:
+		x.Outcome = "connect() goes straight to one of the backends"
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/pkg/agent"
+	"github.com/headgate/headgate/pkg/command"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/migrate"
+)
+
+// migrateOptions are the flags of headgate migrate.
+type migrateOptions struct {
+	migrate.Config
+	migrate.Options
+}
+
+func newMigrate(e *env) *cobra.Command {
+	o := &migrateOptions{}
+	look := &cobra.Command{
+		Use: "status", Short: "Show what of kube-proxy is left on this node, and what still goes through it",
+		Long: `Shows the kube-proxy of this node, its rules and who keeps them, connections and sockets that
+still go through them, and who answers on the ports of health checks and metrics.
+
+The exit code is 0 where Headgate serves and nothing of kube-proxy is left, 3 where that is not so,
+and 1 for errors.`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.status(cmd, e) },
+	}
+	run := &cobra.Command{
+		Use: "run", Short: "Lead this node from kube-proxy to Headgate, in the order that loses nothing",
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.lead(cmd, e, migrate.Forth) },
+	}
+	back := &cobra.Command{
+		Use: "back", Short: "Lead this node from Headgate to kube-proxy, in the order that loses nothing",
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.lead(cmd, e, migrate.Back) },
+	}
+	for _, way := range []*cobra.Command{run, back} {
+		way.Long = way.Short + `.
+Each step is checked before the next one. What others have to do, such as ending kube-proxy,
+is said and waited for. It may be ended at any moment and run again: it goes on where the
+node is. docs/migrate.md explains the steps.
+
+The exit code is 0 when all steps are done, 3 when others have not done their part within --wait,
+and 1 for errors.`
+		way.Flags().BoolVar(&o.DryRun, "dry-run", false, "say what would be done, and do nothing")
+		way.Flags().DurationVar(&o.Wait, "wait", time.Minute, "how long to wait for what others have to do")
+	}
+	run.Flags().BoolVar(&o.LeaveSockets, "leave-sockets", false, "tell no connected UDP socket: those of kube-proxy's time are lost with their backend, until their programs are restarted")
+	run.Flags().BoolVar(&o.EndConnections, "end-connections", false, "do not wait for TCP connections of kube-proxy's time: they may break")
+	cmd := &cobra.Command{
+		Use: "migrate", Short: "Lead this node from kube-proxy to Headgate, and back (status, run, back)",
+		Args: command.NoSuchCommand, RunE: look.RunE,
+	}
+	cmd.AddCommand(look, run, back)
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&o.Healthz, "healthz-bind-address", "0.0.0.0:10256", "host:port where load balancers and the kubelet ask, of kube-proxy and the agent")
+	flags.StringVar(&o.Metrics, "metrics-bind-address", "127.0.0.1:10249", "host:port of metrics, of both, \"\" for nowhere")
+	return cmd
+}
+
+func (o *migrateOptions) config(e *env) migrate.Config {
+	cfg := o.Config
+	cfg.Root, cfg.Ready = e.bpfRoot, func(ctx context.Context) error { return agent.AskReady(ctx, e.state) }
+	return cfg
+}
+
+func (o *migrateOptions) status(cmd *cobra.Command, e *env) error {
+	s, err := migrate.Look(cmd.Context(), o.config(e))
+	if err != nil {
+		return needsRoot(err)
+	}
+	if err := e.Print(cmd.OutOrStdout(), statusTable(s)); err != nil || s.Clean() {
+		return err
+	}
+	return errDegraded
+}
+
+func statusTable(s migrate.Status) command.Table {
+	t := command.Table{Value: s}
+	row := func(words ...string) { t.Rows = append(t.Rows, words) }
+	serves := s.Agent
+	if serves == "" {
+		serves = "the agent serves"
+	}
+	row("headgate", serves)
+	row("kube-proxy", s.KubeProxy.String())
+	for _, r := range s.Rules {
+		row("rules", r.String())
+	}
+	if len(s.Rules) == 0 {
+		row("rules", "none of kube-proxy")
+	}
+	switch {
+	case s.KeepsNAT:
+		row("translation", "kept for connections of kube-proxy's time")
+	case s.LastNAT:
+		row("translation", "kube-proxy's alone: it ends with its rules")
+	}
+	for _, p := range s.Ports {
+		row("port", p.String())
+	}
+	if !s.Loaded {
+		row("connections", "not known: Headgate is not loaded, so that nobody here knows the Services")
+		return t
+	}
+	for _, p := range []lb.Protocol{lb.TCP, lb.UDP} {
+		row("connections", fmt.Sprintf("%d of %s go through kube-proxy's rules", s.Connections[p.String()], p))
+	}
+	for _, u := range s.Sockets {
+		row("socket", fmt.Sprintf("%s %s to %s, in network namespace %d", u.Protocol, u.Local, u.Frontend, u.Netns))
+	}
+	return t
+}
+
+// lead goes a way, and says each step as it comes.
+func (o *migrateOptions) lead(cmd *cobra.Command, e *env, way func(context.Context, migrate.Config, migrate.Options) ([]migrate.Progress, error)) error {
+	out := command.Printable(cmd.OutOrStdout())
+	if !e.ForPrograms() && !o.DryRun {
+		o.Say = func(p migrate.Progress) { sayProgress(out, p) }
+	}
+	steps, err := way(cmd.Context(), o.config(e), o.Options)
+	if err != nil {
+		return needsRoot(err)
+	}
+	finished := migrate.Finished(steps)
+	if e.ForPrograms() || o.DryRun {
+		t := command.Table{Value: struct {
+			Finished bool               `json:"finished"`
+			Steps    []migrate.Progress `json:"steps"`
+		}{finished, steps}}
+		for _, p := range steps {
+			t.Rows = append(t.Rows, []string{string(p.State), p.Step, found(p)})
+		}
+		if err := e.Print(cmd.OutOrStdout(), t); err != nil {
+			return err
+		}
+	}
+	if finished {
+		return nil
+	}
+	return errDegraded
+}
+
+func sayProgress(w io.Writer, p migrate.Progress) {
+	fmt.Fprintf(w, "%s  %-7s  %-18s  %s\n", time.Now().UTC().Format("15:04:05.000"), p.State, p.Step, found(p))
+}
+
+// found is what was found, and what is to be done.
+func found(p migrate.Progress) string {
+	if p.Todo == "" {
+		return p.Found
+	}
+	return p.Found + "; " + p.Todo
+}

@@ -1,0 +1,339 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/pkg/command"
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// item is one of a noun.
+type item interface {
+	// names are those by which it is found. The first is its own, others may be shared.
+	names() []string
+	// owners are the Service ports that it belongs to, none where it belongs to the node.
+	owners() []plan.Service
+}
+
+// noun is a kind of things that are shown: all of them have the same commands and
+// flags, which is the grammar of the command line. Its file has nothing else to say.
+type noun[T item] struct {
+	name, short, long string
+	kind              string // of what programs read, such as Frontend
+	words             string // what finds some, such as "ADDRESS[:PORT]"
+	columns           []column[T]
+	// read returns all, and may leave out what is not wanted.
+	read func(*sight) ([]T, error)
+	// compare is the order of lists; nil for that in which they are read.
+	compare func(a, b T) int
+	// show returns one in full, a line each; nil for the columns.
+	show func(T) [][]string
+	// passing is set of what comes and goes: that an address has none is no error.
+	passing bool
+	// namespaced is set of what Services own.
+	namespaced bool
+	// paths is set of what sockets and packets have.
+	paths bool
+}
+
+// command returns the noun's command, with list, show and more.
+func (n noun[T]) command(e *env, more ...*cobra.Command) *cobra.Command {
+	return n.untyped().command(e, more...)
+}
+
+// untyped returns the noun as its commands see it, which are compiled once for all nouns.
+func (n noun[T]) untyped() *grammar {
+	g := &grammar{
+		name: n.name, short: n.short, long: n.long, kind: n.kind, words: n.words, passing: n.passing, namespaced: n.namespaced, paths: n.paths,
+		read: func(s *sight) ([]item, error) {
+			all, err := n.read(s)
+			items := make([]item, len(all))
+			for i := range all {
+				items[i] = any(&all[i]).(item) // no copy of each: there may be very many
+			}
+			if n.compare != nil { // sorted here, since sorting is compiled for each type
+				slices.SortStableFunc(items, func(a, b item) int { return n.compare(of[T](a), of[T](b)) })
+			}
+			return items, err
+		},
+	}
+	for _, c := range n.columns {
+		g.columns = append(g.columns, column[item]{c.title, func(i item) any { return c.of(of[T](i)) }, c.wide})
+	}
+	if n.show != nil {
+		g.show = func(i item) [][]string { return n.show(of[T](i)) }
+	}
+	return g
+}
+
+// of returns what an item of a noun is.
+func of[T any](i item) T { return *any(i).(*T) }
+
+// grammar is the commands of a noun.
+type grammar noun[item]
+
+// sight is what nouns are read from.
+type sight struct {
+	*datapath.Reader
+	wanted wanted
+	env    *env
+	full   bool // all is asked for that is known of each, not what stands in a short line
+}
+
+// listing is the flags of list.
+type listing struct {
+	namespace string
+	all       bool
+	watch     bool
+	sortBy    string
+	path      flowPath
+}
+
+// command returns the noun's command. Alone it lists, as in bpftool.
+func (n *grammar) command(e *env, more ...*cobra.Command) *cobra.Command {
+	list := n.lister(e, "list ["+n.words+"]", "List "+n.short)
+	show := &cobra.Command{
+		Use: "show " + n.words, Short: "Show one in full", Long: n.long,
+		Args: n.oneName, ValidArgsFunction: n.complete(e),
+	}
+	l := &listing{}
+	l.addNamespace(show, n.namespaced)
+	show.RunE = func(cmd *cobra.Command, args []string) error { return n.showOne(cmd, e, l, args[0]) }
+	cmd := n.lister(e, n.name, capitalized(n.short))
+	cmd.Args = command.NoSuchCommand
+	cmd.AddCommand(list, show)
+	cmd.AddCommand(more...)
+	return cmd
+}
+
+// lister returns a command that lists.
+func (n *grammar) lister(e *env, use, short string) *cobra.Command {
+	l := &listing{}
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: n.long,
+		Args: atMostOne, ValidArgsFunction: n.complete(e),
+		RunE: func(cmd *cobra.Command, args []string) error { return n.list(cmd, e, l, args) },
+	}
+	l.addNamespace(cmd, n.namespaced)
+	cmd.Flags().BoolVarP(&l.watch, "watch", "w", false, "go on, and show what changes as it does")
+	cmd.Flags().StringVar(&l.sortBy, "sort-by", "", "title of the column to sort by")
+	command.CompleteFlag(cmd, "sort-by", n.titles())
+	if n.paths {
+		cmd.Flags().Var(oneOf(&l.path, allPaths, allPaths, pathSocket, pathPacket), "path", "all, or only what is balanced by its socket, or by its packets")
+	}
+	return cmd
+}
+
+func (l *listing) addNamespace(cmd *cobra.Command, namespaced bool) {
+	if !namespaced {
+		return
+	}
+	cmd.Flags().StringVarP(&l.namespace, "namespace", "n", "", "namespace of the Services (default: all of them)")
+	cmd.Flags().BoolVarP(&l.all, "all-namespaces", "A", false, "Services of all namespaces, as without --namespace")
+	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+}
+
+// atMostOne refuses more than one argument.
+func atMostOne(cmd *cobra.Command, args []string) error {
+	return command.NoArgs(cmd, args[min(1, len(args)):])
+}
+
+// oneName wants one argument.
+func (n *grammar) oneName(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("which %s? Write %s; %s list shows what there is", n.name, n.words, cmd.Parent().CommandPath())
+	}
+	return atMostOne(cmd, args)
+}
+
+func (n *grammar) list(cmd *cobra.Command, e *env, l *listing, args []string) error {
+	less, err := n.order(l.sortBy)
+	if err != nil {
+		return err
+	}
+	w := wanted{namespace: l.namespace, path: l.path}
+	if len(args) > 0 {
+		w.word = args[0]
+	}
+	full := e.ShowsAll() || l.sortBy != "" || len(args) > 0
+	read := func() ([]item, error) {
+		items, err := n.find(e, w, full)
+		if less != nil {
+			slices.SortStableFunc(items, less)
+		}
+		return items, err
+	}
+	if l.watch {
+		return n.follow(cmd.Context(), e, cmd.OutOrStdout(), read)
+	}
+	items, err := read()
+	if err != nil {
+		return err
+	}
+	return e.Print(cmd.OutOrStdout(), n.table(items, e.Output))
+}
+
+func (n *grammar) showOne(cmd *cobra.Command, e *env, l *listing, word string) error {
+	w := wanted{word: word, namespace: l.namespace}
+	items, err := n.find(e, w, true)
+	if err != nil {
+		return err
+	}
+	if len(items) == 0 {
+		return n.nothingIs(word)
+	}
+	if err := n.oneMeant(items, w); err != nil {
+		return err
+	}
+	t := n.table(items, e.Output)
+	t.Header, t.Each = nil, nil
+	for i, one := range items {
+		if i > 0 {
+			t.Rows = append(t.Rows, []string{""})
+		}
+		t.Rows = append(t.Rows, n.inFull(one)...)
+	}
+	return e.Print(cmd.OutOrStdout(), t)
+}
+
+// inFull returns all that is said of one, a line each.
+func (n *grammar) inFull(one item) (rows [][]string) {
+	if n.show != nil {
+		return n.show(one)
+	}
+	for _, c := range n.columns {
+		title := strings.ToLower(c.title)
+		for _, line := range lines(c.of(one)) {
+			rows = append(rows, []string{title, line})
+			title = ""
+		}
+	}
+	return rows
+}
+
+// fullNames returns the names with a namespace that a word stands for, of an item or of its Services.
+func fullNames(one item, w wanted) (names []string) {
+	if of, ok := one.(interface{ called(word string) string }); ok && of.called(w.word) != "" {
+		return []string{of.called(w.word)}
+	}
+	if slices.Contains(one.names(), w.word) {
+		return nil
+	}
+	for _, s := range one.owners() {
+		if w.owns(s) {
+			names = append(names, s.ServiceName.String())
+		}
+	}
+	return names
+}
+
+// oneMeant returns an error where a word names something in several namespaces.
+func (n *grammar) oneMeant(items []item, w wanted) error {
+	var meant []string
+	for _, one := range items {
+		for _, name := range fullNames(one, w) {
+			if !slices.Contains(meant, name) {
+				meant = append(meant, name)
+			}
+		}
+	}
+	if len(meant) < 2 {
+		return nil
+	}
+	slices.Sort(meant)
+	return fmt.Errorf("%s is any of %s: write one of them, or its namespace with -n", lb.Quote(w.word), strings.Join(meant[:min(len(meant), 5)], ", "))
+}
+
+// nothingIs says that a word means nothing.
+func (n *grammar) nothingIs(word string) error {
+	return fmt.Errorf("no %s is %s: write %s, as headgate %s list shows them", n.name, lb.Quote(word), n.words, n.name)
+}
+
+// find returns what a person wants, and an error where there is no such thing.
+func (n *grammar) find(e *env, w wanted, full bool) (items []item, err error) {
+	err = e.look(func(r *datapath.Reader) error {
+		s := &sight{Reader: r, wanted: w, env: e, full: full}
+		all, err := n.read(s)
+		if err != nil {
+			return err
+		}
+		items = slices.DeleteFunc(all, func(one item) bool { return !w.wants(one) })
+		if len(items) > 0 || w.everything() {
+			return nil
+		}
+		return n.mayBeEmpty(s)
+	})
+	return items, err
+}
+
+// mayBeEmpty says whether it is right that nothing is found: there is such a Service, or
+// such a namespace, or nobody knows which addresses come.
+func (n *grammar) mayBeEmpty(s *sight) error {
+	if n.passing && s.wanted.isAddress() {
+		return nil
+	}
+	if n.namespaced {
+		services, err := s.Services()
+		if err != nil {
+			return err
+		}
+		for id := range services {
+			service, err := s.Service(id)
+			if err != nil || s.wanted.owns(service) {
+				return err
+			}
+		}
+	}
+	if s.wanted.word == "" {
+		return fmt.Errorf("no Service is in namespace %s", lb.Quote(s.wanted.namespace))
+	}
+	return n.nothingIs(s.wanted.word)
+}
+
+// complete returns what a person may mean by the word that begins so.
+func (n *grammar) complete(e *env) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var words []string
+		err := e.look(func(r *datapath.Reader) error {
+			items, err := n.read(&sight{Reader: r, env: e})
+			for _, one := range items {
+				words = append(words, one.names()[0])
+				for _, s := range one.owners() {
+					words = append(words, s.ServiceName.String())
+				}
+			}
+			return err
+		})
+		if err != nil {
+			cobra.CompDebugln(err.Error(), false)
+		}
+		slices.Sort(words)
+		words = slices.DeleteFunc(slices.Compact(words), func(w string) bool { return !strings.HasPrefix(w, begun) })
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func capitalized(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
+// look calls do with a reader of what is pinned.
+func (e *env) look(do func(*datapath.Reader) error) error {
+	err := datapath.Look(e.open, do)
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("read %s: permission denied; run it with sudo", e.bpfRoot)
+	}
+	return err
+}
+
+// open returns a reader of what is pinned.
+func (e *env) open() (*datapath.Reader, error) { return datapath.Inspect(e.bpfRoot) }

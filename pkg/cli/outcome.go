@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/netdev"
+)
+
+// replays are the programs that packets are given to, by name.
+type replays map[string]*datapath.Replay
+
+func (r replays) close() {
+	for _, p := range r {
+		p.Close()
+	}
+}
+
+// get returns a program, which is loaded once.
+func (r *replays) get(s *sight, name string) (*datapath.Replay, error) {
+	if p := (*r)[name]; p != nil {
+		return p, nil
+	}
+	p, err := s.NewReplay(name)
+	if err != nil {
+		return nil, err
+	}
+	if *r == nil {
+		*r = replays{}
+	}
+	(*r)[name] = p
+	return p, nil
+}
+
+// deviceProgram is the program at which packets come in that have an Ethernet header: it
+// decides as those of other devices do.
+const deviceProgram = "device_in"
+
+// replay has the program of a device decide.
+func (x *explanation) replay(s *sight, programs *replays) error {
+	status, err := s.Status()
+	if err != nil {
+		return err
+	}
+	device := uplink(status.Devices)
+	if device == nil {
+		x.Outcome = "nothing is done: no device has programs, so packets from elsewhere are not balanced; name devices with --devices"
+		return nil
+	}
+	x.Decided = fmt.Sprintf("packet by packet, at %s by %s", device.Name, deviceProgram)
+	program, err := programs.get(s, deviceProgram)
+	if err != nil {
+		return err
+	}
+	if err := x.remember(s, program); err != nil {
+		return err
+	}
+	d, err := program.Decide(device.Index, x.at.Protocol, x.client, netip.AddrPortFrom(x.at.Addr, x.at.Port))
+	if err != nil {
+		return err
+	}
+	x.Refused = d.Reason
+	switch {
+	case d.Reason != "":
+		x.refuse()
+	case d.To == netip.AddrPortFrom(x.at.Addr, x.at.Port):
+		x.Outcome = "left alone: no Service has this address and port, so the packet goes on as it is"
+	default:
+		x.To = lb.AddrPort{Addr: d.To.Addr(), Port: d.To.Port(), Protocol: x.at.Protocol}.String()
+		x.follow(d, status.Devices)
+	}
+	return nil
+}
+
+// uplink returns a device on which others reach the node, nil where there is none.
+func uplink(all []datapath.Device) *datapath.Device {
+	for i, d := range all {
+		if !d.Pod && !strings.HasPrefix(d.Name, "#") && len(d.Hooks) > 0 && d.Hooks[0].Attached {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// remember has the program know which backend the client had last.
+func (x *explanation) remember(s *sight, program *datapath.Replay) error {
+	_, f, found, err := s.Meant(x.at)
+	if err != nil || !found || f.AffinityTimeout == 0 {
+		return err
+	}
+	err = s.Affinities(func(a datapath.Affinity) error {
+		if b := s.Backend(a.Backend).At; a.Client == x.client.Addr() && a.Service == f.Service && b.Port != 0 {
+			x.Affinity += "; this one had " + b.String()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return program.Remember(s.Reader, x.client.Addr(), f.Service)
+}
+
+// refuse says why, which counter counts it, and what to do about it.
+func (x *explanation) refuse() {
+	x.Outcome = "refused: " + x.Refused + ", which headgate status counts, and headgate service show for the Service"
+	x.Remedy = x.remedy()
+}
+
+// follow says how the backend would see a packet: where it leaves for another node it gets the
+// address of the device, unless it is carried.
+func (x *explanation) follow(d datapath.Decision, devices []datapath.Device) {
+	source, isBackend := d.From.String(), slices.ContainsFunc(x.Backends, func(b explainedShare) bool { return b.Backend == x.To })
+	by, err := netdev.LeavesBy(d.To.Addr())
+	if err != nil && isBackend {
+		x.Remedy = fmt.Sprintf("the packet is lost, since this node has no route to %s: look at its routes, and at the pod network", d.To.Addr())
+	}
+	for _, device := range devices {
+		if own := device.Source(d.To.Addr()); isBackend && err == nil && device.Index == by && !device.Pod && own.IsValid() {
+			source = own.String()
+			x.Remedy = x.keepSource(own)
+		}
+	}
+	x.Outcome = fmt.Sprintf("this packet goes to %s, with %s as its source", x.To, source)
+}
+
+// keepSource says how the backend would see the client, where it sees the node.
+func (x *explanation) keepSource(seen netip.Addr) string {
+	text := fmt.Sprintf("%s: the backend sees %s, an address of this node; for it to see the client write spec.externalTrafficPolicy: Local", x.serviceName(), seen)
+	if x.Kind != lb.NodePort.String() { // is never carried
+		text += ", or use DSR (docs/dsr.md)"
+	}
+	return text
+}
+
+// doubtBackends says what to look at where backends did not take connections.
+func (x *explanation) doubtBackends() {
+	var failing []string
+	for _, b := range x.Backends {
+		if b.Health != healthy {
+			failing = append(failing, b.Backend)
+		}
+	}
+	if x.Remedy != "" || failing == nil {
+		return
+	}
+	x.Remedy = fmt.Sprintf("%s did not take connections from this node: look at the pod, at the port that it listens on, and at what may filter packets on the way", strings.Join(failing, ", "))
+}
+
+// serviceName is the Service as people call it, without the port.
+func (x *explanation) serviceName() string {
+	service, _, _ := strings.Cut(x.Service, ":")
+	return "Service " + strings.TrimSuffix(service, "/"+x.at.Protocol.String())
+}
+
+func (x *explanation) remedy() string {
+	policy := "spec.internalTrafficPolicy"
+	if x.client.IsValid() {
+		policy = "spec.externalTrafficPolicy"
+	}
+	service := x.serviceName()
+	switch x.Refused {
+	case "no_endpoint":
+		return service + ": no endpoint is ready: look at spec.selector, and at the readiness of the pods that it selects"
+	case "no_local_endpoint":
+		return service + ": " + policy + ": Local, and no ready pod is on this node: write Cluster, or run a pod here"
+	case "source_range":
+		return fmt.Sprintf("%s: spec.loadBalancerSourceRanges: has %s: add one that contains %s", service, strings.Join(x.Ranges, ", "), x.client.Addr())
+	case "no_service_port":
+		return "the Service at this address has no such port: add it to spec.ports, or ask another"
+	case "no_service":
+		return "the address is in a service CIDR, and no Service has it: look for the Service, or for a stale DNS name"
+	default:
+		return "docs/metrics.md says what " + x.Refused + " means"
+	}
+}
+
+// rows returns the story, a line each.
+func (x *explanation) rows() [][]string {
+	rows := [][]string{{"client", x.Client + ": decided " + x.Decided}}
+	if x.Frontend == "" {
+		rows = append(rows, []string{"frontend", "none at " + x.Address})
+	} else {
+		rows = append(rows,
+			[]string{"frontend", fmt.Sprintf("%s, %s of %s", x.Frontend, x.Kind, x.Service)},
+			[]string{"ranges", cmp.Or(strings.Join(x.Ranges, ", "), "none: everybody may")},
+			[]string{"affinity", cmp.Or(x.Affinity, "none")},
+			[]string{"policy", cmp.Or(x.Policy, "none beside what Kubernetes says")},
+			[]string{"backends", fmt.Sprintf("%s, for %s clients: %s", x.Algorithm, x.View, cmp.Or(x.Why, "unknown why"))})
+	}
+	for _, b := range x.Backends {
+		share := "by load"
+		if b.Percent != nil {
+			share = fmt.Sprintf("%.1f%%", *b.Percent)
+		}
+		rows = append(rows, []string{"", fmt.Sprintf("%-7s %s  %s", share, b.Backend, b.Health)})
+	}
+	rows = append(rows, []string{"outcome", x.Outcome})
+	if x.Remedy != "" {
+		rows = append(rows, []string{"remedy", x.Remedy})
+	}
+	return rows
+}

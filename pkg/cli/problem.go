@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// problem is something that is wrong, as the agent says it.
+type problem struct {
+	Problem string `json:"problem"`
+}
+
+func (p problem) names() []string {
+	out := []string{p.Problem}
+	// Of a file the object comes second.
+	for _, part := range strings.SplitN(p.Problem, ": ", 3) {
+		if kind, name, ok := strings.Cut(part, " "); ok && !strings.Contains(name, " ") {
+			out = append(out, name, strings.ToLower(kind)+"/"+name)
+			if _, short, ok := strings.Cut(name, "/"); ok {
+				out = append(out, short)
+			}
+		}
+	}
+	return out
+}
+
+func (problem) owners() []plan.Service { return nil }
+
+var problems = noun[problem]{
+	name: "problem", kind: "Problem", short: "what is wrong, and what to do about it, as the agent of this node says", words: "[NAMESPACE/]OBJECT",
+	columns: []column[problem]{
+		{title: "PROBLEM", of: func(p problem) any { return p.Problem }},
+	},
+	read: readProblems, passing: true,
+}
+
+func newProblem(e *env) *cobra.Command { return problems.command(e) }
+
+func readProblems(s *sight) (out []problem, err error) {
+	report, err := s.env.readReport()
+	for _, p := range report.Problems {
+		out = append(out, problem{p})
+	}
+	return out, err
+}

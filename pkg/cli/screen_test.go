@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/pkg/agent"
+	"github.com/headgate/headgate/pkg/command"
+	"github.com/headgate/headgate/pkg/datapath"
+)
+
+// noon is when the screens of these tests are looked at.
+var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+// someStatus is that of a node with a bit of everything.
+func someStatus() *status {
+	few, none := uint32(31457), uint32(0)
+	s := &status{
+		Status: datapath.Status{
+			Version: "v0.4.1", Node: "node-a", Cgroup: "/sys/fs/cgroup", Agent: true,
+			Hooks: []datapath.Hook{{Name: "connect4", Attached: true}, {Name: "connect6", Attached: true}},
+			Devices: []datapath.Device{
+				{Name: "eth0", Hooks: []datapath.Hook{{Name: "device_in", Attached: true, By: "tcx"}, {Name: "device_out", Attached: true, By: "tcx"}}},
+				{Name: "vxlan0", Hooks: []datapath.Hook{{Name: "device_in", Attached: true, By: "tcx"}, {Name: "device_out"}}},
+			},
+			Drops: map[string]uint64{"no_endpoint": 4100, "source_range": 3, "fragment": 0},
+		},
+		Frontends: 20, Services: 8, Backends: 31, Tables: 9, Avoided: 1, InFlight: 12304,
+		Maps: []datapath.MapInfo{
+			{Name: "about", Bytes: 1 << 12, MaxEntries: 1}, {Name: "affinities", Bytes: 7 << 20, MaxEntries: 65536, Entries: &none},
+			{Name: "flow_table", Bytes: 48 << 20, MaxEntries: 1048576, Entries: &few}, {Name: "socket_nat", Bytes: 4 << 20, MaxEntries: 65536},
+			{Name: "devices", Bytes: 1 << 16, MaxEntries: 1024, Entries: &none},
+		},
+		Contact: &agent.Contact{Server: "https://192.0.2.1:6443", Synced: true},
+		Live: &agent.Live{
+			PID: 4711, Started: noon.Add(-76 * time.Hour), Follows: "the API server",
+			Change:  &agent.Change{At: noon.Add(-800 * time.Millisecond), Took: 1900 * time.Microsecond},
+			Refused: &agent.Refused{At: noon.Add(-2 * time.Second), Service: "default/api/TCP", Reason: "source_range"},
+		},
+		Problems: []string{"Service default/web: backend \"10.244.12.2:8080/TCP\": does not take connections: this node prefers others until it does"},
+	}
+	s.Degraded = s.reasons()
+	return s
+}
+
+func printed(t *testing.T, rows [][]string) string {
+	t.Helper()
+	var out strings.Builder
+	if err := (command.Output{}).Print(&out, command.Table{Rows: rows}); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestTheScreenInTheDocsIsWhatStatusPrints(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(docs), "$ headgate status\n")
+	shown, _, _ = strings.Cut(shown, "```")
+	if diff := cmp.Diff(printed(t, someStatus().screen(noon, "v0.4.1")), shown); diff != "" {
+		t.Errorf("docs/install.md (-is +says):\n%s", diff)
+	}
+}
+
+func TestTheScreenSaysWhatIsNotWell(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*status)
+		want   []string
+	}{
+		{"no agent", func(s *status) { s.Agent, s.Live, s.LastAlive, s.Problems = false, nil, noon.Add(-3*time.Minute), nil }, []string{
+			"DEGRADED: no agent runs", "nobody has followed changes for 3m0s (since 2026-11-22T11:57:00Z); what it programmed stays in force"}},
+		{"an agent that is older than this program", func(s *status) { s.Live = nil; s.Version = "v0.3.0" }, []string{
+			"v0.3.0 on node-a (this program is v0.4.1)", "running; it does not say more"}},
+		{"no contact", func(s *status) { s.Contact.Lost = noon.Add(-31 * time.Second) }, []string{
+			"no contact with the API server", "none with the API server for 31s: what was in force stays so"}},
+		{"a program of sockets", func(s *status) { s.Hooks[0].Attached = false }, []string{
+			"2 programs are not attached", "1 of 2 programs (NOT ATTACHED: connect4)"}},
+		{"a device", func(*status) {}, []string{"1 program is not attached", "vxlan0 tcx NOT ATTACHED: device_out"}},
+		{"nothing was refused", func(s *status) { s.Drops, s.Live.Refused = nil, nil }, []string{"refused   nothing\n"}},
+		{"no device", func(s *status) { s.Devices = nil }, []string{"no device is chosen"}},
+	} {
+		s := someStatus()
+		tc.change(s)
+		s.Degraded = s.reasons()
+		got := printed(t, s.screen(noon, "v0.4.1"))
+		for _, want := range tc.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: %q is not in\n%s", tc.name, want, got)
+			}
+		}
+	}
+}
+
+func TestANodeIsWellWhereNothingIsWrong(t *testing.T) {
+	s := someStatus()
+	s.Problems, s.Devices = nil, s.Devices[:1]
+	if got := s.reasons(); len(got) > 0 {
+		t.Errorf("not well: %q", got)
+	}
+}
+
+func TestTimesAndNumbersAreShort(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		1900 * time.Microsecond: "1.9ms", 800 * time.Millisecond: "800ms", 9400 * time.Millisecond: "9.4s", 125 * time.Second: "2m5s",
+		3 * time.Hour: "3h0m", 76 * time.Hour: "3d4h",
+	} {
+		if got := short(d); got != want {
+			t.Errorf("%s is %s, want %s", d, got, want)
+		}
+	}
+	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
+		if got := grouped(n); got != want {
+			t.Errorf("%d is %s, want %s", n, got, want)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// service is a Service port as it is shown.
+type service struct {
+	id        uint32
+	port      plan.Service
+	members   members
+	Namespace string             `json:"namespace"`
+	Service   string             `json:"service"`
+	Port      string             `json:"port,omitempty"` // its name
+	Protocol  string             `json:"protocol"`
+	Algorithm string             `json:"algorithm"`
+	Frontends texts[lb.AddrPort] `json:"frontends"`
+	Backends  int                `json:"backends"` // draining ones, too
+	Avoided   int                `json:"avoided"`  // backends that clients avoid
+	InFlight  uint32             `json:"inFlight"` // of its backends
+	Refused   uint64             `json:"refused"`
+	Drops     map[string]uint64  `json:"drops,omitempty"` // refusals by reason
+}
+
+func (s service) names() []string { return []string{s.port.String()} }
+
+func (s service) owners() []plan.Service { return []plan.Service{s.port} }
+
+var services = noun[service]{
+	name: "service", kind: "Service", short: "Service ports, with how their backends are", words: "[NAMESPACE/]SERVICE[:PORT]",
+	columns: []column[service]{
+		{title: "NAMESPACE", of: func(s service) any { return s.Namespace }},
+		{title: "SERVICE", of: func(s service) any { return s.Service }},
+		{title: "PORT", of: func(s service) any { return s.portName() }},
+		{title: "ALGORITHM", of: func(s service) any { return s.Algorithm }},
+		{title: "BACKENDS", of: func(s service) any { return s.Backends }},
+		{title: "AVOIDED", of: func(s service) any { return s.Avoided }},
+		{title: "IN FLIGHT", of: func(s service) any { return s.InFlight }},
+		{title: "REFUSED", of: func(s service) any { return s.Refused }},
+		{title: "FRONTENDS", of: func(s service) any { return s.Frontends.texts() }, wide: true},
+	},
+	read: readServices, compare: compareServices, namespaced: true,
+}
+
+func newService(e *env) *cobra.Command { return services.command(e) }
+
+// portName is the port as people call it: http/TCP, or TCP where it has no name.
+func (s service) portName() string {
+	if s.Port == "" {
+		return s.Protocol
+	}
+	return s.Port + "/" + s.Protocol
+}
+
+// readServices returns the Service ports.
+func readServices(s *sight) ([]service, error) {
+	ids, err := s.Services()
+	if err != nil {
+		return nil, err
+	}
+	at := map[uint32]int{} // by ID
+	all := make([]service, 0, length(ids))
+	err = s.Frontends(func(addr lb.AddrPort, f plan.Frontend) error {
+		i, ok := at[f.Service]
+		if !ok {
+			i, at[f.Service] = len(all), len(all)
+			all = append(all, service{id: f.Service, Algorithm: f.Algorithm().String()})
+		}
+		all[i].members = all[i].members.with(f.Members)
+		all[i].Frontends = append(all[i].Frontends, addr)
+		return nil
+	})
+	for i := range all {
+		if err == nil {
+			err = all[i].read(s.Reader)
+		}
+	}
+	return all, err
+}
+
+func compareServices(a, b service) int {
+	return cmp.Or(a.port.Compare(b.port.ServiceName), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))
+}
+
+// read reads what the maps say of a Service port.
+func (s *service) read(r *datapath.Reader) (err error) {
+	if s.port, err = r.Service(s.id); err != nil {
+		return err
+	}
+	s.Namespace, s.Service, s.Port, s.Protocol = s.port.Namespace, s.port.Name, s.port.Port, s.port.Protocol.String()
+	slices.SortFunc(s.Frontends, lb.AddrPort.Compare)
+	ids, err := s.members.ids(r)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		b := r.Backend(id)
+		s.Backends++
+		s.InFlight += b.InFlight
+		if b.Ejected > 0 {
+			s.Avoided++
+		}
+	}
+	if s.Drops, err = r.Drops(s.id); err != nil {
+		return err
+	}
+	for _, n := range s.Drops {
+		s.Refused += n
+	}
+	return nil
+}

@@ -1,0 +1,317 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/pkg/command"
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// traced is a decision, as it is shown.
+type traced struct {
+	service plan.Service
+	backend lb.AddrPort
+	At      time.Time `json:"at"`
+	Where   string    `json:"where"`             // connect, sendmsg; in and out for packets
+	PID     uint32    `json:"pid,omitempty"`     // of sockets
+	Process string    `json:"process,omitempty"` // likewise
+	From    string    `json:"from,omitempty"`    // of packets
+	Asked   string    `json:"asked,omitempty"`
+	Got     string    `json:"got,omitempty"`     // "" where it was refused
+	Pod     string    `json:"pod,omitempty"`     // that the backend is, where an agent knows it
+	Refused string    `json:"refused,omitempty"` // why
+	Service string    `json:"service,omitempty"`
+}
+
+// changedSince stands for a reason that is no more when it is looked for.
+const changedSince = "for a reason that is gone"
+
+// packetsEvery is how often the flow table is looked at for new flows.
+const packetsEvery = 200 * time.Millisecond
+
+func newTrace(e *env) *cobra.Command {
+	t := &trace{env: e}
+	var lasts time.Duration
+	cmd := &cobra.Command{
+		Use:   "trace [{ADDRESS[:PORT] | [NAMESPACE/]SERVICE[:PORT]}]",
+		Short: "Show decisions as they are made: connect(), sendmsg(), new flows of packets",
+		Long: `Shows decisions as they are made, until it is interrupted or --for is over: which backend a connect() or a
+datagram of a socket on this node got, by which process, or why it was refused; and new flows of
+packets, which are looked for five times a second, so that shorter ones are missed. Which Pod a backend
+is an agent says, where one answers at --state-dir.
+
+Programs that tell of sockets are attached behind those that decide for as long as this command
+runs. So it costs nothing else; meanwhile a connect() to a Service costs some hundred nanoseconds more.
+Where more is decided than can be shown it says how many decisions are missing.`,
+		Args:              atMostOne,
+		ValidArgsFunction: services.untyped().complete(e),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				t.wanted.word = args[0]
+			}
+			ctx := cmd.Context()
+			if lasts > 0 {
+				limited, cancel := context.WithTimeout(ctx, lasts)
+				defer cancel()
+				ctx = limited
+			}
+			t.out = cmd.OutOrStdout()
+			t.complaints = cmd.ErrOrStderr()
+			return t.run(ctx)
+		},
+	}
+	cmd.Flags().BoolVar(&t.drops, "drops", false, "only what is refused")
+	cmd.Flags().DurationVar(&lasts, "for", 0, "end after so long, such as 10s (default: when interrupted)")
+	cmd.Flags().StringVarP(&t.wanted.namespace, "namespace", "n", "", "namespace of the Services")
+	return cmd
+}
+
+// trace is a command that shows decisions.
+type trace struct {
+	env             *env
+	out, complaints io.Writer
+	wanted          wanted
+	drops           bool
+	lines           command.Lines
+	lost            uint64 // said
+	pods            pods
+	flows           map[flowKey]datapath.FlowState
+}
+
+// flowKey tells a direction of a flow.
+type flowKey struct {
+	hook     string
+	protocol lb.Protocol
+	from, to netip.AddrPort
+}
+
+// run shows until the context ends. Maps that were replaced by larger ones are left with the next
+// look at packets.
+func (t *trace) run(ctx context.Context) error {
+	if err := t.env.look(t.check); err != nil {
+		return err
+	}
+	var sockets *datapath.Tracer
+	err := datapath.Look(t.env.open, func(r *datapath.Reader) (err error) { // who may not load programs may read
+		sockets, err = r.NewTracer()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer sockets.Close()
+	if err := t.lookAtPackets(); err != nil { // those that there are
+		return err
+	}
+	for ended := false; !ended; {
+		ended = ctx.Err() != nil // then what was decided before is shown
+		if err := t.readSockets(sockets, time.Now().Add(packetsEvery)); err != nil {
+			return err
+		}
+		if err := t.lookAtPackets(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check returns an error where there is no such Service, and no such address can come.
+func (t *trace) check(r *datapath.Reader) error {
+	if t.wanted.everything() || t.wanted.isAddress() {
+		return nil
+	}
+	return services.untyped().mayBeEmpty(&sight{Reader: r, wanted: t.wanted, env: t.env})
+}
+
+// readSockets shows what is decided about sockets until then.
+func (t *trace) readSockets(from *datapath.Tracer, until time.Time) error {
+	var all []datapath.Told
+	for {
+		one, ok, err := from.Read(until)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		all = append(all, one)
+		if !time.Now().Before(until) {
+			break
+		}
+	}
+	if lost, err := from.Lost(); err != nil {
+		return err
+	} else if lost > t.lost {
+		fmt.Fprintf(t.complaints, "%d decisions about sockets are missing: they came faster than they could be read\n", lost-t.lost)
+		t.lost = lost
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return t.env.look(func(r *datapath.Reader) error {
+		s := &sight{Reader: r, env: t.env}
+		for len(all) > 0 {
+			one, err := s.traced(all[0])
+			if err != nil {
+				return err
+			}
+			all = all[1:] // shown once, though maps are read again
+			if err := t.show(one); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// traced puts names to what a program has told.
+func (s *sight) traced(told datapath.Told) (traced, error) {
+	one := traced{At: told.At, Where: told.Call, PID: told.PID, Process: told.Process, Asked: told.Asked.String(), Got: told.Got.String(), backend: told.Got}
+	var err error
+	if one.service, err = s.serviceAt(told.Asked); err != nil {
+		return one, err
+	}
+	if told.Refused {
+		one.Got = ""
+		x := explanation{at: told.Asked}
+		if err := x.read(s); err != nil {
+			return one, err
+		}
+		if err := x.decideAtConnect(s); err != nil {
+			return one, err
+		}
+		switch {
+		case x.Refused != "":
+			one.Refused = x.Refused
+		case x.Ranges != nil:
+			one.Refused = "source_range"
+		default:
+			one.Refused = changedSince
+		}
+	}
+	return one, nil
+}
+
+// serviceAt returns the Service port that clients of an address mean, the zero one for none.
+func (s *sight) serviceAt(at lb.AddrPort) (plan.Service, error) {
+	_, f, found, err := s.Meant(at)
+	if err != nil || !found {
+		return plan.Service{}, err
+	}
+	return s.Service(f.Service)
+}
+
+// lookAtPackets shows the flows that are new, or refused since. The first look shows none.
+func (t *trace) lookAtPackets() error {
+	now, first := map[flowKey]datapath.FlowState{}, t.flows == nil
+	var fresh []traced
+	err := t.env.look(func(r *datapath.Reader) error {
+		clear(now)
+		fresh = nil
+		return r.Flows(func(f datapath.Flow) error {
+			key := flowKey{f.Hook, f.Protocol, f.From, f.To}
+			now[key] = f.State
+			was, known := t.flows[key]
+			refused := f.State == datapath.FlowRefused
+			if first || known && (was == f.State || !refused) || !refused && (f.To == f.NowTo || f.Hook != "in") {
+				return nil
+			}
+			one, err := (&sight{Reader: r, env: t.env}).tracedFlow(f)
+			fresh = append(fresh, one)
+			return err
+		})
+	})
+	t.flows = now
+	for _, one := range fresh {
+		if err == nil {
+			err = t.show(one)
+		}
+	}
+	return err
+}
+
+// tracedFlow puts names to a flow.
+func (s *sight) tracedFlow(f datapath.Flow) (one traced, err error) {
+	to := func(at netip.AddrPort) lb.AddrPort {
+		return lb.AddrPort{Addr: at.Addr(), Port: at.Port(), Protocol: f.Protocol}
+	}
+	one = traced{At: time.Now(), Where: f.Hook, From: f.From.String(), Asked: to(f.To).String(), Got: to(f.NowTo).String(), backend: to(f.NowTo)}
+	if f.State != datapath.FlowRefused {
+		one.service, err = s.Service(f.Service)
+		return one, err
+	}
+	if one.service, err = s.serviceAt(to(f.To)); err != nil {
+		return one, err
+	}
+	x := explanation{at: to(f.To), client: f.From}
+	err = x.read(s)
+	one.Got, one.Refused = "", cmp.Or(x.Refused, changedSince)
+	return one, err
+}
+
+func (one traced) names() []string {
+	var out []string
+	for _, at := range []string{one.From, one.Asked, one.Got} {
+		if parsed, ok := parseTarget(at); ok {
+			out = append(out, addressNames(parsed)...)
+		}
+	}
+	return append(out, one.Process)
+}
+
+func (one traced) owners() []plan.Service { return []plan.Service{one.service} }
+
+// show shows a decision that is wanted.
+func (t *trace) show(one traced) error {
+	if t.drops && one.Refused == "" || !t.wanted.wants(one) {
+		return nil
+	}
+	if one.service != (plan.Service{}) {
+		one.Service = one.service.String()
+	}
+	if one.Got != "" {
+		one.Pod = t.pods.of(t.env, one.backend)
+	}
+	if t.env.ForPrograms() {
+		return t.env.Print(t.out, command.Table{Value: one, Names: []string{"decision/" + one.Asked}})
+	}
+	who, became := one.From, one.Got
+	if one.PID != 0 {
+		who = fmt.Sprintf("pid %d %s", one.PID, one.Process)
+	}
+	if one.Pod != "" {
+		became += " pod " + one.Pod
+	}
+	if one.Refused != "" {
+		became = "refused " + one.Refused
+	}
+	return t.lines.Write(t.out, []string{one.At.Format("15:04:05.000"), one.Where, who, one.Asked, became, one.Service})
+}
+
+// pods are the names of the Pods that backends are, as the agent has said them.
+type pods struct {
+	said  lb.Descriptions
+	asked time.Time
+}
+
+// podsEvery is how often the agent is asked at the most: the answer is about all backends.
+const podsEvery = 5 * time.Second
+
+// of returns the Pod that a backend is, "" where nobody knows it. Of a backend that was not there
+// the agent is asked again.
+func (p *pods) of(e *env, backend lb.AddrPort) string {
+	if p.said.Of(backend) == nil && time.Since(p.asked) >= podsEvery {
+		p.said = e.described()
+		p.asked = time.Now()
+	}
+	return podName(p.said.Of(backend))
+}

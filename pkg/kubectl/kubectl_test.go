@@ -1,0 +1,88 @@
+package kubectl
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// fakeKubectl answers as a cluster with agents on two nodes does, and says what it runs in which
+// pod. A pod that ends is on node-b beside the one that has taken over.
+const fakeKubectl = `#!/bin/sh
+case "$*" in
+*"get pod "*nothing*) echo 'Error from server (NotFound): pods "nothing" not found' >&2; exit 1 ;;
+*"get pod "*waiting*) ;;
+*"get pod "*) printf node-b ;;
+*empty*"get pods"*) ;;
+*"get pods"*) printf 'node-b kube-system headgate-b0 Succeeded\nnode-a kube-system headgate-a Running\nnode-b kube-system headgate-b1 Running\n kube-system headgate-c Pending\n' ;;
+*" exec "*|"exec "*) echo "$*"; case "$*" in *"headgate-b1 -- /headgate status"*) exit 3 ;; esac ;;
+esac
+`
+
+func TestItRunsInTheAgentOfTheNode(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(fakeKubectl), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	const execute = "exec --namespace=kube-system --container=agent "
+	for _, c := range []struct {
+		args     string
+		out, err string
+		code     int
+	}{
+		{"--node node-a flow list -n default", execute + "headgate-a -- /headgate flow list -n default\n", "", 0},
+		{"--node=node-b status", execute + "headgate-b1 -- /headgate status\n", "", 3},
+		{"--of default/shell status -j", execute + "headgate-b1 -- /headgate status -j\n", "", 3},
+		{"--of shell top", execute + "headgate-b1 -- /headgate top\n", "", 0},
+		{"--context c --node node-a diff", "--context=c " + execute + "headgate-a -- /headgate diff\n", "", 0},
+		{"--all-nodes status", "== node-a\n" + execute + "headgate-a -- /headgate status\n== node-b\n" + execute + "headgate-b1 -- /headgate status\n", "", 3},
+		{"", usage, "", 0},
+		{"--help", usage, "", 0},
+		{"--node node-z status", "", `no agent is on node "node-z"; agents are on node-a, node-b`, 1},
+		{"status", "", "which node? Write --node NAME, --of POD or --all-nodes; agents are on node-a, node-b", 1},
+		{"--of nothing status", "", `kubectl get: Error from server (NotFound): pods "nothing" not found`, 1},
+		{"--of waiting status", "", "pod default/waiting is on no node yet", 1},
+		{"--context empty status", "", "no pod has the label app.kubernetes.io/name=headgate: is Headgate installed in this cluster?", 1},
+		{"--nodes node-a status", "", "unknown flag --nodes: flags of headgate stand behind its command; kubectl headgate --help lists those before it", 1},
+		{"--node", "", "--node: a value is missing", 1},
+		{"--node a --all-nodes status", "", "--node, --of and --all-nodes: write one of them", 1},
+	} {
+		var out, said bytes.Buffer
+		code := Run(t.Context(), strings.Fields(c.args), nil, &out, &said)
+		if c.err != "" {
+			c.err = "kubectl headgate: " + c.err + "\n"
+		}
+		if diff := cmp.Diff([]any{c.code, c.out, c.err}, []any{code, out.String(), said.String()}); diff != "" {
+			t.Errorf("kubectl headgate %s (-want +got):\n%s", c.args, diff)
+		}
+	}
+}
+
+func TestTheContainerIsThatOfTheAgent(t *testing.T) {
+	body, err := os.ReadFile("../../deploy/base/daemonset.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var agents appsv1.DaemonSet
+	if err := yaml.UnmarshalStrict(body, &agents); err != nil {
+		t.Fatal(err)
+	}
+	if got := agents.Spec.Template.Spec.Containers[0].Name; got != container {
+		t.Errorf("the container of the agent is %s, and commands run in %s", got, container)
+	}
+}
+
+func TestWithoutKubectlItSaysSo(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	var out, said bytes.Buffer
+	if code := Run(t.Context(), []string{"status"}, nil, &out, &said); code != 1 || !strings.Contains(said.String(), `"kubectl": executable file not found`) {
+		t.Errorf("%d, %s", code, said.String())
+	}
+}

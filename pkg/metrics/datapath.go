@@ -28,6 +28,7 @@ type Snapshot struct {
 	// not more than Prometheus should have. Of so many nothing is told.
 	BackendLoads    []Backend
 	BackendsOmitted int
+	Peers           []Peer
 }
 
 // Program is a program with whether it is in force.
@@ -72,6 +73,7 @@ type datapath struct {
 	writes, events, drops, serviceDrops   *prometheus.Desc
 	attached                              *prometheus.Desc
 	each                                  backends
+	peers                                 peers
 }
 
 func newDatapath(read func() (Snapshot, error)) *datapath {
@@ -97,12 +99,13 @@ func newDatapath(read func() (Snapshot, error)) *datapath {
 		serviceDrops:  desc("headgate_service_drops_total", "Connections and packets that the datapath refused, by reason and Service port; Service ports without any are left out.", "namespace", "service", "port", "reason"),
 		attached:      desc("headgate_program_attached", "1 if the program of a hook is attached, else 0; the label device is empty for hooks of the cgroup.", "hook", "device"),
 		each:          newBackends(desc),
+		peers:         newPeers(desc),
 	}
 }
 
 // Describe is of prometheus.Collector.
 func (d *datapath) Describe(c chan<- *prometheus.Desc) {
-	for _, desc := range append(d.each.descs(),
+	for _, desc := range append(append(d.each.descs(), d.peers.descs()...),
 		d.readErrors.Desc(), d.frontends, d.backends, d.ejected, d.tables, d.services, d.mapEntries, d.mapMaxEntries,
 		d.mapBytes, d.writes, d.events, d.drops, d.serviceDrops, d.attached,
 	) {
@@ -130,6 +133,7 @@ func (d *datapath) collect(to sink, s Snapshot) {
 	to.gauge(d.tables, float64(s.Tables))
 	to.gauge(d.services, float64(s.Services))
 	to.counter(d.writes, s.Writes)
+	d.peers.collect(to, s.Peers)
 	for _, m := range s.Maps {
 		if m.Entries != nil {
 			to.gauge(d.mapEntries, float64(*m.Entries), m.Name)

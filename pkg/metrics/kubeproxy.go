@@ -45,7 +45,7 @@ func programmingBuckets() []float64 {
 
 func newKubeproxy(r *registrar) kubeproxy {
 	const family = "ip_family"
-	return kubeproxy{
+	k := kubeproxy{
 		syncDuration:        r.histogram("kubeproxy_sync_proxy_rules_duration_seconds", "Duration of writes of changes into the kernel.", syncBuckets(), family),
 		fullSyncDuration:    r.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds", "Duration of comparisons of everything with the kernel, and of the corrections.", syncBuckets(), family),
 		partialSyncDuration: r.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds", "Duration of writes of only the changes into the kernel.", syncBuckets(), family),
@@ -60,6 +60,11 @@ func newKubeproxy(r *registrar) kubeproxy {
 		healthz:             r.counterVec("kubeproxy_proxy_healthz_total", "Answers on /healthz by status code.", "code"),
 		livez:               r.counterVec("kubeproxy_proxy_livez_total", "Answers on /livez by status code.", "code"),
 	}
+	// A series that begins with its first observation hides that one from rate().
+	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
+		k.programming.WithLabelValues(string(f))
+	}
+	return k
 }
 
 // Sync is an attempt to bring changes of one family into the kernel.

@@ -58,7 +58,10 @@ func (m *Metrics) CountRestored(n int) { m.restored.Add(float64(n)) }
 // SetProblems says everything that is wrong with the input now.
 func (m *Metrics) SetProblems(problems []lb.Problem) {
 	// Zeros are shown too, so that an alert can tell none from not known.
-	counts := map[string]int{"Service": 0, "EndpointSlice": 0, "Node": 0, otherKind: 0}
+	counts := map[string]int{}
+	for _, kind := range problemKinds {
+		counts[kind] = 0
+	}
 	for _, p := range problems {
 		kind, _, _ := strings.Cut(p.Object, " ") // "Service default/web"
 		if _, known := counts[kind]; !known {
@@ -73,6 +76,8 @@ func (m *Metrics) SetProblems(problems []lb.Problem) {
 
 // otherKind stands for every kind of object that has no count of its own.
 const otherKind = "other"
+
+var problemKinds = []string{"Service", "EndpointSlice", "Node", otherKind}
 
 // registrar makes metrics and registers them.
 type registrar struct{ *prometheus.Registry }

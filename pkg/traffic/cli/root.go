@@ -95,3 +95,6 @@ func (e *env) printReport(cmd *cobra.Command, file string, report *result.Report
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "\nwritten to %s\n", file)
 	return err
 }
+
+// Command returns the commands, for what describes them.
+func Command(version string) *cobra.Command { return newRoot(&env{version: version}) }

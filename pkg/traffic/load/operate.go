@@ -230,6 +230,11 @@ func (s *sender) finish(c *conn, err error) {
 	switch {
 	case c.fd < 0:
 		c.state = absent
+	case errors.Is(err, unix.ECONNABORTED): // somebody has told a datagram socket, too: it has no peer any more
+		if established && s.protocol.socket == unix.SOCK_STREAM {
+			s.lose(c.ended, c.due)
+		}
+		s.hangUp(c, false)
 	case err != nil && s.protocol.socket == unix.SOCK_STREAM:
 		if established && !errors.Is(err, errTimeout) && !errors.Is(err, errAnswer) && !errors.Is(err, wire.ErrNotOurs) {
 			s.lose(c.ended, c.due)

@@ -20,6 +20,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 api-servers: {{ join "," .Values.apiServers | quote }}
 healthz-bind-address: {{ .Values.healthzBindAddress | quote }}
 metrics-bind-address: {{ .Values.metricsBindAddress | quote }}
+{{- if .Values.metricsTLS.secretName }}
+metrics-tls-cert-file: /etc/headgate-tls/tls.crt
+metrics-tls-key-file: /etc/headgate-tls/tls.key
+{{- end }}
 log-level: {{ .Values.log.level }}
 log-format: {{ .Values.log.format }}
 {{- range $name, $value := .Values.config }}
@@ -33,9 +37,34 @@ log-format: {{ .Values.log.format }}
 
 {{- define "headgate.metricsPort" -}}
 {{- if regexMatch "^(127\\.|\\[::1\\]|$)" .Values.metricsBindAddress }}
-{{- fail (printf "metricsBindAddress: a PodMonitor cannot reach %q, set 0.0.0.0:10249" .Values.metricsBindAddress) }}
+{{- fail (printf "metricsBindAddress: Prometheus cannot reach %q, set 0.0.0.0:10249" .Values.metricsBindAddress) }}
 {{- end -}}
 {{ regexFind "[0-9]+$" .Values.metricsBindAddress }}
+{{- end }}
+
+{{- /* How the Prometheus operator scrapes: what both kinds of monitor have. Called with
+the root and the values of the monitor. */ -}}
+{{- define "headgate.scrape" -}}
+{{- $root := index . 0 }}{{ $monitor := index . 1 -}}
+- port: metrics
+  interval: {{ $monitor.interval }}
+  {{- with $root.Values.metricsTLS }}
+  {{- if .secretName }}
+  scheme: https
+  tlsConfig:
+    {{- toYaml .tlsConfig | nindent 4 }}
+  {{- end }}
+  {{- end }}
+  relabelings:
+    - sourceLabels: [__meta_kubernetes_pod_node_name]
+      targetLabel: node
+    {{- with $monitor.relabelings }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with $monitor.metricRelabelings }}
+  metricRelabelings:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 {{- end }}
 
 {{- /* What an agent and a check have in common. */ -}}
@@ -83,4 +112,10 @@ volumeMounts:
   # What outlives an agent: its report, and addresses of API servers.
   - name: state
     mountPath: /var/lib/headgate
+  {{- if .Values.metricsTLS.secretName }}
+  # The folder, not its files: those are followed when the Secret changes.
+  - name: metrics-tls
+    mountPath: /etc/headgate-tls
+    readOnly: true
+  {{- end }}
 {{- end }}

@@ -45,6 +45,7 @@ func TestIdleConnectionsOutliveFloods(t *testing.T) {
 		}
 	}
 	counts := r.counters(t)
+	t.Logf("figure lost_idle_connections %d", lost) // make bench reads it
 	t.Logf("%d packets of strangers: of %d idle connections %d are lost; %d of %d ways are in use, %d half-open and %d confirmed directions made room, %d flows found none",
 		f.sent, connections, lost, r.flows(t), r.table.room(), counts["flow_expired"], counts["flow_evicted"], counts["drop table_full"])
 	if lost > 0 {

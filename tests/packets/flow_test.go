@@ -1,6 +1,7 @@
 package packets
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -13,7 +14,7 @@ var flowStories = []story{
 	{"Ports of the node itself are left to it", portsOfTheNodeItselfAreLeftToIt},
 	{"One client port reaches one backend by two frontends", oneClientPortReachesOneBackendByTwoFrontends},
 	{"Two clients with one port share a remote backend", twoClientsWithOnePortShareARemoteBackend},
-	{"More connections than ports reach a remote backend, once the old ones have ended", portsOfEndedFlowsAreUsedAgain},
+	{"A port is used again once both sides have ended its connection", portsOfEndedFlowsAreUsedAgain},
 	{"A device gives its own address", aDeviceGivesItsOwnAddress},
 	{"Every address of the node answers on a NodePort", everyAddressOfTheNodeAnswersOnANodePort},
 	{"A ClusterIP answers clients outside", aClusterIPAnswersClientsOutside},
@@ -115,6 +116,11 @@ func portsOfEndedFlowsAreUsedAgain(t *testing.T, c cast) {
 	}
 	talk := func(p packet, answers []string) {
 		for _, flags := range answers {
+			flags, ofClient := strings.CutPrefix(flags, "client ")
+			if ofClient {
+				c.becomes(t, "the client ends it", out, tunnel, first.to(first.src, backend).with(flags), p.with(flags))
+				continue
+			}
 			answer(p, flags)
 			c.becomes(t, "the client acknowledges", out, tunnel, first.to(first.src, backend).with("A"), p.with("A"))
 		}
@@ -123,7 +129,11 @@ func portsOfEndedFlowsAreUsedAgain(t *testing.T, c cast) {
 		name  string
 		lives bool // if it is TCP
 		flags []string
-	}{{"nobody answered", false, nil}, {"it is open", true, []string{"SA", "A"}}, {"it is closed", false, []string{"SA", "A", "FA"}}, {"it was reset", false, []string{"SA", "RA"}}} {
+	}{
+		{"nobody answered", false, nil}, {"it is open", true, []string{"SA", "A"}}, {"the backend has closed it", true, []string{"SA", "A", "FA"}},
+		{"the backend has reset it, or somebody else", true, []string{"SA", "RA"}}, {"both have closed it", false, []string{"SA", "A", "FA", "client FA"}},
+		{"the client has reset what the backend closed", false, []string{"SA", "A", "FA", "client RA"}},
+	} {
 		c.forget(t)
 		one := begin(first)
 		talk(one, end.flags)

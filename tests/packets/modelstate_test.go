@@ -26,7 +26,7 @@ type modelFlow struct {
 	closing   bool      // a packet said that it is the last
 	halfOpen  bool      // not confirmed yet, or closed
 	broken    bool      // the backend has left the Service
-	nextSeq   uint32    // after the SYN
+	known     uint32    // of TCP: the number after the SYN, and when it is confirmed where both sides' began
 }
 
 // missingDirection is a direction of a flow that the datapath may make again, once a
@@ -92,10 +92,24 @@ func (m *model) holds(frame []byte, v view) (*modelFlow, doing) {
 	return f, isBroken
 }
 
-// isOver says whether both sides have closed a connection.
+// replying is the ID of the backend whose replies a flow has: that which its Service has for the
+// address now, and not the one with which the flow began.
+func (m *model) replying(v view, f *modelFlow) uint32 {
+	frontend, _ := m.frontend(view{key: key{dst: f.src, protocol: v.protocol}})
+	if frontend != nil {
+		for _, id := range m.table(frontend.Members) {
+			if b := m.told.Backends[id]; at(b.Addr, b.Port) == v.src {
+				return id
+			}
+		}
+	}
+	return f.backend
+}
+
+// isOver says whether both sides have closed a connection, which was proved.
 func (m *model) isOver(k key, f *modelFlow) bool {
 	other := m.flows[f.otherKey(k)]
-	return f.closing && other != nil && other.closing
+	return f.closing && f.halfOpen && (other == nil || other.closing)
 }
 
 // hasBackend says whether the Service that a client has named still has the backend.
@@ -119,14 +133,16 @@ func (m *model) note(frame []byte, v view, f *modelFlow) {
 		f.closing = true
 	case flags&flagSYN != 0:
 		f.closing = false
-		f.nextSeq = binary.BigEndian.Uint32(frame[v.l4+4:]) + 1
+		if f.halfOpen && !f.original {
+			f.known = binary.BigEndian.Uint32(frame[v.l4+4:]) + 1
+		}
 	}
 	other := m.flows[f.otherKey(v.key)]
 	switch {
 	case other == nil && (!f.halfOpen || !f.closing):
 		m.missing = append(m.missing, missingDirection{f.otherKey(v.key), &modelFlow{
 			src: v.dst, dst: v.src, toBackend: f.reply, reply: f.toBackend, bypass: f.bypass, original: !f.original,
-			backend: f.backend, seen: !f.halfOpen, halfOpen: f.halfOpen, begun: time.Now(),
+			backend: m.replying(v, f), seen: !f.halfOpen, halfOpen: f.halfOpen, begun: time.Now(),
 		}})
 	case other == nil:
 	case f.halfOpen:
@@ -135,12 +151,30 @@ func (m *model) note(frame []byte, v view, f *modelFlow) {
 		}
 		if v.protocol != lb.TCP {
 			m.mayConfirm = append(m.mayConfirm, v.key)
-		} else if flags&(flagSYN|flagACK) == flagACK && binary.BigEndian.Uint32(frame[v.l4+8:])-other.nextSeq < 1<<20 {
+		} else if seq, ack := numbers(frame, v); flags&(flagSYN|flagACK) == flagACK && ack-other.known < 1<<20 {
+			other.known = other.known&^0xffff | seq>>16
 			m.confirm(f, other)
 		}
-	case flags&flagFIN != 0 && other.closing:
+	case flags&(flagFIN|flagRST) != 0 && flags&flagACK != 0 && other.closing && provesEnd(frame, v, f, other):
 		f.halfOpen, other.halfOpen = true, true
 	}
+}
+
+// numbers are the sequence number of a packet of TCP and the one that it acknowledges.
+func numbers(frame []byte, v view) (seq, ack uint32) {
+	return binary.BigEndian.Uint32(frame[v.l4+4:]), binary.BigEndian.Uint32(frame[v.l4+8:])
+}
+
+// provesEnd says whether both numbers of a packet are at most 16 MiB after those with which
+// its connection was confirmed, give or take 64 KiB.
+func provesEnd(frame []byte, v view, f, other *modelFlow) bool {
+	client, server := numbers(frame, v)
+	known := other.known
+	if !f.original {
+		client, server, known = server, client, f.known
+	}
+	within := func(number, began uint32) bool { return uint16(number>>16-began+1) <= 256 }
+	return within(client, known) && within(server, known>>16)
 }
 
 // confirm takes note that both sides have confirmed a flow.
@@ -162,7 +196,7 @@ func (m *model) hasEnded(reply key) bool {
 	if original == nil {
 		return true
 	}
-	return f.idle && original.idle && (reply.protocol != lb.TCP || f.closing || original.closing || f.halfOpen || original.halfOpen || !f.seen)
+	return f.idle && original.idle && (reply.protocol != lb.TCP || f.halfOpen || original.halfOpen || !f.seen)
 }
 
 // isFree says whether a reply tuple is unused, or already that of this packet.
@@ -187,7 +221,7 @@ func (m *model) begin(v view, src, dst netip.AddrPort, first uint16, f *modelFlo
 	}
 	old := m.flows[reply(src.Port())]
 	if old != nil && old.src == v.dst && old.dst == v.src {
-		old.closing, old.broken, old.halfOpen = false, false, old.halfOpen && (!f.seen || !old.seen)
+		old.closing, old.broken, old.halfOpen = false, false, !f.seen || old.halfOpen && !old.seen
 		old.backend, old.begun = f.backend, time.Now()
 	} else {
 		if old != nil {

@@ -62,7 +62,7 @@ func TestRandomPackets(t *testing.T) {
 				t.Fatalf("seed %d (began with %d), packet %d: %v", seed, begin, i, err)
 			}
 		}
-		w.compareCounters(t)
+		w.compareCounters(t, seed)
 		for name, n := range w.model.counts {
 			total[name] += n
 		}
@@ -215,8 +215,8 @@ func (w *world) compareConfirmed(tb testing.TB) error {
 	return nil
 }
 
-// compareCounters compares what was counted since the world began.
-func (w *world) compareCounters(tb testing.TB) {
+// compareCounters compares what was counted since the world of a seed began.
+func (w *world) compareCounters(tb testing.TB, seed uint64) {
 	tb.Helper()
 	now, got := w.counters(tb), map[string]uint64{}
 	for name, n := range now {
@@ -225,7 +225,7 @@ func (w *world) compareCounters(tb testing.TB) {
 		}
 	}
 	if diff := cmp.Diff(w.model.counts, got); diff != "" {
-		tb.Fatalf("counted (-want +got):\n%s", diff)
+		tb.Fatalf("seed %d, counted (-want +got):\n%s", seed, diff)
 	}
 }
 

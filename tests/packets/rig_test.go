@@ -69,12 +69,25 @@ func newRig(tb testing.TB) *rig {
 // newRigOf does so with a configuration that is changed.
 func newRigOf(tb testing.TB, change func(*datapath.Config)) *rig {
 	tb.Helper()
+	return newNode(tb, node{cgroup: testenv.Cgroup(tb), ip4: v4.node, ip6: v6.node}, change)
+}
+
+// node is one of several that are on one machine.
+type node struct {
+	cgroup   string
+	suffix   string     // of the names of its devices
+	ip4, ip6 netip.Addr // of its uplink
+}
+
+// newNode loads the datapath of a node.
+func newNode(tb testing.TB, n node, change func(*datapath.Config)) *rig {
+	tb.Helper()
 	r := &rig{
 		root: testenv.BPFRoot(tb), planner: plan.New(plan.Sizes{}),
 		known:   map[netip.Addr]bool{},
 		devices: map[string]plan.Device{}, programs: map[hook]*ebpf.Program{}, tables: map[string]*ebpf.Map{},
 	}
-	r.cfg = datapath.Config{Root: r.root, Cgroup: testenv.Cgroup(tb), Node: "node", Version: "test", Sizes: datapath.DefaultSizes, SocketEntries: 64, Flows: 1 << 15}
+	r.cfg = datapath.Config{Root: r.root, Cgroup: n.cgroup, Node: "node", Version: "test", Sizes: datapath.DefaultSizes, SocketEntries: 64, Flows: 1 << 15}
 	change(&r.cfg)
 	dp, err := datapath.Open(r.cfg)
 	if err != nil {
@@ -85,7 +98,7 @@ func newRigOf(tb testing.TB, change func(*datapath.Config)) *rig {
 	if err := dp.Attach(); err != nil {
 		tb.Fatal(err)
 	}
-	r.addDevices(tb)
+	r.addDevices(tb, n)
 	r.open(tb)
 	_, err = r.programs[in].Run(&ebpf.RunOptions{Data: make([]byte, 64), Flags: sumUp})
 	r.sums = err == nil
@@ -115,18 +128,18 @@ func (r *rig) open(tb testing.TB) {
 }
 
 // addDevices makes the devices and tells the datapath their addresses.
-func (r *rig) addDevices(tb testing.TB) {
+func (r *rig) addDevices(tb testing.TB, n node) {
 	tb.Helper()
 	var list []plan.Device
 	node := map[netip.Addr]plan.AddressKind{
 		netip.MustParseAddr("127.0.0.1"): plan.LoopbackAddress, netip.IPv6Loopback(): plan.LoopbackAddress,
 	}
 	for _, d := range []plan.Device{
-		{Name: uplink, IP4: v4.node, IP6: v6.node},
+		{Name: uplink, IP4: n.ip4, IP6: n.ip6},
 		{Name: tunnel, IP4: v4.tunnel, IP6: v6.tunnel},
 		{Name: podEnd, IP4: v4.tunnel, IP6: v6.tunnel, Pod: true},
 	} {
-		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: d.Name}, PeerName: d.Name + "-peer"}
+		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: d.Name + n.suffix}, PeerName: d.Name + n.suffix + "-peer"}
 		if err := netlink.LinkAdd(l); err != nil {
 			tb.Fatal(err)
 		}
@@ -197,7 +210,8 @@ const sumUp = 1 << 2
 
 // tryAs does so with flags of a test run.
 func (r *rig) tryAs(h hook, device string, frame []byte, flags uint32) (result, error) {
-	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: r.context(device), Flags: flags}
+	const waiting = 2048 // a first fragment lets go of longer ones, the last of which comes back
+	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+waiting), Context: r.context(device), Flags: flags}
 	verdict, err := r.programs[h].Run(opts)
 	return result{verdict, opts.DataOut}, err
 }
@@ -269,12 +283,21 @@ func (r *rig) entries(tb testing.TB, table string) (n int) {
 // settle says whether all flows of former maps have come along.
 func (r *rig) settle(tb testing.TB, yes bool) {
 	tb.Helper()
+	r.say(tb, "flows_migrated", map[bool]uint64{true: 1}[yes])
+}
+
+// say writes a field of the map that is about all others.
+func (r *rig) say(tb testing.TB, name string, what uint64) {
+	tb.Helper()
 	m, err := ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", "about"), nil)
 	must(tb, err)
 	defer m.Close()
 	value, err := m.LookupBytes(uint32(0))
 	must(tb, err)
-	value[fieldOffset(tb, m, "about", "flows_migrated")] = map[bool]byte{true: 1}[yes]
+	f := field(tb, m, "about", name)
+	size, err := btf.Sizeof(f.Type)
+	must(tb, err)
+	copy(value[f.Offset.Bytes():][:size], binary.LittleEndian.AppendUint64(nil, what))
 	must(tb, m.Put(uint32(0), value))
 }
 

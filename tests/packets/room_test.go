@@ -20,7 +20,6 @@ const (
 	establishedUnits = 7440*1e9>>timeShift + 1
 	datagramUnits    = 180*1e9>>timeShift + 1
 	oneSidedUnits    = 5 * 1e9 >> timeShift
-	youngUnits       = 3 * 1e9 >> timeShift
 	datagramWays     = 4
 	flagClosing      = 1 << 1
 )
@@ -28,7 +27,8 @@ const (
 // occupant is what stands in a way of the only set of a table.
 type occupant struct {
 	free, datagrams, halfOpen, closing bool
-	idle                               int // units of the flow clock
+	own                                bool // the other direction of the flow that begins
+	idle                               int  // units of the flow clock
 }
 
 func (o occupant) String() string {
@@ -51,8 +51,6 @@ func (o occupant) rank(datagrams bool, share int) int {
 		return 1<<18 + o.idle
 	case o.datagrams && !datagrams && share > datagramWays:
 		return o.idle + 1 // beyond their share, TCP displaces them
-	case o.closing:
-		limit = endedUnits
 	case o.datagrams:
 		limit = datagramUnits
 	}
@@ -62,45 +60,38 @@ func (o occupant) rank(datagrams bool, share int) int {
 	return 0
 }
 
-// isYoung says whether an occupant is of a handshake that may still be under way.
-func (o occupant) isYoung() bool { return !o.free && o.halfOpen && o.idle < youngUnits }
-
-// isOneSided says whether an occupant goes where TCP would find no room, or displace a
-// handshake that is young. None has another direction.
+// isOneSided says whether an occupant goes where TCP would find no room. None has another
+// direction.
 func (o occupant) isOneSided() bool {
 	return !o.free && !o.datagrams && !o.halfOpen && o.idle > oneSidedUnits
 }
 
 // crowded is the only set of a table.
-type crowded struct {
-	set     []occupant
-	flooded bool // a young handshake had to make room
-}
+type crowded []occupant
 
 // displace gives a way to a direction of a new flow; false if it finds none.
-func (c *crowded) displace(datagrams bool) bool {
+func (c crowded) displace(datagrams bool) bool {
 	share, best, most := 0, -1, 0
-	for _, o := range c.set {
+	for _, o := range c {
 		if !o.free && o.datagrams {
 			share++
 		}
 	}
-	for i, o := range c.set {
+	for i, o := range c {
 		if r := o.rank(datagrams, share); r > most {
 			best, most = i, r
 		}
 	}
-	if !datagrams && (best < 0 || c.set[best].isYoung() && !c.flooded) {
-		if i := slices.IndexFunc(c.set, occupant.isOneSided); i >= 0 {
-			best = i
-		}
+	if best >= 0 && c[best].own {
+		best = -1
+	}
+	if !datagrams && best < 0 {
+		best = slices.IndexFunc(c, occupant.isOneSided)
 	}
 	if best < 0 {
 		return false
 	}
-	o := c.set[best]
-	c.flooded = c.flooded || o.isYoung() && !o.closing && !o.datagrams
-	c.set[best] = occupant{datagrams: datagrams, halfOpen: true}
+	c[best] = occupant{datagrams: datagrams, halfOpen: true, own: true}
 	return true
 }
 
@@ -145,7 +136,7 @@ func flowClock(tb testing.TB) uint32 {
 func TestWhoMakesRoom(t *testing.T) {
 	r := newRigOf(t, func(c *datapath.Config) { c.Flows = flowWays })
 	random := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
-	refused, flooded := map[bool]int{}, false
+	refused := map[bool]int{}
 	for i := range 3000 {
 		c := cast{v4, r, lb.TCP}
 		if i%2 == 1 {
@@ -156,16 +147,15 @@ func TestWhoMakesRoom(t *testing.T) {
 		}
 		before := randomOccupants(random)
 		r.table.fill(t, before, flowClock(t))
-		after := &crowded{slices.Clone(before[:]), flooded}
+		after := crowded(slices.Clone(before[:]))
 		original, reply := after.displace(c.protocol != lb.TCP), after.displace(c.protocol != lb.TCP)
 		room := original && reply
-		flooded = after.flooded
 		p := c.packet(at(c.client, uint16(1024+i)), at(c.vip, 80), 0)
 		verdict, _ := r.run(t, in, uplink, p.frame(t))
 		if refused[verdict == drop]++; (verdict == drop) == room {
 			t.Fatalf("%s has verdict %d among %v", describe(p), verdict, before)
 		}
-		for n, o := range after.set {
+		for n, o := range after {
 			if stands := r.table.tag(t, n) == uint32(n)<<1|1; room && stands != (o == before[n] && !o.free) {
 				t.Fatalf("%s among %v: way %d still stands: %t", describe(p), before, n, stands)
 			}

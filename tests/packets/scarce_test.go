@@ -244,12 +244,14 @@ func TestOneClientHasAllPorts(t *testing.T) {
 		all, taken := c.crowdFrom(c.client, 1024), map[netip.AddrPort]bool{}
 		for i := range held {
 			if !all.again(t) {
-				t.Fatalf("no port is left for connection %d of %d", i+1, held)
+				t.Errorf("no port is left for connection %d of %d", i+1, held)
+				break
 			}
 			taken[all.open[i].left.src] = true
 		}
-		if len(taken) != int(held) {
-			t.Errorf("%d connections leave by %d ports", held, len(taken))
+		t.Logf("figure held_connections %d", len(taken)) // make bench reads it
+		if len(taken) != len(all.open) {
+			t.Errorf("%d connections leave by %d ports", len(all.open), len(taken))
 		}
 	}}, cast{v4, r, lb.TCP})
 }

@@ -79,10 +79,15 @@ func (s *besideStage) open(who string, from *host, to netip.AddrPort) talk {
 	return talk{name: fmt.Sprintf("%s to %s at %s", who, to, server.LocalAddr()), client: client, server: server}
 }
 
-// hold opens connections to an address from everywhere.
-func (s *besideStage) hold(to netip.AddrPort) {
+// everywhere is where clients are.
+func (s *besideStage) everywhere() map[string]*host {
+	return map[string]*host{"a client outside": s.client, "a pod": s.node.guest, "the pod itself": s.node.pod, "the node": s.node.host}
+}
+
+// hold opens connections to an address from some clients.
+func (s *besideStage) hold(to netip.AddrPort, from map[string]*host) {
 	s.tb.Helper()
-	for who, h := range map[string]*host{"a client outside": s.client, "a pod": s.node.guest, "the pod itself": s.node.pod, "the node": s.node.host} {
+	for who, h := range from {
 		k := s.open(who, h, to)
 		for f := range families {
 			for _, port := range []uint16{affine, hashed} {
@@ -290,7 +295,7 @@ func (s *besideStage) balanceBy(r proxyRules) {
 	s.node.cniFirewall() // without NAT of others the kernel translates nothing once the rules go
 	for _, f := range families {
 		for _, service := range r.services(s.node, f) {
-			s.hold(service.Addr)
+			s.hold(service.Addr, s.everywhere())
 		}
 	}
 }

@@ -53,6 +53,7 @@ type node struct {
 	root        string // of BPF pins
 	cgroup      *traffic.Cgroup
 	agent       *exec.Cmd
+	program     string        // of another version, as which the agent is started, "" for this one
 	frontends   int           // that it has when it balances
 	options     []string      // of the agent, beside the usual ones
 	log         io.Writer     // of the agent, nil for stderr
@@ -246,6 +247,9 @@ func (n *node) startAgent(manifests string) {
 	n.tb.Helper()
 	n.agent = exec.Command("/proc/self/exe", "--bpf-root", n.root, "agent", "--manifests", manifests, "--node-name", n.name,
 		"--cgroup", n.cgroup.Path, "--devices", "eth*,vx0,tun*", "--socket-entries", "1024", "--log-level", "warn")
+	if n.program != "" {
+		n.agent.Path = n.program
+	}
 	n.agent.Args = append(n.agent.Args, n.options...)
 	n.agent.Env = append(os.Environ(), asHeadgate+"=1")
 	n.agent.Stdout, n.agent.Stderr = os.Stderr, os.Stderr

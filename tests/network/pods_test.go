@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/pkg/datapath"
 )
 
 // TestMarkedPodsAreBalancedByTheirPacketsAlone takes the mark away and gives it
@@ -34,16 +36,35 @@ func TestMarkedPodsAreBalancedByTheirPacketsAlone(t *testing.T) {
 			}
 		}
 	}
-	here.awaitPods(2)
+	here.awaitMarked(2)
 	asks(map[string]uint64{"connect": 0, "flow_made": 3})
 
 	n.write("pods.yaml", strings.ReplaceAll(marked, `"off"`, `"on"`))
-	here.awaitPods(0)
+	here.awaitMarked(0)
 	asks(map[string]uint64{"connect": 3, "flow_made": 0})
 
 	n.write("pods.yaml", marked)
-	here.awaitPods(2)
+	here.awaitMarked(2)
 	asks(map[string]uint64{"connect": 0, "flow_made": 3})
+}
+
+// awaitMarked waits until the sockets of so many pods are left alone: that comes behind the programs of
+// their devices.
+func (n *node) awaitMarked(pods int) {
+	n.tb.Helper()
+	n.awaitPods(pods)
+	eventually(n.tb, n.name+" leaves sockets of its pods alone", func() error {
+		r, err := datapath.Inspect(n.root)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		counts, err := r.CountEntries()
+		if is := int(counts["exempt_namespaces"]); err == nil && is != pods {
+			err = fmt.Errorf("%d pods are left alone, want %d", is, pods)
+		}
+		return err
+	})
 }
 
 // TestPodsMoveMegabytes has pods by packets move what does not fit into a packet:

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -182,21 +185,59 @@ func removeLink(name string) error {
 // without the help of one: between namespaces nobody else ever looks at them.
 func (h *host) sumHere(device string) {
 	h.tb.Helper()
+	h.ethtool(device, unix.ETHTOOL_STXCSUM, 0)
+}
+
+// takesXDP makes a veth device take frames that an XDP program at its other end sends, by a
+// program of its own. With GRO alone it takes those that are redirected there, but nobody wakes it
+// to look for what is sent back (veth_xdp_flush).
+func (h *host) takesXDP(device string) link.Link {
+	h.tb.Helper()
+	return h.attachXDP(device, &ebpf.ProgramSpec{Name: "firewall", Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+}
+
+// attachXDP attaches a program to the driver of a device for as long as the test runs.
+func (h *host) attachXDP(device string, spec *ebpf.ProgramSpec) link.Link {
+	h.tb.Helper()
+	p, err := ebpf.NewProgram(spec)
+	if err != nil {
+		h.tb.Fatal(err)
+	}
+	defer p.Close()
+	var attached link.Link
+	h.do(func() error {
+		d, err := net.InterfaceByName(device)
+		if err != nil {
+			return err
+		}
+		attached, err = link.AttachXDP(link.XDPOptions{Program: p, Interface: d.Index, Flags: link.XDPDriverMode})
+		return err
+	})
+	h.tb.Cleanup(func() { attached.Close() })
+	return attached
+}
+
+// xdpPass is the verdict of linux/bpf.h that leaves a frame to the stack.
+const xdpPass = 2
+
+// ethtool sets what a device does.
+func (h *host) ethtool(device string, command, value uint32) {
+	h.tb.Helper()
 	h.do(func() error {
 		s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(s)
-		value := struct{ command, on uint32 }{unix.ETHTOOL_STXCSUM, 0}
+		set := struct{ command, value uint32 }{command, value}
 		request := struct {
 			name [unix.IFNAMSIZ]byte
 			data unsafe.Pointer
 			_    [16]byte
-		}{data: unsafe.Pointer(&value)}
+		}{data: unsafe.Pointer(&set)}
 		copy(request.name[:], device)
 		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-			return fmt.Errorf("turn off the checksums of %s: %w", device, errno)
+			return fmt.Errorf("ethtool %s, command %#x: %w", device, command, errno)
 		}
 		return nil
 	})

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"runtime"
 )
 
 // compareRuns compares the run time of the programs of two objects by the
@@ -62,8 +61,11 @@ func (w *wiring) both(name string, other, own *group, services int) {
 
 // comparePackets compares what a packet costs at a device with two objects.
 func (b *bench) comparePackets(object []byte) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	leave, err := stayOnOneCPU()
+	if err != nil {
+		return err
+	}
+	defer leave()
 	other, closeOther, err := b.packetCases("-against", object)
 	defer closeOther()
 	if err != nil {
@@ -87,10 +89,13 @@ func (b *bench) comparePackets(object []byte) error {
 		Title:  "A packet at a device, with the object built in beside " + b.against + ", ns without what the replay costs",
 		Header: []string{"packet", "flows", "other", "built in", "saved", "quartiles"},
 	}
-	for i, c := range own[1:] {
-		was, is := other[i+1], c
+	for i, is := range own {
+		was := other[i]
+		if is.base == nil {
+			continue
+		}
 		saved := added(was.ns, is.ns)
-		t.row(c.name, count(c.flows), ns(added(was.ns, other[0].ns)), ns(added(is.ns, own[0].ns)), ns(saved), spread(saved))
+		t.row(is.name, count(is.flows), ns(added(was.ns, was.base.ns)), ns(added(is.ns, is.base.ns)), ns(saved), spread(saved))
 	}
 	b.report.table(t)
 	return nil

@@ -32,6 +32,7 @@ type bench struct {
 	servers   map[int]int            // UDP sockets by family
 	listeners map[int]map[uint16]int // TCP sockets by family and port
 	onTTY     bool
+	uplinks   int // devices that were made for flows to other nodes
 }
 
 func newBench(ctx context.Context, o options) (*bench, error) {

@@ -116,7 +116,7 @@ func (f *frames) establish(c *frameCase) error {
 	if !c.established {
 		times = 3
 	}
-	if err := f.end.Update(f.objects.Echo); err != nil {
+	if err := errors.Join(f.end.Update(f.objects.Echo), f.path.drivers.end(false)); err != nil {
 		return err
 	}
 	before, err := f.path.topology.Received(theSender, toNode)
@@ -144,7 +144,7 @@ func (f *frames) establish(c *frameCase) error {
 		return fmt.Errorf("%d frames of %d flows come back, which were sent %d times", back, c.flows, times)
 	}
 	c.established = true
-	return f.end.Update(f.objects.Sink)
+	return errors.Join(f.end.Update(f.objects.Sink), f.path.drivers.end(true))
 }
 
 // measure notes what a frame costs that arrives, with its making.

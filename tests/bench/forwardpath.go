@@ -39,6 +39,7 @@ type forwardPath struct {
 	services  int // that the node knows; 0: clients go to the backends themselves
 	noFrames  bool
 	redirect  bool
+	driver    bool                                               // repeats; without TCP, whose sums would be left to devices that there are not
 	rules     func(p *forwardPath) (tool string, texts []string) // nil: none
 
 	b        *bench
@@ -47,6 +48,7 @@ type forwardPath struct {
 	group    *group // with Headgate
 	talk     *talk
 	frames   *frames
+	drivers  *drivers
 
 	connect, exchange, life *kase
 	few, many               *frameCase
@@ -69,6 +71,7 @@ func (b *bench) forwardPaths() []*forwardPath {
 			&forwardPath{name: "Headgate redirects, " + of(n), key: "redirect-" + key, services: n, redirect: true},
 		)
 	}
+	paths = append(paths, &forwardPath{name: "Headgate at the driver, " + of(1), key: "driver-1", services: 1, driver: true})
 	for _, p := range paths {
 		p.b = b
 	}
@@ -101,6 +104,11 @@ func (p *forwardPath) build() error {
 	if p.topology, err = traffic.NewTopology(spec); err != nil {
 		return err
 	}
+	if p.driver {
+		if p.drivers, err = newDrivers(p); err != nil {
+			return err
+		}
+	}
 	switch {
 	case p.rules != nil:
 		err = p.loadRules()
@@ -110,8 +118,10 @@ func (p *forwardPath) build() error {
 	if err != nil || p.missing != "" {
 		return err
 	}
-	if p.talk, err = newTalk(p); err != nil || p.noFrames {
-		return err
+	if !p.driver {
+		if p.talk, err = newTalk(p); err != nil || p.noFrames {
+			return err
+		}
 	}
 	p.frames, err = newFrames(p)
 	return err
@@ -124,7 +134,7 @@ func (p *forwardPath) startHeadgate() (err error) {
 	}
 	p.group.root = filepath.Join(p.b.bpffs, p.group.name)
 	cfg := p.group.config(nil)
-	cfg.Redirect, cfg.Flows = p.redirect, 1<<19
+	cfg.Redirect, cfg.XDP, cfg.Flows = p.redirect, p.driver, 1<<19
 	return p.topology.Namespace(theNode).Do(func() error {
 		d, err := datapath.Open(cfg)
 		if err != nil {
@@ -166,7 +176,7 @@ func (p *forwardPath) fill(d *datapath.Datapath) error {
 		if err != nil {
 			return err
 		}
-		devices = append(devices, plan.Device{Index: uint32(l.Attrs().Index), Name: name, IP4: node[0], IP6: node[1]})
+		devices = append(devices, plan.Device{Index: uint32(l.Attrs().Index), Name: name, IP4: node[0], IP6: node[1], XDP: true})
 	}
 	return d.SetDevices(devices)
 }
@@ -196,6 +206,9 @@ func (p *forwardPath) close() error {
 	var errs []error
 	if p.frames != nil {
 		errs = append(errs, p.frames.close())
+	}
+	if p.drivers != nil {
+		errs = append(errs, p.drivers.close())
 	}
 	if p.talk != nil {
 		p.talk.close()

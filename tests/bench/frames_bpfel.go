@@ -16,18 +16,20 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	framesProgEcho      = "echo"
-	framesProgMakeFrame = "make_frame"
-	framesProgSink      = "sink"
-	framesVarClient     = "client"
-	framesVarFlowMask   = "flow_mask"
-	framesVarFrom       = "from"
-	framesVarNext       = "next"
-	framesVarServer     = "server"
-	framesVarServerMask = "server_mask"
-	framesVarServerPort = "server_port"
-	framesVarTo         = "to"
-	framesVarVerdict    = "verdict"
+	framesProgDriverSink = "driver_sink"
+	framesProgEcho       = "echo"
+	framesProgLetIn      = "let_in"
+	framesProgMakeFrame  = "make_frame"
+	framesProgSink       = "sink"
+	framesVarClient      = "client"
+	framesVarFlowMask    = "flow_mask"
+	framesVarFrom        = "from"
+	framesVarNext        = "next"
+	framesVarServer      = "server"
+	framesVarServerMask  = "server_mask"
+	framesVarServerPort  = "server_port"
+	framesVarTo          = "to"
+	framesVarVerdict     = "verdict"
 )
 
 // loadFrames returns the embedded CollectionSpec for frames.
@@ -72,9 +74,11 @@ type framesSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type framesProgramSpecs struct {
-	Echo      *ebpf.ProgramSpec `ebpf:"echo"`
-	MakeFrame *ebpf.ProgramSpec `ebpf:"make_frame"`
-	Sink      *ebpf.ProgramSpec `ebpf:"sink"`
+	DriverSink *ebpf.ProgramSpec `ebpf:"driver_sink"`
+	Echo       *ebpf.ProgramSpec `ebpf:"echo"`
+	LetIn      *ebpf.ProgramSpec `ebpf:"let_in"`
+	MakeFrame  *ebpf.ProgramSpec `ebpf:"make_frame"`
+	Sink       *ebpf.ProgramSpec `ebpf:"sink"`
 }
 
 // framesMapSpecs contains maps before they are loaded into the kernel.
@@ -143,14 +147,18 @@ type framesVariables struct {
 //
 // It can be passed to loadFramesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type framesPrograms struct {
-	Echo      *ebpf.Program `ebpf:"echo"`
-	MakeFrame *ebpf.Program `ebpf:"make_frame"`
-	Sink      *ebpf.Program `ebpf:"sink"`
+	DriverSink *ebpf.Program `ebpf:"driver_sink"`
+	Echo       *ebpf.Program `ebpf:"echo"`
+	LetIn      *ebpf.Program `ebpf:"let_in"`
+	MakeFrame  *ebpf.Program `ebpf:"make_frame"`
+	Sink       *ebpf.Program `ebpf:"sink"`
 }
 
 func (p *framesPrograms) Close() error {
 	return _FramesClose(
+		p.DriverSink,
 		p.Echo,
+		p.LetIn,
 		p.MakeFrame,
 		p.Sink,
 	)

@@ -182,8 +182,9 @@ func fillWith(cfg datapath.Config, f flavour, services, backends int) error {
 	return bringIn(cfg, services, func(i int) []lb.Frontend { return frontends(f, i, backends) })
 }
 
-// bringIn brings Services into the kernel, of which of returns the frontends.
-func bringIn(cfg datapath.Config, services int, of func(i int) []lb.Frontend) error {
+// bringIn brings Services into the kernel, of which of returns the frontends, and programs to
+// devices.
+func bringIn(cfg datapath.Config, services int, of func(i int) []lb.Frontend, devices ...plan.Device) error {
 	d, err := datapath.Open(cfg)
 	if err != nil {
 		return err
@@ -204,7 +205,10 @@ func bringIn(cfg datapath.Config, services int, of func(i int) []lb.Frontend) er
 	if _, err := d.Apply(ops); err != nil {
 		return err
 	}
-	return d.Attach()
+	if err := d.Attach(); err != nil || len(devices) == 0 {
+		return err
+	}
+	return d.SetDevices(devices)
 }
 
 // openPinned opens the programs behind the pinned links.

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"path"
-	"path/filepath"
-	"runtime"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -18,6 +15,9 @@ import (
 
 // clientNet4 is where the clients of packets live.
 var clientNet4 = netip.MustParseAddr("198.18.0.0")
+
+// allFlows is more than are ever there: each packet is of another flow, for a long time.
+const allFlows = 1 << 24
 
 // TCP flags.
 const (
@@ -35,12 +35,17 @@ type packetCase struct {
 	flags     byte
 	protocol  lb.Protocol
 	peer      netip.AddrPort
+	peers     int // from this one on, a power of two; 0 is 1
 	fromPeer  bool
 	fresh     *freshFlows // every packet is of a flow that never was
+	base      *packetCase // what the replay itself costs; nil: it is this one
+	routed    bool        // of flows to backends on other nodes
+	atDriver  bool
 
-	frame []byte
-	sent  uint32
-	ns    []float64
+	frame    []byte
+	sent     uint32
+	repeated uint64 // of those that a driver saw
+	ns       []float64
 }
 
 // freshFlows is a flow table in which flows begin. It is emptied before each round,
@@ -52,19 +57,13 @@ type freshFlows struct {
 	full   bool
 }
 
-// packetNode is a datapath with one Service and room for so many flows, and
-// the program that replays packets for it.
-type packetNode struct {
-	programs map[string]*ebpf.Program
-	replay   *replayObjects
-	table    *ebpf.Map
-	known    map[lb.Protocol]int // flows that are established
-}
-
 // packets measures what a packet costs at a device, flow by flow.
 func (b *bench) packets() error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	leave, err := stayOnOneCPU()
+	if err != nil {
+		return err
+	}
+	defer leave()
 	cases, closeAll, err := b.packetCases("", nil)
 	defer closeAll()
 	if err != nil {
@@ -84,23 +83,41 @@ func (b *bench) packets() error {
 		Note: "By BPF_PROG_TEST_RUN. Before each run a small program writes the addresses and ports of another flow into the packet, in no order, and calls the one that is measured; " +
 			"what that costs with a program that does nothing is taken off, round by round. The cache of the CPU holds the flows up to some number, and the program always: on a busy node it may not.",
 	}
-	for _, c := range cases[1:] {
-		s := added(c.ns, cases[0].ns)
-		b.report.add("packets/"+c.key, "ns", s)
-		flows := count(c.flows)
-		if c.fresh != nil {
-			flows = "new"
+	for _, c := range cases {
+		if c.base != nil && !c.routed {
+			t.row(append([]string{c.name}, b.packetFigures(c)...)...)
 		}
-		t.row(c.name, flows, ns(s), spread(s), us(slices.Min(c.ns)-slices.Min(cases[0].ns)))
 	}
 	b.report.table(t)
-	return nil
+	b.reportDriver(cases)
+	return b.recounts(cases)
+}
+
+// packetFigures adds what a packet costs to the report, and returns the cells of its row.
+func (b *bench) packetFigures(c *packetCase) []string {
+	s := added(c.ns, c.base.ns)
+	b.report.add("packets/"+c.key, "ns", s)
+	flows := count(c.flows)
+	if c.fresh != nil || c.flows == allFlows {
+		flows = "new"
+	}
+	return []string{flows, ns(s), spread(s), us(slices.Min(c.ns) - slices.Min(c.base.ns))}
 }
 
 // packetCases brings datapaths of an object into the kernel, with flows that are
-// established, and returns the packets to measure; the first one meets no
-// program. The name sets them apart from those of other objects.
+// established, and returns the packets to measure. The name sets them apart from those of
+// other objects.
 func (b *bench) packetCases(name string, object []byte) (cases []*packetCase, closeAll func(), err error) {
+	cases, closeHere, err := b.packetsHere(name, object)
+	if err != nil {
+		return nil, closeHere, err
+	}
+	routed, closeRouted, err := b.routedPackets(name, object)
+	return append(cases, routed...), func() { closeRouted(); closeHere() }, err
+}
+
+// packetsHere are those of flows to a backend on this node; the first one meets no program.
+func (b *bench) packetsHere(name string, object []byte) (cases []*packetCase, closeAll func(), err error) {
 	var closers []func()
 	closeAll = func() {
 		for _, c := range closers {
@@ -117,6 +134,9 @@ func (b *bench) packetCases(name string, object []byte) (cases []*packetCase, cl
 	foreign := netip.AddrPortFrom(nth(foreignNet4, 1), servicePort)
 	add := func(c packetCase) {
 		c.protocol = lb.TCP
+		if len(cases) > 0 {
+			c.base = cases[0]
+		}
 		cases = append(cases, &c)
 	}
 	add(packetCase{name: "no program", flows: 1, node: usual, peer: foreign, flags: ack})
@@ -154,85 +174,9 @@ func (b *bench) packetCases(name string, object []byte) (cases []*packetCase, cl
 		}
 		closers = append(closers, node.close)
 		fresh := freshFlows{table: node.table, filled: int(f.fill * float64(f.ways) / 2), runs: min(b.plan.packets, int(f.ways)/8), full: f.full}
-		add(packetCase{name: f.name, key: f.key, flows: 1 << 24, fresh: &fresh, node: node, program: "device_in", peer: frontend, flags: syn})
+		add(packetCase{name: f.name, key: f.key, flows: allFlows, fresh: &fresh, node: node, program: "device_in", peer: frontend, flags: syn})
 	}
 	return cases, closeAll, nil
-}
-
-// packetNode brings a Service with one backend into the kernel.
-func (b *bench) packetNode(name string, object []byte, ways uint32) (*packetNode, error) {
-	g, err := b.newGroup(name)
-	if err != nil {
-		return nil, err
-	}
-	g.root = filepath.Join(b.bpffs, name)
-	cfg := g.config(object)
-	cfg.Flows = ways
-	if err := fillWith(cfg, tcp4, 1, 1); err != nil {
-		return nil, err
-	}
-	n := &packetNode{programs: map[string]*ebpf.Program{}, replay: &replayObjects{}, known: map[lb.Protocol]int{}}
-	if err := loadReplayObjects(n.replay, nil); err != nil {
-		return nil, fmt.Errorf("load the program that replays packets: %w", err)
-	}
-	n.programs[""] = n.replay.Nothing
-	if n.table, err = ebpf.LoadPinnedMap(filepath.Join(g.root, "maps", "flow_table"), nil); err != nil {
-		n.close()
-		return nil, err
-	}
-	for _, program := range []string{"device_in", "device_out"} {
-		if n.programs[program], err = ebpf.LoadPinnedProgram(filepath.Join(g.root, "maps", program), nil); err != nil {
-			n.close()
-			return nil, err
-		}
-	}
-	return n, nil
-}
-
-func (n *packetNode) close() {
-	for _, p := range n.programs {
-		p.Close()
-	}
-	n.table.Close()
-	n.replay.Close()
-}
-
-// establish takes flows through a handshake, some at a time.
-func (n *packetNode) establish(b *bench, flows int, frontend, backend netip.AddrPort) error {
-	if err := b.step("establish %s flows", count(flows)); err != nil {
-		return err
-	}
-	const some = 1 << 14
-	for begin := 0; begin < flows; begin += some {
-		for _, c := range []packetCase{
-			{program: "device_in", peer: frontend, flags: syn},
-			{program: "device_out", peer: backend, flags: syn | ack, fromPeer: true},
-			{program: "device_in", peer: frontend, flags: ack},
-		} {
-			c.node, c.flows, c.protocol, c.sent = n, flows, lb.TCP, uint32(begin)
-			if err := c.measure(min(some, flows-begin)); err != nil {
-				return err
-			}
-		}
-	}
-	return n.check(frontend, backend)
-}
-
-// check makes sure that a packet of a flow gets the address of the backend:
-// otherwise it is not later packets that are measured.
-func (n *packetNode) check(frontend, backend netip.AddrPort) error {
-	c := packetCase{program: "device_in", node: n, protocol: lb.TCP, peer: frontend, flows: 1, flags: ack}
-	if err := c.ready(); err != nil {
-		return err
-	}
-	_, out, err := n.replay.Replay.Test(c.frame)
-	if err != nil {
-		return err
-	}
-	if want := backend.Addr().AsSlice(); len(out) < 34 || !bytes.Equal(out[30:34], want) {
-		return fmt.Errorf("a packet of an established flow to %s does not go to %s", frontend, backend)
-	}
-	return nil
 }
 
 // round measures a case once more: so many packets, or as many flows as begin in its table.
@@ -272,7 +216,20 @@ func (c *packetCase) measure(runs int) error {
 	if err := c.ready(); err != nil {
 		return err
 	}
-	_, took, err := c.node.replay.Replay.Benchmark(c.frame, runs, nil)
+	replay := c.node.replay.Replay
+	if c.atDriver {
+		replay = c.node.replay.DriverReplay
+	}
+	before, err := c.node.express.repeated()
+	if err != nil {
+		return err
+	}
+	_, took, err := replay.Benchmark(c.frame, runs, nil)
+	if err != nil {
+		return err
+	}
+	after, err := c.node.express.repeated()
+	c.repeated += after - before
 	c.sent += uint32(runs)
 	c.ns = append(c.ns, float64(took.Nanoseconds()))
 	return err
@@ -284,8 +241,18 @@ func (c *packetCase) ready() error {
 	if c.frame == nil {
 		c.frame = c.template()
 	}
-	if err := r.Target.Put(uint32(0), c.node.programs[c.program]); err != nil {
+	target, program := r.Target, c.node.programs[c.program]
+	if c.atDriver {
+		target = r.DriverTarget
+	}
+	if c.atDriver && c.program == "" {
+		program = r.DriverNothing
+	}
+	if err := target.Put(uint32(0), program); err != nil {
 		return err
+	}
+	if c.node.express != nil {
+		c.node.express.renew()
 	}
 	peer := c.peer.Addr().As4()
 	from := uint16(0)
@@ -295,7 +262,7 @@ func (c *packetCase) ready() error {
 	client := clientNet4.As4()
 	return errors.Join(
 		r.Next.Set(c.sent), r.FlowMask.Set(uint32(c.flows-1)), r.Client.Set(binary.BigEndian.Uint32(client[:])),
-		r.Peer.Set(peer), r.PeerPort.Set([2]byte{byte(c.peer.Port() >> 8), byte(c.peer.Port())}), r.FromPeer.Set(from),
+		r.Peer.Set(binary.BigEndian.Uint32(peer[:])), r.PeerMask.Set(uint32(max(1, c.peers)-1)), r.PeerPort.Set([2]byte{byte(c.peer.Port() >> 8), byte(c.peer.Port())}), r.FromPeer.Set(from),
 	)
 }
 
@@ -331,6 +298,7 @@ func (r *report) packetAims(t *table) {
 			r.aim(t, "a packet "+c.name+", of "+count(flows), fmt.Sprintf("packets/%s/%d", c.key, flows), aims[flows], "%.0f ns")
 		}
 	}
+	r.driverAims(t)
 	r.aim(t, "the first packet of a flow, table in the cache", "packets/new/cached", 300, "%.0f ns")
 	r.aim(t, "the same, table half full", "packets/new/half_full", 650, "%.0f ns")
 }

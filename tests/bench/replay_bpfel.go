@@ -16,15 +16,19 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	replayMapTarget   = "target"
-	replayProgNothing = "nothing"
-	replayProgReplay  = "replay"
-	replayVarClient   = "client"
-	replayVarFlowMask = "flow_mask"
-	replayVarFromPeer = "from_peer"
-	replayVarNext     = "next"
-	replayVarPeer     = "peer"
-	replayVarPeerPort = "peer_port"
+	replayMapDriverTarget   = "driver_target"
+	replayMapTarget         = "target"
+	replayProgDriverNothing = "driver_nothing"
+	replayProgDriverReplay  = "driver_replay"
+	replayProgNothing       = "nothing"
+	replayProgReplay        = "replay"
+	replayVarClient         = "client"
+	replayVarFlowMask       = "flow_mask"
+	replayVarFromPeer       = "from_peer"
+	replayVarNext           = "next"
+	replayVarPeer           = "peer"
+	replayVarPeerMask       = "peer_mask"
+	replayVarPeerPort       = "peer_port"
 )
 
 // loadReplay returns the embedded CollectionSpec for replay.
@@ -69,15 +73,18 @@ type replaySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type replayProgramSpecs struct {
-	Nothing *ebpf.ProgramSpec `ebpf:"nothing"`
-	Replay  *ebpf.ProgramSpec `ebpf:"replay"`
+	DriverNothing *ebpf.ProgramSpec `ebpf:"driver_nothing"`
+	DriverReplay  *ebpf.ProgramSpec `ebpf:"driver_replay"`
+	Nothing       *ebpf.ProgramSpec `ebpf:"nothing"`
+	Replay        *ebpf.ProgramSpec `ebpf:"replay"`
 }
 
 // replayMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type replayMapSpecs struct {
-	Target *ebpf.MapSpec `ebpf:"target"`
+	DriverTarget *ebpf.MapSpec `ebpf:"driver_target"`
+	Target       *ebpf.MapSpec `ebpf:"target"`
 }
 
 // replayVariableSpecs contains global variables before they are loaded into the kernel.
@@ -89,6 +96,7 @@ type replayVariableSpecs struct {
 	FromPeer *ebpf.VariableSpec `ebpf:"from_peer"`
 	Next     *ebpf.VariableSpec `ebpf:"next"`
 	Peer     *ebpf.VariableSpec `ebpf:"peer"`
+	PeerMask *ebpf.VariableSpec `ebpf:"peer_mask"`
 	PeerPort *ebpf.VariableSpec `ebpf:"peer_port"`
 }
 
@@ -112,11 +120,13 @@ func (o *replayObjects) Close() error {
 //
 // It can be passed to loadReplayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type replayMaps struct {
-	Target *ebpf.Map `ebpf:"target"`
+	DriverTarget *ebpf.Map `ebpf:"driver_target"`
+	Target       *ebpf.Map `ebpf:"target"`
 }
 
 func (m *replayMaps) Close() error {
 	return _ReplayClose(
+		m.DriverTarget,
 		m.Target,
 	)
 }
@@ -130,6 +140,7 @@ type replayVariables struct {
 	FromPeer *ebpf.Variable `ebpf:"from_peer"`
 	Next     *ebpf.Variable `ebpf:"next"`
 	Peer     *ebpf.Variable `ebpf:"peer"`
+	PeerMask *ebpf.Variable `ebpf:"peer_mask"`
 	PeerPort *ebpf.Variable `ebpf:"peer_port"`
 }
 
@@ -137,12 +148,16 @@ type replayVariables struct {
 //
 // It can be passed to loadReplayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type replayPrograms struct {
-	Nothing *ebpf.Program `ebpf:"nothing"`
-	Replay  *ebpf.Program `ebpf:"replay"`
+	DriverNothing *ebpf.Program `ebpf:"driver_nothing"`
+	DriverReplay  *ebpf.Program `ebpf:"driver_replay"`
+	Nothing       *ebpf.Program `ebpf:"nothing"`
+	Replay        *ebpf.Program `ebpf:"replay"`
 }
 
 func (p *replayPrograms) Close() error {
 	return _ReplayClose(
+		p.DriverNothing,
+		p.DriverReplay,
 		p.Nothing,
 		p.Replay,
 	)

@@ -23,6 +23,7 @@ type report struct {
 	Figures map[string]figure `json:"figures"`
 	Tables  []table           `json:"-"`
 	plan    effort
+	missed  []string // keys of figures that miss their aim
 }
 
 // figure is a number with its unit. Without rounds the quartiles are the

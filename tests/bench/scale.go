@@ -38,11 +38,15 @@ func (b *bench) scale() (err error) {
 		return err
 	}
 	t := newScaleTables()
-	for i, c := range b.plan.clusters {
+	clusters := b.plan.clusters
+	if b.cluster != (shape{}) {
+		clusters = []shape{b.cluster}
+	}
+	for _, c := range clusters {
 		if err := s.measure(c, t); err != nil {
 			return fmt.Errorf("%s endpoints: %w", c, err)
 		}
-		if i == 0 && s.kubeProxy != "" {
+		if c == b.plan.clusters[0] && s.kubeProxy != "" {
 			if err := s.besideKubeProxy(c, t); err != nil {
 				return err
 			}

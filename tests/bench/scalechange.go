@@ -44,7 +44,8 @@ func (c shape) followers() (all []*follower) {
 type course struct {
 	name, key string
 	count     int
-	rate      int // in a second; 0: each waits for the one before it
+	rate      int               // in a second; 0: each waits for the one before it
+	also      func(i int) error // what is done besides with each change, nil for nothing
 }
 
 // driver makes changes and sees them come to the map.
@@ -54,6 +55,8 @@ type driver struct {
 	view  *frontendView
 	made  int             // changes in all courses, so that no two are the same
 	took  []time.Duration // of one course
+
+	renewed time.Time // the view
 }
 
 // pause is between two looks at the map.
@@ -76,9 +79,9 @@ func (s *scaled) changesOf(c shape, a *scaledAgent, t *scaleTables) error {
 	all := c.followers()
 	seconds := int(s.plan.steady.Seconds())
 	for _, k := range []course{
-		{"one at a time", "one", s.plan.changes, 0},
-		{"100 a second", "at100", 100 * seconds / 3, 100},
-		{"1,000 a second", "at1000", 1000 * seconds, 1000},
+		{name: "one at a time", key: "one", count: s.plan.changes},
+		{name: "100 a second", key: "at100", count: 100 * seconds / 3, rate: 100},
+		{name: "1,000 a second", key: "at1000", count: 1000 * seconds, rate: 1000},
 	} {
 		if err := r.row(c, k, all, &t.changes); err != nil {
 			return err
@@ -87,7 +90,7 @@ func (s *scaled) changesOf(c shape, a *scaledAgent, t *scaleTables) error {
 	if c != s.plan.clusters[0] {
 		return nil
 	}
-	return errors.Join(r.rolling(c, &t.changes), r.replaced(c, &t.changes))
+	return errors.Join(r.rolling(c, &t.changes), r.replaced(c, &t.changes), r.growing(c, all, &t.changes))
 }
 
 // row measures a course and adds a line.
@@ -120,7 +123,7 @@ func (r *driver) row(c shape, k course, all []*follower, t *table) error {
 // run makes the changes of a course, and notes how long each took to the map. One whose
 // frontend waits for an earlier change counts from when it was due.
 func (r *driver) run(k course, all []*follower) error {
-	if err := r.view.find(all); err != nil {
+	if err := errors.Join(r.view.renew(), r.view.find(all)); err != nil {
 		return err
 	}
 	r.took = make([]time.Duration, 0, k.count)
@@ -135,6 +138,11 @@ func (r *driver) run(k course, all []*follower) error {
 		if made < k.count && !now.Before(due) && f.event == nil && (k.rate > 0 || len(waiting) == 0) {
 			if err := r.send(f, due, k.rate > 0 && now.Sub(due) > time.Millisecond); err != nil {
 				return err
+			}
+			if k.also != nil {
+				if err := k.also(made); err != nil {
+					return err
+				}
 			}
 			waiting, made = append(waiting, f), made+1
 		}
@@ -182,10 +190,11 @@ func (r *driver) late(by time.Duration) error {
 	switch {
 	case by > 30*time.Second:
 		return fmt.Errorf("a change did not come to the kernel:\n%s", r.agent.Tail())
-	case by > 10*time.Millisecond:
+	case by > 2*time.Millisecond && time.Since(r.renewed) > 10*time.Millisecond: // each takes memory
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
+		r.renewed = time.Now()
 		return r.view.renew()
 	}
 	return nil

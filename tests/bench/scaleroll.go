@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -53,9 +54,34 @@ func (r *driver) rolling(c shape, t *table) error {
 		}
 		return es
 	}
-	rolled := course{fmt.Sprintf("a Service of %s rolled, %d endpoints each, 100 a second", count(rolledSlices*rolledEach), rolledStep),
-		"rolled", rolledSlices * rolledEach / rolledStep, 100}
+	rolled := course{name: fmt.Sprintf("a Service of %s rolled, %d endpoints each, 100 a second", count(rolledSlices*rolledEach), rolledStep),
+		key: "rolled", count: rolledSlices * rolledEach / rolledStep, rate: 100}
 	return r.row(c, rolled, []*follower{{addr: rolledAddr, next: next}}, t)
+}
+
+// newcomers is where Services have their addresses that come to the others.
+var newcomers = netip.MustParseAddr("10.106.0.0")
+
+// growing makes changes while so many Services come that maps grow: a quarter more than there is room
+// for.
+func (r *driver) growing(c shape, all []*follower, t *table) error {
+	before, n := r.view.id, (r.view.room()-c.services)*5/4
+	k := course{name: fmt.Sprintf("while %s Services come and maps grow, 1,000 a second", count(n)), key: "growth", count: n, rate: 1000}
+	k.also = func(i int) error {
+		_, err := r.api.services.change(watch.Added, apiService(fmt.Sprintf("added-%d", i), nth(newcomers, i+1)))
+		return err
+	}
+	all = slices.DeleteFunc(all, func(f *follower) bool { return f.addr.Less(nth(serviceNet4, c.services/10+256)) }) // replaced
+	if err := r.row(c, k, all, t); err != nil {
+		return err
+	}
+	if err := r.view.renew(); err != nil {
+		return err
+	}
+	if r.view.id == before {
+		return fmt.Errorf("%d Services more, and the frontends map did not grow", n)
+	}
+	return nil
 }
 
 // replaced deletes Services and makes as many, all at once.

@@ -60,6 +60,9 @@ func (v *frontendView) close() {
 	}
 }
 
+// room returns how many frontends the map has room for: at most half of the places are taken.
+func (v *frontendView) room() int { return len(v.memory) / v.each / 2 }
+
 // scan calls a function with each frontend of a Service port over TCP: the place of it in memory,
 // and its address.
 func (v *frontendView) scan(f func(offset int, addr netip.Addr)) {

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// routedPackets are those of flows to backends on other nodes: at TC, and at a driver that
+// repeats what TC did. The first of each meets no program.
+func (b *bench) routedPackets(name string, object []byte) (cases []*packetCase, closeAll func(), err error) {
+	var closers []func()
+	closeAll = func() {
+		for _, c := range closers {
+			c()
+		}
+	}
+	add := func(n *packetNode, base *packetCase, c packetCase) *packetCase {
+		c.node, c.base, c.routed, c.atDriver, c.protocol = n, base, true, n.express != nil, lb.TCP
+		if c.peers == 0 {
+			c.peer, c.peers = n.frontend, routedBackends
+		}
+		cases = append(cases, &c)
+		return &c
+	}
+	var atTC, atDriver *packetCase
+	for _, flows := range b.plan.flows {
+		key := fmt.Sprint(flows)
+		n, err := b.routedNode("routed-"+key+name, object, flows, false)
+		if err != nil {
+			return nil, closeAll, err
+		}
+		closers = append(closers, n.close)
+		if atTC == nil {
+			atTC = add(n, nil, packetCase{name: "no program", flows: 1, flags: ack})
+		}
+		add(n, atTC, packetCase{name: "at TC, where it comes", key: "routed_in/" + key, flows: flows, program: "device_in", flags: ack})
+		add(n, atTC, packetCase{name: "at TC, where it leaves", key: "routed_out/" + key, flows: flows, program: "device_out", flags: ack, peer: n.backend, peers: routedBackends})
+
+		if n, err = b.routedNode("driven-"+key+name, object, flows, true); err != nil {
+			return nil, closeAll, err
+		}
+		closers = append(closers, n.close)
+		if atDriver == nil {
+			atDriver = add(n, nil, packetCase{name: "no program", flows: 1, flags: ack})
+			add(n, atDriver, packetCase{name: "at the driver, for no Service", key: "driver/foreign", flows: 1024, program: "uplink", flags: ack, peer: foreignPeer, peers: 1})
+			add(n, atDriver, packetCase{name: "at the driver, first of a flow, before TC", key: "driver/first", flows: allFlows, program: "uplink", flags: syn, sent: 1}) // not of the flow that is there: it would end that
+		}
+		add(n, atDriver, packetCase{name: "at the driver, repeated", key: "driver/repeat/" + key, flows: flows, program: "uplink", flags: ack})
+	}
+	return cases, closeAll, nil
+}
+
+// reportDriver adds what packets of flows to other nodes cost.
+func (b *bench) reportDriver(cases []*packetCase) {
+	t := table{
+		Title:  "A packet of a flow to another node, at TC and at a driver: run time of the program, TCP over IPv4, ns",
+		Header: []string{"packet", "flows", "net", "quartiles", "least", "repeated"},
+		Note: "As above. At TC one packet meets two programs, where it comes and where it leaves; the first asks the kernel for the next hop (--redirect). What it takes to make a packet of a frame " +
+			"comes on top there, and not at a driver (--xdp), which an empty program stands for. Repeated is the share of the packets that the driver sent on; " +
+			"before each batch all entries are made as young as if TC had just seen a packet of each.",
+	}
+	for _, c := range cases {
+		if c.base == nil || !c.routed {
+			continue
+		}
+		share := ""
+		if c.atDriver {
+			share = fmt.Sprintf("%.1f %%", 100*float64(c.repeated)/float64(c.sent))
+		}
+		t.row(append(append([]string{c.name}, b.packetFigures(c)...), share)...)
+	}
+	b.report.table(t)
+}
+
+// driverAims compares what a packet costs at a driver with what was asked for.
+func (r *report) driverAims(t *table) {
+	r.aim(t, "a packet for no Service at a driver", "packets/driver/foreign", 12, "%.0f ns")
+	r.aim(t, "the first packet of a flow at a driver, before TC", "packets/driver/first", 25, "%.0f ns")
+	aims := map[int]float64{1: 40, 1 << 10: 45, 1 << 16: 130, 1 << 20: 250}
+	for _, flows := range r.plan.flows {
+		if aims[flows] != 0 {
+			r.aim(t, "a packet that a driver repeats, of "+count(flows), fmt.Sprintf("packets/driver/repeat/%d", flows), aims[flows], "%.0f ns")
+		}
+	}
+}

@@ -36,6 +36,8 @@ var update = flag.Bool("update", false, "write what is printed into the scripts;
 func TestMain(m *testing.M) {
 	testscript.Main(machine{m}, map[string]func(){
 		"headgate":       func() { os.Exit(cli.Run(os.Args[1:], "v1.2.3", os.Stdout, os.Stderr)) },
+		"headgate-next":  func() { os.Exit(cli.Run(os.Args[1:], "v1.2.4", os.Stdout, os.Stderr)) },
+		clientProgram:    client,
 		"headgate-bench": func() { os.Exit(bench.Run(os.Args[1:], "v1.2.3", os.Stdout, os.Stderr)) },
 	})
 }
@@ -61,10 +63,12 @@ func TestTheCommandLineOnAKernel(t *testing.T) {
 		// One after another: there is one cgroup, and agents lock it.
 		name := strings.TrimSuffix(filepath.Base(script), ".txtar")
 		t.Run(name, func(t *testing.T) {
+			p := &place{t: t}
 			testscript.RunT(alone{t}, testscript.Params{
 				Files: []string{script}, UpdateScripts: *update, RequireUniqueNames: true, Deadline: deadline,
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
-					"load": load, "ready": ready, "exits": exits, "nobody": nobody, "problem": problem, "orphans": orphans,
+					"load": load, "ready": ready, "answers": answers, "exits": exits, "nobody": nobody, "problem": problem, "orphans": orphans, "forget": forget, "remember": remember, "tracing": tracing, "dial": dial, "hold": hold, "fits": fits,
+					"outside": p.outside, "pod": p.pod, "connect": p.connect, "shows": shows, "eventually": eventually,
 				},
 				Setup: func(env *testscript.Env) error {
 					env.Setenv("CGROUP", testenv.Cgroup(t))
@@ -91,6 +95,13 @@ func load(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func loadManifests(dir, cgroup, root string) error {
+	return bringIntoForce(cgroup, root, func(ctx context.Context, inbox *reconciler.Inbox) error {
+		return manifest.New(dir, "node-a").Run(ctx, inbox.Update)
+	})
+}
+
+// bringIntoForce has programs in force that balance what a source says.
+func bringIntoForce(cgroup, root string, source func(context.Context, *reconciler.Inbox) error) error {
 	dp, err := datapath.Open(datapath.Config{
 		Root: root, Cgroup: cgroup, Node: "node-a", Version: "v1.2.3", Sizes: datapath.DefaultSizes, SocketEntries: 1024,
 	})
@@ -106,7 +117,7 @@ func loadManifests(dir, cgroup, root string) error {
 	inbox.SetNodeAddresses(map[netip.Addr]plan.AddressKind{netip.MustParseAddr("192.0.2.1"): plan.NodeAddress})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	ended := make(chan error, 1)
-	go func() { ended <- manifest.New(dir, "node-a").Run(ctx, inbox.Update) }()
+	go func() { ended <- source(ctx, inbox) }()
 	go func() {
 		select {
 		case <-r.Ready():
@@ -139,6 +150,19 @@ func ready(ts *testscript.TestScript, _ bool, _ []string) {
 			ts.Fatalf("the agent does not get ready: %v", err)
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// answers waits until an agent serves and says so.
+func answers(ts *testscript.TestScript, _ bool, _ []string) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		err := agent.AskReady(context.Background(), ts.Getenv("STATE_DIRECTORY"))
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("the agent does not answer: %v", err)
+		}
 	}
 }
 

@@ -33,7 +33,10 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		{"a short digest", asBase + "\nimage: {digest: sha256:abc}", "digest"},
 		{"two agents on a node", asBase + "\nupdateStrategy: {rollingUpdate: {maxSurge: 1}}", "maxSurge"},
 		{"a yes that is a string", asBase + "\nprivileged: \"yes\"", "privileged"},
-		{"metrics that nobody can reach", asBase + "\npodMonitor: {enabled: true}", "a PodMonitor cannot reach"},
+		{"metrics that nobody can reach", asBase + "\npodMonitor: {enabled: true}", "Prometheus cannot reach"},
+		{"an alert that there is not", asBase + "\nprometheusRule: {enabled: true, alerts: {HeadgateProblem: {for: 1h}}}", "there is no alert HeadgateProblem"},
+		{"a duration of an alert that is none", asBase + "\nprometheusRule: {alerts: {HeadgateProblems: {for: soon}}}", "for"},
+		{"a relabeling that is none", asBase + "\nserviceMonitor: {relabelings: [node]}", "relabelings"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, _, err := render(tc.values)

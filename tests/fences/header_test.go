@@ -17,17 +17,20 @@ import (
 // below is the folders of bpf/ that the headers of each may include besides their own.
 // Sockets and packets share the choice of a backend, and know nothing of each other.
 var below = map[string][]string{
-	"bpf/abi":  nil,
-	"bpf/lib":  {"bpf/abi"},
-	"bpf/lb":   {"bpf/abi", "bpf/lib"},
-	"bpf/sock": {"bpf/abi", "bpf/lib", "bpf/lb"},
-	"bpf/flow": {"bpf/abi", "bpf/lib", "bpf/lb"},
-	"bpf/tc":   {"bpf/abi", "bpf/lib", "bpf/lb", "bpf/flow"},
+	"bpf/abi":   nil,
+	"bpf/lib":   {"bpf/abi"},
+	"bpf/lb":    {"bpf/abi", "bpf/lib"},
+	"bpf/sock":  {"bpf/abi", "bpf/lib", "bpf/lb"},
+	"bpf/flow":  {"bpf/abi", "bpf/lib", "bpf/lb"},
+	"bpf/carry": {"bpf/abi", "bpf/lib", "bpf/lb"},
+	"bpf/tc":    {"bpf/abi", "bpf/lib", "bpf/lb", "bpf/flow", "bpf/carry"},
+	"bpf/xdp":   {"bpf/abi", "bpf/lib", "bpf/lb", "bpf/flow", "bpf/carry", "bpf/tc"},
 }
 
-// frameHeaders are the headers of bpf/tc that read and write packets, as TC has them. All
-// others decide: they take a struct packet, so that another hook can use them.
-var frameHeaders = []string{"parse", "fragment", "nat", "icmp", "reset", "redirect", "tracked"}
+// frameHeaders are the headers of bpf/tc that read and write packets, as TC has them, as
+// bpf/carry/outer.h does, and those of bpf/xdp. All others decide: they take a struct packet,
+// so that any hook can use them.
+var frameHeaders = []string{"parse", "fragment", "nat", "icmp", "reset", "redirect", "tracked", "carry", "mss", "passage", "too_long", "sight", "device"}
 
 // contextOfTC is the type of what a program at TC is given.
 var contextOfTC = regexp.MustCompile(`\b__sk_buff\b`)
@@ -158,7 +161,7 @@ func includesOf(f file) (paths []string) {
 // deciding is a line for every header that decides and knows of frames.
 func deciding(files []file) (complaints []string) {
 	handlesFrames := func(header string) bool {
-		return path.Dir(header) == "bpf/tc" && slices.Contains(frameHeaders, strings.TrimSuffix(path.Base(header), ".h"))
+		return path.Dir(header) == "bpf/xdp" || header == "bpf/carry/outer.h" || path.Dir(header) == "bpf/tc" && slices.Contains(frameHeaders, strings.TrimSuffix(path.Base(header), ".h"))
 	}
 	for _, f := range files {
 		if handlesFrames(f.path) {

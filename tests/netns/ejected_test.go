@@ -44,11 +44,13 @@ func readEjected(t *testing.T, a *testenv.Agent, state, address string) (r reads
 			t.Fatalf("headgate %v says %q: %v", args, out, err)
 		}
 	}
-	var backends []struct {
-		Ejected int64 `json:"ejected_ns"`
+	var backends struct {
+		Items []struct {
+			Ejected int64 `json:"ejectedNs"`
+		} `json:"items"`
 	}
 	show(&backends, "backend", "list")
-	for _, b := range backends {
+	for _, b := range backends.Items {
 		if b.Ejected > 0 {
 			r.list++
 		}

@@ -10,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -126,6 +128,45 @@ func TestProgramsThatSomebodyDetachesComeBack(t *testing.T) {
 		t.Errorf("the program of the device is not told of: %q", series(t, metricsAddress, "headgate_program_attached"))
 	}
 	wantLogged(t, a, "the agent has attached them again")
+}
+
+// What takes longest of a start is the verifier. An agent that starts after another as it was
+// loads nothing: the same programs are in force.
+func TestAnAgentThatStartsAgainLoadsNoPrograms(t *testing.T) {
+	for _, flags := range [][]string{nil, {"--filters"}} {
+		t.Run(strings.Join(flags, " "), func(t *testing.T) {
+			a := restoredAgent(t, flags...)
+			before := programsInForce(t, a.Root)
+			a.Kill()
+			a.Start()
+			if diff := cmp.Diff(before, programsInForce(t, a.Root)); diff != "" {
+				t.Errorf("programs in force, by pin (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// programsInForce returns the kernel's IDs of the programs of pinned links.
+func programsInForce(t *testing.T, root string) map[string]ebpf.ProgramID {
+	t.Helper()
+	ids := map[string]ebpf.ProgramID{}
+	pins, err := filepath.Glob(filepath.Join(root, "links", "*"))
+	if err != nil || len(pins) == 0 {
+		t.Fatalf("no links: %v", err)
+	}
+	for _, pin := range pins {
+		l, err := link.LoadPinnedLink(pin, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := l.Info()
+		l.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[filepath.Base(pin)] = info.Program
+	}
+	return ids
 }
 
 // wantLogged waits until the agent has logged something.
@@ -261,6 +302,11 @@ func TestACgroupThatIsMadeAgainIsServedAgain(t *testing.T) {
 		code, body := healthz(t)
 		return code == 503 && strings.Contains(body, "the cgroup "+a.Cgroup+" is gone")
 	})
+	for _, h := range a.Status().Hooks {
+		if attached := strings.HasPrefix(h.Name, "tcp_") || h.Name == "socket_error"; h.Attached != attached {
+			t.Errorf("without the cgroup, status says attached %v of %s", h.Attached, h.Name)
+		}
+	}
 	if err := os.Mkdir(a.Cgroup, 0o755); err != nil {
 		t.Fatal(err)
 	}

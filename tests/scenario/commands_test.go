@@ -21,7 +21,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// start [DIR] [LIMIT=N...] starts an agent on a directory of YAML, as before
 	// where nothing is said. LIMIT is frontends, slots, backends or services;
 	// "room" sets how much room the maps have at first, "probes" whether they are
-	// allowed or denied.
+	// allowed or denied, "forwarding" whether a Service may ask for DSR (marked) or not.
 	"start": command(func(n *node, args []string) (string, error) {
 		for _, arg := range args {
 			if err := n.set(arg); err != nil {
@@ -114,6 +114,10 @@ func (n *node) set(arg string) error {
 	name, value, ok := strings.Cut(arg, "=")
 	if !ok {
 		n.dir = arg
+		return nil
+	}
+	if name == "forwarding" {
+		n.convert.DSR = value == "marked"
 		return nil
 	}
 	if name == "probes" {

@@ -179,7 +179,10 @@ func (a *Agent) Output(args ...string) []byte {
 	a.tb.Helper()
 	out, err := exec.Command(a.Binary, append(args, "--bpf-root", a.Root)...).Output()
 	var exit *exec.ExitError
-	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != statusDegraded) {
+	switch {
+	case errors.As(err, &exit) && exit.ExitCode() != statusDegraded:
+		a.tb.Fatalf("headgate %s: %v: %s", args[0], err, exit.Stderr)
+	case err != nil && exit == nil:
 		a.tb.Fatalf("headgate %s: %v", args[0], err)
 	}
 	return out

@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/vishvananda/netlink"
+
+	"github.com/headgate/headgate/pkg/traffic"
+	"github.com/headgate/headgate/tests/testenv"
+)
+
+// place is where a script runs and, once the script asks for it, a machine outside.
+type place struct {
+	t       *testing.T
+	machine *traffic.Namespace
+}
+
+// outside DEVICE makes the machine outside, and the device that leads there.
+func (p *place) outside(_ *testscript.TestScript, _ bool, args []string) {
+	p.machine = testenv.Outside(p.t, args[0])
+}
+
+// within says whether the first argument means outside, and returns the others.
+func (p *place) within(ts *testscript.TestScript, args []string) (outside bool, rest []string) {
+	if args[0] != "-outside" {
+		return false, args
+	}
+	if p.machine == nil {
+		ts.Fatalf("there is nothing outside yet")
+	}
+	return true, args[1:]
+}
+
+// pod [-outside] ADDRESS [PORT] gives a machine the address of a pod. At the port it tells
+// whoever connects by which address it sees him; without one it refuses.
+func (p *place) pod(ts *testscript.TestScript, _ bool, args []string) {
+	outside, args := p.within(ts, args)
+	do := func(f func() error) error { return f() }
+	if outside {
+		do = p.machine.Do
+	}
+	ts.Check(do(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		addr, err := netlink.ParseAddr(args[0] + "/32")
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrAdd(lo, addr); err != nil {
+			return err
+		}
+		ts.Defer(func() { ts.Check(do(func() error { return netlink.AddrDel(lo, addr) })) })
+		if len(args) == 1 {
+			return nil
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort(args[0], args[1]))
+		if err != nil {
+			return err
+		}
+		ts.Defer(func() { ts.Check(l.Close()) })
+		go greet(l)
+		return nil
+	}))
+}
+
+// greet tells each client how it is seen.
+func greet(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		seen, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+		_, _ = io.WriteString(c, seen) // the client says if it comes to nothing
+		_ = c.Close()
+	}
+}
+
+// connect [-outside] ADDRESS:PORT [TIMES [PATIENCE]] makes connections at once, and prints what
+// becomes of them.
+func (p *place) connect(ts *testscript.TestScript, _ bool, args []string) {
+	outside, args := p.within(ts, args)
+	args = append(args, []string{"1", "10s"}[len(args)-1:]...)
+	if outside {
+		fmt.Fprint(ts.Stdout(), p.ask(ts, args))
+		return
+	}
+	ts.Check(connectAll(ts.Stdout(), args))
+}
+
+// ask has a process connect that is neither in the network nor in the cgroup of the node.
+func (p *place) ask(ts *testscript.TestScript, args []string) string {
+	above, err := os.Open(filepath.Dir(ts.Getenv("CGROUP")))
+	ts.Check(err)
+	defer above.Close()
+	out := &bytes.Buffer{}
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Args[0], cmd.Stdout, cmd.Stderr = clientProgram, out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(above.Fd())}
+	ts.Check(p.machine.Start(cmd))
+	ts.Check(cmd.Wait())
+	return out.String()
+}
+
+// clientProgram is the name of a process that connects.
+const clientProgram = "client"
+
+func client() {
+	if err := connectAll(os.Stdout, os.Args[1:]); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// connectAll connects to an address so many times at once, each with so much patience.
+func connectAll(out io.Writer, args []string) error {
+	times, bad := strconv.Atoi(args[1])
+	patience, worse := time.ParseDuration(args[2])
+	if err := errors.Join(bad, worse); err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	counts := map[string]int{}
+	var all sync.WaitGroup
+	for range times {
+		all.Go(func() {
+			came := connectOnce(args[0], patience)
+			mu.Lock()
+			defer mu.Unlock()
+			counts[came]++
+		})
+	}
+	all.Wait()
+	for _, came := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintf(out, "%d %s\n", counts[came], came)
+	}
+	return nil
+}
+
+// connectOnce says what became of a connection.
+func connectOnce(to string, patience time.Duration) string {
+	c, err := net.DialTimeout("tcp", to, patience)
+	var late net.Error
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case errors.As(err, &late) && late.Timeout():
+		return "no answer"
+	case err != nil:
+		return err.Error()
+	}
+	defer c.Close()
+	if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return err.Error()
+	}
+	seen, err := io.ReadAll(c)
+	if _, bad := netip.ParseAddr(string(seen)); bad != nil {
+		return fmt.Sprintf("answered with %q: %v", seen, err)
+	}
+	return "answered, seen as " + string(seen)
+}
+
+// eventually PATTERN COMMAND... runs a command until a line that it prints matches.
+func eventually(ts *testscript.TestScript, _ bool, args []string) {
+	pattern, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		ts.Check(ts.Exec(args[1], args[2:]...))
+		if pattern.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("no line matches %s", args[0])
+		}
+	}
+}
+
+// shows CODE COMMAND... runs a command, as exits does, whose output is on the page about
+// symptoms: what differs from run to run is made equal.
+func shows(ts *testscript.TestScript, neg bool, args []string) {
+	exits(ts, neg, args)
+	text := ts.ReadFile("stdout")
+	for _, c := range changing {
+		text = c.what.ReplaceAllString(text, c.by)
+	}
+	fmt.Fprint(ts.Stdout(), text)
+}
+
+// changing is what differs from run to run, and from machine to machine.
+var changing = []struct {
+	what *regexp.Regexp
+	by   string
+}{
+	{regexp.MustCompile(`programmed in [\d.]+[mµ]?s`), "programmed in 1.9ms"},
+	{regexp.MustCompile(`\b(for|change) [\dm.]+s`), "$1 8s"},
+	{regexp.MustCompile(`since \d{4}-[\dT:-]+Z`), "since 2026-11-23T03:12:09Z"},
+	{regexp.MustCompile(`pid \d+`), "pid 4711"},
+	{regexp.MustCompile(`(this node  default/sticky:http/TCP  10.244).\d`), "$1.1"},
+	{regexp.MustCompile(`cgroup /\S+:`), "cgroup /:"},
+	{regexp.MustCompile(`memory( +).*`), "memory$1… MiB in maps: …"},
+}

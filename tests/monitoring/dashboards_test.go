@@ -1,0 +1,53 @@
+package monitoring_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// emptyWhereAllIsWell are panels of which no row is good news.
+var emptyWhereAllIsWell = []string{"Programs that are not attached", "Backends that are avoided", "Response time"}
+
+// A Service without endpoints refuses connections.
+const refusing = `apiVersion: v1
+kind: Service
+metadata: {name: refusing}
+spec: {clusterIP: 10.96.0.2, ports: [{name: http, port: 80}]}
+`
+
+func TestPrometheusAnswersEveryQueryOfTheDashboards(t *testing.T) {
+	beside(t)
+	serve(t, "10.244.0.1")
+	a, metrics := newAgent(t, "--metrics-per-backend")
+	a.Write("refusing.yaml", refusing)
+	a.Start()
+	p := startPrometheus(t, metrics)
+	for i := range 30 {
+		if err := connect(t, "10.96.0.1:80"); err != nil {
+			t.Fatal(err)
+		}
+		if connect(t, "10.96.0.2:80") == nil {
+			t.Fatal("a Service without endpoints takes connections")
+		}
+		if i%10 == 0 {
+			a.Write("web.yaml", webOf(one)) // a change, so that there is a duration
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	for file, d := range mustDashboards(t) {
+		for _, v := range d.Templating.List {
+			if v.Name != "datasource" && len(p.values(v)) == 0 {
+				t.Errorf("%s: nothing can be chosen for %s", file, v.Name)
+			}
+		}
+		for _, panel := range d.Panels {
+			for _, q := range panel.Targets {
+				rows := p.query(inGrafana.Replace(q.Expr)) // fails where it is none
+				if len(rows) == 0 && !slices.Contains(emptyWhereAllIsWell, panel.Title) {
+					t.Errorf("%s, panel %q: nothing answers %s", file, panel.Title, q.Expr)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package monitoring_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/headgate/headgate/tests/testenv"
+)
+
+// patience is how long anything may take on a busy machine.
+const patience = time.Minute
+
+// prometheus is Debian's, which scrapes agents.
+type prometheus struct {
+	t       *testing.T
+	address string
+}
+
+// startPrometheus has one scrape agents four times a second. An alert fires in it once it
+// holds for a second, in place of the minutes of the file.
+func startPrometheus(t *testing.T, agents ...string) *prometheus {
+	t.Helper()
+	program, dir := mustProgram(t, "prometheus"), t.TempDir()
+	rules := mustAlerts(t)
+	for _, g := range rules.Groups {
+		for i := range g.Rules {
+			g.Rules[i].For = "1s"
+		}
+	}
+	p := &prometheus{t, freeAddress(t)}
+	config := map[string]any{
+		"global":     map[string]any{"scrape_interval": "250ms", "scrape_timeout": "250ms", "evaluation_interval": "250ms"},
+		"rule_files": []string{"rules.yaml"},
+		"scrape_configs": []any{map[string]any{
+			"job_name": "kube-system/headgate", "static_configs": []any{map[string]any{"targets": agents}},
+		}},
+	}
+	for name, content := range map[string]any{"rules.yaml": rules, "prometheus.yml": config} {
+		text, err := yaml.Marshal(content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log := &testenv.LockedBuffer{}
+	cmd := exec.Command(program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+p.address)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // says only that it was killed
+		if t.Failed() {
+			t.Logf("prometheus says:\n%s", log)
+		}
+	})
+	p.eventually("every agent is scraped twice", func() bool {
+		up := p.query(`count_over_time(up[1h]) >= 2 and up == 1`)
+		return len(up) == len(agents)
+	})
+	return p
+}
+
+// sample is what a query answers.
+type sample struct {
+	Metric map[string]string `json:"metric"`
+}
+
+// query asks for what is now; an error of the query fails the test.
+func (p *prometheus) query(expr string) []sample {
+	p.t.Helper()
+	var answer struct {
+		Status, Error string
+		Data          struct{ Result []sample }
+	}
+	if err := p.get("/api/v1/query?query="+url.QueryEscape(expr), &answer); err != nil {
+		return nil // it is starting
+	}
+	if answer.Status != "success" {
+		p.t.Fatalf("query %s: %s", expr, answer.Error)
+	}
+	return answer.Data.Result
+}
+
+func (p *prometheus) get(path string, into any) error {
+	response, err := http.Get("http://" + p.address + path)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
+		return fmt.Errorf("%s: %w", response.Status, err)
+	}
+	return nil
+}
+
+// alerts returns the names of those that pend or fire.
+func (p *prometheus) alerts(state string) (names []string) {
+	for _, s := range p.query(`count by (alertname) (ALERTS{alertstate="` + state + `"})`) {
+		names = append(names, s.Metric["alertname"])
+	}
+	slices.Sort(names)
+	return names
+}
+
+// isQuiet checks that nothing alerts anybody, after a time in which it would.
+func (p *prometheus) isQuiet() {
+	p.t.Helper()
+	time.Sleep(3 * time.Second)
+	if all := append(p.alerts("pending"), p.alerts("firing")...); len(all) > 0 {
+		p.t.Errorf("nothing is wrong yet, and there are alerts %q", all)
+	}
+}
+
+// fires waits for one alert, and checks that it is the only one ever.
+func (p *prometheus) fires(alert string) {
+	p.t.Helper()
+	p.eventually(alert+" fires", func() bool { return slices.Contains(p.alerts("firing"), alert) })
+	var all []string
+	for _, s := range p.query(`count by (alertname) (count_over_time(ALERTS{alertstate="firing"}[1h]))`) {
+		all = append(all, s.Metric["alertname"])
+	}
+	if !slices.Equal([]string{alert}, all) {
+		p.t.Errorf("these fired: %q, want %s alone", all, alert)
+	}
+}
+
+// ends waits until no alert fires any more.
+func (p *prometheus) ends(alert string) {
+	p.t.Helper()
+	p.eventually(alert+" ends", func() bool { return len(p.alerts("firing")) == 0 })
+}
+
+func (p *prometheus) eventually(what string, is func() bool) {
+	p.t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		if is() {
+			return
+		}
+	}
+	p.t.Fatalf("not within %v: %s; alerts pending %q, firing %q", patience, what, p.alerts("pending"), p.alerts("firing"))
+}
+
+// freeAddress returns one of loopback with a port that nobody has.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// choice is a query of Grafana for what a variable may be.
+var choice = regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
+
+// values returns what a variable may be.
+func (p *prometheus) values(v variable) []string {
+	p.t.Helper()
+	text, _ := v.Query.(map[string]any)["query"].(string)
+	m := choice.FindStringSubmatch(text)
+	if m == nil {
+		p.t.Fatalf("variable %s has the query %q", v.Name, text)
+	}
+	var answer struct{ Data []string }
+	match := url.QueryEscape(inGrafana.Replace(m[1]))
+	if err := p.get("/api/v1/label/"+m[2]+"/values?match[]="+match, &answer); err != nil {
+		p.t.Fatal(err)
+	}
+	return answer.Data
+}

@@ -40,7 +40,7 @@ type Removed struct {
 // that were told a backend ask no program again, so that nobody would move them when it
 // goes: they are destroyed once no program would tell them another one. Connections that
 // packets translate are handed over, where to is not nil. It returns ErrBusy while an agent runs.
-func Remove(root string, to HandOver) (c Removed, err error) {
+func Remove(root string, to Successor) (c Removed, err error) {
 	if !exists(root) {
 		return c, nil
 	}
@@ -69,7 +69,7 @@ func Remove(root string, to HandOver) (c Removed, err error) {
 		c.HandedOver = handOver(root, to)
 		defer func() {
 			if err != nil { // programs are still in force
-				err = errors.Join(err, endHandOver(root))
+				err = errors.Join(err, endHandOver(root), to.Done())
 			}
 		}()
 	}
@@ -87,11 +87,16 @@ func Remove(root string, to HandOver) (c Removed, err error) {
 	if err := detachAll(filepath.Join(root, "links"), everything); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return c, err
 	}
+	if to != nil { // before root goes: else nobody would know that it is still to be done
+		if err := to.Done(); err != nil {
+			return c, err
+		}
+	}
 	return c, os.RemoveAll(root)
 }
 
 // handOver hands over the connections in the maps below root.
-func handOver(root string, to HandOver) (c HandedOver) {
+func handOver(root string, to Successor) (c HandedOver) {
 	r, err := Inspect(root)
 	if errors.Is(err, ErrNotLoaded) {
 		return c

@@ -21,9 +21,14 @@ type Connection struct {
 	State    FlowState      // half-open, established or closing
 }
 
-// HandOver has others translate connections from now on, and returns those that it could not
-// give them.
-type HandOver func([]Connection) (left []Connection, err error)
+// Successor translates connections once programs are gone.
+type Successor interface {
+	// Take has it translate connections from now on, and returns those that it did not take.
+	Take([]Connection) (left []Connection, err error)
+	// Done ends what Take has begun, now or in a process that died: the programs are gone, or
+	// stay in force.
+	Done() error
+}
 
 // HandedOver is how many connections others translate now, and how many nobody does any more.
 type HandedOver struct {
@@ -39,7 +44,7 @@ const handOverTries = 5
 // handOver has others translate flows before the programs go. From when it begins no flow
 // does, and programs leave to the kernel what that tracks under the address that the client
 // has asked for; everything else they translate still.
-func (r *Reader) handOver(to HandOver, c *HandedOver) error {
+func (r *Reader) handOver(to Successor, c *HandedOver) error {
 	t, err := openFlowTable(r.maps, true)
 	if err != nil {
 		return err
@@ -58,7 +63,7 @@ func (r *Reader) handOver(to HandOver, c *HandedOver) error {
 		if len(all) == 0 {
 			return nil
 		}
-		left, err := to(all)
+		left, err := to.Take(all)
 		err = errors.Join(err, waitGrace()) // a program that has found a flow already still translates it
 		t.forget(flows, all, left)
 		c.Done, c.Left = c.Done+len(all)-len(left), len(left)

@@ -66,9 +66,13 @@ func TestARemovalThatFailsEndsTheHandOver(t *testing.T) {
 	if err := errors.Join(os.Remove(pin), os.Mkdir(pin, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	_, err := datapath.Remove(cfg.Root, func(all []datapath.Connection) ([]datapath.Connection, error) { return all, nil })
+	var to successor
+	_, err := datapath.Remove(cfg.Root, &to)
 	if still := datapath.HandsOverBelow(t, cfg.Root); err == nil || still {
 		t.Errorf("with a directory in the place of a link: %v; connections are handed over still: %v", err, still)
+	}
+	if to.done != 1 {
+		t.Errorf("the successor hears %d times that programs stay, want once", to.done)
 	}
 	if err := os.Remove(pin); err != nil {
 		t.Fatal(err)
@@ -76,4 +80,39 @@ func TestARemovalThatFailsEndsTheHandOver(t *testing.T) {
 	if _, err := datapath.Remove(cfg.Root, nil); err != nil {
 		t.Error(err)
 	}
+}
+
+// What a successor has begun it notes below the root: it ends it while the root is there, and
+// whoever comes after one that was killed finds it.
+func TestASuccessorHearsOfTheEndWhileTheRootIsThere(t *testing.T) {
+	cfg := config(t)
+	mustOpen(t, cfg).Close()
+	to := successor{root: cfg.Root, err: errors.New("not yet")}
+	if _, err := datapath.Remove(cfg.Root, &to); !errors.Is(err, to.err) || to.without > 0 {
+		t.Errorf("a successor that cannot end: %v, %d times without the root", err, to.without)
+	}
+	to.err = nil
+	if _, err := datapath.Remove(cfg.Root, &to); err != nil || to.without > 0 {
+		t.Errorf("the next removal: %v, %d times without the root", err, to.without)
+	}
+	if _, err := os.Stat(cfg.Root); err == nil {
+		t.Error("the root stays")
+	}
+}
+
+// successor takes nothing, and counts what it hears.
+type successor struct {
+	root          string
+	err           error // of its end
+	done, without int   // ends that it heard of; those without the root
+}
+
+func (*successor) Take(all []datapath.Connection) ([]datapath.Connection, error) { return all, nil }
+
+func (s *successor) Done() error {
+	s.done++
+	if _, err := os.Stat(s.root); s.root != "" && err != nil {
+		s.without++
+	}
+	return s.err
 }

@@ -18,17 +18,21 @@ import (
 // to end the process meanwhile waits: no new connection gets through amid it.
 func Remove(root string) (datapath.Removed, error) {
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	defer signal.Stop(signals)
-	defer netdev.TrackFromSYN()()
-	return datapath.Remove(root, handOver)
+	return datapath.Remove(root, kernel{root})
 }
+
+// kernel translates connections once the programs below a root are gone.
+type kernel struct{ root string }
 
 var tcpStates = map[datapath.FlowState]netdev.TCPState{
 	datapath.FlowHalfOpen: netdev.TCPOpening, datapath.FlowEstablished: netdev.TCPOpen, datapath.FlowClosing: netdev.TCPClosing,
 }
 
-func handOver(all []datapath.Connection) (left []datapath.Connection, err error) {
+// Take implements datapath.Successor.
+func (k kernel) Take(all []datapath.Connection) (left []datapath.Connection, err error) {
+	netdev.TrackFromSYN(k.root)
 	given := map[netdev.Connection]datapath.Connection{}
 	var list []netdev.Connection
 	for _, c := range all {
@@ -50,6 +54,9 @@ func handOver(all []datapath.Connection) (left []datapath.Connection, err error)
 	}
 	return left, err
 }
+
+// Done implements datapath.Successor.
+func (k kernel) Done() error { return netdev.TrackAsBefore(k.root) }
 
 // Said is what Remove has done, in words; nothing where there was nothing to do.
 func Said(done datapath.Removed) (words []string) {

@@ -4,8 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -40,16 +43,40 @@ var ErrNoTranslation = errors.New("the kernel translates no addresses: there is 
 // trackLoose says whether connection tracking takes packets from amid a TCP connection for a new one.
 const trackLoose = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose"
 
-// TrackFromSYN has connection tracking take only a SYN for a new TCP connection, until over is
-// called. Else a packet that is translated before an entry is there, and is tracked after,
-// makes one of its own with another source port, and its connection is reset. Where it cannot
-// be set, all stays as it is.
-func TrackFromSYN() (over func()) {
+// looseBefore is the name of a symbolic link whose target is what trackLoose was.
+const looseBefore = "nf_conntrack_tcp_loose"
+
+// TrackFromSYN has connection tracking take only a SYN for a new TCP connection, until
+// TrackAsBefore. Else a packet that is translated before an entry is there, and is tracked after,
+// makes one of its own with another source port, and its connection is reset. Whoever is killed
+// meanwhile leaves a note in dir, which should not outlive the kernel, as the setting does not.
+// Where either cannot be made, all stays as it is.
+func TrackFromSYN(dir string) {
 	before, err := os.ReadFile(trackLoose)
-	if err != nil || os.WriteFile(trackLoose, []byte("0"), 0) != nil {
-		return func() {}
+	value, note := strings.TrimSpace(string(before)), filepath.Join(dir, looseBefore)
+	if err != nil || value == "0" {
+		return // by somebody who was killed, perhaps: then the note is there
 	}
-	return func() { _ = os.WriteFile(trackLoose, before, 0) } // it could be set to 0 just now
+	_ = os.Remove(note) // somebody has set it since
+	if err := os.Symlink(value, note); err == nil {
+		_ = os.WriteFile(trackLoose, []byte("0"), 0)
+	}
+}
+
+// TrackAsBefore takes back TrackFromSYN, also that of somebody who was killed.
+func TrackAsBefore(dir string) error {
+	note := filepath.Join(dir, looseBefore)
+	before, err := os.Readlink(note)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = os.WriteFile(trackLoose, []byte(before), 0)
+	}
+	if err != nil {
+		return fmt.Errorf("set %s as it was: %w", trackLoose, err)
+	}
+	return os.Remove(note)
 }
 
 // HandOver has the kernel's connection tracking go on with connections, as if its rules had

@@ -55,13 +55,34 @@ func TestOnlyASYNBeginsATrackedConnectionForAWhile(t *testing.T) {
 			t.Errorf("%s %s is %q, %v, want %s", when, loose, got, err, want)
 		}
 	}
+	dir := t.TempDir()
+	over := func(when, want string) {
+		t.Helper()
+		if err := netdev.TrackAsBefore(dir); err != nil {
+			t.Error(err)
+		}
+		is(when, want)
+	}
 	for _, before := range []string{"1", "0"} {
 		if err := os.WriteFile(loose, []byte(before), 0); err != nil {
 			t.Skipf("connection tracking is not there: %v", err)
 		}
-		over := netdev.TrackFromSYN()
+		netdev.TrackFromSYN(dir)
 		is("meanwhile", "0")
-		over()
-		is("afterwards", before)
+		over("afterwards", before)
+		netdev.TrackFromSYN(dir) // is killed
+		netdev.TrackFromSYN(dir)
+		over("after a second one", before)
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("a note is left: %v, %v", left, err)
+		}
 	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(loose, []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	netdev.TrackFromSYN(dir)
+	is("where no note can be made", "1")
 }

@@ -2,26 +2,35 @@ package network
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/pkg/migrate"
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 // TestConnectionsOutliveHeadgate has connections stand by an agent, to backends here and on the
 // other node, and carry something all the time. Rules such as kube-proxy's come, the agent
 // ends, and Headgate is removed: the kernel goes on with each of them, and none is delayed by
-// a packet that was lost.
+// a packet that was lost. No signal ends the removal but SIGKILL, after which the next one goes on.
 func TestConnectionsOutliveHeadgate(t *testing.T) {
-	for _, r := range []proxyRules{
-		{"nftables", writeNFTables, deleteNFTables, true},
-		{"iptables", writeIPTables, deleteIPTables, true},
+	for _, r := range []struct {
+		proxyRules
+		amid []syscall.Signal
+	}{
+		{proxyRules{"nftables", writeNFTables, deleteNFTables, true}, []syscall.Signal{syscall.SIGKILL}},
+		{proxyRules{"iptables", writeIPTables, deleteIPTables, true}, []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}},
 	} {
 		t.Run(r.name, func(t *testing.T) {
 			if _, err := exec.LookPath(strings.Replace(r.name, "nftables", "nft", 1)); err != nil {
@@ -32,24 +41,83 @@ func TestConnectionsOutliveHeadgate(t *testing.T) {
 				s.echo(node.pod)
 			}
 			s.startBeside(t)
-			s.holdAll(r)
+			s.holdAll(r.proxyRules)
 			port := s.endAtPod2()
-			s.writeRules(r)
+			s.writeRules(r.proxyRules)
 			s.node.stop()
 			over := s.keepTalking(t)
-			s.node.do(func() error {
-				done, err := migrate.Remove(s.node.root)
-				if h := done.HandedOver; err == nil && (h.Left > 0 || h.Why != nil || h.Done == 0) {
-					err = fmt.Errorf("%d connections are handed over, %d are left: %w", h.Done, h.Left, h.Why)
-				}
-				return err
-			})
+			s.remove(t, r.amid...)
 			over()
 			if _, pod := s.openBy(port); pod != s.node.podAddrs(s.node.pod)[0] {
 				t.Errorf("a port that comes again has pod %s, want the one that rules have", pod)
 			}
 		})
 	}
+}
+
+// remove removes Headgate, with signals when connections begin to be handed over.
+func (s *besideStage) remove(t *testing.T, amid ...syscall.Signal) {
+	t.Helper()
+	said, err := s.cleanUp(t, amid...)
+	killed := slices.Contains(amid, syscall.SIGKILL)
+	if killed {
+		if loose := s.node.loose(); err == nil || loose != "0" {
+			t.Errorf("a removal that is killed: %v, and %s is %s", err, looseSetting, loose)
+		}
+		said, err = s.cleanUp(t)
+	}
+	var done struct{ HandedOver, Lost int }
+	if err := errors.Join(err, json.Unmarshal(said, &done)); err != nil {
+		t.Fatalf("the removal: %v: %s", err, said)
+	}
+	if done.Lost > 0 || !killed && done.HandedOver == 0 {
+		t.Errorf("%d connections are handed over, %d are lost", done.HandedOver, done.Lost)
+	}
+	if loose := s.node.loose(); loose != "1" {
+		t.Errorf("after the removal %s is %s, want 1 as before", looseSetting, loose)
+	}
+}
+
+// cleanUp runs headgate cleanup, and sends it signals, if any, when it begins to hand over.
+func (s *besideStage) cleanUp(t *testing.T, amid ...syscall.Signal) (said []byte, err error) {
+	t.Helper()
+	var out testenv.LockedBuffer
+	cmd := exec.Command("/proc/self/exe", "--bpf-root", s.node.root, "cleanup", "-j")
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), asHeadgate+"=1"), &out, os.Stderr
+	if err := s.node.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for begun := len(amid) == 0; !begun; {
+		select {
+		case err := <-ended:
+			t.Fatalf("the removal ends before it hands over: %v: %s", err, out.String())
+		case <-time.After(time.Millisecond):
+			_, err := os.Lstat(filepath.Join(s.node.root, "nf_conntrack_tcp_loose"))
+			begun = err == nil
+		}
+	}
+	for _, s := range amid {
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Error(err)
+		}
+	}
+	err = <-ended
+	return []byte(out.String()), err
+}
+
+// looseSetting says whether connection tracking takes packets from amid a connection for a new one.
+const looseSetting = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose"
+
+func (n *node) loose() string {
+	n.tb.Helper()
+	var text []byte
+	n.do(func() (err error) {
+		text, err = os.ReadFile(looseSetting)
+		return err
+	})
+	return strings.TrimSpace(string(text))
 }
 
 // holdAll opens connections and sockets for datagrams to all addresses, of clients whose

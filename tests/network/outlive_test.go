@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/tests/testenv"
 )
 
@@ -292,7 +293,11 @@ func TestFlowsOutliveAgentsWithEveryOption(t *testing.T) {
 		{"an upgrade to more entries", syscall.SIGTERM, []string{"--socket-entries", "4096"}},
 		{"an upgrade to another size of the flow table", syscall.SIGKILL, []string{"--flows", "131072"}},
 	} {
+		s.node.do(func() error { netdev.TrackFromSYN(s.node.root); return nil }) // as who hands over and is killed
 		s.replaceAgent(t, replace.signal, replace.options)
+		if loose := s.node.loose(); loose != "1" {
+			t.Errorf("%s: %s is %s, want 1 as before the hand-over that was killed", replace.name, looseSetting, loose)
+		}
 		now := s.node.status(t).Object
 		if (now != object) != (replace.options != nil) {
 			t.Errorf("%s: the object was %s and is %s", replace.name, object, now)

@@ -110,11 +110,7 @@ func (s *mapSet) apply(op plan.Op) error {
 }
 
 func (s *mapSet) putBackend(id uint32, b headgateBackend) error {
-	at, err := s.backends.at(id)
-	if err == nil {
-		*at = b
-	}
-	return err
+	return s.backends.put(id, b)
 }
 
 func (s *mapSet) putHome(o plan.PutHome) error {

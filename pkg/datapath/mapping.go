@@ -68,10 +68,16 @@ func wholePages(bytes uintptr) uintptr {
 // programs read at the same time.
 func (m *mapping[T]) at(i uint32) *T {
 	if i >= m.len {
-		panic(fmt.Sprintf("element %d of a map of %d", i, m.len)) // a bug: Reserve comes first
+		panicBeyond(i, m.len)
 	}
 	return (*T)(unsafe.Pointer(&m.mem[uintptr(i)*m.stride]))
 }
+
+// panicBeyond tells of a bug: Reserve comes first. It stands alone, so that what reads an element is
+// inlined.
+//
+//go:noinline
+func panicBeyond(i, n uint32) { panic(fmt.Sprintf("element %d of a map of %d", i, n)) }
 
 // Close ends the mapping. A nil mapping has nothing to end.
 func (m *mapping[T]) Close() {

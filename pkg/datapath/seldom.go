@@ -18,6 +18,7 @@ type seldom[T any] struct {
 	stride uintptr // bytes from one element to the next
 	from   uintptr // where the window begins
 	window []byte  // nil while nothing was written
+	missed uintptr // where put last wrote elsewhere, in windows; 0 at first, where IDs begin
 }
 
 // seldomWindow is how much of such a map is memory of this process at a time.
@@ -37,16 +38,42 @@ func (s *seldom[T]) all(writable bool) (*mapping[T], error) { return newMapping[
 
 // at returns element i, which must be below len, until the next call.
 func (s *seldom[T]) at(i uint32) (*T, error) {
-	if i >= s.len {
-		panic(fmt.Sprintf("element %d of a map of %d", i, s.len)) // a bug: Reserve comes first
-	}
-	offset := uintptr(i) * s.stride
-	if offset < s.from || offset+s.stride > s.from+uintptr(len(s.window)) {
+	offset := s.offset(i)
+	if !s.shows(offset) {
 		if err := s.move(offset); err != nil {
 			return nil, err
 		}
 	}
 	return (*T)(unsafe.Pointer(&s.window[offset-s.from])), nil
+}
+
+// put replaces all of element i, which must be below len. The window moves for the second element in a row
+// that is elsewhere at one place: moving it takes as long as ten system calls, and changes of single
+// elements come from everywhere.
+func (s *seldom[T]) put(i uint32, value T) error {
+	offset := s.offset(i)
+	if place := offset / seldomWindow; !s.shows(offset) && place != s.missed {
+		s.missed = place
+		return s.m.Update(&i, &value, ebpf.UpdateAny)
+	}
+	at, err := s.at(i)
+	if err == nil {
+		*at = value
+	}
+	return err
+}
+
+// offset returns where element i begins.
+func (s *seldom[T]) offset(i uint32) uintptr {
+	if i >= s.len {
+		panicBeyond(i, s.len)
+	}
+	return uintptr(i) * s.stride
+}
+
+// shows says whether all of the element that begins at an offset is in the window.
+func (s *seldom[T]) shows(offset uintptr) bool {
+	return offset >= s.from && offset+s.stride <= s.from+uintptr(len(s.window))
 }
 
 // move has the window hold the element that begins at an offset.

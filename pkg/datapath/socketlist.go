@@ -2,7 +2,6 @@ package datapath
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -72,7 +71,7 @@ func (r *Reader) socketNamespaces() (namespaces map[uint64]bool, all bool, err e
 		return nil, false, err
 	}
 	defer func() { _ = unix.Munmap(stored) }() // fails only for memory that is not mapped
-	all = len(bytes.Trim(stored, "\x00")) > 0
+	all = isAnySet(stored)
 	return namespacesOfSlots(slots, func(*headgateSocketSlot) bool { return true }), all, nil
 }
 

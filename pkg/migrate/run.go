@@ -40,8 +40,13 @@ type Progress struct {
 	Todo  string `json:"todo,omitempty"` // of each that is not done
 }
 
-// lookEvery is how long it takes until the node is looked at again.
-const lookEvery = 250 * time.Millisecond
+const (
+	// lookEvery is how long it takes at least until the node is looked at again.
+	lookEvery = 250 * time.Millisecond
+	// restPerLook is how long that takes at least in times of a look: what is waited for, such
+	// as a kube-proxy that starts, needs the processor.
+	restPerLook = 4
+)
 
 // Forth leads a node from kube-proxy to Headgate, and Back the other way. They return how far
 // each step is in the end; not all are done if others did not do their part in time. What
@@ -85,10 +90,12 @@ func (w *way) lead(ctx context.Context) ([]Progress, error) {
 	w.said = map[string]Progress{}
 	own := len(w.steps) // what is ours to do is not waited for; a thing that has to be done over and over is
 	for end := time.Now().Add(w.Wait); ; {
+		began := time.Now()
 		s, err := w.look(ctx, w.Config)
 		if err != nil {
 			return nil, err
 		}
+		rest := max(lookEvery, restPerLook*time.Since(began))
 		now, acted := w.round(ctx, s)
 		if w.DryRun || Finished(now) {
 			return now, nil
@@ -102,7 +109,7 @@ func (w *way) lead(ctx context.Context) ([]Progress, error) {
 		select {
 		case <-ctx.Done():
 			return now, ctx.Err()
-		case <-time.After(lookEvery):
+		case <-time.After(rest):
 		}
 	}
 }

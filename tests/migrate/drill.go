@@ -26,6 +26,7 @@ type drill struct {
 	probes   []*probe
 	steps    []*step
 	outcomes map[place][]outcome
+	late     []string // operations, of which place, in which step
 }
 
 // step is a part of the time line.
@@ -167,7 +168,10 @@ func (d *drill) underLoad(ctx context.Context, do func() error) error {
 	}()
 	d.begin("kube-proxy alone")
 	d.rest(ctx)
-	err := do()
+	err := d.restartKubeProxy(ctx)
+	if err == nil {
+		err = do()
+	}
 	halt()
 	err = errors.Join(err, <-rolled)
 	d.begin("end")
@@ -182,6 +186,19 @@ func (d *drill) underLoad(ctx context.Context, do func() error) error {
 		<-p.over
 	}
 	return err
+}
+
+// restartKubeProxy shows for how long a node has no health answer while kube-proxy itself is
+// restarted: no way back is shorter, since its process starts there, too.
+func (d *drill) restartKubeProxy(ctx context.Context) error {
+	n := d.nodes[len(d.nodes)-1]
+	d.begin("kube-proxy restarted, %s", n.name)
+	n.kubeProxy.Stop()
+	if err := n.startKubeProxy(); err != nil {
+		return err
+	}
+	d.rest(ctx)
+	return nil
 }
 
 // rest lets a step last.

@@ -68,6 +68,7 @@ func (d *drill) addTo(cells []cell, o outcome, n *node) {
 		if p.Max >= lateFrom {
 			c.late++
 			c.longest = max(c.longest, p.Max)
+			d.late = append(d.late, fmt.Sprintf("%s, by way of %s: %s late (%s) by %s", o.Name, n.name, d.steps[at].name, p.Max.Round(time.Millisecond), o.Run.Started.Add(p.At+o.Run.Interval).UTC().Format("15:04:05.000")))
 		}
 	}
 }
@@ -99,6 +100,9 @@ func (d *drill) report(w io.Writer) (bad bool) {
 		fmt.Fprintf(w, " %d | %.1f s |\n", s.told, health.Seconds())
 	}
 	fmt.Fprintln(w)
+	for _, late := range d.late {
+		fmt.Fprintln(w, late)
+	}
 	for p, outcomes := range d.outcomes {
 		for _, o := range outcomes {
 			if o.Err != "" || o.Run.Failed > 0 {

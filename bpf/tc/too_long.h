@@ -102,7 +102,10 @@ GLOBAL_FUNC int cut(struct __sk_buff *skb, struct packet *pkt)
 	if (len > first)
 		return refuse(DROP_TOO_LONG, 0), TC_ACT_SHOT;
 	keep_apart(len);
-	if (len - 1 >= QUEUED_LEN)
+	if ((__s64)len <= 0)
+		return refuse(DROP_TOO_LONG, 0), TC_ACT_SHOT;
+	keep_apart(len);
+	if (len > QUEUED_LEN)
 		return refuse(DROP_TOO_LONG, 0), TC_ACT_SHOT;
 	fragment = read_fragment(skb, pkt);
 	if (bpf_skb_load_bytes(skb, at, rest->bytes, len) ||

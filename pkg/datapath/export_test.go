@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -70,4 +71,39 @@ func Hooks() (out [][2]string, err error) {
 		out = append(out, [2]string{h.program, spec.Programs[h.program].SectionName})
 	}
 	return out, nil
+}
+
+// Programs returns the names of all programs of the datapath.
+func Programs() ([]string, error) {
+	spec, err := loadHeadgate()
+	if err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(spec.Programs)), nil
+}
+
+// LoadOne has the kernel verify a program as an agent with a configuration would load it.
+func LoadOne(cfg Config, name string) error {
+	if cfg.SNATPorts == (Ports{}) {
+		cfg.SNATPorts = DefaultSNATPorts
+	}
+	cfg.Affinities, cfg.Flows = 1, 1024
+	o, err := newObject(cfg)
+	if err != nil {
+		return err
+	}
+	if err := setConstants(o.spec, map[string]any{"name_sockets": !destroysFromBPF()}); err != nil {
+		return err
+	}
+	maps, err := o.makeMaps(cfg.Sizes, nil)
+	if err != nil {
+		return err
+	}
+	defer maps.Close()
+	loaded, err := o.loadPrograms([]string{name}, maps.mapSet)
+	if err != nil {
+		return err
+	}
+	loaded.Close()
+	return nil
 }

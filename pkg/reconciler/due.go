@@ -18,14 +18,14 @@ const (
 
 // due is what the loop does when it is time.
 type due struct {
-	sweep, retry, drained *time.Timer   // running where there is something to do
-	look, stand           *time.Timer   // running always
-	wait                  time.Duration // before the next retry
+	sweep, retry, drained, tell *time.Timer   // running where there is something to do
+	look, stand                 *time.Timer   // running always
+	wait                        time.Duration // before the next retry
 }
 
 func newDue() due {
 	return due{
-		sweep: newTimer(), retry: newTimer(), drained: newTimer(),
+		sweep: newTimer(), retry: newTimer(), drained: newTimer(), tell: newTimer(),
 		look: time.NewTimer(tick.Next(lookEvery)), stand: time.NewTimer(tick.Next(standEvery)), wait: firstRetry,
 	}
 }
@@ -38,7 +38,7 @@ func newTimer() *time.Timer {
 }
 
 func (d *due) stop() {
-	for _, t := range []*time.Timer{d.sweep, d.retry, d.drained, d.look, d.stand} {
+	for _, t := range []*time.Timer{d.sweep, d.retry, d.drained, d.tell, d.look, d.stand} {
 		t.Stop()
 	}
 }

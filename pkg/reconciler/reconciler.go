@@ -70,7 +70,7 @@ type Reconciler struct {
 	heard         []question // that are answered, but not in the kernel yet
 	due           due
 	lost          []plan.Loss // sockets are to be told of these
-	telling       bool        // they are just now
+	telling       bool        // they are just now, or a moment ago
 	toldAll       bool        // what an earlier agent may have left
 	cannotDestroy bool
 	outOfUse      outOfUse
@@ -144,7 +144,7 @@ func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
 func (r *Reconciler) Run(ctx context.Context) error {
 	r.due = newDue()
 	defer r.due.stop()
-	defer r.beside.wait()
+	defer r.end()
 	defer r.sayInForce(errEnds)
 	for ctx.Err() == nil {
 		if !r.await(ctx) {
@@ -172,6 +172,9 @@ func (r *Reconciler) await(ctx context.Context) (changed bool) {
 		r.planWaiting()
 	case then := <-r.beside.ended:
 		return r.beside.finish(then)
+	case <-r.due.tell.C:
+		r.tellNext()
+		return false
 	case <-r.due.sweep.C:
 		r.beginSweep()
 		return false

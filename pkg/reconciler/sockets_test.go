@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -25,7 +26,31 @@ func TestAChangeDoesNotWaitForSocketsToBeTold(t *testing.T) {
 		synctest.Wait()
 		b.Update(web(1, 4))
 		pass(time.Minute)
-		want(t, "told next, at once", []string{"3s lost 10.244.1.2:8080/TCP", "3s lost 10.244.1.3:8080/TCP"}, b.dp.lost())
+		want(t, "told next, together", []string{"3.03s lost 10.244.1.2:8080/TCP", "3.03s lost 10.244.1.3:8080/TCP"}, b.dp.lost())
+	})
+}
+
+// What is kept of all sockets is looked through for each telling.
+func TestSocketsAreNotToldOfEachOfManyLosses(t *testing.T) {
+	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
+		b.begin(web(1, 0))
+		b.dp.taken()
+		for n := range byte(200) {
+			b.Update(web(1, n+1))
+			pass(5 * time.Millisecond)
+		}
+		pass(time.Second)
+		lost := b.dp.lost()
+		want(t, "losses", 200, len(lost))
+		want(t, "the first", "0s lost 10.244.1.0:8080/TCP", lost[0])
+		times := map[string]bool{}
+		for _, l := range lost {
+			at, _, _ := strings.Cut(l, " ")
+			times[at] = true
+		}
+		if n := len(times); n > 35 {
+			t.Errorf("sockets are told %d times in a second, want 34: every 30 ms", n)
+		}
 	})
 }
 

@@ -89,6 +89,11 @@ func (d Drained) takeOut(all []candidate) {
 	}
 }
 
+// hasAny says whether a candidate is drained.
+func (d Drained) hasAny(all []candidate) bool {
+	return !d.IsEmpty() && slices.ContainsFunc(all, d.has)
+}
+
 func (d Drained) has(c candidate) bool {
 	return d.Backends[c.backend] || len(d.Nodes) > 0 && d.Nodes[c.endpoint.Where.Topology().Node]
 }
@@ -127,10 +132,9 @@ func (st *State) Find(d Drained) []AddrPort {
 // these are drained, too: namespace/name:port.
 func (st *State) LeftAlone(d Drained) (alone []string) {
 	was := st.drained
-	defer func() { st.drained = was }()
 	for _, name := range st.Having(d) {
 		had := st.Frontends(name)
-		st.drained = was.With(d)
+		st.drainOf(name, was.With(d))
 		for i, f := range st.Frontends(name) {
 			for v := range f.Views[:FallbackZone] {
 				if len(f.Views[v].Backends) == 0 && len(had[i].Views[v].Backends) > 0 {
@@ -138,10 +142,17 @@ func (st *State) LeftAlone(d Drained) (alone []string) {
 				}
 			}
 		}
-		st.drained = was
+		st.drainOf(name, was)
 	}
 	slices.Sort(alone)
 	return slices.Compact(alone)
+}
+
+// drainOf says what is drained, which matters to one Service: what is cached of that is of what was
+// drained before.
+func (st *State) drainOf(name ServiceName, d Drained) {
+	st.drained = d
+	delete(st.caches, name)
 }
 
 // Having returns the sorted names of the Services that have some backends.

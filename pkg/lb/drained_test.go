@@ -76,6 +76,7 @@ func TestAnotherPortOrNodeIsNotDrained(t *testing.T) {
 
 func TestServicesThatAreLeftAloneAreNamed(t *testing.T) {
 	s, _ := drainable(t, nil)
+	s.cacheFrom = 1
 	s.SetDrained(mustDrain(t, "node/node-b"))
 	if alone := s.LeftAlone(mustDrain(t, "10.244.0.2:8080/TCP")); alone != nil {
 		t.Errorf("what is drained already leaves %s alone", alone)
@@ -85,6 +86,10 @@ func TestServicesThatAreLeftAloneAreNamed(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"node/node-b"}, s.Drained().Words()); diff != "" {
 		t.Errorf("a question has changed what is drained (-want +got):\n%s", diff)
+	}
+	s.SetDrained(Drained{})
+	if diff := cmp.Diff([]string{"default/web:http"}, s.LeftAlone(mustDrain(t, "node/node-a", "node/node-b"))); diff != "" {
+		t.Errorf("left alone of a Service that is cached (-want +got):\n%s", diff)
 	}
 }
 

@@ -22,7 +22,7 @@ type part struct {
 	every  []AddrPort // the backends of all endpoints, sorted
 	counts counts
 	// cacheable is set where that can be done: where no two endpoints are the
-	// same backend, all have the same weight, and nothing is carried.
+	// same backend, all have the same weight, none is drained, and nothing is carried.
 	cacheable bool
 }
 
@@ -47,7 +47,7 @@ func partsOf(svc *Service, from []*Slice, node Node, drained Drained, cacheFrom 
 			if slices.Equal(p.selection.members, p.selection.cluster) {
 				p.selection.members = p.selection.cluster // equal content, one slice
 			}
-			if p.cacheable = n == len(candidates) && n >= cacheFrom && len(svc.Weights) == 0 && svc.Zones == ZoneHints && svc.Forwarding != DSR && allPlain(candidates); p.cacheable {
+			if p.cacheable = n == len(candidates) && n >= cacheFrom && len(svc.Weights) == 0 && svc.Zones == ZoneHints && svc.Forwarding != DSR && allPlain(candidates) && !drained.hasAny(candidates); p.cacheable {
 				p.counts, p.every = count(candidates, node), p.selection.members
 				if len(p.every) != n {
 					p.every = pick(candidates, n, func(*Endpoint) bool { return true })
@@ -84,13 +84,15 @@ func newCache(svc *Service, node Node, parts []part) *selectionCache {
 // apply brings everything up to date by the slices that have changed. It says
 // whether it could: mostly, but not where other endpoints than those of the slices
 // are chosen or left, now.
-func (c *selectionCache) apply(svc *Service, node Node) bool {
+func (c *selectionCache) apply(svc *Service, node Node, drained Drained) bool {
 	if len(c.removed)+len(c.added) > applyMost || svc != c.svc || node.Name != c.node.Name || node.Zone != c.node.Zone {
 		return false
 	}
 	parts := slices.Clone(c.parts)
 	for i := range parts {
-		if !parts[i].apply(svc, node, c.removed, c.added) {
+		p := &parts[i]
+		removed, added := gather(c.removed, p.port, p.clusterIP), gather(c.added, p.port, p.clusterIP)
+		if drained.hasAny(added) || !p.apply(svc, node, removed, added) {
 			return false
 		}
 	}
@@ -98,8 +100,7 @@ func (c *selectionCache) apply(svc *Service, node Node) bool {
 	return true
 }
 
-func (p *part) apply(svc *Service, node Node, from, to []*Slice) bool {
-	removed, added := gather(from, p.port, p.clusterIP), gather(to, p.port, p.clusterIP)
+func (p *part) apply(svc *Service, node Node, removed, added []candidate) bool {
 	counts := p.counts.plus(count(added, node)).minus(count(removed, node))
 	cluster, local := counts.clusterRule(), counts.localRule()
 	if !allPlain(added) || cluster != p.counts.clusterRule() || local != p.counts.localRule() {

@@ -3,6 +3,7 @@ package lb
 import (
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -15,13 +16,16 @@ func TestALargeServiceIsFollowedBySlices(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		edit func(*Service)
+		// drain is what may be drained of 300, rarely.
+		drain func(i int) Drained
 	}{
-		{"TCP", func(*Service) {}},
-		{"UDP", func(s *Service) { s.Ports[0].Protocol = UDP }},
+		{"TCP", func(*Service) {}, nothing},
+		{"UDP", func(s *Service) { s.Ports[0].Protocol = UDP }, nothing},
 		{"both policies", func(s *Service) {
 			s.ExternalPolicy, s.Ports[0].NodePort = PolicyLocal, 30000
-		}},
-		{"internal policy Local", func(s *Service) { s.InternalPolicy = PolicyLocal }},
+		}, nothing},
+		{"internal policy Local", func(s *Service) { s.InternalPolicy = PolicyLocal }, nothing},
+		{"drained", func(*Service) {}, drainSome},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(8, 8))
@@ -38,11 +42,19 @@ func TestALargeServiceIsFollowedBySlices(t *testing.T) {
 				s := someSlice(rng, svc.Ports[0].Protocol)
 				all[s.SliceName] = s
 				st.Apply(Update{Slices: map[SliceName]*Slice{s.SliceName: s}})
+				switch rng.IntN(30) {
+				case 0:
+					st.SetDrained(tc.drain(rng.IntN(300)))
+				case 1:
+					st.SetDrained(Drained{})
+				case 2:
+					st.LeftAlone(tc.drain(rng.IntN(300)))
+				}
 				if rng.IntN(3) == 0 {
 					continue // several changes at once
 				}
 				before := st.caches[svc.ServiceName]
-				got, want := st.Frontends(svc.ServiceName), Frontends(svc, slices.Collect(maps.Values(all)), node)
+				got, want := st.Frontends(svc.ServiceName), frontendsOf(svc, partsOf(svc, slices.Collect(maps.Values(all)), node, st.drained, math.MaxInt))
 				if !sameFrontends(want, got) {
 					t.Fatalf("step %d: frontends %v, want %v", step, got, want)
 				}
@@ -55,6 +67,27 @@ func TestALargeServiceIsFollowedBySlices(t *testing.T) {
 			}
 		})
 	}
+}
+
+// nothing is drained.
+func nothing(int) Drained { return Drained{} }
+
+// drainSome drains backends that the Service may have, mostly later, or one of another Service, or a node.
+func drainSome(i int) Drained {
+	d := Drained{Backends: map[AddrPort]bool{}, Nodes: map[string]bool{}}
+	switch i % 4 {
+	case 0, 1:
+		for slice := range byte(6) {
+			for k := range byte(5) {
+				d.Backends[AddrPort{netip.AddrFrom4([4]byte{10, 0, slice, k}), 9090, TCP}] = true
+			}
+		}
+	case 2:
+		d.Backends[AddrPort{netip.AddrFrom4([4]byte{10, 0, byte(i % 20), byte(i % 5)}), 8080, TCP}] = true
+	default:
+		d.Nodes[fmt.Sprint("node-", i%3)] = true
+	}
+	return d
 }
 
 // someSlice returns one of twenty slices with up to five endpoints. Rarely one of

@@ -171,8 +171,8 @@ func (st *State) Frontends(name ServiceName) []Frontend {
 	if !known {
 		return nil
 	}
-	cached := !st.Recalls(name) && st.drained.IsEmpty()
-	if c := st.caches[name]; c != nil && cached && c.apply(svc, st.node) {
+	cached := !st.Recalls(name)
+	if c := st.caches[name]; c != nil && cached && c.apply(svc, st.node, st.drained) {
 		return st.bounded(svc, c.parts)
 	}
 	parts := partsOf(svc, st.slicesOf(name), st.node, st.drained, st.cacheFrom)

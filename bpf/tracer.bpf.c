@@ -65,12 +65,24 @@ static __always_inline const struct socket_entry *own_entry(__u64 cookie)
 	return s && s->owner == cookie ? &s->entry : NULL;
 }
 
+/* Of some entries that with a backend, NULL if there is none. */
+static __always_inline const struct socket_entry *
+entry_among(const struct socket_entry *entries, __u32 n,
+	    const struct addr_port *to)
+{
+	for (__u32 i = 0; i < n; i++)
+		if (same_addr_port(&entries[i].backend, to))
+			return &entries[i];
+	return NULL;
+}
+
 /* The entry of a socket with the backend that it goes to, NULL where it has none. */
 static __always_inline const struct socket_entry *
 entry_behind(struct bpf_sock_addr *ctx, const struct addr_port *to)
 {
 	const struct socket_entry *e = own_entry(bpf_get_socket_cookie(ctx));
 	struct stored_entries *stored;
+	struct many_entries *many;
 
 	if (e && same_addr_port(&e->backend, to))
 		return e;
@@ -79,10 +91,11 @@ entry_behind(struct bpf_sock_addr *ctx, const struct addr_port *to)
 	stored = bpf_sk_storage_get(&stored_entries, ctx->sk, NULL, 0);
 	if (!stored)
 		return NULL;
-	for (int i = 0; i < STORED_ENTRIES; i++)
-		if (same_addr_port(&stored->entry[i].backend, to))
-			return &stored->entry[i];
-	return NULL;
+	e = entry_among(stored->entry, STORED_ENTRIES, to);
+	if (e)
+		return e;
+	many = bpf_sk_storage_get(&many_entries, ctx->sk, NULL, 0);
+	return many ? entry_among(many->entry, MANY_ENTRIES, to) : NULL;
 }
 
 static __always_inline int tell(struct bpf_sock_addr *ctx, struct addr_port to,

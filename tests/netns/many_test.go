@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -139,4 +140,35 @@ func (n *node) hasList(s *socket) bool {
 		n.tb.Fatal(err)
 	}
 	return err == nil
+}
+
+// Whatever entry a socket has of a Service, headgate trace tells of it.
+func TestEachServiceOfASocketIsTraced(t *testing.T) {
+	for _, k := range []kind{inet, inet6} {
+		t.Run(k.name, func(t *testing.T) {
+			n := mustNodeOf(t, roomy(config(t)))
+			vips := manyDNS(t, n, k, 1+4+128)
+			r, err := n.dp.Reader()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			tracer, err := r.NewTracer()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tracer.Close()
+			s := mustSocket(t, k, unix.SOCK_DGRAM)
+			for i, vip := range vips {
+				who := s.ask(at(vip))
+				told, ok, err := tracer.Read(time.Now().Add(10 * time.Second))
+				if !ok || err != nil {
+					t.Fatalf("Service %d is not told of: %v", i+1, err)
+				}
+				if told.Call != "sendmsg" || told.Asked.String() != vip || told.Got.String() != who || told.Refused {
+					t.Errorf("Service %d, %s, answered by %s: told %+v", i+1, vip, who, told)
+				}
+			}
+		})
+	}
 }

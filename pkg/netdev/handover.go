@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -176,10 +177,21 @@ func handOverSome(s *nl.NetlinkSocket, some []Connection, answered map[inside]ne
 	if err := unix.Sendto(s.GetFd(), batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return some, err
 	}
+	return refusedOf(s.Receive, added, awaited)
+}
+
+// refusedOf waits for the answers to messages, and returns the connections that were to be added
+// and are not, as far as is known.
+func refusedOf(receive func() ([]syscall.NetlinkMessage, *unix.SockaddrNetlink, error), added map[uint32]Connection, awaited map[uint32]bool) (left []Connection, err error) {
 	for len(awaited) > 0 {
-		answers, _, receiveErr := s.Receive()
+		answers, _, receiveErr := receive()
 		if receiveErr != nil {
-			return some, receiveErr
+			for message := range awaited {
+				if c, isAdded := added[message]; isAdded {
+					left = append(left, c)
+				}
+			}
+			return left, errors.Join(err, receiveErr)
 		}
 		for _, a := range answers {
 			if a.Header.Type != unix.NLMSG_ERROR || len(a.Data) < 4 || !awaited[a.Header.Seq] {

@@ -78,3 +78,31 @@ func TestAFilterThatGrowsKnowsWhatThereIsAndNothingElse(t *testing.T) {
 		t.Errorf("the node is known: %v, an address that is gone: %v, bits set: %d", larger.has(encodeAddr(node)), larger.has(encodeAddr(gone.Addr)), larger.set())
 	}
 }
+
+func TestMapsThatCannotBeFilledAreClosed(t *testing.T) {
+	smallMaps(t) // which need privileges
+	o, err := newObject(Config{SocketEntries: 1024, Affinities: 1, Flows: 1024, SNATPorts: DefaultSNATPorts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes := plan.Sizes{Frontends: 1024, Slots: 16, Backends: 16, Services: 16, Addresses: 1024}
+	from, err := o.makeMaps(sizes, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(from.Close)
+	sizes.Backends = 32
+	next, err := o.makeMaps(sizes, from.mapSet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from.byName["backends"].Close()
+	if s, err := next.fill(); err == nil || s != nil {
+		t.Errorf("filled from a map that is closed: %v, %v", s, err)
+	}
+	for name, m := range next.byName {
+		if m.FD() >= 0 {
+			t.Errorf("map %s is open still", name)
+		}
+	}
+}

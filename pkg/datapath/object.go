@@ -207,23 +207,28 @@ func (o *object) inherit(from *mapSet) (shared map[string]*ebpf.Map, copies map[
 // fill copies what the maps of the other set hold, by the names of fields where they are laid
 // out otherwise, and says whose these are. They are closed if that fails.
 func (e *emptyMaps) fill() (*mapSet, error) {
+	if err := e.take(); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e.mapSet, nil
+}
+
+func (e *emptyMaps) take() error {
 	s, from := e.mapSet, e.from
 	for name, c := range e.copies {
 		if err := c.copy(s.byName[name], from.byName[name]); err != nil {
-			s.Close()
-			return nil, fmt.Errorf("take along map %s: %w", name, err)
+			return fmt.Errorf("take along map %s: %w", name, err)
 		}
 	}
 	if from != nil && !sameMap(s.byName["frontends"], from.byName["frontends"]) {
 		if err := s.takeFrontends(e.object, from); err != nil {
-			s.Close()
-			return nil, err
+			return err
 		}
 	}
 	if from != nil && (from.byName[addressFilter] == nil || !sameMap(s.byName[addressFilter], from.byName[addressFilter])) {
 		if err := s.knowAll(); err != nil {
-			s.Close()
-			return nil, err
+			return err
 		}
 	}
 	s.about.at(0).Object = e.object.hash
@@ -231,7 +236,7 @@ func (e *emptyMaps) fill() (*mapSet, error) {
 		s.about.at(0).Writes = from.about.at(0).Writes
 		s.about.at(0).Epoch = from.about.at(0).Epoch
 	}
-	return s, s.noteRemoval() // programs before these may not have asked all flows
+	return s.noteRemoval() // programs before these may not have asked all flows
 }
 
 // sizeOf is the size of values of a BTF type, in bytes.

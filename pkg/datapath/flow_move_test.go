@@ -400,6 +400,32 @@ func TestAWayOfAnAgentThatDiedIsFreed(t *testing.T) {
 	}
 }
 
+// Whoever flushes flows may be stopped while it owns a way, and go on when an agent has freed
+// that, and a program has given it to another flow.
+func TestAWayThatIsFreedLateStaysWithTheNextFlow(t *testing.T) {
+	now := mustClock(t)
+	table, flushed, next := someTable(7), someFlow(1, 1), someFlow(2, 1)
+	table.add(flushed, stateOf(now, 0, flagSeen), now)
+	late, _ := table.find(flushed)
+	if !late.own() {
+		t.Fatal("the way is not to be had")
+	}
+	if err := table.freeAbandoned(func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	begins := table.at(late.index)
+	if !begins.own() {
+		t.Fatal("the way is not free")
+	}
+	late.free() // while a program owns it
+	_, _, tag := table.place(next)
+	begins.write(next, tag, stateOf(now, 0, flagSeen))
+	late.free()
+	if w, there := table.find(next); !there || w.index != late.index {
+		t.Error("the flow that a program has added is gone")
+	}
+}
+
 // formerFlow is a flow as earlier objects have it, by what its first packet says.
 type formerFlow struct {
 	key, to headgateTuple // of that packet, and what it becomes

@@ -126,10 +126,15 @@ func (w way) write(f *headgateFlow, tag, state uint32) {
 	atomic.StoreUint32(w.state, state&^uint32(flowGenerations)|nextGeneration(w.seen))
 }
 
-// free gives up a way that is owned.
+// free gives up a way that is owned. One that was owned for longer than a grace period an agent
+// that started has freed, and it may be another flow's by now.
 func (w way) free() {
+	busy := uint32(headgateFlowFlagFLOW_BUSY) | nextGeneration(w.seen)
+	if atomic.LoadUint32(w.state) != busy {
+		return
+	}
 	atomic.StoreUint32(w.tag, 0)
-	atomic.StoreUint32(w.state, nextGeneration(w.seen))
+	atomic.CompareAndSwapUint32(w.state, busy, nextGeneration(w.seen))
 }
 
 // allWays returns all ways of a set, used or not.

@@ -58,10 +58,10 @@ func (r *Reader) FlushFlows(is func(service, backend uint32) bool) (n int, err e
 		if !ok || !f.sameKey(&was) || !w.own() {
 			continue
 		}
+		w.free() // at once: an agent that starts frees what is owned for long
 		if w.has(headgateFlowFlagFLOW_COUNTED) {
 			backends.uncount(&f)
 		}
-		w.free()
 		n++
 	}
 	r.maps.newEpoch() // of what is repeated at the driver

@@ -188,7 +188,7 @@ struct backend {
 	__u8 is_timed; /* an algorithm asks for response times */
 	__u8 pad;
 	__u32 home; /* ID of the peer that it runs on, or enum home; of the agent */
-	__u8 pad2[8];
+	__u64 connections; /* that began since the agent wrote the address */
 	__u64 responses[RESPONSE_CLIENTS]; /* enum response_word */
 };
 

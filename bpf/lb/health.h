@@ -30,6 +30,19 @@ static __always_inline void backend_opened(struct backend *b)
 	__sync_fetch_and_add(&b->in_flight, 1);
 }
 
+/*
+ * A socket or a flow begins with a backend. The line of the backend is this CPU's anyway,
+ * since what is in flight stands there; a Service has many backends, so its count is per CPU.
+ */
+static __always_inline void count_connection(__u32 service, struct backend *b)
+{
+	__u64 *n = bpf_map_lookup_elem(&service_connections, &service);
+
+	if (n && service)
+		(*n)++;
+	__sync_fetch_and_add(&b->connections, 1);
+}
+
 /* What was opened before an ID was given out anew must not make it negative. */
 static __always_inline void one_less(struct backend *b)
 {

@@ -161,6 +161,7 @@ static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
 	if (to->protocol == IPPROTO_TCP && has_failed(new.choice.backend))
 		new.flags |= ENTRY_AWAITED;
 	add_entry(ctx, &new);
+	count_connection(frontend->service, new.choice.backend);
 	count(connect);
 	*to = new.choice.backend->to;
 	return VERDICT_CONTINUE;
@@ -251,6 +252,7 @@ static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 	choose_apart(ctx, frontend, &new.choice);
 	silence(ctx, &new.choice.backend->to);
 	add_another_entry(ctx, &new);
+	count_connection(frontend->service, new.choice.backend);
 	count(sendmsg);
 	*to = new.choice.backend->to;
 	return VERDICT_CONTINUE;

@@ -69,6 +69,20 @@ static __noinline enum verdict refuse_flow(const struct packet *pkt,
 	return pkt->l4_proto == IPPROTO_TCP ? VERDICT_RESET : VERDICT_REFUSE;
 }
 
+/* Counts a flow to a backend; one whose connection began before is made again. */
+static __always_inline void count_flow(const struct packet *pkt,
+				       const struct new_flow *flow)
+{
+	__u32 id = flow->backend_id;
+	struct backend *b;
+
+	if (!(flow->flags & FLOW_TO_BACKEND) || !may_begin(pkt))
+		return;
+	b = bpf_map_lookup_elem(&backends, &id);
+	if (b)
+		count_connection(flow->service, b);
+}
+
 /*
  * Adds both directions of a new flow. flow->to is what its first packet becomes, which
  * the caller is to rewrite; its source port may change. A flow of a pod keeps its
@@ -102,6 +116,7 @@ GLOBAL_FUNC int begin_flow(struct packet *pkt, struct new_flow *flow)
 	added = add_flow(flow);
 	if (added == FLOW_ADDED) {
 		count(flow_made);
+		count_flow(pkt, flow);
 		return VERDICT_CONTINUE;
 	}
 	give_back(pkt, flow, added == FLOW_AGAIN);

@@ -13,6 +13,8 @@ type Load struct {
 	InFlight uint32        `json:"inFlight"`             // connections and flows that are open
 	Response time.Duration `json:"responseNs,omitempty"` // response time as one client measured it last, at the least if it got none; 0: nobody asks, or none is known
 	Failures uint32        `json:"failures,omitempty"`   // in a row
+	// Connections is how many have begun with it on this node since it is a backend.
+	Connections uint64 `json:"-"`
 	// Eject is for how long the backend has been one that all clients avoid, 0 where
 	// it is none.
 	Ejected time.Duration `json:"ejectedNs,omitempty"`
@@ -54,7 +56,7 @@ func decodeBackend(b *headgateBackend) Backend {
 	out := Backend{At: decodeAddrPort(b.To), Load: Load{
 		InFlight: uint32(max(b.InFlight, 0)),
 		Response: lastResponse(b),
-		Failures: uint32(b.Failures),
+		Failures: uint32(b.Failures), Connections: b.Connections,
 	}}
 	switch b.Ejection {
 	case headgateEjectionEJECTION_NONE:

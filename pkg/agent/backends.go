@@ -11,7 +11,7 @@ import (
 )
 
 // maxBackendMetrics is how many backends of Service ports are told of one by one,
-// unless all are asked for. Each is up to four series, on every node.
+// unless all are asked for. Each is up to five series, on every node.
 const maxBackendMetrics = 1000
 
 // kernel is what is asked of a datapath.Reader here.
@@ -51,7 +51,7 @@ func backendMetrics(k kernel, all, failing bool) ([]metrics.Backend, int, error)
 			}
 			out = append(out, metrics.Backend{
 				Service: service.ServiceName, Port: service.Port, Backend: b.At,
-				InFlight: b.InFlight, Failures: b.Failures, Ejected: b.Ejected > 0, Response: b.Response,
+				Connections: b.Connections, InFlight: b.InFlight, Failures: b.Failures, Ejected: b.Ejected > 0, Response: b.Response,
 			})
 		}
 		return nil
@@ -64,6 +64,42 @@ func backendMetrics(k kernel, all, failing bool) ([]metrics.Backend, int, error)
 	if all {
 		return out, 0, err
 	}
-	shown := min(len(out), maxBackendMetrics)
-	return out[:shown], len(out) - shown, err
+	shown, omitted := first(out, maxBackendMetrics)
+	return shown, omitted, err
+}
+
+// first returns so many at the most, and how many it leaves out.
+func first[T any](all []T, most int) ([]T, int) {
+	n := min(len(all), most)
+	return all[:n], len(all) - n
+}
+
+// connectionMetrics returns how many connections of Service ports began, where any did: of all
+// ports, or of those with the most, and of how many nothing is told.
+func connectionMetrics(r *datapath.Reader, all bool) ([]metrics.ServiceCount, int, error) {
+	var out []metrics.ServiceCount
+	ids, err := r.Services()
+	if err != nil {
+		return nil, 0, err
+	}
+	for id := range ids {
+		n, err := r.Connections(id)
+		if err != nil {
+			return nil, 0, err
+		}
+		if n == 0 {
+			continue
+		}
+		service, err := r.Service(id)
+		if err != nil {
+			return nil, 0, err
+		}
+		out = append(out, metrics.ServiceCount{Service: service.ServiceName, Port: service.Port, Count: n})
+	}
+	slices.SortStableFunc(out, func(a, b metrics.ServiceCount) int { return cmp.Compare(b.Count, a.Count) })
+	if all {
+		return out, 0, nil
+	}
+	shown, omitted := first(out, maxBackendMetrics)
+	return shown, omitted, nil
 }

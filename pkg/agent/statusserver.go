@@ -249,12 +249,15 @@ func (a *statusServer) read(r *datapath.Reader) (s metrics.Snapshot, err error) 
 	if s.ServiceDrops, err = serviceDrops(r); err != nil {
 		return s, err
 	}
+	if s.Connections, s.ServicesOmitted, err = connectionMetrics(r, a.cfg.MetricsPerBackend); err != nil {
+		return s, err
+	}
 	s.BackendLoads, s.BackendsOmitted, err = backendMetrics(r, a.cfg.MetricsPerBackend, t.Failing > 0)
 	return s, err
 }
 
 // serviceDrops returns what was refused of Service ports.
-func serviceDrops(r *datapath.Reader) (out []metrics.ServiceDrops, err error) {
+func serviceDrops(r *datapath.Reader) (out []metrics.ServiceCount, err error) {
 	services, err := r.Services()
 	if err != nil {
 		return nil, err
@@ -272,7 +275,7 @@ func serviceDrops(r *datapath.Reader) (out []metrics.ServiceDrops, err error) {
 			return nil, err
 		}
 		for reason, n := range drops {
-			out = append(out, metrics.ServiceDrops{Service: service.ServiceName, Port: service.Port, Reason: reason, Count: n})
+			out = append(out, metrics.ServiceCount{Service: service.ServiceName, Port: service.Port, Reason: reason, Count: n})
 		}
 	}
 	return out, nil

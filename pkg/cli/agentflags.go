@@ -94,7 +94,7 @@ func (o *agentOptions) addLimits(f *pflag.FlagSet) {
 }
 
 func (o *agentOptions) addOperation(f *pflag.FlagSet) {
-	f.BoolVar(&o.MetricsPerBackend, "metrics-per-backend", false, "export metrics for every backend (default: at most 1,000: failing ones, and those of algorithms that compare load)")
+	f.BoolVar(&o.MetricsPerBackend, "metrics-per-backend", false, "export metrics for every backend, and connections of every Service (default: at most 1,000 of each: backends that fail, and those of algorithms that compare load)")
 	f.StringVar(&o.MetricsTLS.CertFile, "metrics-tls-cert-file", "", "PEM file with the certificate, and its chain, by which metrics are served with TLS; read anew when it changes")
 	f.StringVar(&o.MetricsTLS.KeyFile, "metrics-tls-key-file", "", "PEM file with the key of --metrics-tls-cert-file")
 	f.BoolVar(&o.InitOnly, "init-only", false, "do what needs privileges (mounts, programs, kernel conntrack), and exit: an agent with fewer privileges takes over")

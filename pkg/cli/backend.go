@@ -28,6 +28,7 @@ type backend struct {
 	Zone     string              `json:"zone,omitempty"`
 	State    string              `json:"state"`
 	datapath.Load
+	ConnectionsPerSecond *rate `json:"connectionsPerSecond,omitempty"`
 }
 
 func (b backend) names() []string {
@@ -68,6 +69,8 @@ at --state-dir they are unknown. The states are
 		{title: "IN FLIGHT", of: func(b backend) any { return b.InFlight }},
 		{title: "RESPONSE", of: func(b backend) any { return known(b.Response) }},
 		{title: "HEALTH", of: func(b backend) any { return health(b.Load) }},
+		{title: "CONNECTIONS", of: func(b backend) any { return b.Connections }, wide: true},
+		{title: "CONN/S", of: func(b backend) any { return b.ConnectionsPerSecond.cell() }, wide: true, rated: true},
 		{title: "STATE", of: func(b backend) any { return b.State }, wide: true},
 		{title: "POD", of: func(b backend) any { return b.where(b.Pod) }, wide: true},
 		{title: "NODE", of: func(b backend) any { return b.where(b.Node) }, wide: true},
@@ -95,6 +98,7 @@ func readBackends(s *sight) ([]backend, error) {
 	all := make([]backend, 0, length2(s.Backends()))
 	for id, at := range s.Backends() {
 		b := backend{at: at.At, ID: id, Backend: at.At.String(), Services: services[id], Tables: tables[id], Load: at.Load}
+		b.ConnectionsPerSecond = s.rates.of(b.Backend, b.Connections)
 		b.describe(said)
 		all = append(all, b)
 	}

@@ -18,8 +18,9 @@ type column[T any] struct {
 	title string // with the unit, as in "MEMORY KiB"
 	// of returns text, a list of texts that stand one below the other, a number, a
 	// duration, or nil for what is not known.
-	of   func(T) any
-	wide bool // it is shown only where all is
+	of    func(T) any
+	wide  bool // it is shown only where all is
+	rated bool // it takes two readings, and is shown only where there are
 }
 
 // table returns items as they are printed.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +31,8 @@ type noun[T item] struct {
 	kind              string // of what programs read, such as Frontend
 	words             string // what finds some, such as "ADDRESS[:PORT]"
 	columns           []column[T]
+	// moving is the columns of who reads again and again, which command sets: with those of rates.
+	moving []column[T]
 	// read returns all, and may leave out what is not wanted.
 	read func(*sight) ([]T, error)
 	// compare is the order of lists; nil for that in which they are read.
@@ -66,12 +69,23 @@ func (n noun[T]) untyped() *grammar {
 		},
 	}
 	for _, c := range n.columns {
-		g.columns = append(g.columns, column[item]{c.title, func(i item) any { return c.of(of[T](i)) }, c.wide})
+		one := column[item]{c.title, func(i item) any { return c.of(of[T](i)) }, c.wide, c.rated}
+		g.moving = append(g.moving, one)
+		if !c.rated {
+			g.columns = append(g.columns, one)
+		}
 	}
 	if n.show != nil {
 		g.show = func(i item) [][]string { return n.show(of[T](i)) }
 	}
 	return g
+}
+
+// inMotion is the grammar with all columns.
+func (n *grammar) inMotion() *grammar {
+	m := *n
+	m.columns = n.moving
+	return &m
 }
 
 // of returns what an item of a noun is.
@@ -85,7 +99,8 @@ type sight struct {
 	*datapath.Reader
 	wanted wanted
 	env    *env
-	full   bool // all is asked for that is known of each, not what stands in a short line
+	rates  *rates // nil for who reads once
+	full   bool   // all is asked for that is known of each, not what stands in a short line
 }
 
 // listing is the flags of list.
@@ -155,22 +170,16 @@ func (n *grammar) oneName(cmd *cobra.Command, args []string) error {
 }
 
 func (n *grammar) list(cmd *cobra.Command, e *env, l *listing, args []string) error {
-	less, err := n.order(l.sortBy)
+	var again *rates
+	shown := n
+	if l.watch {
+		again, shown = &rates{}, n.inMotion()
+	}
+	less, err := shown.order(l.sortBy)
 	if err != nil {
 		return err
 	}
-	w := wanted{namespace: l.namespace, path: l.path}
-	if len(args) > 0 {
-		w.word = args[0]
-	}
-	full := e.ShowsAll() || l.sortBy != "" || len(args) > 0
-	read := func() ([]item, error) {
-		items, err := n.find(e, w, full)
-		if less != nil {
-			slices.SortStableFunc(items, less)
-		}
-		return items, err
-	}
+	read := n.reading(e, l, args, again, less)
 	if l.watch {
 		return n.follow(cmd.Context(), e, cmd.OutOrStdout(), read)
 	}
@@ -181,9 +190,25 @@ func (n *grammar) list(cmd *cobra.Command, e *env, l *listing, args []string) er
 	return e.Print(cmd.OutOrStdout(), n.table(items, e.Output))
 }
 
+// reading returns how to read what a person wants, in its order.
+func (n *grammar) reading(e *env, l *listing, args []string, again *rates, less func(a, b item) int) func() ([]item, error) {
+	w := wanted{namespace: l.namespace, path: l.path}
+	if len(args) > 0 {
+		w.word = args[0]
+	}
+	full := e.ShowsAll() || l.sortBy != "" || len(args) > 0
+	return func() ([]item, error) {
+		items, err := n.find(&sight{wanted: w, env: e, rates: again, full: full})
+		if less != nil {
+			slices.SortStableFunc(items, less)
+		}
+		return items, err
+	}
+}
+
 func (n *grammar) showOne(cmd *cobra.Command, e *env, l *listing, word string) error {
 	w := wanted{word: word, namespace: l.namespace}
-	items, err := n.find(e, w, true)
+	items, err := n.find(&sight{wanted: w, env: e, full: true})
 	if err != nil {
 		return err
 	}
@@ -258,15 +283,16 @@ func (n *grammar) nothingIs(word string) error {
 }
 
 // find returns what a person wants, and an error where there is no such thing.
-func (n *grammar) find(e *env, w wanted, full bool) (items []item, err error) {
-	err = e.look(func(r *datapath.Reader) error {
-		s := &sight{Reader: r, wanted: w, env: e, full: full}
+func (n *grammar) find(s *sight) (items []item, err error) {
+	s.rates.begin(time.Now())
+	err = s.env.look(func(r *datapath.Reader) error {
+		s.Reader = r
 		all, err := n.read(s)
 		if err != nil {
 			return err
 		}
-		items = slices.DeleteFunc(all, func(one item) bool { return !w.wants(one) })
-		if len(items) > 0 || w.everything() {
+		items = slices.DeleteFunc(all, func(one item) bool { return !s.wanted.wants(one) })
+		if len(items) > 0 || s.wanted.everything() {
 			return nil
 		}
 		return n.mayBeEmpty(s)

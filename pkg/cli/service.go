@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 )
@@ -27,6 +26,10 @@ type service struct {
 	InFlight  uint32             `json:"inFlight"` // of its backends
 	Refused   uint64             `json:"refused"`
 	Drops     map[string]uint64  `json:"drops,omitempty"` // refusals by reason
+
+	Connections          uint64 `json:"connections"` // that began on this node
+	ConnectionsPerSecond *rate  `json:"connectionsPerSecond,omitempty"`
+	RefusedPerSecond     *rate  `json:"refusedPerSecond,omitempty"`
 }
 
 func (s service) names() []string { return []string{s.port.String()} }
@@ -42,8 +45,11 @@ var services = noun[service]{
 		{title: "ALGORITHM", of: func(s service) any { return s.Algorithm }},
 		{title: "BACKENDS", of: func(s service) any { return s.Backends }},
 		{title: "AVOIDED", of: func(s service) any { return s.Avoided }},
+		{title: "CONNECTIONS", of: func(s service) any { return s.Connections }},
+		{title: "CONN/S", of: func(s service) any { return s.ConnectionsPerSecond.cell() }, rated: true},
 		{title: "IN FLIGHT", of: func(s service) any { return s.InFlight }},
 		{title: "REFUSED", of: func(s service) any { return s.Refused }},
+		{title: "REFUSED/S", of: func(s service) any { return s.RefusedPerSecond.cell() }, rated: true},
 		{title: "FRONTENDS", of: func(s service) any { return s.Frontends.texts() }, wide: true},
 	},
 	read: readServices, compare: compareServices, namespaced: true,
@@ -79,7 +85,7 @@ func readServices(s *sight) ([]service, error) {
 	})
 	for i := range all {
 		if err == nil {
-			err = all[i].read(s.Reader)
+			err = all[i].read(s)
 		}
 	}
 	return all, err
@@ -90,13 +96,13 @@ func compareServices(a, b service) int {
 }
 
 // read reads what the maps say of a Service port.
-func (s *service) read(r *datapath.Reader) (err error) {
+func (s *service) read(r *sight) (err error) {
 	if s.port, err = r.Service(s.id); err != nil {
 		return err
 	}
 	s.Namespace, s.Service, s.Port, s.Protocol = s.port.Namespace, s.port.Name, s.port.Port, s.port.Protocol.String()
 	slices.SortFunc(s.Frontends, lb.AddrPort.Compare)
-	ids, err := s.members.ids(r)
+	ids, err := s.members.ids(r.Reader)
 	if err != nil {
 		return err
 	}
@@ -113,6 +119,14 @@ func (s *service) read(r *datapath.Reader) (err error) {
 	}
 	for _, n := range s.Drops {
 		s.Refused += n
+	}
+	if s.Connections, err = r.Connections(s.id); err != nil {
+		return err
+	}
+	if r.rates != nil {
+		name := s.port.String()
+		s.ConnectionsPerSecond = r.rates.of(name, s.Connections)
+		s.RefusedPerSecond = r.rates.of("refused of "+name, s.Refused)
 	}
 	return nil
 }

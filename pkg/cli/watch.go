@@ -29,7 +29,7 @@ const (
 
 // follow prints all items, and then what changes, until the context ends.
 func (n *grammar) follow(ctx context.Context, e *env, out io.Writer, read func() ([]item, error)) error {
-	f := follower{noun: n, env: e, out: out, before: map[string]item{}}
+	f := newFollower(n, e, out)
 	again := time.NewTicker(watchEvery)
 	defer again.Stop()
 	for {
@@ -51,16 +51,21 @@ func (n *grammar) follow(ctx context.Context, e *env, out io.Writer, read func()
 // follower knows what was printed last.
 type follower struct {
 	noun   *grammar
+	shown  *grammar // with rates
 	env    *env
 	out    io.Writer
 	before map[string]item
 	lines  command.Lines
 }
 
+func newFollower(n *grammar, e *env, out io.Writer) *follower {
+	return &follower{noun: n, shown: n.inMotion(), env: e, out: out, before: map[string]item{}}
+}
+
 // tell prints what is new.
 func (f *follower) tell(items []item) error {
 	if f.lines.Empty() && !f.env.ForPrograms() {
-		if err := f.lines.Write(f.out, f.noun.header(f.env.IsWide())); err != nil {
+		if err := f.lines.Write(f.out, f.shown.header(f.env.IsWide())); err != nil {
 			return err
 		}
 	}
@@ -89,7 +94,7 @@ func (f *follower) tell(items []item) error {
 	return nil
 }
 
-// isSame says whether people would see no difference.
+// isSame says whether people would see no difference but in rates.
 func (f *follower) isSame(a, b item) bool {
 	return slices.EqualFunc(f.noun.rows(a, true), f.noun.rows(b, true), slices.Equal[[]string])
 }
@@ -98,7 +103,7 @@ func (f *follower) print(what changeType, one item) error {
 	if f.env.ForPrograms() {
 		return f.env.Print(f.out, command.Table{Value: change{what, one}, Names: []string{f.noun.name + "/" + one.names()[0]}})
 	}
-	for _, row := range f.noun.rows(one, f.env.IsWide()) {
+	for _, row := range f.shown.rows(one, f.env.IsWide()) {
 		if what == deleted {
 			row = append(row, "gone")
 		}

@@ -17,12 +17,12 @@ func TestWatchingTellsWhatIsNew(t *testing.T) {
 	steps := [][]item{{entries(1), other}, {entries(1), other}, {entries(2), other}, {entries(2)}}
 
 	var text, programs strings.Builder
-	people := follower{noun: bpfMaps.untyped(), env: &env{}, out: &text, before: map[string]item{}}
+	people := newFollower(bpfMaps.untyped(), &env{}, &text)
 	e := &env{}
 	e.JSON = true
-	others := follower{noun: bpfMaps.untyped(), env: e, out: &programs, before: map[string]item{}}
+	others := newFollower(bpfMaps.untyped(), e, &programs)
 	for _, items := range steps {
-		for _, f := range []*follower{&people, &others} {
+		for _, f := range []*follower{people, others} {
 			if err := f.tell(items); err != nil {
 				t.Fatal(err)
 			}

@@ -14,7 +14,7 @@ type Load struct {
 	Response time.Duration `json:"responseNs,omitempty"` // response time as one client measured it last, at the least if it got none; 0: nobody asks, or none is known
 	Failures uint32        `json:"failures,omitempty"`   // in a row
 	// Connections is how many have begun with it on this node since it is a backend.
-	Connections uint64 `json:"-"`
+	Connections uint64 `json:"connections"`
 	// Eject is for how long the backend has been one that all clients avoid, 0 where
 	// it is none.
 	Ejected time.Duration `json:"ejectedNs,omitempty"`

@@ -12,18 +12,19 @@ import (
 // ports have in common belongs here once for each: what is told of it is told of the
 // backend, not of its part in the Service.
 type Backend struct {
-	Service  lb.ServiceName
-	Port     string // name of the Service port, "" where it has none
-	Backend  lb.AddrPort
-	InFlight uint32        // connections and flows that are open
-	Failures uint32        // in a row
-	Ejected  bool          // all clients prefer others to it
-	Response time.Duration // response time as last measured, 0: nobody asks, or none is known
+	Service     lb.ServiceName
+	Port        string // name of the Service port, "" where it has none
+	Backend     lb.AddrPort
+	Connections uint64        // and flows that have begun
+	InFlight    uint32        // connections and flows that are open
+	Failures    uint32        // in a row
+	Ejected     bool          // all clients prefer others to it
+	Response    time.Duration // response time as last measured, 0: nobody asks, or none is known
 }
 
 // backends are the metrics with a series for each backend.
 type backends struct {
-	inFlight, failures, ejected, response, omitted *prometheus.Desc
+	connections, inFlight, failures, ejected, response, omitted *prometheus.Desc
 }
 
 func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc) backends {
@@ -31,21 +32,23 @@ func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc
 		return desc("headgate_backend_"+name, help, "namespace", "service", "port", "backend")
 	}
 	return backends{
-		inFlight: of("in_flight", "Open connections and flows from this node to a backend, over all Service ports."),
-		failures: of("consecutive_failures", "Consecutive connections that the backend did not take."),
-		ejected:  of("ejected", "1 if all clients avoid the backend, since it took no connections, else 0."),
-		response: of("response_seconds", "Response time of the backend in seconds, network and application, where an algorithm measures it."),
-		omitted:  desc("headgate_backends_omitted", "Backends left out of the per-backend metrics because of the limit of 1,000."),
+		connections: of("connections_total", "Connections and flows from this node that got the backend, over all Service ports."),
+		inFlight:    of("in_flight", "Open connections and flows from this node to a backend, over all Service ports."),
+		failures:    of("consecutive_failures", "Consecutive connections that the backend did not take."),
+		ejected:     of("ejected", "1 if all clients avoid the backend, since it took no connections, else 0."),
+		response:    of("response_seconds", "Response time of the backend in seconds, network and application, where an algorithm measures it."),
+		omitted:     desc("headgate_backends_omitted", "Backends left out of the per-backend metrics because of the limit of 1,000."),
 	}
 }
 
 func (b backends) descs() []*prometheus.Desc {
-	return []*prometheus.Desc{b.inFlight, b.failures, b.ejected, b.response, b.omitted}
+	return []*prometheus.Desc{b.connections, b.inFlight, b.failures, b.ejected, b.response, b.omitted}
 }
 
 func (b backends) collect(to sink, all []Backend, omitted int) {
 	for _, one := range all {
 		labels := []string{one.Service.Namespace, one.Service.Name, one.Port, one.Backend.String()}
+		to.counter(b.connections, one.Connections, labels...)
 		to.gauge(b.inFlight, float64(one.InFlight), labels...)
 		to.gauge(b.failures, float64(one.Failures), labels...)
 		to.gauge(b.ejected, truth(one.Ejected), labels...)

@@ -22,8 +22,12 @@ type Snapshot struct {
 	Drops     map[string]uint64 // by drop reason; all of them, a Service known or not
 	// ServiceDrops are those of Drops of which the Service is known. Only
 	// Services of which something was dropped belong here: each is a series.
-	ServiceDrops []ServiceDrops
-	Attached     []Program
+	ServiceDrops []ServiceCount
+	// Connections are those of Service ports that had any, and not more than Prometheus
+	// should have. Of so many nothing is told.
+	Connections     []ServiceCount
+	ServicesOmitted int
+	Attached        []Program
 	// BackendLoads are backends to tell of one by one: no two with equal labels, and
 	// not more than Prometheus should have. Of so many nothing is told.
 	BackendLoads    []Backend
@@ -46,11 +50,11 @@ type Map struct {
 	Bytes      uint64 // of kernel memory
 }
 
-// ServiceDrops counts what was dropped of one Service port for one reason.
-type ServiceDrops struct {
+// ServiceCount is how often something happened to one Service port.
+type ServiceCount struct {
 	Service lb.ServiceName
 	Port    string // name of the port, "" where it has none
-	Reason  string
+	Reason  string // of a drop, else ""
 	Count   uint64
 }
 
@@ -71,6 +75,7 @@ type datapath struct {
 	ejected                               *prometheus.Desc
 	mapEntries, mapMaxEntries, mapBytes   *prometheus.Desc
 	writes, events, drops, serviceDrops   *prometheus.Desc
+	connections, servicesOmitted          *prometheus.Desc
 	attached                              *prometheus.Desc
 	each                                  backends
 	peers                                 peers
@@ -85,21 +90,23 @@ func newDatapath(read func() (Snapshot, error)) *datapath {
 		readErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "headgate_datapath_read_errors_total", Help: "Scrapes that failed to read the datapath.",
 		}),
-		frontends:     desc("headgate_frontends", "Frontends: addresses, ports and protocols that clients use."),
-		backends:      desc("headgate_backends", "Backends: addresses, ports and protocols that traffic goes to."),
-		ejected:       desc("headgate_backends_ejected", "Backends that all clients avoid, since they took no connections."),
-		tables:        desc("headgate_tables", "Tables of backends; Service ports with equal backends share one."),
-		services:      desc("headgate_services", "Service ports in the kernel."),
-		mapEntries:    desc("headgate_map_entries", "Entries of a BPF map in use; maps that must be read to be counted are counted after a scrape, at most every 30 s.", "map"),
-		mapMaxEntries: desc("headgate_map_max_entries", "Capacity of a BPF map in entries; the agent enlarges a full map.", "map"),
-		mapBytes:      desc("headgate_map_bytes", "Kernel memory of a BPF map in bytes.", "map"),
-		writes:        desc("headgate_writes_total", "Writes of agents to the BPF maps."),
-		events:        desc("headgate_datapath_events_total", "Events in the datapath, by name.", "event"),
-		drops:         desc("headgate_drops_total", "Connections and packets that the datapath refused, by reason.", "reason"),
-		serviceDrops:  desc("headgate_service_drops_total", "Connections and packets that the datapath refused, by reason and Service port; Service ports without any are left out.", "namespace", "service", "port", "reason"),
-		attached:      desc("headgate_program_attached", "1 if the program of a hook is attached, else 0; the label device is empty for hooks of the cgroup.", "hook", "device"),
-		each:          newBackends(desc),
-		peers:         newPeers(desc),
+		frontends:       desc("headgate_frontends", "Frontends: addresses, ports and protocols that clients use."),
+		backends:        desc("headgate_backends", "Backends: addresses, ports and protocols that traffic goes to."),
+		ejected:         desc("headgate_backends_ejected", "Backends that all clients avoid, since they took no connections."),
+		tables:          desc("headgate_tables", "Tables of backends; Service ports with equal backends share one."),
+		services:        desc("headgate_services", "Service ports in the kernel."),
+		mapEntries:      desc("headgate_map_entries", "Entries of a BPF map in use; maps that must be read to be counted are counted after a scrape, at most every 30 s.", "map"),
+		mapMaxEntries:   desc("headgate_map_max_entries", "Capacity of a BPF map in entries; the agent enlarges a full map.", "map"),
+		mapBytes:        desc("headgate_map_bytes", "Kernel memory of a BPF map in bytes.", "map"),
+		writes:          desc("headgate_writes_total", "Writes of agents to the BPF maps."),
+		events:          desc("headgate_datapath_events_total", "Events in the datapath, by name.", "event"),
+		drops:           desc("headgate_drops_total", "Connections and packets that the datapath refused, by reason.", "reason"),
+		serviceDrops:    desc("headgate_service_drops_total", "Connections and packets that the datapath refused, by reason and Service port; Service ports without any are left out.", "namespace", "service", "port", "reason"),
+		connections:     desc("headgate_service_connections_total", "Connections and flows of a Service port that got a backend on this node; Service ports without any are left out.", "namespace", "service", "port"),
+		servicesOmitted: desc("headgate_services_omitted", "Service ports left out of headgate_service_connections_total because of the limit of 1,000: those with the fewest."),
+		attached:        desc("headgate_program_attached", "1 if the program of a hook is attached, else 0; the label device is empty for hooks of the cgroup.", "hook", "device"),
+		each:            newBackends(desc),
+		peers:           newPeers(desc),
 	}
 }
 
@@ -107,7 +114,7 @@ func newDatapath(read func() (Snapshot, error)) *datapath {
 func (d *datapath) Describe(c chan<- *prometheus.Desc) {
 	for _, desc := range append(append(d.each.descs(), d.peers.descs()...),
 		d.readErrors.Desc(), d.frontends, d.backends, d.ejected, d.tables, d.services, d.mapEntries, d.mapMaxEntries,
-		d.mapBytes, d.writes, d.events, d.drops, d.serviceDrops, d.attached,
+		d.mapBytes, d.writes, d.events, d.drops, d.serviceDrops, d.connections, d.servicesOmitted, d.attached,
 	) {
 		c <- desc
 	}
@@ -147,6 +154,10 @@ func (d *datapath) collect(to sink, s Snapshot) {
 	for reason, n := range s.Drops {
 		to.counter(d.drops, n, reason)
 	}
+	for _, c := range merged(s.Connections) {
+		to.counter(d.connections, c.Count, c.Service.Namespace, c.Service.Name, c.Port)
+	}
+	to.gauge(d.servicesOmitted, float64(s.ServicesOmitted))
 	for _, drop := range merged(s.ServiceDrops) {
 		to.counter(d.serviceDrops, drop.Count, drop.Service.Namespace, drop.Service.Name, drop.Port, drop.Reason)
 	}
@@ -159,17 +170,17 @@ func (d *datapath) collect(to sink, s Snapshot) {
 // merged adds up what has equal labels: a Service may have a port by the same
 // name twice while one replaces the other, and a series given twice would fail
 // the whole scrape.
-func merged(drops []ServiceDrops) []ServiceDrops {
-	at := map[ServiceDrops]int{}
-	var out []ServiceDrops
-	for _, d := range drops {
-		key := ServiceDrops{Service: d.Service, Port: d.Port, Reason: d.Reason}
+func merged(counts []ServiceCount) []ServiceCount {
+	at := map[ServiceCount]int{}
+	var out []ServiceCount
+	for _, c := range counts {
+		key := ServiceCount{Service: c.Service, Port: c.Port, Reason: c.Reason}
 		i, known := at[key]
 		if !known {
 			i, at[key] = len(out), len(out)
 			out = append(out, key)
 		}
-		out[i].Count += d.Count
+		out[i].Count += c.Count
 	}
 	return out
 }

@@ -64,14 +64,20 @@ var snapshot = Snapshot{
 	},
 	Events: map[string]uint64{"connect": 100, "socket_entry_lost": 0},
 	Drops:  map[string]uint64{"no_endpoint": 7, "no_service_port": 2},
-	ServiceDrops: []ServiceDrops{
+	ServiceDrops: []ServiceCount{
 		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Reason: "no_endpoint", Count: 3},
 		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Reason: "no_endpoint", Count: 4},
 	},
-	Peers:    []Peer{{Address: "192.0.2.2", Usable: true, Carried: 7, Received: 5}, {Address: "192.0.2.3"}},
-	Attached: []Program{{Hook: "connect4", Attached: true}, {Hook: "connect6"}, {Hook: "device_in", Device: "eth0", Attached: true}},
+	Connections: []ServiceCount{
+		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Count: 1204},
+		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Count: 1},
+		{Service: lb.ServiceName{Namespace: "shop", Name: "canary"}, Count: 9},
+	},
+	ServicesOmitted: 3,
+	Peers:           []Peer{{Address: "192.0.2.2", Usable: true, Carried: 7, Received: 5}, {Address: "192.0.2.3"}},
+	Attached:        []Program{{Hook: "connect4", Attached: true}, {Hook: "connect6"}, {Hook: "device_in", Device: "eth0", Attached: true}},
 	BackendLoads: []Backend{
-		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(1), InFlight: 7, Response: 1500 * time.Microsecond},
+		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(1), InFlight: 7, Connections: 77, Response: 1500 * time.Microsecond},
 		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(2), Failures: 3, Ejected: true},
 		{Service: lb.ServiceName{Namespace: "shop", Name: "canary"}, Backend: backend(1), InFlight: 7}, // they share it
 	},

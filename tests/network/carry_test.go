@@ -33,41 +33,41 @@ type fabric struct {
 	forwarding     string
 	forgetful      bool          // slots do not know what they named before
 	pause          time.Duration // of a flow between two questions
+	underlay       underlay
 }
 
-var carriedAt = netip.MustParseAddrPort("203.0.113.10:80")
+// underlay is what carries between the nodes.
+type underlay struct {
+	name string
+	mtu  int  // of their uplinks
+	ipv6 bool // they are known by an IPv6 address alone
+}
+
+var carriedAt = [2]netip.AddrPort{netip.MustParseAddrPort("203.0.113.10:80"), netip.MustParseAddrPort("[2001:db8:f::10]:80")}
 
 func newFabric(tb testing.TB, forwarding string) *fabric {
 	tb.Helper()
+	return newFabricOver(tb, forwarding, underlay{mtu: 1500})
+}
+
+func newFabricOver(tb testing.TB, forwarding string, u underlay) *fabric {
+	tb.Helper()
 	testenv.Need(tb)
-	f := &fabric{tb: tb, client: newHost(tb, "client"), router: newHost(tb, "router"), manifests: tb.TempDir(), forwarding: forwarding, pause: 100 * time.Millisecond}
+	f := &fabric{tb: tb, underlay: u, client: newHost(tb, "client"), router: newHost(tb, "router"), manifests: tb.TempDir(), forwarding: forwarding, pause: 100 * time.Millisecond}
 	plug(f.client, "eth0", f.router, "down", 1500)
-	f.client.address("eth0", "198.51.100.7/24")
-	f.router.address("down", "198.51.100.1/24")
+	f.client.address("eth0", "198.51.100.7/24", "2001:db8:c::7/64")
+	f.router.address("down", "198.51.100.1/24", "2001:db8:c::1/64")
 	f.client.route("0.0.0.0/0", "198.51.100.1")
+	f.client.route("::/0", "2001:db8:c::1")
 	var ports []string
 	for i := range f.nodes {
-		name := fmt.Sprint("node-", i+1)
-		n := &node{host: newHost(tb, name), number: i + 1, name: name, addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})}
-		plug(f.router, name, n.host, "eth0", 1500)
-		n.address("eth0", n.addr.String()+"/24")
-		n.route("0.0.0.0/0", "192.0.2.254")
-		pod, gateway := newHost(tb, fmt.Sprint("pod-", i+1)), fmt.Sprintf("10.244.%d.1", i+1)
-		plug(n.host, "pod0", pod, "eth0", 1500)
-		n.address("pod0", gateway+"/24")
-		pod.address("eth0", fmt.Sprintf("10.244.%d.10/24", i+1))
-		pod.route("0.0.0.0/0", gateway)
-		pod.serveAs(fmt.Sprint("pod-", i+1))
-		f.nodes[i], f.pods[i], ports = n, pod, append(ports, name)
+		f.nodes[i], f.pods[i] = f.newNode(i + 1)
+		ports = append(ports, f.nodes[i].name)
 	}
 	f.router.bridge("br0", ports...)
-	f.router.address("br0", "192.0.2.254/24")
+	f.router.address("br0", "192.0.2.254/24", "2001:db8::fe/64")
 	for _, n := range f.nodes {
-		for _, other := range f.nodes {
-			if other != n {
-				n.route(fmt.Sprintf("10.244.%d.0/24", other.number), other.addr.String())
-			}
-		}
+		f.connect(n)
 	}
 	f.router.do(func() error {
 		return os.WriteFile("/proc/sys/net/ipv4/fib_multipath_hash_policy", []byte("1"), 0) // ports count
@@ -75,14 +75,60 @@ func newFabric(tb testing.TB, forwarding string) *fabric {
 	return f
 }
 
+// newNode makes a node with its pod, which serves.
+func (f *fabric) newNode(number int) (*node, *host) {
+	f.tb.Helper()
+	name := fmt.Sprint("node-", number)
+	n := &node{
+		host: newHost(f.tb, name), number: number, name: name,
+		addr: netip.MustParseAddr(fmt.Sprint("192.0.2.", number)), addr6: netip.MustParseAddr(fmt.Sprint("2001:db8::", number)),
+	}
+	plug(f.router, name, n.host, "eth0", f.underlay.mtu)
+	n.address("eth0", n.addr.String()+"/24", n.addr6.String()+"/64")
+	n.route("0.0.0.0/0", "192.0.2.254")
+	n.route("::/0", "2001:db8::fe")
+	pod := newHost(f.tb, fmt.Sprint("pod-", number))
+	plug(n.host, "pod0", pod, "eth0", 1500)
+	for family, addr := range n.podAddrs(pod) {
+		bits, gateway := [2]string{"/24", "/64"}[family], n.gateways()[family].String()
+		n.address("pod0", gateway+bits)
+		pod.address("eth0", addr.String()+bits)
+		pod.route([2]string{"0.0.0.0/0", "::/0"}[family], gateway)
+	}
+	pod.serveAs(fmt.Sprint("pod-", number))
+	return n, pod
+}
+
+// connect makes the way from a node to the others and to their pods.
+func (f *fabric) connect(n *node) {
+	f.tb.Helper()
+	for _, other := range f.nodes {
+		if other != n {
+			n.route(fmt.Sprintf("10.244.%d.0/24", other.number), other.addr.String())
+			n.route(fmt.Sprintf("fd00:10:244:%d::/64", other.number), other.addr6.String())
+		}
+	}
+}
+
+// known is the address that others know a node by.
+func (f *fabric) known(n *node) netip.Addr {
+	if f.underlay.ipv6 {
+		return n.addr6
+	}
+	return n.addr
+}
+
 // announce has the router send what is for the Service to some nodes, by number.
 func (f *fabric) announce(nodes []int) {
 	f.tb.Helper()
-	route := &netlink.Route{Dst: ipNet(netip.PrefixFrom(carriedAt.Addr(), 32))}
-	for _, n := range nodes {
-		route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{Gw: net.IP(f.nodes[n].addr.AsSlice())})
+	for family, at := range carriedAt {
+		route := &netlink.Route{Dst: ipNet(netip.PrefixFrom(at.Addr(), at.Addr().BitLen()))}
+		for _, n := range nodes {
+			via := [2]netip.Addr{f.nodes[n].addr, f.nodes[n].addr6}[family]
+			route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{Gw: net.IP(via.AsSlice())})
+		}
+		f.router.do(func() error { return netlink.RouteReplace(route) })
 	}
-	f.router.do(func() error { return netlink.RouteReplace(route) })
 }
 
 // endpoints says which pods take connections; the others drain.
@@ -92,23 +138,26 @@ func (f *fabric) endpoints(ready []int) {
 	fmt.Fprintf(&text, `apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: default, annotations: {headgate.dev/forwarding: %s}}
-spec: {type: LoadBalancer, clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1], ipFamilies: [IPv4],
+spec: {type: LoadBalancer, clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, "fd00:10:96::1"], ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack,
   ports: [{name: tcp, port: 80, protocol: TCP, targetPort: 8080}, {name: udp, port: 80, protocol: UDP, targetPort: 8080}]}
-status: {loadBalancer: {ingress: [{ip: %s}]}}
----
+status: {loadBalancer: {ingress: [{ip: %q}, {ip: %q}]}}
+`, f.forwarding, carriedAt[0].Addr(), carriedAt[1].Addr())
+	for _, family := range families {
+		fmt.Fprintf(&text, `---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
+metadata: {name: web-%[2]s, namespace: default, labels: {kubernetes.io/service-name: web}}
+addressType: %[1]v
 ports: [{name: tcp, port: 8080, protocol: TCP}, {name: udp, port: 8080, protocol: UDP}]
 endpoints:
-`, f.forwarding, carriedAt.Addr())
-	for i := range f.pods {
-		is := slices.Contains(ready, i)
-		fmt.Fprintf(&text, "- {addresses: [10.244.%d.10], nodeName: node-%d, conditions: {ready: %v, serving: true, terminating: %v}}\n", i+1, i+1, is, !is)
+`, family, strings.ToLower(family.String()))
+		for i, n := range f.nodes {
+			is := slices.Contains(ready, i)
+			fmt.Fprintf(&text, "- {addresses: [%q], nodeName: %s, conditions: {ready: %v, serving: true, terminating: %v}}\n", n.podAddrs(f.pods[i])[family], n.name, is, !is)
+		}
 	}
 	for _, n := range f.nodes {
-		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Node\nmetadata: {name: %s}\nstatus: {addresses: [{type: InternalIP, address: %s}]}\n", n.name, n.addr)
+		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Node\nmetadata: {name: %s}\nstatus: {addresses: [{type: InternalIP, address: %q}]}\n", n.name, f.known(n))
 	}
 	next := filepath.Join(f.tb.TempDir(), "web.yaml")
 	if err := os.WriteFile(next, []byte(text.String()), 0o600); err != nil {
@@ -136,7 +185,7 @@ func (f *fabric) start() {
 				f.tb.Error(err)
 			}
 		})
-		n.frontends = 4
+		n.frontends = 8
 		n.startAgent(f.manifests)
 	}
 	for _, n := range f.nodes {

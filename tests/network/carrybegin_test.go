@@ -36,7 +36,7 @@ func (f *fabric) dialAll(connections, datagrams int) (all []net.Conn) {
 		if i >= connections {
 			protocol, ask = "udp", func(conn net.Conn) (string, error) { return exchange(conn, "hello") }
 		}
-		conn, err := f.client.dial(protocol, carriedAt)
+		conn, err := f.client.dial(protocol, carriedAt[0])
 		if err == nil {
 			_, err = ask(conn)
 		}

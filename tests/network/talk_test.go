@@ -3,9 +3,11 @@ package network
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"strings"
@@ -14,7 +16,7 @@ import (
 
 // serve runs a server on a pod, which says its name and whom it talks to.
 //
-//	TCP  "who\n" → "name address\n"; "give N\n" → N bytes; "take N\n…" → "ok\n"
+//	TCP  "who\n" → "name address\n"; "give N\n" → N bytes of noise; "take N\n…" → their SHA-256
 //	UDP  anything → "name address " and the same again
 func (n *node) serve() {
 	n.tb.Helper()
@@ -70,10 +72,11 @@ func converse(conn net.Conn, name string) {
 		case strings.HasPrefix(line, "who"):
 			fmt.Fprintf(conn, "%s %s\n", name, from)
 		case scan(line, "give %d", &n):
-			_, _ = io.CopyN(conn, endless{}, n)
+			_, _ = io.CopyN(conn, noise(), n)
 		case scan(line, "take %d", &n):
-			_, _ = io.CopyN(io.Discard, r, n)
-			fmt.Fprintln(conn, "ok")
+			sum := sha256.New()
+			_, _ = io.CopyN(sum, r, n)
+			fmt.Fprintf(conn, "%x\n", sum.Sum(nil))
 		}
 	}
 }
@@ -83,10 +86,8 @@ func scan(line, format string, n *int64) bool {
 	return err == nil
 }
 
-// endless is bytes without end.
-type endless struct{}
-
-func (endless) Read(b []byte) (int, error) { return len(b), nil }
+// noise is bytes without end, always the same.
+func noise() io.Reader { return rand.NewChaCha8([32]byte{}) }
 
 func answer(conn *net.UDPConn, name string) {
 	b := make([]byte, 65536)
@@ -167,7 +168,7 @@ func exchange(conn net.Conn, payload string) (string, error) {
 	return "", err
 }
 
-// transfer moves so many bytes one way and then the other.
+// transfer moves so many bytes one way and then the other, and compares their sums.
 func (h *host) transfer(to netip.AddrPort, size int64) error {
 	conn, err := h.dial("tcp", to)
 	if err != nil {
@@ -175,16 +176,23 @@ func (h *host) transfer(to netip.AddrPort, size int64) error {
 	}
 	defer conn.Close()
 	fmt.Fprintf(conn, "take %d\n", size)
-	if _, err := io.CopyN(conn, endless{}, size); err != nil {
+	sent, received := sha256.New(), sha256.New()
+	if _, err := io.CopyN(conn, io.TeeReader(noise(), sent), size); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
-	r := bufio.NewReader(conn)
-	if _, err := r.ReadString('\n'); err != nil {
-		return fmt.Errorf("wait for the acknowledgement: %w", err)
+	r, want := bufio.NewReader(conn), fmt.Sprintf("%x", sent.Sum(nil))
+	switch line, err := r.ReadString('\n'); {
+	case err != nil:
+		return fmt.Errorf("wait for the sum of what was sent: %w", err)
+	case strings.TrimSpace(line) != want:
+		return fmt.Errorf("what was sent arrived with sum %q, want %s", line, want)
 	}
 	fmt.Fprintf(conn, "give %d\n", size)
-	if n, err := io.CopyN(io.Discard, r, size); err != nil {
+	if n, err := io.CopyN(received, r, size); err != nil {
 		return fmt.Errorf("receive: %w after %d bytes", err, n)
+	}
+	if got := fmt.Sprintf("%x", received.Sum(nil)); got != want {
+		return fmt.Errorf("what was received has sum %s, want %s", got, want)
 	}
 	return nil
 }

@@ -70,13 +70,19 @@ func (p *Planner) areFull(used uses, addresses uint32, room Sizes) bool {
 	return !nearly.Fit(room)
 }
 
-// ahead returns the sizes that hold so much, and have entries to spare.
+// ahead returns the sizes that hold so much, and have entries to spare, though none beyond what limits leave
+// room for: nothing is planned that needs those.
 func (p *Planner) ahead(used uses, addresses uint32) Sizes {
-	runs := used[limitedSlots] + spareRuns*uint64(p.pool.longest)
+	taken, runs := used, used[limitedSlots]+spareRuns*uint64(p.pool.longest)
 	for m := range used {
 		used[m] = withSpare(used[m])
 	}
 	used[limitedSlots] = max(used[limitedSlots], runs)
+	for m, limit := range p.limits {
+		if limit > 0 {
+			used[m] = min(used[m], max(taken[m], roomForLimit*limit))
+		}
+	}
 	sizes := used.sizes(uint32(withSpare(uint64(addresses))))
 	sizes.Peers = uint32(withSpare(uint64(p.peers.size())))
 	return sizes

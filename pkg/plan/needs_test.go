@@ -46,6 +46,27 @@ func TestWhatRetiresIsNoReasonToGrow(t *testing.T) {
 	}
 }
 
+// Each change of one of three Services retires the run that it had.
+func TestNoRoomIsSparedBeyondTheLimits(t *testing.T) {
+	for _, c := range []struct{ limits, want Sizes }{
+		{Sizes{}, Sizes{Slots: 6*2 + 8*2, Backends: 1 + 8}}, // a third more than six, or eight runs of two
+		{Sizes{Slots: 10, Backends: 4}, Sizes{Slots: 20, Backends: 1 + 8}},
+		{Sizes{Slots: 1000, Backends: 1000}, Sizes{Slots: 6*2 + 8*2, Backends: 1 + 8}},
+		{Sizes{Slots: 8, Backends: 4}, Sizes{Slots: 16, Backends: 1 + 8}},
+		{Sizes{Slots: 8, Backends: 3}, Sizes{Slots: 16, Backends: 1 + 6}},
+	} {
+		p := New(Sizes{})
+		p.SetDefaults(lb.Policy{Algorithm: lb.RR})
+		for i := range 6 {
+			mustSet(t, p, i%3, i)
+		}
+		p.limits = limitsOf(c.limits)
+		if got := p.NeedsAhead(); got.Slots != c.want.Slots || got.Backends != c.want.Backends {
+			t.Errorf("limits %+v: %d slots and %d backends, want %d and %d", c.limits, got.Slots, got.Backends, c.want.Slots, c.want.Backends)
+		}
+	}
+}
+
 // mustSet gives a Service one endpoint.
 func mustSet(t *testing.T, p *Planner, service, endpoint int) {
 	t.Helper()

@@ -94,14 +94,6 @@ struct {
 	__type(value, struct service);
 } services SEC(".maps");
 
-/* Connections that began since the agent named a Service port, by Service ID. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} service_connections SEC(".maps");
-
 /* Addresses that mean something whatever the port. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -152,10 +152,11 @@ enum drop_reason {
 	DROP_REASONS,
 };
 
-/* The name of a Service port, for people; and what was refused of it. */
+/* The name of a Service port, for people; and what became of its clients. */
 struct service {
 	char name[SERVICE_NAME_LEN]; /* "namespace/name:port/TCP" */
 	__u64 drops[DROP_REASONS];   /* enum drop_reason */
+	__u64 connections;	     /* that began since it was named */
 };
 
 /* A socket NAT entry: the frontend that a socket asked for, the backend it got. */

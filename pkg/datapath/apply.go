@@ -73,9 +73,6 @@ func (s *mapSet) apply(op plan.Op) error {
 	case plan.PutSlots:
 		return s.changeSlots(o)
 	case plan.PutService:
-		if err := s.forgetConnections(o.ID); err != nil {
-			return err
-		}
 		return s.nameService(o.ID, o.Service.String())
 	case plan.ClearService:
 		return s.nameService(o.ID, "")

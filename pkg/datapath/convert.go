@@ -315,17 +315,11 @@ func elements(n, size int) reflect.Value {
 	return reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(size, reflect.TypeFor[byte]())), n, n)
 }
 
-// isSet says whether any bit of a value is.
-func isSet(value []byte) bool { return slices.ContainsFunc(value, func(b byte) bool { return b != 0 }) }
-
 func (c *conversion) copyPerCPU(to, from *ebpf.Map) error {
 	for key := range min(from.MaxEntries(), to.MaxEntries()) {
 		var values [][]byte
 		if err := from.Lookup(&key, &values); err != nil {
 			return err
-		}
-		if !slices.ContainsFunc(values, isSet) {
-			continue // as in a new map
 		}
 		for i := range values {
 			values[i] = apply(c.value, values[i], c.newValue)

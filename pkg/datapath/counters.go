@@ -94,6 +94,15 @@ func (r *Reader) Refused() (total uint64, err error) {
 	return total, err
 }
 
+// Connections returns how many connections of a Service port have begun since it was named.
+func (r *Reader) Connections(service uint32) (uint64, error) {
+	services, err := r.services()
+	if err != nil || service >= services.len {
+		return 0, err
+	}
+	return services.at(service).Connections, nil
+}
+
 // Drops returns what was refused of a Service port, by drop reason, without zeros: nil for nothing.
 func (r *Reader) Drops(service uint32) (out map[string]uint64, err error) {
 	services, err := r.services()

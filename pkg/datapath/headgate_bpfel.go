@@ -517,9 +517,10 @@ const (
 )
 
 type headgateService struct {
-	_     structs.HostLayout
-	Name  [200]int8
-	Drops [14]uint64
+	_           structs.HostLayout
+	Name        [200]int8
+	Drops       [14]uint64
+	Connections uint64
 }
 
 type headgateServiceCidr struct {
@@ -664,7 +665,6 @@ const (
 	headgateMapRandomState        = "random_state"
 	headgateMapResetBudgets       = "reset_budgets"
 	headgateMapServiceCidrs       = "service_cidrs"
-	headgateMapServiceConnections = "service_connections"
 	headgateMapServices           = "services"
 	headgateMapSlotChanges        = "slot_changes"
 	headgateMapSlots              = "slots"
@@ -804,40 +804,39 @@ type headgateProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateMapSpecs struct {
-	About              *ebpf.MapSpec `ebpf:"about"`
-	AddressFilter      *ebpf.MapSpec `ebpf:"address_filter"`
-	Addresses          *ebpf.MapSpec `ebpf:"addresses"`
-	Affinities         *ebpf.MapSpec `ebpf:"affinities"`
-	Backends           *ebpf.MapSpec `ebpf:"backends"`
-	Counters           *ebpf.MapSpec `ebpf:"counters"`
-	Devices            *ebpf.MapSpec `ebpf:"devices"`
-	ExemptNamespaces   *ebpf.MapSpec `ebpf:"exempt_namespaces"`
-	Express            *ebpf.MapSpec `ebpf:"express"`
-	Fallbacks          *ebpf.MapSpec `ebpf:"fallbacks"`
-	FlowFactors        *ebpf.MapSpec `ebpf:"flow_factors"`
-	FlowFilter         *ebpf.MapSpec `ebpf:"flow_filter"`
-	FlowScratch        *ebpf.MapSpec `ebpf:"flow_scratch"`
-	FlowTable          *ebpf.MapSpec `ebpf:"flow_table"`
-	FragmentQueue      *ebpf.MapSpec `ebpf:"fragment_queue"`
-	Fragments          *ebpf.MapSpec `ebpf:"fragments"`
-	FrameScratch       *ebpf.MapSpec `ebpf:"frame_scratch"`
-	Frontends          *ebpf.MapSpec `ebpf:"frontends"`
-	ManyEntries        *ebpf.MapSpec `ebpf:"many_entries"`
-	Passage            *ebpf.MapSpec `ebpf:"passage"`
-	PeerAddresses      *ebpf.MapSpec `ebpf:"peer_addresses"`
-	PeerCounts         *ebpf.MapSpec `ebpf:"peer_counts"`
-	Peers              *ebpf.MapSpec `ebpf:"peers"`
-	RandomState        *ebpf.MapSpec `ebpf:"random_state"`
-	ResetBudgets       *ebpf.MapSpec `ebpf:"reset_budgets"`
-	ServiceCidrs       *ebpf.MapSpec `ebpf:"service_cidrs"`
-	ServiceConnections *ebpf.MapSpec `ebpf:"service_connections"`
-	Services           *ebpf.MapSpec `ebpf:"services"`
-	SlotChanges        *ebpf.MapSpec `ebpf:"slot_changes"`
-	Slots              *ebpf.MapSpec `ebpf:"slots"`
-	SocketNat          *ebpf.MapSpec `ebpf:"socket_nat"`
-	SourceRanges       *ebpf.MapSpec `ebpf:"source_ranges"`
-	StoredEntries      *ebpf.MapSpec `ebpf:"stored_entries"`
-	StoredSockets      *ebpf.MapSpec `ebpf:"stored_sockets"`
+	About            *ebpf.MapSpec `ebpf:"about"`
+	AddressFilter    *ebpf.MapSpec `ebpf:"address_filter"`
+	Addresses        *ebpf.MapSpec `ebpf:"addresses"`
+	Affinities       *ebpf.MapSpec `ebpf:"affinities"`
+	Backends         *ebpf.MapSpec `ebpf:"backends"`
+	Counters         *ebpf.MapSpec `ebpf:"counters"`
+	Devices          *ebpf.MapSpec `ebpf:"devices"`
+	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
+	Express          *ebpf.MapSpec `ebpf:"express"`
+	Fallbacks        *ebpf.MapSpec `ebpf:"fallbacks"`
+	FlowFactors      *ebpf.MapSpec `ebpf:"flow_factors"`
+	FlowFilter       *ebpf.MapSpec `ebpf:"flow_filter"`
+	FlowScratch      *ebpf.MapSpec `ebpf:"flow_scratch"`
+	FlowTable        *ebpf.MapSpec `ebpf:"flow_table"`
+	FragmentQueue    *ebpf.MapSpec `ebpf:"fragment_queue"`
+	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	FrameScratch     *ebpf.MapSpec `ebpf:"frame_scratch"`
+	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
+	ManyEntries      *ebpf.MapSpec `ebpf:"many_entries"`
+	Passage          *ebpf.MapSpec `ebpf:"passage"`
+	PeerAddresses    *ebpf.MapSpec `ebpf:"peer_addresses"`
+	PeerCounts       *ebpf.MapSpec `ebpf:"peer_counts"`
+	Peers            *ebpf.MapSpec `ebpf:"peers"`
+	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
+	ResetBudgets     *ebpf.MapSpec `ebpf:"reset_budgets"`
+	ServiceCidrs     *ebpf.MapSpec `ebpf:"service_cidrs"`
+	Services         *ebpf.MapSpec `ebpf:"services"`
+	SlotChanges      *ebpf.MapSpec `ebpf:"slot_changes"`
+	Slots            *ebpf.MapSpec `ebpf:"slots"`
+	SocketNat        *ebpf.MapSpec `ebpf:"socket_nat"`
+	SourceRanges     *ebpf.MapSpec `ebpf:"source_ranges"`
+	StoredEntries    *ebpf.MapSpec `ebpf:"stored_entries"`
+	StoredSockets    *ebpf.MapSpec `ebpf:"stored_sockets"`
 }
 
 // headgateVariableSpecs contains global variables before they are loaded into the kernel.
@@ -890,40 +889,39 @@ func (o *headgateObjects) Close() error {
 //
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateMaps struct {
-	About              *ebpf.Map `ebpf:"about"`
-	AddressFilter      *ebpf.Map `ebpf:"address_filter"`
-	Addresses          *ebpf.Map `ebpf:"addresses"`
-	Affinities         *ebpf.Map `ebpf:"affinities"`
-	Backends           *ebpf.Map `ebpf:"backends"`
-	Counters           *ebpf.Map `ebpf:"counters"`
-	Devices            *ebpf.Map `ebpf:"devices"`
-	ExemptNamespaces   *ebpf.Map `ebpf:"exempt_namespaces"`
-	Express            *ebpf.Map `ebpf:"express"`
-	Fallbacks          *ebpf.Map `ebpf:"fallbacks"`
-	FlowFactors        *ebpf.Map `ebpf:"flow_factors"`
-	FlowFilter         *ebpf.Map `ebpf:"flow_filter"`
-	FlowScratch        *ebpf.Map `ebpf:"flow_scratch"`
-	FlowTable          *ebpf.Map `ebpf:"flow_table"`
-	FragmentQueue      *ebpf.Map `ebpf:"fragment_queue"`
-	Fragments          *ebpf.Map `ebpf:"fragments"`
-	FrameScratch       *ebpf.Map `ebpf:"frame_scratch"`
-	Frontends          *ebpf.Map `ebpf:"frontends"`
-	ManyEntries        *ebpf.Map `ebpf:"many_entries"`
-	Passage            *ebpf.Map `ebpf:"passage"`
-	PeerAddresses      *ebpf.Map `ebpf:"peer_addresses"`
-	PeerCounts         *ebpf.Map `ebpf:"peer_counts"`
-	Peers              *ebpf.Map `ebpf:"peers"`
-	RandomState        *ebpf.Map `ebpf:"random_state"`
-	ResetBudgets       *ebpf.Map `ebpf:"reset_budgets"`
-	ServiceCidrs       *ebpf.Map `ebpf:"service_cidrs"`
-	ServiceConnections *ebpf.Map `ebpf:"service_connections"`
-	Services           *ebpf.Map `ebpf:"services"`
-	SlotChanges        *ebpf.Map `ebpf:"slot_changes"`
-	Slots              *ebpf.Map `ebpf:"slots"`
-	SocketNat          *ebpf.Map `ebpf:"socket_nat"`
-	SourceRanges       *ebpf.Map `ebpf:"source_ranges"`
-	StoredEntries      *ebpf.Map `ebpf:"stored_entries"`
-	StoredSockets      *ebpf.Map `ebpf:"stored_sockets"`
+	About            *ebpf.Map `ebpf:"about"`
+	AddressFilter    *ebpf.Map `ebpf:"address_filter"`
+	Addresses        *ebpf.Map `ebpf:"addresses"`
+	Affinities       *ebpf.Map `ebpf:"affinities"`
+	Backends         *ebpf.Map `ebpf:"backends"`
+	Counters         *ebpf.Map `ebpf:"counters"`
+	Devices          *ebpf.Map `ebpf:"devices"`
+	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
+	Express          *ebpf.Map `ebpf:"express"`
+	Fallbacks        *ebpf.Map `ebpf:"fallbacks"`
+	FlowFactors      *ebpf.Map `ebpf:"flow_factors"`
+	FlowFilter       *ebpf.Map `ebpf:"flow_filter"`
+	FlowScratch      *ebpf.Map `ebpf:"flow_scratch"`
+	FlowTable        *ebpf.Map `ebpf:"flow_table"`
+	FragmentQueue    *ebpf.Map `ebpf:"fragment_queue"`
+	Fragments        *ebpf.Map `ebpf:"fragments"`
+	FrameScratch     *ebpf.Map `ebpf:"frame_scratch"`
+	Frontends        *ebpf.Map `ebpf:"frontends"`
+	ManyEntries      *ebpf.Map `ebpf:"many_entries"`
+	Passage          *ebpf.Map `ebpf:"passage"`
+	PeerAddresses    *ebpf.Map `ebpf:"peer_addresses"`
+	PeerCounts       *ebpf.Map `ebpf:"peer_counts"`
+	Peers            *ebpf.Map `ebpf:"peers"`
+	RandomState      *ebpf.Map `ebpf:"random_state"`
+	ResetBudgets     *ebpf.Map `ebpf:"reset_budgets"`
+	ServiceCidrs     *ebpf.Map `ebpf:"service_cidrs"`
+	Services         *ebpf.Map `ebpf:"services"`
+	SlotChanges      *ebpf.Map `ebpf:"slot_changes"`
+	Slots            *ebpf.Map `ebpf:"slots"`
+	SocketNat        *ebpf.Map `ebpf:"socket_nat"`
+	SourceRanges     *ebpf.Map `ebpf:"source_ranges"`
+	StoredEntries    *ebpf.Map `ebpf:"stored_entries"`
+	StoredSockets    *ebpf.Map `ebpf:"stored_sockets"`
 }
 
 func (m *headgateMaps) Close() error {
@@ -954,7 +952,6 @@ func (m *headgateMaps) Close() error {
 		m.RandomState,
 		m.ResetBudgets,
 		m.ServiceCidrs,
-		m.ServiceConnections,
 		m.Services,
 		m.SlotChanges,
 		m.Slots,

@@ -12,7 +12,7 @@ func writeName(at *headgateService, name string) {
 	encodeString(to.Name[:], name)
 	atomic.StoreUint32(firstLetters(at), 0)
 	copy(at.Name[4:], to.Name[4:])
-	at.Drops = to.Drops
+	at.Drops, at.Connections = to.Drops, to.Connections
 	atomic.StoreUint32(firstLetters(at), *firstLetters(&to))
 }
 

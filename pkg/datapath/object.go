@@ -102,8 +102,7 @@ func growingSizes(s plan.Sizes) map[string]uint32 {
 		"services":  s.Services,
 		"addresses": s.Addresses,
 
-		addressFilter:      filterChunks(s.Addresses),
-		serviceConnections: s.Services,
+		addressFilter: filterChunks(s.Addresses),
 
 		"peers":          max(s.Peers, 1), // most nodes have none
 		"peer_addresses": 2 * max(s.Peers, 1),

@@ -28,7 +28,6 @@ type Reader struct {
 	// What is read of it, nil until it is asked for, and why it cannot be.
 	named  *mapping[headgateService]
 	at     *mapping[headgateBackend]
-	begun  []uint64 // connections, by Service ID
 	owners *flowOwners
 	failed error
 }

@@ -23,11 +23,11 @@ const (
 var comesAlong = map[string]map[string]string{
 	"793e169": {
 		"about": byFields, "backends": byFields, "counters": byFields, "flow_scratch": byFields, "services": byFields, "slot_changes": byFields,
-		"express": hasNone, "passage": hasNone, "peer_addresses": hasNone, "peer_counts": hasNone, "peers": hasNone, "service_connections": hasNone,
+		"express": hasNone, "passage": hasNone, "peer_addresses": hasNone, "peer_counts": hasNone, "peers": hasNone,
 	},
 	"7a8b83d": {
 		"about": byFields, "backends": byFields, "counters": byFields, "frontends": byFields, "services": byFields, "slot_changes": byFields,
-		"express": hasNone, "passage": hasNone, "peer_addresses": hasNone, "peer_counts": hasNone, "peers": hasNone, "service_connections": hasNone,
+		"express": hasNone, "passage": hasNone, "peer_addresses": hasNone, "peer_counts": hasNone, "peers": hasNone,
 		"fallbacks": hasNone, "flow_factors": hasNone, "flow_scratch": "struct new_flow", "flow_table": "no such map",
 	},
 }

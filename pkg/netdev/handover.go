@@ -59,8 +59,8 @@ func TrackFromSYN(dir string) {
 		return // by somebody who was killed, perhaps: then the note is there
 	}
 	_ = os.Remove(note) // somebody has set it since
-	if err := os.Symlink(value, note); err == nil {
-		_ = os.WriteFile(trackLoose, []byte("0"), 0)
+	if os.Symlink(value, note) == nil && os.WriteFile(trackLoose, []byte("0"), 0) != nil {
+		_ = os.Remove(note) // else a removal would fail at taking back what it did not do
 	}
 }
 
@@ -74,7 +74,7 @@ func TrackAsBefore(dir string) error {
 	if err == nil {
 		err = os.WriteFile(trackLoose, []byte(before), 0)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // it goes with connection tracking, and comes as it was at first
 		return fmt.Errorf("set %s as it was: %w", trackLoose, err)
 	}
 	return os.Remove(note)

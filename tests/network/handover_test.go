@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -94,8 +93,7 @@ func (s *besideStage) cleanUp(t *testing.T, amid ...syscall.Signal) (said []byte
 		case err := <-ended:
 			t.Fatalf("the removal ends before it hands over: %v: %s", err, out.String())
 		case <-time.After(time.Millisecond):
-			_, err := os.Lstat(filepath.Join(s.node.root, "nf_conntrack_tcp_loose"))
-			begun = err == nil
+			begun = s.node.loose() == "0"
 		}
 	}
 	for _, s := range amid {

@@ -94,9 +94,10 @@ func (f *follower) tell(items []item) error {
 	return nil
 }
 
-// isSame says whether people would see no difference but in rates.
+// isSame says whether who reads would see no difference but in rates.
 func (f *follower) isSame(a, b item) bool {
-	return slices.EqualFunc(f.noun.rows(a, true), f.noun.rows(b, true), slices.Equal[[]string])
+	wide := f.env.IsWide() || f.env.ForPrograms()
+	return slices.EqualFunc(f.noun.rows(a, wide), f.noun.rows(b, wide), slices.Equal[[]string])
 }
 
 func (f *follower) print(what changeType, one item) error {

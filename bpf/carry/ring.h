@@ -9,7 +9,7 @@
  * owners differ, and so does what an index into them means. Therefore the homes of the
  * owners are a ring, by a number that each has on all nodes, and a packet goes on to the
  * next one above the node where it is: whatever each on the way knows, every home that
- * any of them knows is asked once. Homes that are not usable are asked when all others were.
+ * any of them knows is asked once.
  */
 #pragma once
 
@@ -54,21 +54,11 @@ static __always_inline const struct slot_change *change_of(__u32 slot)
 	return NULL;
 }
 
-/* Of the homes of a slot's owners on other nodes, those that are usable, or those that are not. */
-struct ring_part {
-	__u64 distance; /* how far above this node the next one is */
-	__u32 next;	/* ID of that peer, 0: there is none */
-	__u32 homes;	/* how many there are */
-};
-
-struct ring {
-	struct ring_part usable;
-	struct ring_part unusable; /* dead, or silent for a moment */
-};
-
 struct ring_search {
-	__u64 own; /* where this node stands */
-	struct ring *ring;
+	__u64 own;  /* where this node stands */
+	__u64 best; /* how far above it is the next one */
+	__u32 next; /* ID of that peer, 0: there is no other */
+	__u32 others;
 	__u32 owner[OWNERS]; /* backend IDs, in place of which their homes come */
 };
 
@@ -76,9 +66,7 @@ struct ring_search {
 static long try_owner(__u32 i, void *data)
 {
 	struct ring_search *s = data;
-	struct ring_part *part;
 	struct peer *p;
-	__u64 distance;
 	__u32 home;
 
 	if (i >= OWNERS || !s->owner[i])
@@ -91,41 +79,29 @@ static long try_owner(__u32 i, void *data)
 	for (__u32 k = 0; k < OWNERS; k++)
 		if (k < i && s->owner[k] == home)
 			return 0; /* it has more than one */
-	part = p->flags & PEER_USABLE ? &s->ring->usable : &s->ring->unusable;
-	distance = p->ring - s->own; /* around the ring: modulo 2^64 */
-	part->homes++;
-	if (!part->next || distance < part->distance) {
-		part->distance = distance;
-		part->next = home;
+	s->others++;
+	if (!s->next || p->ring - s->own < s->best) {
+		s->best = p->ring - s->own; /* around the ring: modulo 2^64 */
+		s->next = home;
 	}
 	return 0;
 }
 
-/* Who of other nodes can be asked for a connection of a slot? */
-static __noinline int look_around(__u32 slot, struct ring *ring)
+/*
+ * Who is asked next for a connection of a slot? Returns the ID of the peer, 0 if no other
+ * node can be asked, and how many others there are.
+ */
+static __noinline __u32 next_home(__u32 slot, __u32 *others)
 {
 	__u32 here = HOME_HERE;
 	struct peer *own = bpf_map_lookup_elem(&peers, &here);
 	const struct slot_change *change = change_of(slot);
-	struct ring_search s = { .own = own ? own->ring : 0, .ring = ring };
+	struct ring_search s = { .own = own ? own->ring : 0 };
 
 	s.owner[0] = slot_at(slot);
 	if (change)
 		__builtin_memcpy(&s.owner[1], change->was, sizeof(change->was));
 	bpf_loop(OWNERS, try_owner, &s, 0);
-	return 0;
-}
-
-/*
- * Who is asked next by a packet that has been carried so often? Those that are not usable
- * come last, since a packet does not come back from a node that is dead. Returns the ID of
- * the peer, 0 if all were asked.
- */
-static __always_inline __u32 next_home(const struct ring *ring, __u32 tried)
-{
-	if (ring->usable.next && tried <= ring->usable.homes)
-		return ring->usable.next;
-	return tried <= ring->usable.homes + ring->unusable.homes ?
-		       ring->unusable.next :
-		       0;
+	*others = s.others;
+	return s.next;
 }

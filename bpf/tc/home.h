@@ -106,15 +106,13 @@ static __always_inline bool is_settled(__u32 slot, __u64 now_ns)
 }
 
 /*
- * Nobody knows the connection of a packet. It is reset only where that is certain, and no
- * home is silent that may have it; a client sends again, and tables agree by then.
+ * Nobody knows the connection of a packet. It is reset only where that is certain; a
+ * client sends again, and tables agree by then.
  */
 static __always_inline enum verdict known_to_nobody(const struct frontend *f,
-						    const struct ring *ring,
 						    __u32 slot, __u64 now_ns)
 {
-	if (home_of(slot_at(slot)) == HOME_HERE && !ring->unusable.homes &&
-	    is_settled(slot, now_ns))
+	if (home_of(slot_at(slot)) == HOME_HERE && is_settled(slot, now_ns))
 		return refuse_midstream(f->service);
 	return refuse(DROP_NO_FLOW, f->service);
 }
@@ -122,8 +120,7 @@ static __always_inline enum verdict known_to_nobody(const struct frontend *f,
 /*
  * A packet within a TCP connection that this node does not know, or one that may be within a
  * flow. Where it came in it goes to the home of what the slot names, and from there around
- * the ring: so many others, and back to the first one, in case that was none of them. What
- * may begin here does not ask those that are not usable: it would be lost.
+ * the ring: so many others, and back to the first one, in case that was none of them.
  */
 static __always_inline enum verdict go_on_at_home(struct packet *pkt,
 						  const struct frontend *f,
@@ -131,25 +128,29 @@ static __always_inline enum verdict go_on_at_home(struct packet *pkt,
 						  struct new_flow *flow)
 {
 	bool starts = may_start(pkt);
-	__u32 home = home_of(slot_at(slot)), next;
+	__u32 home = home_of(slot_at(slot)), others, next;
 	struct choice choice = {};
-	struct ring ring = {};
 
 	if (!pkt->carried && is_usable(home))
 		return carry_to(pkt, home, 0);
-	look_around(slot, &ring);
-	if (starts && (!ring.usable.next || pkt->tried > ring.usable.homes ||
+	next = next_home(slot, &others);
+	if (starts && (!next || pkt->tried > others ||
 		       (!pkt->carried && home != HOME_HERE)))
 		return begin_at_home(pkt, f, slot, flow);
-	if (!ring.usable.next && !ring.unusable.next && home < FIRST_PEER)
-		return VERDICT_CONTINUE;
+	if (!next) {
+		if (!pkt->carried && home >= FIRST_PEER)
+			return carry_to(pkt, home, 0); /* it may be mistaken */
+		return home >= FIRST_PEER ?
+			       known_to_nobody(f, slot, flow->now_ns) :
+			       VERDICT_CONTINUE;
+	}
 	if (find_by_reply(pkt, f, &choice)) {
 		flow->backend_id = starts ? choice.id : 0;
 		return VERDICT_CONTINUE;
 	}
-	next = next_home(&ring, pkt->tried);
-	return next ? carry_to(pkt, next, pkt->tried + 1) :
-		      known_to_nobody(f, &ring, slot, flow->now_ns);
+	if (pkt->tried <= others)
+		return carry_to(pkt, next, pkt->tried + 1);
+	return known_to_nobody(f, slot, flow->now_ns);
 }
 
 /*

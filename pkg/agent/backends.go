@@ -2,7 +2,9 @@ package agent
 
 import (
 	"cmp"
+	"iter"
 	"slices"
+	"sync"
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
@@ -20,6 +22,8 @@ type kernel interface {
 	Slots(plan.Table) ([]uint32, error)
 	Backend(id uint32) datapath.Backend
 	Service(id uint32) (plan.Service, error)
+	Services() (iter.Seq[uint32], error)
+	Connections(service uint32) (uint64, error)
 }
 
 // backendMetrics returns the backends to tell of one by one: all of them, or those
@@ -74,32 +78,83 @@ func first[T any](all []T, most int) ([]T, int) {
 	return all[:n], len(all) - n
 }
 
-// connectionMetrics returns how many connections of Service ports began, where any did: of all
+// connections is how many connections of a Service port began.
+type connections struct {
+	service uint32 // ID
+	count   uint64
+}
+
+// toldPorts is the Service ports whose connections were told of last, by ID. Scrapes may come at the same time.
+type toldPorts struct {
+	mu  sync.Mutex
+	ids map[uint32]bool
+}
+
+// metrics returns how many connections of Service ports began, where any did: of all
 // ports, or of those with the most, and of how many nothing is told.
-func connectionMetrics(r *datapath.Reader, all bool) ([]metrics.ServiceCount, int, error) {
-	var out []metrics.ServiceCount
-	ids, err := r.Services()
+func (t *toldPorts) metrics(k kernel, all bool) ([]metrics.ServiceCount, int, error) {
+	counted, err := countConnections(k)
 	if err != nil {
 		return nil, 0, err
 	}
+	omitted := 0
+	if !all {
+		counted, omitted = t.choose(counted)
+	}
+	out := make([]metrics.ServiceCount, 0, len(counted))
+	for _, c := range counted {
+		service, err := k.Service(c.service)
+		if err != nil {
+			return nil, 0, err
+		}
+		if service == (plan.Service{}) {
+			continue // it has gone meanwhile
+		}
+		out = append(out, metrics.ServiceCount{Service: service.ServiceName, Port: service.Port, Count: c.count})
+	}
+	return out, omitted, nil
+}
+
+// countConnections returns the Service ports that had connections.
+func countConnections(k kernel) (out []connections, err error) {
+	ids, err := k.Services()
+	if err != nil {
+		return nil, err
+	}
 	for id := range ids {
-		n, err := r.Connections(id)
+		n, err := k.Connections(id)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		if n == 0 {
-			continue
+		if n > 0 {
+			out = append(out, connections{id, n})
 		}
-		service, err := r.Service(id)
-		if err != nil {
-			return nil, 0, err
-		}
-		out = append(out, metrics.ServiceCount{Service: service.ServiceName, Port: service.Port, Count: n})
 	}
-	slices.SortStableFunc(out, func(a, b metrics.ServiceCount) int { return cmp.Compare(b.Count, a.Count) })
-	if all {
-		return out, 0, nil
+	return out, nil
+}
+
+// choose returns the ports with the most, and how many it leaves out. Those that were told of last count
+// for more, or series of ports that are about equal would come and go.
+func (t *toldPorts) choose(counted []connections) ([]connections, int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(counted) > maxBackendMetrics {
+		slices.SortFunc(counted, func(a, b connections) int {
+			return cmp.Or(cmp.Compare(t.weight(b), t.weight(a)), cmp.Compare(a.service, b.service))
+		})
 	}
-	shown, omitted := first(out, maxBackendMetrics)
-	return shown, omitted, nil
+	shown, omitted := first(counted, maxBackendMetrics)
+	t.ids = make(map[uint32]bool, len(shown))
+	for _, c := range shown {
+		t.ids[c.service] = true
+	}
+	return shown, omitted
+}
+
+// weight is how many connections a port counts for: an eighth and ten more where it was told of last.
+func (t *toldPorts) weight(c connections) uint64 {
+	if t.ids[c.service] {
+		return c.count + c.count/8 + 10
+	}
+	return c.count
 }

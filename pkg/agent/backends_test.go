@@ -2,7 +2,10 @@ package agent
 
 import (
 	"fmt"
+	"iter"
+	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,13 +21,14 @@ import (
 type fakeMaps struct {
 	held  plan.Content
 	loads map[uint32]datapath.Load
+	began map[uint32]uint64 // connections, by the ID of the Service port
 	slots uint32
 }
 
 func newFakeMaps() *fakeMaps {
 	return &fakeMaps{plan.Content{
 		Frontends: map[lb.AddrPort]plan.Frontend{}, Tables: map[plan.Table][]uint32{}, Backends: map[uint32]lb.AddrPort{}, Services: map[uint32]plan.Service{},
-	}, map[uint32]datapath.Load{}, 0}
+	}, map[uint32]datapath.Load{}, map[uint32]uint64{}, 0}
 }
 
 func (m *fakeMaps) Frontends(do func(lb.AddrPort, plan.Frontend) error) error {
@@ -43,6 +47,20 @@ func (m *fakeMaps) Backend(id uint32) datapath.Backend {
 }
 
 func (m *fakeMaps) Service(id uint32) (plan.Service, error) { return m.held.Services[id], nil }
+
+func (m *fakeMaps) Services() (iter.Seq[uint32], error) {
+	return slices.Values(slices.Sorted(maps.Keys(m.began))), nil
+}
+
+func (m *fakeMaps) Connections(service uint32) (uint64, error) { return m.began[service], nil }
+
+// connect adds a Service port of which so many connections began, and returns its name.
+func (m *fakeMaps) connect(id uint32, n uint64) string {
+	name := fmt.Sprint("web-", id)
+	m.held.Services[id] = plan.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: name}, Port: "http", Protocol: lb.TCP}
+	m.began[id] = n
+	return name
+}
 
 // serve adds a Service with a ClusterIP and a NodePort.
 func (m *fakeMaps) serve(name string, a lb.Algorithm, ids ...uint32) {
@@ -130,5 +148,66 @@ func TestHowManyBackendsAreToldOfIsBounded(t *testing.T) {
 	}
 	if got, omitted := mustMeasure(t, m, true); len(got) != maxBackendMetrics+501 || omitted != 0 {
 		t.Errorf("of all %d are told of and %d are not", len(got), omitted)
+	}
+}
+
+// counted returns the Services whose connections are told of, and of how many nothing is.
+func counted(tb testing.TB, told *toldPorts, m *fakeMaps, all bool) (map[string]uint64, int) {
+	tb.Helper()
+	ports, omitted, err := told.metrics(m, all)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out := map[string]uint64{}
+	for _, p := range ports {
+		out[p.Service.Name] = p.Count
+	}
+	if len(out) != len(ports) {
+		tb.Errorf("%d ports have %d names", len(ports), len(out))
+	}
+	return out, omitted
+}
+
+func TestConnectionsAreToldOfTheServicesWithTheMost(t *testing.T) {
+	m, told := newFakeMaps(), &toldPorts{}
+	m.connect(1, 0)
+	few := m.connect(2, 5)
+	var most string
+	for id := range uint32(maxBackendMetrics + 1) {
+		most = m.connect(10+id, 1000+uint64(id))
+	}
+	got, omitted := counted(t, told, m, false)
+	if len(got) != maxBackendMetrics || omitted != 2 || got[few] != 0 || got["web-10"] != 0 || got[most] != 2000 {
+		t.Errorf("%d are told of, %d are not, %s has %d; want %d, those with the fewest left out, and 2000", len(got), omitted, most, got[most], maxBackendMetrics)
+	}
+	if got, omitted := counted(t, told, m, true); len(got) != maxBackendMetrics+2 || omitted != 0 || got[few] != 5 {
+		t.Errorf("of all %d are told of and %d are not, %s has %d", len(got), omitted, few, got[few])
+	}
+}
+
+func TestSeriesOfConnectionsDoNotComeAndGo(t *testing.T) {
+	m, told := newFakeMaps(), &toldPorts{}
+	for id := range uint32(maxBackendMetrics - 1) {
+		m.connect(10+id, 1_000_000)
+	}
+	one, other := m.connect(1, 1000), m.connect(2, 999)
+	for i := range uint64(20) {
+		if got, _ := counted(t, told, m, false); got[one] == 0 || got[other] != 0 {
+			t.Fatalf("with %d and %d connections %s is told of: %v, %s: %v; the first was before", m.began[1], m.began[2], one, got[one] > 0, other, got[other] > 0)
+		}
+		m.began[1+uint32((i+1)%2)] += 10 // now the one has more, now the other
+	}
+	m.began[2] = 2000
+	if got, omitted := counted(t, told, m, false); got[other] != 2000 || got[one] != 0 || omitted != 1 {
+		t.Errorf("with many more connections %s has %d, %s %d, %d are omitted", other, got[other], one, got[one], omitted)
+	}
+}
+
+func TestOfAServiceThatHasGoneMeanwhileNothingIsTold(t *testing.T) {
+	m := newFakeMaps()
+	m.connect(1, 7)
+	delete(m.held.Services, 1)
+	if got, omitted := counted(t, &toldPorts{}, m, false); len(got) != 0 || omitted != 0 {
+		t.Errorf("%v is told of, %d are omitted", got, omitted)
 	}
 }

@@ -40,6 +40,7 @@ type statusServer struct {
 
 	open     func() (*datapath.Reader, error) // of what is in force
 	entries  *entryCounts
+	told     toldPorts // to who scrapes
 	restored restored
 	forceLog *reconciler.ProblemLog // of problems of programs
 
@@ -249,7 +250,7 @@ func (a *statusServer) read(r *datapath.Reader) (s metrics.Snapshot, err error) 
 	if s.ServiceDrops, err = serviceDrops(r); err != nil {
 		return s, err
 	}
-	if s.Connections, s.ServicesOmitted, err = connectionMetrics(r, a.cfg.MetricsPerBackend); err != nil {
+	if s.Connections, s.ServicesOmitted, err = a.told.metrics(r, a.cfg.MetricsPerBackend); err != nil {
 		return s, err
 	}
 	s.BackendLoads, s.BackendsOmitted, err = backendMetrics(r, a.cfg.MetricsPerBackend, t.Failing > 0)

@@ -103,7 +103,7 @@ func newDatapath(read func() (Snapshot, error)) *datapath {
 		drops:           desc("headgate_drops_total", "Connections and packets that the datapath refused, by reason.", "reason"),
 		serviceDrops:    desc("headgate_service_drops_total", "Connections and packets that the datapath refused, by reason and Service port; Service ports without any are left out.", "namespace", "service", "port", "reason"),
 		connections:     desc("headgate_service_connections_total", "Connections and flows of a Service port that got a backend on this node; Service ports without any are left out.", "namespace", "service", "port"),
-		servicesOmitted: desc("headgate_services_omitted", "Service ports left out of headgate_service_connections_total because of the limit of 1,000: those with the fewest."),
+		servicesOmitted: desc("headgate_services_omitted", "Service ports left out of headgate_service_connections_total because of the limit of 1,000: those with the fewest connections; one takes the place of another once it has an eighth more."),
 		attached:        desc("headgate_program_attached", "1 if the program of a hook is attached, else 0; the label device is empty for hooks of the cgroup.", "hook", "device"),
 		each:            newBackends(desc),
 		peers:           newPeers(desc),

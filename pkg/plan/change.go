@@ -154,7 +154,7 @@ func (p *pool) forget(puts []Op) {
 			delete(p.homes, o.ID)
 			delete(p.retiredBackends, o.Backend)
 		case PutTable:
-			p.regions.free(p.tables[o.key].region)
+			p.freeRun(p.tables[o.key])
 			delete(p.tables, o.key)
 			p.recallTable(o.key)
 		case PutHome:

@@ -66,14 +66,14 @@ func (p *Planner) IsFullUntilSwept(room Sizes) bool {
 func (p *Planner) areFull(used uses, addresses uint32, room Sizes) bool {
 	sizes := used.sizes(addresses)
 	nearly := sizes.Merge(Sizes{}, func(n, _ uint32) uint32 { return n + nearlyNone(n) })
-	nearly.Slots = max(nearly.Slots, sizes.Slots+p.pool.longest)
+	nearly.Slots = max(nearly.Slots, sizes.Slots+p.pool.runs.longest)
 	return !nearly.Fit(room)
 }
 
 // ahead returns the sizes that hold so much, and have entries to spare, though none beyond what limits leave
 // room for: nothing is planned that needs those.
 func (p *Planner) ahead(used uses, addresses uint32) Sizes {
-	taken, runs := used, used[limitedSlots]+spareRuns*uint64(p.pool.longest)
+	taken, runs := used, used[limitedSlots]+spareRuns*uint64(p.pool.runs.longest)
 	for m := range used {
 		used[m] = withSpare(used[m])
 	}

@@ -67,10 +67,47 @@ func TestNoRoomIsSparedBeyondTheLimits(t *testing.T) {
 	}
 }
 
+// Eight runs of the longest table are to spare, for as long as there is such a table.
+func TestNoRoomIsSparedForALargeServiceThatIsNoMore(t *testing.T) {
+	p := New(Sizes{})
+	p.SetDefaults(lb.Policy{Algorithm: lb.RR})
+	mustSet(t, p, 0, 0)
+	small := p.NeedsAhead().Slots
+	mustSetMany(t, p, 1, 1, 100)
+	mustSetMany(t, p, 2, 200, 100)
+	if large := p.NeedsAhead().Slots; large != 2+2*101+8*101 {
+		t.Errorf("two Services of 100 endpoints need %d slots ahead, want eight runs more than these have", large)
+	}
+	mustSet(t, p, 1, 1)
+	p.Sweep()
+	if one := p.NeedsAhead().Slots; one != 2+2+101+8*101 {
+		t.Errorf("when one of them is small they need %d slots ahead, want eight runs of the other more", one)
+	}
+	if _, err := p.Set(lb.ServiceName{Namespace: "default", Name: "2"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if waits := p.NeedsAhead().Slots; waits < 8*101 {
+		t.Errorf("before the sweep they need %d slots ahead, and may be changed back", waits)
+	}
+	p.Sweep()
+	if got := p.NeedsAheadOnceSwept().Slots; got != small+2 {
+		t.Errorf("when both are small they need %d slots ahead, want %d", got, small+2)
+	}
+}
+
 // mustSet gives a Service one endpoint.
 func mustSet(t *testing.T, p *Planner, service, endpoint int) {
 	t.Helper()
-	list := []lb.AddrPort{{Addr: netip.AddrFrom4([4]byte{10, 1, byte(endpoint >> 8), byte(endpoint)}), Port: 80, Protocol: lb.TCP}}
+	mustSetMany(t, p, service, endpoint, 1)
+}
+
+// mustSetMany gives a Service endpoints from one on.
+func mustSetMany(t *testing.T, p *Planner, service, endpoint, n int) {
+	t.Helper()
+	var list []lb.AddrPort
+	for i := range n {
+		list = append(list, lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 1, byte((endpoint + i) >> 8), byte(endpoint + i)}), Port: 80, Protocol: lb.TCP})
+	}
 	f := lb.Frontend{AddrPort: lb.AddrPort{Addr: netip.AddrFrom4([4]byte{172, 16, 0, byte(service)}), Port: 80, Protocol: lb.TCP}, Kind: lb.ClusterIP, Members: list}
 	for i := range f.Views {
 		f.Views[i].Backends = list

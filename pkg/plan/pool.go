@@ -25,7 +25,7 @@ type pool struct {
 
 	key maglev.Key // of tables for hashes
 
-	longest uint32 // run of slots that ever was, of tables that do not change in place
+	runs lengths // of slots, of tables that do not change in place
 
 	deriveFrom int         // backends from which on tables are derived
 	derived    []*tableRef // tables of a change, until it is committed
@@ -94,6 +94,7 @@ func newPool() *pool {
 		retiredTables:    map[string]*tableRef{},
 		retiredServices:  map[Service]*serviceRef{},
 		deriveFrom:       deriveFrom,
+		runs:             lengths{count: map[uint32]int{}},
 	}
 }
 
@@ -271,10 +272,18 @@ func (p *pool) recallTable(key string) {
 	}
 }
 
-// noteRun notes how long runs are.
+// noteRun notes how long a run is.
 func (p *pool) noteRun(slots uint32, inPlace bool) {
 	if !inPlace {
-		p.longest = max(p.longest, slots)
+		p.runs.add(slots)
+	}
+}
+
+// freeRun has others use the slots of a table.
+func (p *pool) freeRun(t *tableRef) {
+	p.regions.free(t.region)
+	if t.slots == nil {
+		p.runs.remove(t.region.Size)
 	}
 }
 

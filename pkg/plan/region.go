@@ -115,3 +115,27 @@ func (r *regions) free(t Table) {
 	}
 	r.unused = slices.Insert(r.unused, i, t)
 }
+
+// lengths counts runs by how many slots they have.
+type lengths struct {
+	count   map[uint32]int
+	longest uint32 // 0 where there is none
+}
+
+func (l *lengths) add(slots uint32) {
+	l.count[slots]++
+	l.longest = max(l.longest, slots)
+}
+
+func (l *lengths) remove(slots uint32) {
+	if l.count[slots]--; l.count[slots] > 0 {
+		return
+	}
+	delete(l.count, slots)
+	if slots == l.longest {
+		l.longest = 0
+		for n := range l.count {
+			l.longest = max(l.longest, n)
+		}
+	}
+}

@@ -60,7 +60,7 @@ func (p *pool) sweep(m Mark) []Op {
 	var backends, services []uint32
 	for key, t := range p.retiredTables {
 		if t.retired <= m {
-			p.regions.free(t.region)
+			p.freeRun(t)
 			delete(p.tables, key)
 			p.recallTable(key)
 		}

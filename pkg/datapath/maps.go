@@ -62,7 +62,11 @@ func openMaps(dir string, specs map[string]*ebpf.MapSpec) (*mapSet, error) {
 	if !s.laidOutAs(specs) {
 		return s, nil
 	}
-	return s, s.mapMemory(true)
+	if err := s.mapMemory(true); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // loadPinned opens the map that is pinned in a directory by its name, or by the one

@@ -17,14 +17,17 @@ import (
 )
 
 // loaded counts the programs that this process has open.
-func loaded(tb testing.TB) (n int) {
+func loaded(tb testing.TB) int { return opened(tb, "bpf-prog") }
+
+// opened counts the files of a kind, such as bpf-map, that this process has open.
+func opened(tb testing.TB, kind string) (n int) {
 	tb.Helper()
 	files, err := filepath.Glob("/proc/self/fd/*")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	for _, f := range files {
-		if to, err := os.Readlink(f); err == nil && strings.Contains(to, "bpf-prog") {
+		if to, err := os.Readlink(f); err == nil && strings.Contains(to, kind) {
 			n++
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
@@ -97,6 +98,32 @@ func TestAReaderOfThePinsHasMapsOfOneSet(t *testing.T) {
 		if seen != small && seen != large {
 			t.Fatalf("a reader has room for %+v, want %+v or %+v", seen, small, large)
 		}
+	}
+}
+
+// Nobody may write the memory of a frozen map.
+func TestMapsThatCannotBeMappedAreClosed(t *testing.T) {
+	cfg := config(t)
+	d := mustOpen(t, cfg)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	peers, err := ebpf.LoadPinnedMap(filepath.Join(cfg.Root, "maps", "peers"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peers.Close()
+	if err := peers.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	before := opened(t, "bpf-map")
+	if r, err := datapath.Inspect(cfg.Root); err == nil {
+		r.Close()
+		t.Fatal("a frozen map is mapped into memory")
+	}
+	if n := opened(t, "bpf-map") - before; n != 0 {
+		t.Errorf("%d maps stay open", n)
 	}
 }
 

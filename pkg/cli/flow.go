@@ -136,7 +136,7 @@ func readFlows(s *sight) (all []flow, err error) {
 		err = s.Flows(func(f datapath.Flow) error { return add(flowOfPackets(f), f.Service) })
 	}
 	if err == nil && s.wanted.path != pathPacket {
-		err = s.Sockets(func(f datapath.Socket) error { return add(flowOfSocket(f), f.Service) })
+		err = s.sockets.Each(s.Reader, func(f datapath.Socket) error { return add(flowOfSocket(f), f.Service) })
 	}
 	return all, err
 }

@@ -101,7 +101,12 @@ type sight struct {
 	env    *env
 	rates  *rates // nil for who reads once
 	full   bool   // all is asked for that is known of each, not what stands in a short line
+
+	sockets datapath.SocketList // kept from one reading to the next
 }
+
+// Close lets go of what is kept.
+func (s *sight) Close() { s.sockets.Close() }
 
 // listing is the flags of list.
 type listing struct {
@@ -179,7 +184,16 @@ func (n *grammar) list(cmd *cobra.Command, e *env, l *listing, args []string) er
 	if err != nil {
 		return err
 	}
-	read := n.reading(e, l, args, again, less)
+	s := newSight(e, l, args)
+	s.rates = again
+	defer s.Close()
+	read := func() ([]item, error) {
+		items, err := n.find(s)
+		if less != nil {
+			slices.SortStableFunc(items, less)
+		}
+		return items, err
+	}
 	if l.watch {
 		return n.follow(cmd.Context(), e, cmd.OutOrStdout(), read)
 	}
@@ -190,32 +204,26 @@ func (n *grammar) list(cmd *cobra.Command, e *env, l *listing, args []string) er
 	return e.Print(cmd.OutOrStdout(), n.table(items, e.Output))
 }
 
-// reading returns how to read what a person wants, in its order.
-func (n *grammar) reading(e *env, l *listing, args []string, again *rates, less func(a, b item) int) func() ([]item, error) {
-	w := wanted{namespace: l.namespace, path: l.path}
+// newSight returns what the flags and the word of a list ask for.
+func newSight(e *env, l *listing, args []string) *sight {
+	s := &sight{wanted: wanted{namespace: l.namespace, path: l.path}, env: e, full: e.ShowsAll() || l.sortBy != "" || len(args) > 0}
 	if len(args) > 0 {
-		w.word = args[0]
+		s.wanted.word = args[0]
 	}
-	full := e.ShowsAll() || l.sortBy != "" || len(args) > 0
-	return func() ([]item, error) {
-		items, err := n.find(&sight{wanted: w, env: e, rates: again, full: full})
-		if less != nil {
-			slices.SortStableFunc(items, less)
-		}
-		return items, err
-	}
+	return s
 }
 
 func (n *grammar) showOne(cmd *cobra.Command, e *env, l *listing, word string) error {
-	w := wanted{word: word, namespace: l.namespace}
-	items, err := n.find(&sight{wanted: w, env: e, full: true})
+	s := &sight{wanted: wanted{word: word, namespace: l.namespace}, env: e, full: true}
+	defer s.Close()
+	items, err := n.find(s)
 	if err != nil {
 		return err
 	}
 	if len(items) == 0 {
 		return n.nothingIs(word)
 	}
-	if err := n.oneMeant(items, w); err != nil {
+	if err := n.oneMeant(items, s.wanted); err != nil {
 		return err
 	}
 	t := n.table(items, e.Output)
@@ -331,8 +339,11 @@ func (n *grammar) complete(e *env) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		var words []string
+		s := &sight{env: e}
+		defer s.Close()
 		err := e.look(func(r *datapath.Reader) error {
-			items, err := n.read(&sight{Reader: r, env: e})
+			s.Reader = r
+			items, err := n.read(s)
 			for _, one := range items {
 				words = append(words, one.names()[0])
 				for _, s := range one.owners() {

@@ -30,10 +30,18 @@ type Socket struct {
 // showers are the programs that show sockets.
 var showers = []string{"show_tcp", "show_udp"}
 
-// Sockets calls do with every socket that goes to a backend, in no order, until it returns an error.
+// SocketList lists sockets. Its programs, and where network namespaces were found, stay from one time to the
+// next, for as long as the maps are the same. The zero value is ready, and is to be closed.
+type SocketList struct {
+	through iterators
+	of      [len(socketMaps)]ebpf.MapID // the maps that the programs read
+	places  places
+}
+
+// Each calls do with every socket that goes to a backend, in no order, until it returns an error.
 // It looks into the network namespaces in which there are some, on a thread that is there; those
 // that come or go meanwhile may be missed.
-func (r *Reader) Sockets(do func(Socket) error) error {
+func (l *SocketList) Each(r *Reader, do func(Socket) error) error {
 	namespaces, all, err := r.socketNamespaces()
 	if err != nil || len(namespaces) == 0 && !all {
 		return err
@@ -42,13 +50,11 @@ func (r *Reader) Sockets(do func(Socket) error) error {
 	if err != nil {
 		return err
 	}
-	through, err := r.newShowers()
-	if err != nil {
+	if err := l.load(r); err != nil {
 		return fmt.Errorf("list sockets: %w", err)
 	}
-	defer through.Close()
-	return (&places{}).visit(namespaces, all, func() error {
-		return runIterators(through, func(from io.Reader) error {
+	return l.places.visit(namespaces, all, func() error {
+		return runIterators(l.through, func(from io.Reader) error {
 			return eachShown(from, func(s *tracerShownSocket) error {
 				one, asked := decodeSocket(s), s.Entry.Frontend
 				one.Service = owners.serviceAt(asked.Protocol, headgateIpAddr(asked.Addr), asked.Port)
@@ -56,6 +62,41 @@ func (r *Reader) Sockets(do func(Socket) error) error {
 			})
 		})
 	})
+}
+
+// Close lets go of the programs.
+func (l *SocketList) Close() {
+	l.through.Close()
+	l.through = nil
+}
+
+// load has the programs read the maps of a reader.
+func (l *SocketList) load(r *Reader) error {
+	of, err := r.socketMaps()
+	if err != nil || l.through != nil && of == l.of {
+		return err
+	}
+	l.Close()
+	c, err := r.tracerPrograms(showers)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	l.of = of
+	l.through, err = attachIterators(c.Programs, func(string) *ebpf.Map { return nil })
+	return err
+}
+
+// socketMaps returns the maps that hold the entries of sockets, by the kernel's numbers.
+func (r *Reader) socketMaps() (ids [len(socketMaps)]ebpf.MapID, err error) {
+	for i, name := range socketMaps {
+		info, err := r.maps.byName[name].Info()
+		if err != nil {
+			return ids, fmt.Errorf("ask the kernel about map %s: %w", name, err)
+		}
+		ids[i], _ = info.ID()
+	}
+	return ids, nil
 }
 
 // socketNamespaces returns the cookies of the network namespaces with sockets that have an entry,
@@ -84,16 +125,6 @@ func namespacesOfSlots(slots *mapping[headgateSocketSlot], is func(*headgateSock
 		}
 	}
 	return namespaces
-}
-
-// newShowers loads the programs.
-func (r *Reader) newShowers() (iterators, error) {
-	c, err := r.tracerPrograms(showers)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return attachIterators(c.Programs, func(string) *ebpf.Map { return nil })
 }
 
 // eachShown calls do with each socket that a program shows.

@@ -81,6 +81,9 @@ func (r *Reader) NewTracer() (t *Tracer, err error) {
 	return t, nil
 }
 
+// socketMaps are the maps that hold the entries of sockets.
+var socketMaps = [...]string{"socket_nat", "stored_entries", "many_entries"}
+
 // tracerPrograms loads some of the programs, with the maps in force that they read.
 func (r *Reader) tracerPrograms(names []string) (*ebpf.Collection, error) {
 	spec, err := loadTracer()
@@ -89,7 +92,7 @@ func (r *Reader) tracerPrograms(names []string) (*ebpf.Collection, error) {
 	}
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return !slices.Contains(names, name) })
 	shared := map[string]*ebpf.Map{}
-	for _, name := range []string{"socket_nat", "stored_entries", "many_entries"} {
+	for _, name := range socketMaps {
 		shared[name] = r.maps.byName[name]
 		spec.Maps[name].MaxEntries = shared[name].MaxEntries()
 	}

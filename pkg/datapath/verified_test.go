@@ -1,6 +1,10 @@
 package datapath_test
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,10 +60,75 @@ func TestThoseWhoLookAtSocketsSeeThem(t *testing.T) {
 		t.Errorf("told is %+v, %v, %v; want %v by %v", told, ok, err, backend, vip)
 	}
 	var seen []datapath.Socket
-	if err := r.Sockets(func(s datapath.Socket) error { seen = append(seen, s); return nil }); err != nil {
+	var list datapath.SocketList
+	defer list.Close()
+	if err := list.Each(r, func(s datapath.Socket) error { seen = append(seen, s); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if len(seen) != 1 || seen[0].Protocol != lb.TCP || seen[0].From.String() != client.LocalAddr().String() {
 		t.Errorf("sockets are %+v, want one from %v", seen, client.LocalAddr())
+	}
+}
+
+// iterators returns the kernel's numbers of the iterators that this process has open.
+func iterators(tb testing.TB) (ids []string) {
+	tb.Helper()
+	files, err := filepath.Glob("/proc/self/fdinfo/*")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, f := range files {
+		if body, err := os.ReadFile(f); err == nil && strings.Contains(string(body), "link_type:\titer") {
+			_, rest, _ := strings.Cut(string(body), "link_id:")
+			ids = append(ids, strings.TrimSpace(strings.SplitN(rest, "\n", 2)[0]))
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func TestWhoListsSocketsAgainLoadsNothing(t *testing.T) {
+	cfg := config(t)
+	backend, vip := addrPort(1, 8080), addrPort(9, 80)
+	echo(t, backend)
+	before := iterators(t)
+	var list datapath.SocketList
+	defer list.Close()
+	serve := func() *datapath.Datapath {
+		t.Helper()
+		d := mustOpen(t, cfg)
+		mustApply(t, d, servicePort(1, vip, backend, true, true)...)
+		if err := d.Attach(); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	look := func(when string, want int) []string {
+		t.Helper()
+		n := 0
+		err := datapath.Look(func() (*datapath.Reader, error) { return datapath.Inspect(cfg.Root) }, func(r *datapath.Reader) error {
+			return list.Each(r, func(datapath.Socket) error { n++; return nil })
+		})
+		if err != nil || n != want {
+			t.Errorf("%s: %d sockets, %v, want %d", when, n, err, want)
+		}
+		return iterators(t)
+	}
+	d := serve()
+	mustDial(t, vip)
+	first := look("at first", 1)
+	if again := look("again", 1); len(first) != len(before)+2 || !slices.Equal(first, again) {
+		t.Errorf("iterators are %q before, %q while sockets are listed, %q when they are listed again: want two, which stay", before, first, again)
+	}
+	d.Close()
+	cfg.SocketEntries *= 2
+	serve()
+	mustDial(t, vip)
+	if after := look("with other maps", 2); slices.Equal(first, after) || len(after) != len(first) {
+		t.Errorf("iterators are %q, and %q of other maps", first, after)
+	}
+	list.Close()
+	if left := iterators(t); !slices.Equal(left, before) {
+		t.Errorf("iterators %q stay open", left)
 	}
 }

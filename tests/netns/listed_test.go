@@ -19,8 +19,10 @@ import (
 // a line for each.
 func (n *node) listed() (all []string) {
 	n.tb.Helper()
+	var list datapath.SocketList
+	defer list.Close()
 	n.inspect(func(r *datapath.Reader) error {
-		return r.Sockets(func(s datapath.Socket) error {
+		return list.Each(r, func(s datapath.Socket) error {
 			service, err := r.Service(s.Service)
 			if s.Asked != at("10.96.9.9:53") { // see takeOnlySlot
 				all = append(all, fmt.Sprintln(s.Call, s.From, s.Asked, lb.AddrPort{Addr: s.Backend.Addr(), Port: s.Backend.Port(), Protocol: s.Protocol}, s.State, service.Name))

@@ -2,6 +2,7 @@ package lb
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 )
 
@@ -32,6 +33,15 @@ type Descriptions []Description
 func (all Descriptions) Of(at AddrPort) *Description {
 	i, found := slices.BinarySearchFunc(all, at, func(d Description, at AddrPort) int { return d.Backend.Compare(at) })
 	if !found {
+		return nil
+	}
+	return &all[i]
+}
+
+// At returns that of a backend at an address, whatever its port; nil where there is none.
+func (all Descriptions) At(addr netip.Addr) *Description {
+	i, _ := slices.BinarySearchFunc(all, AddrPort{Addr: addr}, func(d Description, at AddrPort) int { return d.Backend.Compare(at) })
+	if i == len(all) || all[i].Backend.Addr != addr {
 		return nil
 	}
 	return &all[i]

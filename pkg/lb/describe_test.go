@@ -48,6 +48,14 @@ func TestADescriptionIsFoundByItsBackend(t *testing.T) {
 	if d := all.Of(at(3)); d != &all[1] {
 		t.Errorf("got %v", d)
 	}
+	if d := all.At(netip.MustParseAddr("10.0.0.1")); d != &all[0] {
+		t.Errorf("the address has %v", d)
+	}
+	for _, missing := range []string{"10.0.0.0", "10.0.0.2"} {
+		if d := all.At(netip.MustParseAddr(missing)); d != nil {
+			t.Errorf("the address %s has %v", missing, d)
+		}
+	}
 	if d := all.Of(at(2)); d != nil {
 		t.Errorf("got %v for a backend of which nothing is said", d)
 	}

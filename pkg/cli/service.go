@@ -67,13 +67,27 @@ func (s service) portName() string {
 
 // readServices returns the Service ports.
 func readServices(s *sight) ([]service, error) {
+	return readSome(s, func(uint32) bool { return true })
+}
+
+// readSome returns the Service ports whose IDs are wanted.
+func readSome(s *sight, wanted func(id uint32) bool) ([]service, error) {
 	ids, err := s.Services()
 	if err != nil {
 		return nil, err
 	}
+	n := 0
+	for id := range ids {
+		if wanted(id) {
+			n++
+		}
+	}
 	at := map[uint32]int{} // by ID
-	all := make([]service, 0, length(ids))
+	all := make([]service, 0, n)
 	err = s.Frontends(func(addr lb.AddrPort, f plan.Frontend) error {
+		if !wanted(f.Service) {
+			return nil
+		}
 		i, ok := at[f.Service]
 		if !ok {
 			i, at[f.Service] = len(all), len(all)

@@ -198,7 +198,7 @@ func (t *flowTable) take(f *headgateFlow, state uint32, now int64, wins bool) {
 // freeOther frees the way of the other direction of a flow.
 func (t *flowTable) freeOther(f *headgateFlow) {
 	other, there := t.find(f.other())
-	if there && other.leadsTo(f) && other.own() {
+	if there && other.leadsTo(f) && other.seize() {
 		other.free()
 	}
 }
@@ -228,14 +228,9 @@ func (t *flowTable) begun(f *headgateFlow, state uint32) uint32 {
 // replace gives the way of a flow, and frees that of its other direction.
 func (t *flowTable) replace(w way, f *headgateFlow, state uint32) {
 	t.freeOther(w.flow)
-	for !w.own() { // its packets may be noted meanwhile
-		now := atomic.LoadUint32(w.state)
-		if !isSameFlow(now, w.seen) {
-			return
-		}
-		w.seen = now
+	if w.seize() {
+		w.write(f, *w.tag, state)
 	}
-	w.write(f, *w.tag, state)
 }
 
 // isLater says whether a state was noted after another; wins if at one time.

@@ -114,6 +114,19 @@ func (w way) own() bool {
 	return atomic.CompareAndSwapUint32(w.state, w.seen, uint32(headgateFlowFlagFLOW_BUSY)|nextGeneration(w.seen))
 }
 
+// seize makes the way busy whatever is noted of its flow meanwhile, false if it is another
+// one's by now.
+func (w *way) seize() bool {
+	for !w.own() {
+		now := atomic.LoadUint32(w.state)
+		if !isSameFlow(now, w.seen) {
+			return false
+		}
+		w.seen = now
+	}
+	return true
+}
+
 func nextGeneration(state uint32) uint32 {
 	return (state + uint32(headgateFlowFlagFLOW_GENERATION)) & uint32(flowGenerations)
 }

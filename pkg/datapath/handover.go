@@ -23,8 +23,11 @@ type Connection struct {
 
 // Successor translates connections once programs are gone.
 type Successor interface {
-	// Take has it translate connections from now on, and returns those that it did not take.
-	Take([]Connection) (left []Connection, err error)
+	// Forget has it forget what it knows of connections from another time. Nothing is left to it yet.
+	Forget([]Connection) error
+	// Take has it translate connections from now on, and returns the places of those that it
+	// did not take. One that it translates already it has taken.
+	Take([]Connection) (left []int, err error)
 	// Done ends what Take has begun, now or in a process that died: the programs are gone, or
 	// stay in force.
 	Done() error
@@ -37,9 +40,9 @@ type HandedOver struct {
 	Why error
 }
 
-// handOverTries is how often a connection is handed over: a packet that comes at that moment
-// may be in the way.
-const handOverTries = 5
+// handOverRounds is how often the flows are read that are there: some may be missed while
+// others come and go.
+const handOverRounds = 5
 
 // handOver has others translate flows before the programs go. From when it begins no flow
 // does, and programs leave to the kernel what that tracks under the address that the client
@@ -55,23 +58,31 @@ func (r *Reader) handOver(to Successor, c *HandedOver) error {
 	if asks, err := r.asksKernel(); (err != nil || !asks) && len(all) > 0 {
 		return orUnsupported(err)
 	}
+	if !r.maps.handsOver() { // else somebody was killed: what is known is of this time
+		if err := to.Forget(all); err != nil {
+			return err
+		}
+	}
 	if err := r.maps.beginHandOver(); err != nil {
 		return err
 	}
-	for range handOverTries {
+	for range handOverRounds {
 		flows, all := t.connections()
 		if len(all) == 0 {
 			return nil
 		}
 		left, err := to.Take(all)
 		err = errors.Join(err, waitGrace()) // a program that has found a flow already still translates it
-		t.forget(flows, all, left)
+		t.forget(flows, left)
 		c.Done, c.Left = c.Done+len(all)-len(left), len(left)
 		if err != nil {
 			return err
 		}
 	}
-	return errors.New("packets of theirs came all the time")
+	if c.Left == 0 {
+		return nil
+	}
+	return errors.New("the kernel has tracked packets of theirs each time")
 }
 
 func orUnsupported(err error) error {
@@ -80,6 +91,9 @@ func orUnsupported(err error) error {
 	}
 	return fmt.Errorf("the programs in force cannot ask which connections the kernel tracks: %w", errors.ErrUnsupported)
 }
+
+// handsOver says whether flows are handed over just now, or were by somebody who was killed.
+func (s *mapSet) handsOver() bool { return atomic.LoadUint32(&s.about.at(0).HandsOver) != 0 }
 
 // beginHandOver has programs begin no flow, and look at each packet of those that there are.
 func (s *mapSet) beginHandOver() error {
@@ -142,21 +156,22 @@ func (f *headgateFlow) leaving() *headgateFlow {
 	return &headgateFlow{Src: now.Src, Dst: now.Dst, SrcPort: now.SrcPort, DstPort: now.DstPort, Protocol: f.Protocol, Hook: uint8(headgateHookHOOK_OUT)}
 }
 
-// forget frees all directions of connections that others translate: an agent that starts now
-// leaves these to them.
-func (t *flowTable) forget(flows []headgateFlow, all, left []Connection) {
-	stays := map[Connection]bool{}
-	for _, c := range left {
-		stays[c] = true
+// forget frees all directions of flows but for those at some places: others translate their
+// connections, and an agent that starts now leaves these to them.
+func (t *flowTable) forget(flows []headgateFlow, left []int) {
+	stays := map[int]bool{}
+	for _, i := range left {
+		stays[i] = true
 	}
-	for i, f := range flows {
-		if stays[all[i]] {
+	for i := range flows {
+		if stays[i] {
 			continue
 		}
-		for _, key := range []*headgateFlow{f.leaving(), &f} {
+		f := &flows[i]
+		for _, key := range []*headgateFlow{f.leaving(), f} {
 			if w, there := t.find(key); there {
 				t.freeOther(w.flow)
-				if w.own() {
+				if w.seize() {
 					w.free()
 				}
 			}

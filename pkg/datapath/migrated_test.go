@@ -107,7 +107,14 @@ type successor struct {
 	done, without int   // ends that it heard of; those without the root
 }
 
-func (*successor) Take(all []datapath.Connection) ([]datapath.Connection, error) { return all, nil }
+func (*successor) Forget([]datapath.Connection) error { return nil }
+
+func (*successor) Take(all []datapath.Connection) (left []int, err error) {
+	for i := range all {
+		left = append(left, i)
+	}
+	return left, nil
+}
 
 func (s *successor) Done() error {
 	s.done++

@@ -30,29 +30,39 @@ var tcpStates = map[datapath.FlowState]netdev.TCPState{
 	datapath.FlowHalfOpen: netdev.TCPOpening, datapath.FlowEstablished: netdev.TCPOpen, datapath.FlowClosing: netdev.TCPClosing,
 }
 
+// Forget implements datapath.Successor.
+func (kernel) Forget(all []datapath.Connection) error {
+	list, _, _ := trackable(all)
+	return netdev.ForgetOthers(list)
+}
+
 // Take implements datapath.Successor.
-func (k kernel) Take(all []datapath.Connection) (left []datapath.Connection, err error) {
+func (k kernel) Take(all []datapath.Connection) (left []int, err error) {
 	netdev.TrackFromSYN(k.root)
-	given := map[netdev.Connection]datapath.Connection{}
-	var list []netdev.Connection
-	for _, c := range all {
-		if c.Protocol != lb.TCP && c.Protocol != lb.UDP {
-			left = append(left, c) // the kernel would want to know the tags of SCTP
-			continue
-		}
-		one := netdev.Connection{
-			Protocol: uint8(c.Protocol), From: c.From, To: c.To, Inside: c.Inside, Backend: c.Backend, Outside: c.Outside, TCP: tcpStates[c.State],
-		}
-		list, given[one] = append(list, one), c
-	}
+	list, places, left := trackable(all)
 	refused, err := netdev.HandOver(list)
 	if err == nil && len(refused) == 0 && len(left) > 0 {
 		err = errors.New("connection tracking is told of TCP and UDP alone")
 	}
-	for _, c := range refused {
-		left = append(left, given[c])
+	for _, i := range refused {
+		left = append(left, places[i])
 	}
 	return left, err
+}
+
+// trackable returns connections as connection tracking has them, and the places of these and
+// of all others.
+func trackable(all []datapath.Connection) (list []netdev.Connection, places, others []int) {
+	for i, c := range all {
+		if c.Protocol != lb.TCP && c.Protocol != lb.UDP {
+			others = append(others, i) // the kernel would want to know the tags of SCTP
+			continue
+		}
+		list, places = append(list, netdev.Connection{
+			Protocol: uint8(c.Protocol), From: c.From, To: c.To, Inside: c.Inside, Backend: c.Backend, Outside: c.Outside, TCP: tcpStates[c.State],
+		}), append(places, i)
+	}
+	return list, places, others
 }
 
 // Done implements datapath.Successor.

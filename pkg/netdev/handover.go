@@ -8,10 +8,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -81,28 +82,92 @@ func TrackAsBefore(dir string) error {
 }
 
 // HandOver has the kernel's connection tracking go on with connections, as if its rules had
-// translated them. It returns those that it did not take, which may be tried again: a packet
-// that came just then has made an entry of its own.
-func HandOver(all []Connection) (left []Connection, err error) {
+// translated them; those that it translates so already stay. It returns the places of those
+// that it did not take, which may be tried again.
+func HandOver(all []Connection) (left []int, err error) {
+	for i := range all {
+		left = append(left, i)
+	}
 	if translates, err := hasNAT(); err != nil || !translates {
-		return all, errors.Join(err, ErrNoTranslation)
+		return left, errors.Join(err, ErrNoTranslation)
 	}
-	answered, err := trackedSources()
+	known, err := trackedConnections()
 	if err != nil {
-		return all, err
+		return left, err
 	}
-	s, err := nl.Subscribe(unix.NETLINK_NETFILTER)
+	s, err := openConntrack()
 	if err != nil {
-		return all, err
+		return left, err
 	}
 	defer s.Close()
-	if err := s.SetReceiveTimeout(&unix.Timeval{Sec: 5}); err != nil { // the kernel answers at once
-		return all, err
+	left = slices.DeleteFunc(left, func(i int) bool { return known.translates(all[i]) })
+	// A packet that comes between the end of one entry and the beginning of the other makes
+	// one of its own. It takes some microseconds: that of datagrams that come all the time is
+	// met once in a while, and hardly ever by each of so many tries at uneven times.
+	for try := range handOverTries {
+		if len(left) == 0 || err != nil {
+			break
+		}
+		time.Sleep(time.Duration(try) * time.Millisecond)
+		left, err = inParts(left, func(some []int) ([]int, error) { return handOverSome(s, all, some, known) })
 	}
-	const atOnce = 64 // so that the answers find room in the socket
-	for from := 0; from < len(all); from += atOnce {
-		some := all[from:min(from+atOnce, len(all))]
-		refused, why := handOverSome(s, some, answered)
+	return left, err
+}
+
+// handOverTries is how often a connection is handed over.
+const handOverTries = 20
+
+// ForgetOthers has connection tracking forget what it knows by the address that the clients of
+// connections have asked for, where it is not what somebody translates now: it is of another
+// time, when rules sent the client's packets to a backend. It is for a moment in which no
+// packet of these reaches the stack.
+func ForgetOthers(all []Connection) error {
+	known, err := trackedConnections()
+	if err != nil {
+		return err
+	}
+	var others []int
+	for i, c := range all {
+		if _, there := known[inside{c.Protocol, c.From, c.To}]; there && !known.isJustAs(c) {
+			others = append(others, i)
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	s, err := openConntrack()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	_, err = inParts(others, func(some []int) ([]int, error) {
+		b := batch{all: all, awaited: map[uint32]int{}}
+		for _, i := range some {
+			b.add(forgets, ctMessage(all[i], nl.IPCTNL_MSG_CT_DELETE, 0, ctTuple(nl.CTA_TUPLE_ORIG, all[i].Protocol, all[i].From, all[i].To)))
+		}
+		return b.send(s)
+	})
+	return err
+}
+
+// openConntrack opens a socket to the connection tracking of the calling thread's namespace.
+func openConntrack() (*nl.NetlinkSocket, error) {
+	s, err := nl.Subscribe(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.SetReceiveTimeout(&unix.Timeval{Sec: 5}); err != nil { // the kernel answers at once
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// inParts does something with so many of all as have room for their answers in a socket.
+func inParts(all []int, do func([]int) ([]int, error)) (left []int, err error) {
+	const atOnce = 64
+	for some := range slices.Chunk(all, atOnce) {
+		refused, why := do(some)
 		left, err = append(left, refused...), errors.Join(err, why)
 	}
 	return left, err
@@ -118,188 +183,75 @@ func hasNAT() (bool, error) {
 	return false, err
 }
 
-// inside is a connection as the stack has it.
-type inside struct {
-	protocol uint8
-	from, to netip.AddrPort
-}
-
-// trackedSources returns whom the backend of each tracked connection answers, which is not
-// the client where rules translate that.
-func trackedSources() (map[inside]netip.AddrPort, error) {
-	type entry struct {
-		inside
-		answered netip.AddrPort
-	}
-	list, err := dump(func() (all []entry, err error) {
-		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-			flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
-			if err != nil {
-				return nil, fmt.Errorf("list the connections that the kernel tracks: %w", err)
-			}
-			for _, f := range flows {
-				from, to := trackedEnds(f.Forward)
-				_, answered := trackedEnds(f.Reverse)
-				all = append(all, entry{inside{f.Forward.Protocol, from, to}, answered})
-			}
-		}
-		return all, nil
-	})
-	tracked := make(map[inside]netip.AddrPort, len(list))
-	for _, e := range list {
-		tracked[e.inside] = e.answered
-	}
-	return tracked, err
-}
-
-func trackedEnds(t netlink.IPTuple) (src, dst netip.AddrPort) {
-	from, _ := netip.AddrFromSlice(t.SrcIP)
-	to, _ := netip.AddrFromSlice(t.DstIP)
-	return netip.AddrPortFrom(from.Unmap(), t.SrcPort), netip.AddrPortFrom(to.Unmap(), t.DstPort)
-}
-
 // handOverSome puts an entry that translates in the place of each that does not.
-func handOverSome(s *nl.NetlinkSocket, some []Connection, answered map[inside]netip.AddrPort) (left []Connection, err error) {
-	var batch []byte
-	added, awaited := map[uint32]Connection{}, map[uint32]bool{} // by the number of the message
-	for _, c := range some {
-		outside := c
-		if to, ok := answered[inside{c.Protocol, c.Inside, c.Backend}]; ok && !c.Outside.IsValid() {
-			outside.Outside = to
-		} else if !c.Outside.IsValid() {
-			outside.Outside = c.Inside
-		}
-		forget := ctMessage(c, nl.IPCTNL_MSG_CT_DELETE, 0, ctTuple(nl.CTA_TUPLE_ORIG, c.Protocol, c.Inside, c.Backend))
-		add := ctMessage(c, nl.IPCTNL_MSG_CT_NEW, unix.NLM_F_CREATE|unix.NLM_F_EXCL, ctEntry(outside)...)
-		added[add.Seq], awaited[forget.Seq], awaited[add.Seq] = c, true, true
-		batch = append(append(batch, forget.Serialize()...), add.Serialize()...)
+func handOverSome(s *nl.NetlinkSocket, all []Connection, some []int, known tracked) (left []int, err error) {
+	b := batch{all: all, awaited: map[uint32]int{}}
+	for _, i := range some {
+		c := all[i]
+		c.Outside = known.outside(c)
+		b.add(forgets, ctMessage(c, nl.IPCTNL_MSG_CT_DELETE, 0, ctTuple(nl.CTA_TUPLE_ORIG, c.Protocol, c.Inside, c.Backend)))
+		b.add(i, ctMessage(c, nl.IPCTNL_MSG_CT_NEW, unix.NLM_F_CREATE|unix.NLM_F_EXCL, ctEntry(c)...))
 	}
-	if err := unix.Sendto(s.GetFd(), batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return some, err
-	}
-	return refusedOf(s.Receive, added, awaited)
+	return b.send(s)
 }
 
-// refusedOf waits for the answers to messages, and returns the connections that were to be added
-// and are not, as far as is known.
-func refusedOf(receive func() ([]syscall.NetlinkMessage, *unix.SockaddrNetlink, error), added map[uint32]Connection, awaited map[uint32]bool) (left []Connection, err error) {
-	for len(awaited) > 0 {
+// batch is messages to connection tracking that are sent at once.
+type batch struct {
+	all     []Connection
+	bytes   []byte
+	awaited map[uint32]int // by the number of the message, the place of what it adds
+}
+
+// forgets is in the place of that in a message that adds nothing.
+const forgets = -1
+
+func (b *batch) add(place int, message *nl.NetlinkRequest) {
+	b.awaited[message.Seq] = place
+	b.bytes = append(b.bytes, message.Serialize()...)
+}
+
+// send returns the places of what the kernel does not take.
+func (b *batch) send(s *nl.NetlinkSocket) (left []int, err error) {
+	if err := unix.Sendto(s.GetFd(), b.bytes, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return b.unanswered(), err
+	}
+	return b.refused(s.Receive)
+}
+
+// unanswered returns the places of what nobody has said was added.
+func (b *batch) unanswered() (left []int) {
+	for _, place := range b.awaited {
+		if place != forgets {
+			left = append(left, place)
+		}
+	}
+	slices.Sort(left)
+	return left
+}
+
+// refused waits for the answers to messages, and returns the places of what is not added, as
+// far as is known.
+func (b *batch) refused(receive func() ([]syscall.NetlinkMessage, *unix.SockaddrNetlink, error)) (left []int, err error) {
+	for len(b.awaited) > 0 {
 		answers, _, receiveErr := receive()
 		if receiveErr != nil {
-			for message := range awaited {
-				if c, isAdded := added[message]; isAdded {
-					left = append(left, c)
-				}
-			}
-			return left, errors.Join(err, receiveErr)
+			return append(left, b.unanswered()...), errors.Join(err, receiveErr)
 		}
 		for _, a := range answers {
-			if a.Header.Type != unix.NLMSG_ERROR || len(a.Data) < 4 || !awaited[a.Header.Seq] {
+			place, is := b.awaited[a.Header.Seq]
+			if a.Header.Type != unix.NLMSG_ERROR || len(a.Data) < 4 || !is {
 				continue
 			}
-			delete(awaited, a.Header.Seq)
+			delete(b.awaited, a.Header.Seq)
 			why := unix.Errno(-int32(binary.NativeEndian.Uint32(a.Data)))
-			c, isAdded := added[a.Header.Seq]
-			if !isAdded || why == 0 {
+			if place == forgets || why == 0 {
 				continue // nothing may have been there to be forgotten
 			}
-			left = append(left, c)
+			left = append(left, place)
 			if why != unix.EEXIST {
-				err = fmt.Errorf("have the kernel track the connection from %s to %s: %w", c.From, c.To, why)
+				err = fmt.Errorf("have the kernel track the connection from %s to %s: %w", b.all[place].From, b.all[place].To, why)
 			}
 		}
 	}
 	return left, err
-}
-
-// Numbers of linux/netfilter/nfnetlink_conntrack.h and nf_conntrack_common.h that the library lacks.
-const (
-	ctaNATSrc, ctaNATDst          = 6, 13
-	ctaNATV4Min, ctaNATV4Max      = 1, 2
-	ctaNATV6Min, ctaNATV6Max      = 4, 5
-	ctaNATProto                   = 3
-	ctaPortMin, ctaPortMax        = 1, 2
-	statusSeenReplyAssured        = 1<<1 | 1<<2 | 1<<3 // and confirmed
-	tcpClosed                byte = 1 << 2             // by one of both: a SYN is a new connection
-	tcpLiberal               byte = 1 << 3             // numbers out of the window are no fault: nobody has followed them
-)
-
-// How long a tracked connection may be silent, in seconds: as kube-proxy has it for open
-// connections of TCP, and as the kernel for others.
-const (
-	idleOpen  = 24 * 60 * 60
-	idleOther = 120
-)
-
-// ctMessage is one to connection tracking, of the family of a connection.
-func ctMessage(c Connection, kind, flags int, attrs ...nl.NetlinkRequestData) *nl.NetlinkRequest {
-	q := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|kind, flags|unix.NLM_F_ACK)
-	family := uint8(unix.AF_INET6)
-	if c.From.Addr().Is4() {
-		family = unix.AF_INET
-	}
-	q.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
-	for _, a := range attrs {
-		q.AddData(a)
-	}
-	return q
-}
-
-// ctEntry is what the kernel is to know of a connection. It says both ends, also one that
-// stays as it is: the kernel would choose another port for it where a packet has made an entry
-// of its own just now, in place of refusing this one.
-func ctEntry(c Connection) []nl.NetlinkRequestData {
-	timeout := uint32(idleOther)
-	all := []nl.NetlinkRequestData{
-		ctTuple(nl.CTA_TUPLE_ORIG, c.Protocol, c.From, c.To), ctTuple(nl.CTA_TUPLE_REPLY, c.Protocol, c.To, c.From),
-		nl.NewRtAttr(nl.CTA_STATUS, nl.BEUint32Attr(statusSeenReplyAssured)),
-		ctTranslation(ctaNATDst, c.Backend), ctTranslation(ctaNATSrc, c.Outside),
-	}
-	if c.Protocol == unix.IPPROTO_TCP {
-		if c.TCP == TCPOpen {
-			timeout = idleOpen
-		}
-		info := nl.NewRtAttr(unix.NLA_F_NESTED|nl.CTA_PROTOINFO, nil)
-		tcp := info.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_PROTOINFO_TCP, nil)
-		tcp.AddRtAttr(nl.CTA_PROTOINFO_TCP_STATE, []byte{byte(c.TCP)})
-		flags := tcpLiberal
-		if c.TCP == TCPClosing {
-			flags |= tcpClosed
-		}
-		tcp.AddRtAttr(nl.CTA_PROTOINFO_TCP_FLAGS_ORIGINAL, []byte{flags, flags})
-		tcp.AddRtAttr(nl.CTA_PROTOINFO_TCP_FLAGS_REPLY, []byte{flags, flags})
-		all = append(all, info)
-	}
-	return append(all, nl.NewRtAttr(nl.CTA_TIMEOUT, nl.BEUint32Attr(timeout)))
-}
-
-func ctTuple(kind int, protocol uint8, src, dst netip.AddrPort) *nl.RtAttr {
-	tuple := nl.NewRtAttr(unix.NLA_F_NESTED|kind, nil)
-	ip := tuple.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_IP, nil)
-	srcKind, dstKind := nl.CTA_IP_V6_SRC, nl.CTA_IP_V6_DST
-	if src.Addr().Is4() {
-		srcKind, dstKind = nl.CTA_IP_V4_SRC, nl.CTA_IP_V4_DST
-	}
-	ip.AddRtAttr(srcKind, src.Addr().AsSlice())
-	ip.AddRtAttr(dstKind, dst.Addr().AsSlice())
-	ports := tuple.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_PROTO, nil)
-	ports.AddRtAttr(nl.CTA_PROTO_NUM, []byte{protocol})
-	ports.AddRtAttr(nl.CTA_PROTO_SRC_PORT, nl.BEUint16Attr(src.Port()))
-	ports.AddRtAttr(nl.CTA_PROTO_DST_PORT, nl.BEUint16Attr(dst.Port()))
-	return tuple
-}
-
-// ctTranslation says what becomes of one end.
-func ctTranslation(kind int, to netip.AddrPort) *nl.RtAttr {
-	nat := nl.NewRtAttr(unix.NLA_F_NESTED|kind, nil)
-	least, most := ctaNATV6Min, ctaNATV6Max
-	if to.Addr().Is4() {
-		least, most = ctaNATV4Min, ctaNATV4Max
-	}
-	nat.AddRtAttr(least, to.Addr().AsSlice())
-	nat.AddRtAttr(most, to.Addr().AsSlice())
-	ports := nat.AddRtAttr(unix.NLA_F_NESTED|ctaNATProto, nil)
-	ports.AddRtAttr(ctaPortMin, nl.BEUint16Attr(to.Port()))
-	ports.AddRtAttr(ctaPortMax, nl.BEUint16Attr(to.Port()))
-	return nat
 }

@@ -22,27 +22,40 @@ func TestConnectionsAreHandedOverOnce(t *testing.T) {
 		{Protocol: unix.IPPROTO_TCP, From: at("198.51.100.7:40000"), To: at("203.0.113.10:80"), Inside: at("198.51.100.7:40000"), Backend: at("10.244.1.10:8080"), TCP: netdev.TCPOpen},
 		{Protocol: unix.IPPROTO_UDP, From: at("[2001:db8:c::7]:40000"), To: at("[2001:db8::1]:30080"), Inside: at("[2001:db8:c::7]:40001"), Backend: at("[fd00:244:2::10]:8080"), Outside: at("[2001:db8::1]:61000")},
 	}
-	if left, err := netdev.HandOver(all); !errors.Is(err, netdev.ErrNoTranslation) || !slices.Equal(left, all) {
+	if left, err := netdev.HandOver(all); !errors.Is(err, netdev.ErrNoTranslation) || !slices.Equal(left, []int{0, 1}) {
 		t.Errorf("without anybody who translates %v are left, and %v", left, err)
 	}
 	do(t, "nft", "add table inet nat; add chain inet nat pre { type nat hook prerouting priority -100; }; add rule inet nat pre ct state new")
 	if left, err := netdev.HandOver(all); err != nil || len(left) > 0 {
 		t.Errorf("left are %v, %v", left, err)
 	}
-	tracked, err := netdev.TranslatedConnections()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, c := range tracked {
-		got = append(got, c.From.String()+" to "+c.To.String()+" by "+c.Backend.String())
+	tracked := func() (got []string) {
+		t.Helper()
+		tracked, err := netdev.TranslatedConnections()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range tracked {
+			got = append(got, c.From.String()+" to "+c.To.String()+" by "+c.Backend.String())
+		}
+		return got
 	}
 	want := []string{"198.51.100.7:40000 to 203.0.113.10:80 by 10.244.1.10:8080", "[2001:db8:c::7]:40000 to [2001:db8::1]:30080 by [fd00:244:2::10]:8080"}
-	if !slices.Equal(got, want) {
+	if got := tracked(); !slices.Equal(got, want) {
 		t.Errorf("tracked are %q, want %q", got, want)
 	}
-	if left, err := netdev.HandOver(all); err != nil || !slices.Equal(left, all) {
-		t.Errorf("what the kernel tracks already is not left: %v, %v", left, err)
+	if left, err := netdev.HandOver(all); err != nil || len(left) > 0 {
+		t.Errorf("of what the kernel translates already is left %v, %v", left, err)
+	}
+	all[0].Backend = at("10.244.1.20:8080")
+	if left, err := netdev.HandOver(all); err != nil || !slices.Equal(left, []int{0}) {
+		t.Errorf("what the kernel sends elsewhere is not left: %v, %v", left, err)
+	}
+	if err := netdev.ForgetOthers(all); err != nil || !slices.Equal(tracked(), want[1:]) {
+		t.Errorf("what is of another time is not forgotten alone: %q, %v", tracked(), err)
+	}
+	if left, err := netdev.HandOver(all); err != nil || len(left) > 0 {
+		t.Errorf("once it is forgotten, left are %v, %v", left, err)
 	}
 }
 

@@ -3,7 +3,6 @@ package netdev
 import (
 	"encoding/binary"
 	"errors"
-	"net/netip"
 	"slices"
 	"syscall"
 	"testing"
@@ -14,14 +13,12 @@ import (
 // Of four connections one is taken, one is refused and one is there already; of the last the
 // answer never comes.
 func TestWhatWasTakenBeforeAnErrorIsNotLeft(t *testing.T) {
-	added, awaited := map[uint32]Connection{}, map[uint32]bool{}
-	var all []Connection
-	for i := range uint32(4) {
-		all = append(all, Connection{From: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 80)})
-		added[2*i+1], awaited[2*i], awaited[2*i+1] = all[i], true, true
+	b := batch{all: make([]Connection, 4), awaited: map[uint32]int{}}
+	for i := range b.all {
+		b.awaited[uint32(2*i)], b.awaited[uint32(2*i+1)] = forgets, i
 	}
 	lost, answered := errors.New("lost"), false
-	left, err := refusedOf(func() (answers []syscall.NetlinkMessage, from *unix.SockaddrNetlink, err error) {
+	left, err := b.refused(func() (answers []syscall.NetlinkMessage, from *unix.SockaddrNetlink, err error) {
 		if answered {
 			return nil, nil, lost
 		}
@@ -32,11 +29,11 @@ func TestWhatWasTakenBeforeAnErrorIsNotLeft(t *testing.T) {
 			answers = append(answers, a)
 		}
 		return answers, nil, nil
-	}, added, awaited)
+	})
 	if !errors.Is(err, lost) || !errors.Is(err, unix.ENOMEM) {
 		t.Errorf("the error is %v, want that of the connection that was refused, too", err)
 	}
-	if !slices.Equal(left, all[1:]) {
-		t.Errorf("left are %v, want %v", left, all[1:])
+	if want := []int{1, 2, 3}; !slices.Equal(left, want) {
+		t.Errorf("left are %v, want %v", left, want)
 	}
 }

@@ -57,3 +57,73 @@ func translated(f *netlink.ConntrackFlow) (t Translated, ok bool) {
 	}
 	return t, fromOK && toOK && backendOK && t.To != t.Backend
 }
+
+// inside is a connection as the stack has it where a packet comes in.
+type inside struct {
+	protocol uint8
+	from, to netip.AddrPort
+}
+
+// answer is who answers a connection, and whom.
+type answer struct{ from, to netip.AddrPort }
+
+// tracked are the connections that the kernel tracks.
+type tracked map[inside]answer
+
+func trackedConnections() (tracked, error) {
+	type entry struct {
+		inside
+		answer
+	}
+	list, err := dump(func() (all []entry, err error) {
+		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
+			flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
+			if err != nil {
+				return nil, fmt.Errorf("list the connections that the kernel tracks: %w", err)
+			}
+			for _, f := range flows {
+				var e entry
+				e.protocol = f.Forward.Protocol
+				e.inside.from, e.inside.to = trackedEnds(f.Forward)
+				e.answer.from, e.answer.to = trackedEnds(f.Reverse)
+				all = append(all, e)
+			}
+		}
+		return all, nil
+	})
+	known := make(tracked, len(list))
+	for _, e := range list {
+		known[e.inside] = e.answer
+	}
+	return known, err
+}
+
+func trackedEnds(t netlink.IPTuple) (src, dst netip.AddrPort) {
+	from, _ := netip.AddrFromSlice(t.SrcIP)
+	to, _ := netip.AddrFromSlice(t.DstIP)
+	return netip.AddrPortFrom(from.Unmap(), t.SrcPort), netip.AddrPortFrom(to.Unmap(), t.DstPort)
+}
+
+// outside returns whom the backend of a connection answers, which is not the client where
+// rules translate that.
+func (t tracked) outside(c Connection) netip.AddrPort {
+	if c.Outside.IsValid() {
+		return c.Outside
+	}
+	if a, ok := t[inside{c.Protocol, c.Inside, c.Backend}]; ok {
+		return a.to
+	}
+	return c.Inside
+}
+
+// translates says whether the kernel sends a connection to its backend already. As whom, it
+// alone knows where that is left to the stack.
+func (t tracked) translates(c Connection) bool {
+	a, ok := t[inside{c.Protocol, c.From, c.To}]
+	return ok && a.from == c.Backend && (a.to == c.Outside || !c.Outside.IsValid())
+}
+
+// isJustAs says whether the kernel would translate a connection as it is translated now.
+func (t tracked) isJustAs(c Connection) bool {
+	return t[inside{c.Protocol, c.From, c.To}] == answer{c.Backend, t.outside(c)}
+}

@@ -34,6 +34,7 @@ type step struct {
 	name  string
 	began time.Time
 	told  int // sockets, as the command says
+	lost  int // connections of clients outside, as it says
 }
 
 // begin begins a step.
@@ -309,7 +310,7 @@ func (d *drill) back(ctx context.Context) error {
 			return err
 		}
 		n.served.to = time.Now()
-		s.told = toldIn(r.out.String())
+		s.told, s.lost = toldIn(r.out.String()), lostIn(r.out.String())
 		d.rest(ctx)
 	}
 	d.begin("kube-proxy alone again")
@@ -325,4 +326,14 @@ func toldIn(said string) (told int) {
 		}
 	}
 	return told
+}
+
+// lostIn returns how many connections of clients outside a command could not hand over.
+func lostIn(said string) (lost int) {
+	for words := range strings.SplitSeq(said, "; ") {
+		if strings.Contains(words, " of clients outside lost: ") {
+			_, _ = fmt.Sscan(words, &lost)
+		}
+	}
+	return lost
 }

@@ -28,6 +28,9 @@ func (c cell) String() string {
 	if c.failed+c.reset+c.late == 0 && c.others > 0 {
 		return fmt.Sprintf("0 of %d (%d of kube-proxy's)", c.done, c.others)
 	}
+	if c.failed+c.reset+c.late+c.done == 0 {
+		return "**nothing was done**"
+	}
 	if c.failed+c.reset+c.late == 0 {
 		return fmt.Sprintf("0 of %d", c.done)
 	}
@@ -100,6 +103,12 @@ func (d *drill) report(w io.Writer) (bad bool) {
 		fmt.Fprintf(w, " %d | %.1f s |\n", s.told, health.Seconds())
 	}
 	fmt.Fprintln(w)
+	for _, s := range d.steps {
+		if s.lost > 0 {
+			fmt.Fprintf(w, "%s: %d connections of clients outside are lost\n", s.name, s.lost)
+			bad = true
+		}
+	}
 	for _, late := range d.late {
 		fmt.Fprintln(w, late)
 	}
@@ -120,5 +129,5 @@ func (c cell) bad(s *step, kind string, isOutside bool) bool {
 	if s.told > 0 && strings.HasSuffix(kind, "UDP") && !isOutside {
 		return c.late > 0 || c.failed > uint64(s.told)
 	}
-	return c.failed+c.reset+c.late > 0
+	return c.failed+c.reset+c.late > 0 || c.done == 0
 }

@@ -99,7 +99,7 @@ func readBackends(s *sight) ([]backend, error) {
 	for id, at := range s.Backends() {
 		b := backend{at: at.At, ID: id, Backend: at.At.String(), Services: services[id], Tables: tables[id], Load: at.Load}
 		b.ConnectionsPerSecond = s.rates.of(b.Backend, b.Connections)
-		b.describe(said)
+		b.describe(said.Of(b.at))
 		all = append(all, b)
 	}
 	return all, nil
@@ -117,10 +117,10 @@ func (e *env) described() lb.Descriptions {
 	return said
 }
 
-// describe takes what is said of the backend. That it is ejected the kernel knows.
-func (b *backend) describe(said lb.Descriptions) {
+// describe takes what is said of the backend, nil for nothing. That it is ejected the kernel knows.
+func (b *backend) describe(d *lb.Description) {
 	b.State = unknown
-	if d := said.Of(b.at); d != nil {
+	if d != nil {
 		b.said, b.Node, b.Zone, b.State = d, d.Node, d.Zone, string(d.State)
 		b.Pod = podName(d)
 	}

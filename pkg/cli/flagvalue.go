@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/pkg/datapath"
 )
@@ -74,6 +75,37 @@ func (n *number) Takes() string {
 		return fmt.Sprintf("a whole number from %d to %d", n.least, n.most)
 	}
 }
+
+// lasting is a flag that takes a duration which is not too short.
+type lasting struct {
+	to    *time.Duration
+	least time.Duration
+}
+
+// atLeast is a duration with a default.
+func atLeast(to *time.Duration, usual, least time.Duration) *lasting {
+	*to = usual
+	return &lasting{to, least}
+}
+
+// Set implements pflag.Value.
+func (l *lasting) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < l.least {
+		return errNotTaken
+	}
+	*l.to = d
+	return nil
+}
+
+// String implements pflag.Value.
+func (l *lasting) String() string { return l.to.String() }
+
+// Type implements pflag.Value.
+func (l *lasting) Type() string { return "duration" }
+
+// Takes says what the flag takes.
+func (l *lasting) Takes() string { return fmt.Sprintf("a duration such as 5s, at least %v", l.least) }
 
 // choice is a flag that takes one of a few words.
 type choice[T ~string] struct {

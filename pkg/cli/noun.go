@@ -291,7 +291,15 @@ func (n *grammar) nothingIs(word string) error {
 }
 
 // find returns what a person wants, and an error where there is no such thing.
-func (n *grammar) find(s *sight) (items []item, err error) {
+func (n *grammar) find(s *sight) ([]item, error) { return n.findOr(s, n.mayBeEmpty) }
+
+// findAny returns what a person wants, or nothing.
+func (n *grammar) findAny(s *sight) ([]item, error) {
+	return n.findOr(s, func(*sight) error { return nil })
+}
+
+// findOr does so, and asks whether it is right that nothing is found.
+func (n *grammar) findOr(s *sight, mayBeEmpty func(*sight) error) (items []item, err error) {
 	s.rates.begin(time.Now())
 	err = s.env.look(func(r *datapath.Reader) error {
 		s.Reader = r
@@ -303,7 +311,7 @@ func (n *grammar) find(s *sight) (items []item, err error) {
 		if len(items) > 0 || s.wanted.everything() {
 			return nil
 		}
-		return n.mayBeEmpty(s)
+		return mayBeEmpty(s)
 	})
 	return items, err
 }

@@ -17,7 +17,7 @@ func (r *rates) begin(now time.Time) {
 		return
 	}
 	r.before, r.were = r.at, r.counts
-	r.at, r.counts = now, map[string]uint64{}
+	r.at, r.counts = now, make(map[string]uint64, len(r.were))
 }
 
 // of returns by how much something has grown in a second, nil where that is not known: it was
@@ -28,11 +28,38 @@ func (r *rates) of(what string, count uint64) *rate {
 	}
 	r.counts[what] = count
 	was, known := r.were[what]
+	return r.grown(was, known, count)
+}
+
+// grown does so for who keeps himself what it was in the reading before, if that is known.
+func (r *rates) grown(was uint64, known bool, count uint64) *rate {
 	if !known || count < was {
 		return nil
 	}
-	perSecond := rate(float64(count-was) / r.at.Sub(r.before).Seconds())
+	perSecond := r.perSecond(count - was)
 	return &perSecond
+}
+
+// perSecond returns how many in a second so many since the reading before are.
+func (r *rates) perSecond(n uint64) rate { return rate(float64(n) / r.at.Sub(r.before).Seconds()) }
+
+// parts returns by how much the parts of a sum have grown in a second, without zeros. A part is not
+// counted while it is 0: where the sum was known before, so was the part.
+func (r *rates) parts(of string, counts map[string]uint64, sum *rate) (out map[string]rate) {
+	for part, n := range counts {
+		grown := r.of(part+" of "+of, n)
+		if grown == nil && sum != nil {
+			grown = new(r.perSecond(n))
+		}
+		if grown == nil || *grown == 0 {
+			continue
+		}
+		if out == nil {
+			out = map[string]rate{}
+		}
+		out[part] = *grown
+	}
+	return out
 }
 
 // rate is how many in a second.
@@ -47,9 +74,12 @@ func (r rate) String() string {
 }
 
 // cell returns a rate as columns have it.
-func (r *rate) cell() any {
-	if r == nil {
+func (r *rate) cell() any { return cellOf(r) }
+
+// cellOf returns what is known as columns have it, nil for what is not.
+func cellOf[T any](known *T) any {
+	if known == nil {
 		return nil
 	}
-	return *r
+	return *known
 }

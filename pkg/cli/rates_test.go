@@ -41,6 +41,28 @@ func TestARateIsFromOneReadingToTheNext(t *testing.T) {
 	}
 }
 
+// Parts are not counted while they are 0.
+func TestPartsOfARateBeginAtZero(t *testing.T) {
+	now := time.Now()
+	r := &rates{}
+	for i, reading := range []struct {
+		counts map[string]uint64
+		known  *rate // of the sum
+		want   map[string]rate
+	}{
+		{map[string]uint64{"a": 5}, nil, nil},
+		{map[string]uint64{"a": 5, "b": 4}, new(rate(2)), map[string]rate{"b": 2}},
+		{map[string]uint64{"a": 9, "b": 4}, new(rate(2)), map[string]rate{"a": 2}},
+		{nil, new(rate(0)), nil},
+	} {
+		now = now.Add(2 * time.Second)
+		r.begin(now)
+		if diff := cmp.Diff(reading.want, r.parts("web", reading.counts, reading.known)); diff != "" {
+			t.Errorf("reading %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
 // What stands still is not told again, though it had a rate before.
 func TestWatchingServicesShowsTheirRates(t *testing.T) {
 	of := func(connections uint64, perSecond *rate) []item {

@@ -57,8 +57,8 @@ func newRoot(e *env) *cobra.Command {
 
 Nouns (service, frontend, backend, table, flow, affinity, range, device, peer, map, problem) show what
 the kernel holds, whether or not an agent runs: each has list and show. status says whether
-this node is well, explain why a client gets what it gets, diff whether the kernel holds what it should;
-ui shows it to a browser.
+this node is well, top which Services have traffic, explain why a client gets what it gets, diff whether
+the kernel holds what it should; ui shows it to a browser.
 The verb check looks at a node before anything is installed, migrate leads it from kube-proxy and back,
 ready asks a running agent; agent, drain, undrain, flush, log-level and cleanup act; sysdump collects all of this in a file.
 The commands demo and bench run headgate-bench, the traffic generator, where it is installed.`)
@@ -71,7 +71,7 @@ The commands demo and bench run headgate-bench, the traffic generator, where it 
 	root.AddCommand(
 		newCheck(e), newMigrate(e), newAgent(e), newCleanup(e),
 		newReady(e), newStatus(e), newExplain(e), newService(e), newFrontend(e), newBackend(e), newTable(e), newFlow(e), newAffinity(e), newRange(e),
-		newDevice(e), newPeer(e), newMap(e), newProblem(e), newTrace(e), newUI(e), newDiff(e), newDrain(e), newUndrain(e), newFlush(e), newLogLevel(e), newSysdump(e), command.NewVersion(&e.Output, "headgate", e.version),
+		newDevice(e), newPeer(e), newMap(e), newProblem(e), newTop(e), newTrace(e), newUI(e), newDiff(e), newDrain(e), newUndrain(e), newFlush(e), newLogLevel(e), newSysdump(e), command.NewVersion(&e.Output, "headgate", e.version),
 		newElsewhere("demo", "Show Headgate at work in network namespaces of its own (headgate-bench)"),
 		newElsewhere("bench", "Send traffic and measure rates, latencies and errors (headgate-bench)"),
 	)

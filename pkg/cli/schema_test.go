@@ -21,7 +21,7 @@ const schemaPage = "../../docs/schema.json"
 var kinds = map[string]any{
 	"AffinityList": command.List[affinity]{}, "BackendList": command.List[backend]{}, "DeviceList": command.List[device]{}, "FlowList": command.List[flow]{},
 	"FrontendList": command.List[frontend]{}, "MapList": command.List[shownMap]{}, "PeerList": command.List[peer]{}, "ProblemList": command.List[problem]{},
-	"RangeList": command.List[sourceRange]{}, "ServiceList": command.List[service]{}, "TableList": command.List[shownTable]{},
+	"RangeList": command.List[sourceRange]{}, "ServiceList": command.List[service]{}, "ServiceTrafficList": command.List[traffic]{}, "TableList": command.List[shownTable]{},
 	"DifferenceList": command.List[reconciler.Difference]{}, "ExplanationList": command.List[explanation]{},
 	"DrainResult": drainResult{}, "Drained": drained{}, "FlowCount": flowTotal{}, "Flushed": flushed{}, "LogLevel": logLevel{}, "Status": status{}, "Sysdump": sysdump{},
 }

@@ -15,6 +15,7 @@ type service struct {
 	id        uint32
 	port      plan.Service
 	members   members
+	ids       []uint32           // of its backends
 	Namespace string             `json:"namespace"`
 	Service   string             `json:"service"`
 	Port      string             `json:"port,omitempty"` // its name
@@ -30,6 +31,8 @@ type service struct {
 	Connections          uint64 `json:"connections"` // that began on this node
 	ConnectionsPerSecond *rate  `json:"connectionsPerSecond,omitempty"`
 	RefusedPerSecond     *rate  `json:"refusedPerSecond,omitempty"`
+
+	RefusedByReason map[string]rate `json:"refusedPerSecondByReason,omitempty"` // in a second, without zeros
 }
 
 func (s service) names() []string { return []string{s.port.String()} }
@@ -116,11 +119,10 @@ func (s *service) read(r *sight) (err error) {
 	}
 	s.Namespace, s.Service, s.Port, s.Protocol = s.port.Namespace, s.port.Name, s.port.Port, s.port.Protocol.String()
 	slices.SortFunc(s.Frontends, lb.AddrPort.Compare)
-	ids, err := s.members.ids(r.Reader)
-	if err != nil {
+	if s.ids, err = s.members.ids(r.Reader); err != nil {
 		return err
 	}
-	for _, id := range ids {
+	for _, id := range s.ids {
 		b := r.Backend(id)
 		s.Backends++
 		s.InFlight += b.InFlight
@@ -141,6 +143,7 @@ func (s *service) read(r *sight) (err error) {
 		name := s.port.String()
 		s.ConnectionsPerSecond = r.rates.of(name, s.Connections)
 		s.RefusedPerSecond = r.rates.of("refused of "+name, s.Refused)
+		s.RefusedByReason = r.rates.parts(name, s.Drops, s.RefusedPerSecond)
 	}
 	return nil
 }

@@ -325,3 +325,13 @@ func (p *pods) ask(e *env, every time.Duration) {
 		p.asked = time.Now()
 	}
 }
+
+// zone returns that of a node, "" where no backend on it tells.
+func (p *pods) zone(node string) string {
+	for _, d := range p.said {
+		if d.Node == node && d.Zone != "" {
+			return d.Zone
+		}
+	}
+	return ""
+}

@@ -170,12 +170,8 @@ func (f *follow) Read(_ context.Context, each func(ui.Flow)) (d ui.Detail, err e
 			return ui.ErrNoService
 		}
 		d = ui.Detail{Service: all[0].shown()}
-		ids, err := all[0].members.ids(r)
-		for _, member := range ids {
+		for _, member := range all[0].ids {
 			d.Backends = append(d.Backends, f.backend(s, member))
-		}
-		if err != nil {
-			return err
 		}
 		d.Unlisted, err = f.readFlows(s, id, each)
 		return err
@@ -187,7 +183,7 @@ func (f *follow) Read(_ context.Context, each func(ui.Flow)) (d ui.Detail, err e
 func (f *follow) backend(s *sight, id uint32) ui.Backend {
 	at := s.Backend(id)
 	b := backend{at: at.At, ID: id, Backend: at.At.String(), Load: at.Load}
-	b.describe(f.pods.said)
+	b.describe(f.pods.said.Of(b.at))
 	return ui.Backend{
 		Backend: b.Backend, Pod: b.Pod, Node: b.Node, Zone: b.Zone, State: b.State, Health: health(b.Load), Well: health(b.Load) == healthy,
 		InFlight: b.InFlight, ResponseNs: b.Response.Nanoseconds(), Connections: b.Connections,
@@ -244,17 +240,7 @@ func (f *follow) Client(addr netip.Addr) ui.Client {
 		c.Pod, c.Zone = podName(d), d.Zone
 	}
 	if c.Local && c.Zone == "" {
-		c.Zone = f.zone()
+		c.Zone = f.pods.zone(f.node)
 	}
 	return c
-}
-
-// zone returns that of this node, "" where no backend on it tells.
-func (f *follow) zone() string {
-	for _, d := range f.pods.said {
-		if d.Node == f.node && d.Zone != "" {
-			return d.Zone
-		}
-	}
-	return ""
 }

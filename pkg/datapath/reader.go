@@ -167,6 +167,9 @@ func look(open func() (*Reader, error), do func(*Reader) error) error {
 	return errors.Join(do(r), r.failed)
 }
 
+// Node returns the name of this node.
+func (r *Reader) Node() string { return decodeString(r.maps.about.at(0).Node[:]) }
+
 // Content returns everything that the agent writes, at the cost of reading it all.
 func (r *Reader) Content() (plan.Content, error) { return r.maps.content() }
 

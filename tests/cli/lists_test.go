@@ -53,6 +53,7 @@ func TestListsOfManyServicesTakeLittleMemory(t *testing.T) {
 		{[]string{"backend", "list"}, 4500},
 		{[]string{"table", "list"}, 4500},
 		{[]string{"flow", "list"}, 1500},
+		{[]string{"top", "--once", "--interval", "100ms"}, 4500},
 		{[]string{"status"}, 500},
 		{[]string{"service", "list", "-j"}, 2000},
 		{[]string{"backend", "list", "-j"}, 6000},

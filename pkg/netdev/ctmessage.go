@@ -28,7 +28,7 @@ const (
 
 // ctMessage is one to connection tracking, of the family of a connection.
 func ctMessage(c Connection, kind, flags int, attrs ...nl.NetlinkRequestData) *nl.NetlinkRequest {
-	q := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|kind, flags|unix.NLM_F_ACK)
+	q := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|kind, flags)
 	family := uint8(unix.AF_INET6)
 	if c.From.Addr().Is4() {
 		family = unix.AF_INET

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -141,9 +142,9 @@ func ForgetOthers(all []Connection) error {
 	}
 	defer s.Close()
 	_, err = inParts(others, func(some []int) ([]int, error) {
-		b := batch{all: all, awaited: map[uint32]int{}}
+		b := batch{all: all}
 		for _, i := range some {
-			b.add(forgets, ctMessage(all[i], nl.IPCTNL_MSG_CT_DELETE, 0, ctTuple(nl.CTA_TUPLE_ORIG, all[i].Protocol, all[i].From, all[i].To)))
+			b.forget(all[i], all[i].From, all[i].To)
 		}
 		return b.send(s)
 	})
@@ -165,7 +166,7 @@ func openConntrack() (*nl.NetlinkSocket, error) {
 
 // inParts does something with so many of all as have room for their answers in a socket.
 func inParts(all []int, do func([]int) ([]int, error)) (left []int, err error) {
-	const atOnce = 64
+	const atOnce = 128
 	for some := range slices.Chunk(all, atOnce) {
 		refused, why := do(some)
 		left, err = append(left, refused...), errors.Join(err, why)
@@ -189,8 +190,8 @@ func handOverSome(s *nl.NetlinkSocket, all []Connection, some []int, known track
 	for _, i := range some {
 		c := all[i]
 		c.Outside = known.outside(c)
-		b.add(forgets, ctMessage(c, nl.IPCTNL_MSG_CT_DELETE, 0, ctTuple(nl.CTA_TUPLE_ORIG, c.Protocol, c.Inside, c.Backend)))
-		b.add(i, ctMessage(c, nl.IPCTNL_MSG_CT_NEW, unix.NLM_F_CREATE|unix.NLM_F_EXCL, ctEntry(c)...))
+		b.forget(c, c.Inside, c.Backend)
+		b.add(i, c)
 	}
 	return b.send(s)
 }
@@ -202,10 +203,14 @@ type batch struct {
 	awaited map[uint32]int // by the number of the message, the place of what it adds
 }
 
-// forgets is in the place of that in a message that adds nothing.
-const forgets = -1
+// forget ends an entry of a connection. That there was none is answered, and nobody waits for it.
+func (b *batch) forget(c Connection, from, to netip.AddrPort) {
+	b.bytes = append(b.bytes, ctMessage(c, nl.IPCTNL_MSG_CT_DELETE, 0, ctTuple(nl.CTA_TUPLE_ORIG, c.Protocol, from, to)).Serialize()...)
+}
 
-func (b *batch) add(place int, message *nl.NetlinkRequest) {
+// add makes an entry of a connection.
+func (b *batch) add(place int, c Connection) {
+	message := ctMessage(c, nl.IPCTNL_MSG_CT_NEW, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, ctEntry(c)...)
 	b.awaited[message.Seq] = place
 	b.bytes = append(b.bytes, message.Serialize()...)
 }
@@ -219,14 +224,8 @@ func (b *batch) send(s *nl.NetlinkSocket) (left []int, err error) {
 }
 
 // unanswered returns the places of what nobody has said was added.
-func (b *batch) unanswered() (left []int) {
-	for _, place := range b.awaited {
-		if place != forgets {
-			left = append(left, place)
-		}
-	}
-	slices.Sort(left)
-	return left
+func (b *batch) unanswered() []int {
+	return slices.Sorted(maps.Values(b.awaited))
 }
 
 // refused waits for the answers to messages, and returns the places of what is not added, as
@@ -244,8 +243,8 @@ func (b *batch) refused(receive func() ([]syscall.NetlinkMessage, *unix.Sockaddr
 			}
 			delete(b.awaited, a.Header.Seq)
 			why := unix.Errno(-int32(binary.NativeEndian.Uint32(a.Data)))
-			if place == forgets || why == 0 {
-				continue // nothing may have been there to be forgotten
+			if why == 0 {
+				continue
 			}
 			left = append(left, place)
 			if why != unix.EEXIST {

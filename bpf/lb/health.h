@@ -31,9 +31,9 @@ static __always_inline void backend_opened(struct backend *b)
 }
 
 /*
- * A socket or a flow begins with a backend. The line of the backend is this CPU's anyway,
- * since what is in flight stands there. That of the Service CPUs share; a count for each of
- * them would take 1 KiB a Service port where there are 128.
+ * A connection counts, once. CPUs share the line of the Service; a count for each of them would
+ * take 1 KiB a Service port where there are 128. What can be forged writes neither that nor
+ * the line of the backend: the SYN of a stranger counts nothing, see tc/conntrack.h.
  */
 static __always_inline void count_connection(__u32 service, struct backend *b)
 {

@@ -23,6 +23,7 @@
 #include "../abi/maps.h"
 #include "../flow/state.h"
 #include "../flow/table.h"
+#include "../lb/health.h"
 #include "../lb/table.h"
 #include "../lib/addr.h"
 #include "../lib/time.h"
@@ -207,26 +208,48 @@ static __always_inline __u32 note_state(const struct packet *pkt,
 	return was;
 }
 
-/* Notes how far a flow has got, of which both directions are there. */
-static __always_inline void note_progress(const struct packet *pkt,
-					  const struct found *f, __u32 was,
-					  const struct found *other,
-					  __u64 now_ns)
-{
-	__u32 known = other->flow->known;
+/* What is to be done once a packet of a flow is noted: bits. */
+enum noted {
+	NOTED_MISSING = 1,   /* the other direction is not there */
+	NOTED_CONFIRMED = 2, /* a connection of TCP to a backend counts */
+};
 
+/*
+ * Both sides have confirmed a flow, the last one by a packet of the original direction. Returns
+ * enum noted.
+ */
+static __always_inline __u32 confirm(const struct packet *pkt,
+				     const struct found *original,
+				     const struct found *reply)
+{
+	__u32 known = reply->flow->known;
+
+	if (!clear_flow_flag(original, FLOW_HALF_OPEN))
+		return 0;
+	if (pkt->l4_proto == IPPROTO_TCP)
+		set_known(reply, known, began_at(pkt, known));
+	clear_flow_flag(reply, FLOW_HALF_OPEN);
+	count(flow_established);
+	return pkt->l4_proto == IPPROTO_TCP &&
+			       original->seen & FLOW_TO_BACKEND ?
+		       NOTED_CONFIRMED :
+		       0;
+}
+
+/* Notes how far a flow has got, of which both directions are there; returns enum noted. */
+static __always_inline __u32 note_progress(const struct packet *pkt,
+					   const struct found *f, __u32 was,
+					   const struct found *other,
+					   __u64 now_ns)
+{
 	if (was & FLOW_HALF_OPEN) {
-		if (confirms(pkt, f->seen, other, now_ns) &&
-		    clear_flow_flag(f, FLOW_HALF_OPEN)) {
-			if (pkt->l4_proto == IPPROTO_TCP)
-				set_known(other, known, began_at(pkt, known));
-			clear_flow_flag(other, FLOW_HALF_OPEN);
-			count(flow_established);
-		}
+		if (confirms(pkt, f->seen, other, now_ns))
+			return confirm(pkt, f, other);
 	} else if (proves_end(pkt, f, other)) {
 		set_flow_flag(f, FLOW_HALF_OPEN);
 		set_flow_flag(other, FLOW_HALF_OPEN);
 	}
+	return 0;
 }
 
 /* That both directions are there is asked every 64 units of flow_time: 17 seconds. */
@@ -244,24 +267,23 @@ static __always_inline bool asks_other(const struct packet *pkt, __u32 was,
 
 /*
  * Notes what a packet says of both directions of a flow, given what its state was before.
- * Returns whether the other one is missing.
+ * Returns enum noted.
  */
-static __always_inline bool note_both(const struct packet *pkt,
-				      const struct found *f, __u32 was,
-				      __u64 now_ns)
+static __always_inline __u32 note_both(const struct packet *pkt,
+				       const struct found *f, __u32 was,
+				       __u64 now_ns)
 {
 	struct found other;
 	bool there = find_other(&pkt->tuple, f->flow, &other);
 
 	note_end(pkt, f, there ? &other : NULL);
 	if (!there) /* of what both sides have closed it is not missed */
-		return !is_closed(f->seen);
+		return is_closed(f->seen) ? 0 : NOTED_MISSING;
 	if (is_first_reply(was))
 		note_first_reply(pkt, f, &other);
 	else
 		note_repeat(pkt, f, &other, flow_idle(was, now_ns));
-	note_progress(pkt, f, was, &other, now_ns);
-	return false;
+	return note_progress(pkt, f, was, &other, now_ns);
 }
 
 /* Is a flow to a backend confirmed, and not in flight yet? */
@@ -273,14 +295,13 @@ static __always_inline bool is_to_open(__u32 state)
 
 /*
  * Notes a packet of a flow, which was seen in a state. The time is from before the
- * backend was checked: a removal since then is the later one. Returns whether the other
- * direction is missing.
+ * backend was checked: a removal since then is the later one. Returns enum noted.
  */
 GLOBAL_FUNC int note_packet(const struct packet *pkt, struct flow *flow,
 			    __u32 *state, __u32 seen, __u64 now_ns)
 {
 	struct found f = { .flow = flow, .state = state };
-	bool missing = false;
+	__u32 noted = 0;
 
 	if (!pkt || !flow || !state)
 		return 0;
@@ -290,11 +311,27 @@ GLOBAL_FUNC int note_packet(const struct packet *pkt, struct flow *flow,
 		return 0;
 	f.seen = *(volatile __u32 *)state;
 	if (asks_other(pkt, seen, now_ns))
-		missing = note_both(pkt, &f, seen, now_ns);
+		noted = note_both(pkt, &f, seen, now_ns);
 	f.seen = *(volatile __u32 *)state;
 	if (is_to_open(f.seen))
 		flow_opened(&f);
-	return missing;
+	return noted;
+}
+
+/*
+ * Counts a connection of TCP that is confirmed, given its original direction. The
+ * Service is that of the frontend. Not inlined, for the stack of the caller.
+ */
+static __noinline int count_confirmed(const struct flow *flow)
+{
+	struct backend *b = flow_backend(flow);
+	struct frontend *f;
+
+	if (!b)
+		return 0;
+	f = frontend_of(&flow->dst, flow->dst_port, flow->protocol);
+	count_connection(f ? f->service : 0, b);
+	return 0;
 }
 
 /*
@@ -304,6 +341,7 @@ GLOBAL_FUNC int note_packet(const struct packet *pkt, struct flow *flow,
 GLOBAL_FUNC int follow_flow(struct packet *pkt)
 {
 	struct found f = {};
+	__u32 noted = 0;
 	enum verdict v;
 	__u64 now_ns;
 
@@ -320,13 +358,17 @@ GLOBAL_FUNC int follow_flow(struct packet *pkt)
 			remove_flow(&f);
 		if (v != VERDICT_PASS)
 			return v;
-		if (!only_follows(pkt) && /* it has not asked for the backend */
-		    note_packet(pkt, f.flow, f.state, f.seen, now_ns))
-			restore_other(pkt, f.flow, f.seen, now_ns);
+		if (!only_follows(pkt)) /* it has not asked for the backend */
+			noted = note_packet(pkt, f.flow, f.state, f.seen,
+					    now_ns);
 	}
 	pkt->to = pkt->tuple;
 	if (!becomes(&pkt->to, f.flow))
 		return VERDICT_CONTINUE; /* it was given to another one just now */
+	if (noted & NOTED_MISSING)
+		restore_other(pkt, f.seen, now_ns);
+	if (noted & NOTED_CONFIRMED)
+		count_confirmed(f.flow);
 	count(flow_packet);
 	return VERDICT_REWRITE;
 }

@@ -69,14 +69,14 @@ static __noinline enum verdict refuse_flow(const struct packet *pkt,
 	return pkt->l4_proto == IPPROTO_TCP ? VERDICT_RESET : VERDICT_REFUSE;
 }
 
-/* Counts a flow to a backend; one whose connection began before is made again. */
+/* Counts a flow of datagrams to a backend; that of a connection counts when it is confirmed. */
 static __always_inline void count_flow(const struct packet *pkt,
 				       const struct new_flow *flow)
 {
 	__u32 id = flow->backend_id;
 	struct backend *b;
 
-	if (!(flow->flags & FLOW_TO_BACKEND) || !may_begin(pkt))
+	if (!(flow->flags & FLOW_TO_BACKEND) || pkt->l4_proto == IPPROTO_TCP)
 		return;
 	b = bpf_map_lookup_elem(&backends, &id);
 	if (b)

@@ -68,14 +68,14 @@ static long try_address(__u32 i, void *data)
 	return s->found;
 }
 
-/* The ID of the backend whose replies a flow has, 0 if the Service has it no more. */
-static __noinline __u32 replying_backend(const struct flow *reply)
+/* The ID of the backend that a packet is a reply of, 0 if the Service has it no more. */
+static __noinline __u32 replying_backend(const struct packet *pkt)
 {
-	struct frontend *f =
-		frontend_of(&reply->to, reply->to_src_port, reply->protocol);
+	struct frontend *f = frontend_of(&pkt->to.src, pkt->to.src_port,
+					 pkt->tuple.protocol);
 	struct backend_search s = {
-		.addr = reply->src,
-		.port = reply->src_port,
+		.addr = pkt->tuple.src,
+		.port = pkt->tuple.src_port,
 	};
 
 	if (!f)
@@ -102,27 +102,25 @@ static __noinline __u32 other_flags(const struct packet *pkt, __u32 state)
 }
 
 /*
- * Adds the other direction of a flow again, which has made room for another: that of
- * the packet and its state are given, and the time from before its backend was checked.
- * A flow that was half-open has to be confirmed as if it began now.
+ * Adds the other direction of a flow again, which has made room for another: that of the packet
+ * is given, with what the packet becomes, its state, and the time from before its backend was
+ * checked. A flow that was half-open has to be confirmed as if it began now.
  */
-GLOBAL_FUNC int restore_other(const struct packet *pkt, const struct flow *flow,
-			      __u32 state, __u64 now_ns)
+GLOBAL_FUNC int restore_other(const struct packet *pkt, __u32 state,
+			      __u64 now_ns)
 {
 	struct new_flow *n = empty_flow();
 
-	if (!pkt || !flow || !n)
+	if (!pkt || !n)
 		return 0;
 	n->now_ns = now_ns;
 	if (state & FLOW_ORIGINAL && pkt->l4_proto != IPPROTO_TCP)
 		n->added_known = flow_time(now_ns);
-	n->to = pkt->tuple;
-	becomes(&n->to, flow);
-	other_key(&n->key, &n->to, pkt->tuple.hook);
+	other_key(&n->key, &pkt->to, pkt->tuple.hook);
 	other_key(&n->becomes, &pkt->tuple, pkt->tuple.hook);
 	n->added_flags = other_flags(pkt, state);
 	if (state & FLOW_REPLY) {
-		n->added_known = replying_backend(flow);
+		n->added_known = replying_backend(pkt);
 		if (!n->added_known)
 			return 0;
 	}

@@ -118,6 +118,12 @@ func (t flowTable) setState(tb testing.TB, w way, state uint32) {
 	t.put(tb, int64(w.set)*setBytes+statesAt+4*int64(w.way), state)
 }
 
+// setTo changes the last word of the address that a flow's packets get.
+func (t flowTable) setTo(tb testing.TB, w way, word [4]byte) {
+	tb.Helper()
+	t.put(tb, int64(w.set)*setBytes+waysAt+flowBytes*int64(w.way)+toAt+12, binary.NativeEndian.Uint32(word[:]))
+}
+
 // tag reads the tag of a way of the first set.
 func (t flowTable) tag(tb testing.TB, way int) uint32 {
 	tb.Helper()

@@ -18,6 +18,7 @@ var stateStories = []story{
 	{"A lost original direction is found by the reply", aLostOriginalDirectionIsFoundByTheReply},
 	{"A lost reply direction is made again", aLostReplyDirectionIsMadeAgain},
 	{"A half-open flow gets its reply direction again", aHalfOpenFlowGetsItsReplyDirectionAgain},
+	{"No direction is made of what another flow becomes", noDirectionIsMadeOfAnother},
 	{"A reply direction that was broken is valid again with the original one", aBrokenReplyDirectionIsValidAgain},
 	{"A lost connection is reset", aLostConnectionIsReset},
 	{"A lost connection of a remote backend keeps its port", aLostConnectionOfARemoteBackendKeepsItsPort},
@@ -381,5 +382,27 @@ func aClientPortOutlivesBackendsWhoseIDsComeAgain(t *testing.T, c cast) {
 	c.becomes(t, "a new connection by the old port goes where there is a backend", in, uplink, closed, closed.to(closed.src, last))
 	if c.protocol == lb.TCP {
 		c.isReset(t, "the open one has lost its backend", in, uplink, open.with("A"))
+	}
+}
+
+// The way of a packet's flow is given to another one while the packet is noted.
+func noDirectionIsMadeOfAnother(t *testing.T, c cast) {
+	if c.protocol != lb.TCP {
+		return
+	}
+	client, vip, backend := at(c.client, 40000), at(c.vip, 80), at(c.local, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+	p := c.establish(t, client, vip, backend)
+	c.drop(t, out, p.to(client, backend).answer("A", nil))
+	w, _ := c.table.find(t, key{in, client, vip, c.protocol})
+	c.table.setTo(t, w, [4]byte{0xde, 0xad, 0xbe, 0xef}) // and its check says so
+	c.run(t, in, uplink, p.with("FA").frame(t))
+	for _, w := range c.table.all(t) {
+		if w.key.hook == out && w.key.src != backend {
+			t.Errorf("there is a direction of %s, which no flow has", w.key.src)
+		}
+	}
+	if n := c.counters(t)["flow_restored"] - c.counted["flow_restored"]; n != 0 {
+		t.Errorf("%d directions were restored", n)
 	}
 }

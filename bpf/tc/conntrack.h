@@ -236,13 +236,30 @@ static __always_inline __u32 confirm(const struct packet *pkt,
 		       0;
 }
 
+/*
+ * Is a flow confirmed, and its reply direction does not say so? Another CPU was just moving
+ * that to its other set, so that what was said to it was lost.
+ */
+static __always_inline bool is_half_confirmed(const struct found *f,
+					      const struct found *other)
+{
+	__u32 original = f->seen & FLOW_ORIGINAL ? f->seen : other->seen;
+
+	return !(original & FLOW_HALF_OPEN) &&
+	       (f->seen | other->seen) & FLOW_HALF_OPEN &&
+	       !((f->seen | other->seen) & FLOW_CLOSING);
+}
+
 /* Notes how far a flow has got, of which both directions are there; returns enum noted. */
 static __always_inline __u32 note_progress(const struct packet *pkt,
 					   const struct found *f, __u32 was,
 					   const struct found *other,
 					   __u64 now_ns)
 {
-	if (was & FLOW_HALF_OPEN) {
+	if (is_half_confirmed(f, other)) {
+		clear_flow_flag(f, FLOW_HALF_OPEN);
+		clear_flow_flag(other, FLOW_HALF_OPEN);
+	} else if (was & FLOW_HALF_OPEN) {
 		if (confirms(pkt, f->seen, other, now_ns))
 			return confirm(pkt, f, other);
 	} else if (proves_end(pkt, f, other)) {

@@ -19,6 +19,7 @@ var stateStories = []story{
 	{"A lost reply direction is made again", aLostReplyDirectionIsMadeAgain},
 	{"A half-open flow gets its reply direction again", aHalfOpenFlowGetsItsReplyDirectionAgain},
 	{"No direction is made of what another flow becomes", noDirectionIsMadeOfAnother},
+	{"A confirmation that a way has missed is made up for", aMissedConfirmationIsMadeUpFor},
 	{"A reply direction that was broken is valid again with the original one", aBrokenReplyDirectionIsValidAgain},
 	{"A lost connection is reset", aLostConnectionIsReset},
 	{"A lost connection of a remote backend keeps its port", aLostConnectionOfARemoteBackendKeepsItsPort},
@@ -404,5 +405,39 @@ func noDirectionIsMadeOfAnother(t *testing.T, c cast) {
 	}
 	if n := c.counters(t)["flow_restored"] - c.counted["flow_restored"]; n != 0 {
 		t.Errorf("%d directions were restored", n)
+	}
+}
+
+// The reply direction was just moving to its other set when the original one was confirmed.
+func aMissedConfirmationIsMadeUpFor(t *testing.T, c cast) {
+	client, vip, backend := at(c.client, 40000), at(c.vip, 80), at(c.local, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+	for name, again := range map[string]func(packet){
+		"an answer": func(p packet) {
+			a := p.to(client, backend).answer("A", nil)
+			c.becomes(t, "an answer", out, uplink, a, a.to(vip, client))
+		},
+		"a packet of the client": func(p packet) {
+			c.age(t, 18) // the other direction is asked for again
+			c.becomes(t, "a packet of the client", in, uplink, p.with("A"), p.with("A").to(client, backend))
+		},
+	} {
+		c.forget(t)
+		p := c.establish(t, client, vip, backend)
+		reply := key{out, backend, client, c.protocol}
+		for _, w := range c.table.all(t) {
+			if w.key == reply {
+				c.table.setState(t, w, w.state|flagHalfOpen)
+			} else {
+				c.table.setState(t, w, w.state&^flagHalfOpen)
+			}
+		}
+		c.age(t, 1)
+		again(p)
+		for _, w := range c.table.all(t) {
+			if w.state&flagHalfOpen != 0 {
+				t.Errorf("after %s the direction from %s is half-open", name, w.key.src)
+			}
+		}
 	}
 }

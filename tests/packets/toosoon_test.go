@@ -64,6 +64,24 @@ func TestAPacketThatComesTooSoon(t *testing.T) {
 	}
 }
 
+// TestABusyWayStallsNobodyForLong has packets come while a way stays busy, as one does that an agent
+// was freeing when it was killed. The shortest of several times is that of the program itself.
+func TestABusyWayStallsNobodyForLong(t *testing.T) {
+	r := newRig(t)
+	e := newEarly(t, cast{v4, r, lb.TCP})
+	e.stopCPU(t)
+	shortest := time.Hour
+	for range 20 {
+		began := time.Now()
+		e.is(t, "a packet while a way is busy", drop)
+		shortest = min(shortest, time.Since(began))
+	}
+	t.Log("a packet takes ", shortest)
+	if shortest > 3*time.Millisecond {
+		t.Errorf("a packet takes %s", shortest)
+	}
+}
+
 func comesTooSoon(t *testing.T, c cast) {
 	e := newEarly(t, c)
 	e.stopCPU(t)

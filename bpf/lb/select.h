@@ -8,6 +8,7 @@
 
 #include "../abi/config.h"
 #include "../abi/maps.h"
+#include "../lib/mask.h"
 #include "../lib/verdict.h"
 #include "affinity.h"
 #include "algorithm.h"
@@ -19,6 +20,7 @@
 #define SURVEY_SLOTS 256
 
 #define NO_SLOT 0xffffffff
+#define NO_BEST (~0ULL >> 1) /* its lower half is NO_SLOT */
 
 /* What a look at a table shows. Slots are indexes into it. */
 struct survey {
@@ -29,32 +31,41 @@ struct survey {
 	__u32 client;	      /* its ID */
 	__u32 ejected;	      /* to the client */
 	__u32 ejected_before; /* the chosen one */
-	__u32 other;	      /* the best that is not one, or NO_SLOT */
-	__u32 in_flight;      /* of that */
-	bool compares;	      /* the fewest in flight are best, not the first */
+	/*
+	 * The best that is not one: what is in flight there, and in the lower half how many
+	 * were looked at before it, or NO_SLOT.
+	 */
+	__u64 best;
+	__u64 compares; /* mask: the fewest in flight are best, not the first */
 };
 
+/* The index of the slot that is looked at after so many others. */
+static __always_inline __u32 surveyed(const struct survey *s, __u32 i)
+{
+	__u32 index = s->from + i;
+
+	return index >= s->table.size ? index - s->table.size : index;
+}
+
+/*
+ * What is best is kept without a branch: the verifier of Linux 6.1 sees one look at a slot, and
+ * takes away the branches that only a second one takes.
+ */
 static long survey_slot(__u32 i, void *data)
 {
 	struct survey *s = data;
-	__u32 index = s->from + i, id;
-	struct backend *b;
+	__u32 index = surveyed(s, i), id = slot_at(s->table.offset + index);
+	struct backend *b = bpf_map_lookup_elem(&backends, &id);
 
-	if (index >= s->table.size)
-		index -= s->table.size;
-	id = slot_at(s->table.offset + index);
-	b = bpf_map_lookup_elem(&backends, &id);
 	if (!b || !id)
 		return 0;
 	s->seen++;
 	if (is_ejected_for(b, s->client)) {
 		s->ejected++;
 		s->ejected_before += index < s->chosen;
-	} else if (index != s->chosen &&
-		   (s->other == NO_SLOT ||
-		    (s->compares && in_flight(b) < s->in_flight))) {
-		s->other = index;
-		s->in_flight = in_flight(b);
+	} else if (index != s->chosen) {
+		s->best = lesser(s->best,
+				 ((__u64)in_flight(b) << 32 & s->compares) | i);
 	}
 	return 0;
 }
@@ -84,11 +95,19 @@ static __always_inline void survey_view(struct survey *s, struct view v)
 	s->from = random_index(s->table.size);
 	if (is_hashed(v) && s->chosen < s->table.size)
 		s->from = s->chosen;
-	s->compares = algorithm >= ALGORITHM_LC;
-	s->other = NO_SLOT;
+	s->compares = mask_if_less(ALGORITHM_LC - 1, algorithm);
+	s->best = NO_BEST;
 	s->seen = s->ejected = s->ejected_before = 0;
 	slots = s->table.size < SURVEY_SLOTS ? s->table.size : SURVEY_SLOTS;
 	bpf_loop(slots, survey_slot, s, 0);
+}
+
+/* The best slot that was found, NO_SLOT if there is none. */
+static __always_inline __u32 best_slot(const struct survey *s)
+{
+	__u32 i = s->best;
+
+	return i == NO_SLOT ? NO_SLOT : s->table.offset + surveyed(s, i);
 }
 
 /*
@@ -128,16 +147,18 @@ GLOBAL_FUNC __u32 fall_back(const struct frontend *f, __u32 client)
 	struct survey s = { .chosen = NO_SLOT, .client = client };
 	struct fallbacks *others = f ? fallbacks_of(f) : NULL;
 	struct view v;
+	__u32 slot;
 
 	for (int i = 0; others && i < VIEWS - CLIENT_VIEWS; i++) {
 		v = read_view(&others->to[i]);
 		if (!v.size)
 			continue;
 		survey_view(&s, v);
-		if (s.other == NO_SLOT)
+		slot = best_slot(&s);
+		if (slot == NO_SLOT)
 			continue;
 		count(choice_fallback);
-		return s.table.offset + s.other;
+		return slot;
 	}
 	return NO_SLOT;
 }
@@ -158,10 +179,11 @@ GLOBAL_FUNC __u32 avoid(__u64 view, __u32 slot, bool falls_back, __u32 client)
 	survey_view(&s, v);
 	if (!(falls_back && is_sure(slot, client)) && is_too_many(&s))
 		return NO_SLOT;
-	if (s.other == NO_SLOT)
+	slot = best_slot(&s);
+	if (slot == NO_SLOT)
 		return falls_back ? ALL_EJECTED : NO_SLOT;
 	count(choice_avoided);
-	return s.table.offset + s.other;
+	return slot;
 }
 
 /*

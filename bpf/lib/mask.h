@@ -27,3 +27,8 @@ static __always_inline __u64 greater(__u64 a, __u64 b)
 {
 	return choose(mask_if_less(a, b), b, a);
 }
+
+static __always_inline __u64 lesser(__u64 a, __u64 b)
+{
+	return choose(mask_if_less(a, b), a, b);
+}

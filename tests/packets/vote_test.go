@@ -36,6 +36,7 @@ func TestVotes(t *testing.T) {
 			{"A network of IPv6 is one client", aNetworkOfIPv6IsOneClient},
 			{"Who failed last leaves the retry to others", theClientThatFailedLastLeavesTheRetryToOthers},
 			{"Clients alone keep no backend slow", clientsAloneKeepNoBackendSlow},
+			{"The best of the others takes the place of an ejected one", theBestOfTheOthersIsTaken},
 		} {
 			t.Run(s.name+" "+b.family(), func(t *testing.T) { r.tell(t, s, cast{b, r, lb.TCP}) })
 		}
@@ -250,5 +251,39 @@ func clientsAloneKeepNoBackendSlow(t *testing.T, c cast) {
 	e.takes(t, c.router)
 	if n := e.sent(t, c.router, 120); n > 20 {
 		t.Errorf("%d of 120 connections go to a backend that a retry found gone, want one in 32", n)
+	}
+}
+
+func theBestOfTheOthersIsTaken(t *testing.T, c cast) {
+	e := &election{cast: c, bad: at(c.local, 8080), port: 40000}
+	open := []uint64{0, 5, 3, 9, 3, 7}
+	var backends []netip.AddrPort
+	for i := range open {
+		backends = append(backends, at(c.local, 8080+uint16(i)))
+	}
+	f := c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backends...)
+	f.Algorithm = lb.LC
+	c.set(t, "web", f)
+	for i, n := range open {
+		e.write(t, backends[i], "in_flight", n)
+	}
+	const ejectedForAll = 2
+	e.write(t, e.bad, "ejection", ejectedForAll)
+	e.write(t, e.bad, "next_retry", healthTime(t)+long)
+	got := map[netip.AddrPort]int{}
+	for range 40 {
+		e.port++
+		got[c.comesOut(t, "what begins", in, uplink, c.packet(at(c.client, e.port), at(c.vip, 80), 0)).dst]++
+	}
+	if got[backends[2]] == 0 || got[backends[2]]+got[backends[4]] != 40 {
+		t.Errorf("the backends get %v", got)
+	}
+	e.write(t, e.bad, "ejection", 0)
+	e.write(t, e.bad, "in_flight", 4)
+	for port := range uint16(20) {
+		to := c.comesOut(t, "what begins", in, uplink, c.packet(at(c.client, 50000+port), at(c.vip, 80), 0)).dst
+		if to != backends[2] && to != backends[4] {
+			t.Errorf("where none is ejected %s is the best", to)
+		}
 	}
 }

@@ -18,13 +18,14 @@ import (
 // explanation is what becomes of a client at a frontend, and why.
 type explanation struct {
 	at       lb.AddrPort
-	client   netip.AddrPort // of packets; not valid for sockets of this node
-	Client   string         `json:"client"`
-	Decided  string         `json:"decided"`            // where
-	Address  string         `json:"address"`            // that the client asks for
-	Frontend string         `json:"frontend,omitempty"` // "" where there is none
-	Kind     string         `json:"kind,omitempty"`
-	Service  string         `json:"service,omitempty"`
+	asker    asker
+	said     lb.Descriptions // of backends, by the agent
+	Client   string          `json:"client"`
+	Decided  string          `json:"decided"`            // where
+	Address  string          `json:"address"`            // that the client asks for
+	Frontend string          `json:"frontend,omitempty"` // "" where there is none
+	Kind     string          `json:"kind,omitempty"`
+	Service  string          `json:"service,omitempty"`
 	// Ranges are the prefixes that the frontend is restricted to.
 	Ranges    []string         `json:"ranges,omitempty"`
 	Affinity  string           `json:"affinity,omitempty"`
@@ -33,7 +34,7 @@ type explanation struct {
 	Why       string           `json:"why,omitempty"` // the view has these backends and no others
 	Algorithm string           `json:"algorithm,omitempty"`
 	Backends  []explainedShare `json:"backends,omitempty"`
-	// To is where the packet that was replayed goes.
+	// To is where the call or packet that was tried goes.
 	To      string `json:"to,omitempty"`
 	Refused string `json:"refused,omitempty"` // the reason, in the word of the counter
 	Remedy  string `json:"remedy,omitempty"`
@@ -42,24 +43,37 @@ type explanation struct {
 
 // explainedShare is a backend, and how many of the clients it gets.
 type explainedShare struct {
+	at      lb.AddrPort
 	Backend string   `json:"backend"`
 	Percent *float64 `json:"percent,omitempty"` // nil where the algorithm goes by what is measured
 	Health  string   `json:"health"`
+	// Of the EndpointSlice, as far as an agent says it.
+	Pod  string `json:"pod,omitempty"`
+	Node string `json:"node,omitempty"`
+	Zone string `json:"zone,omitempty"`
+	// Tried is what became of a connection, where that is asked for.
+	Tried string `json:"tried,omitempty"`
 }
 
 func newExplain(e *env) *cobra.Command {
-	var from, namespace string
+	q := question{env: e}
 	cmd := &cobra.Command{
-		Use:   "explain [--from ADDRESS[:PORT]] {ADDRESS:PORT[/PROTOCOL] | [NAMESPACE/]SERVICE[:PORT]}",
+		Use:   "explain [--from {ADDRESS[:PORT] | pod:[NAMESPACE/]POD | pod:ADDRESS}] {ADDRESS:PORT[/PROTOCOL] | [NAMESPACE/]SERVICE[:PORT]}",
 		Short: "Explain what becomes of a client of a Service, and why",
 		Long: `Explains what becomes of a client of a Service: which frontend it means, who may use it, why these
-backends stand behind it, which share each of them gets and how it is; or why it is refused, which
-counter counts that, and what to change.
+backends stand behind it, which share each of them gets and how it is, and where this client goes; or why it
+is refused, which counter counts that, and what to change. Pods, nodes and zones are named where an agent answers.
 
-Without --from the client is a process on this node, whose connections are decided at connect().
-With --from it is elsewhere: the program of a device is given the first packet that it would send,
-with the maps that are in force and copies of those that it writes. So nothing is changed, counted
-or sent.`,
+Without --from the client is a process on this node, and with --from pod: a pod on it, whose
+network namespace is found by its address. The agent knows the address of pods that are behind
+Services; of others write it. The program of sockets decides about a real connect(), or a datagram for UDP, of a
+process that is started for it, in a cgroup of its own and the network namespace of the client. The call is ended
+before anything is sent.
+
+With --from ADDRESS the client is elsewhere: the program of a device is given the first packet that it would send.
+
+Both programs are those in force, on the maps that are in force and on copies of those that they write. So
+nothing is changed, counted or sent, unless --connect says so.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return fmt.Errorf("explain what? Write ADDRESS:PORT[/PROTOCOL] or [NAMESPACE/]SERVICE[:PORT]")
@@ -68,77 +82,86 @@ or sent.`,
 		},
 		ValidArgsFunction: frontends.untyped().complete(e),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return e.explain(cmd, wanted{word: args[0], namespace: namespace}, from)
+			q.wanted.word = args[0]
+			return q.explain(cmd)
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "address of a client elsewhere, with or without its port (default: a process on this node)")
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "namespace of the Service")
+	cmd.Flags().StringVar(&q.from, "from", "", "who asks: the address of a client elsewhere, with or without its port, or a pod on this node (default: a process on this node)")
+	cmd.Flags().StringVarP(&q.wanted.namespace, "namespace", "n", "", "namespace of the Service, and of the pod")
+	cmd.Flags().BoolVar(&q.connect, "connect", false, "also open a TCP connection to each backend, up to 16, to see if it answers: that sends a SYN to it, from the pod or from this node")
 	return cmd
 }
 
+// newMakeCalls returns the command of the process that explain starts.
+func newMakeCalls() *cobra.Command {
+	return &cobra.Command{
+		Use: makeCalls, Short: "Call connect() as headgate explain says", Hidden: true, Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return datapath.MakeCalls(cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+}
+
+const makeCalls = "make-calls"
+
+// question is what explain is asked.
+type question struct {
+	env     *env
+	wanted  wanted
+	from    string
+	connect bool
+}
+
 // explain prints the story of a client at each frontend that is meant.
-func (e *env) explain(cmd *cobra.Command, w wanted, from string) error {
-	client, err := parseClient(from)
+func (q *question) explain(cmd *cobra.Command) error {
+	who, err := q.env.asker(q.from, q.wanted.namespace)
 	if err != nil {
 		return err
 	}
 	var all []explanation
-	err = e.look(func(r *datapath.Reader) (err error) {
-		all, err = explainAll(cmd.Context(), &sight{Reader: r, wanted: w, env: e}, client)
+	err = q.env.look(func(r *datapath.Reader) (err error) {
+		all, err = explainAll(cmd.Context(), &sight{Reader: r, wanted: q.wanted, env: q.env}, who)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	t := command.Table{Value: command.ListOf("Explanation", all)}
-	for i, x := range all {
+	for i := range all {
+		x := &all[i]
 		if i > 0 {
 			t.Rows = append(t.Rows, []string{""})
+		}
+		if q.connect {
+			x.tryBackends()
 		}
 		t.Rows = append(t.Rows, x.rows()...)
 		t.Names = append(t.Names, "frontend/"+x.Address)
 	}
-	return e.Print(cmd.OutOrStdout(), t)
-}
-
-// clientPort is the source port of a client that names none.
-const clientPort = 40000
-
-// parseClient reads the address of a client; the zero one is a process on this node.
-func parseClient(word string) (netip.AddrPort, error) {
-	if word == "" {
-		return netip.AddrPort{}, nil
-	}
-	if addr, err := netip.ParseAddr(word); err == nil {
-		return netip.AddrPortFrom(addr.Unmap(), clientPort), nil
-	}
-	at, err := netip.ParseAddrPort(word)
-	if err != nil {
-		return at, fmt.Errorf("--from %s: not an address; write one such as 192.0.2.1 or 192.0.2.1:40000", lb.Quote(word))
-	}
-	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), nil
+	return q.env.Print(cmd.OutOrStdout(), t)
 }
 
 // explainAll explains each address that is meant, in the family of the client.
-func explainAll(ctx context.Context, s *sight, client netip.AddrPort) (out []explanation, err error) {
-	targets, err := s.targets(client)
+func explainAll(ctx context.Context, s *sight, who asker) (out []explanation, err error) {
+	targets, err := s.targets(who.at)
 	if err != nil {
 		return nil, err
 	}
+	said := s.env.described()
 	var replays replays
 	defer replays.close()
 	for _, at := range targets {
 		if ctx.Err() != nil {
 			return out, ctx.Err()
 		}
-		x := explanation{at: at, client: client, Address: at.String()}
+		x := explanation{at: at, asker: who, said: said, Address: at.String()}
 		if err := x.read(s); err != nil {
 			return nil, err
 		}
-		if client.IsValid() {
+		if who.at.IsValid() {
 			err = x.replay(s, &replays)
 		} else {
-			err = x.decideAtConnect(s)
+			err = x.replayCall(s, &replays)
 		}
 		if err != nil {
 			return nil, err
@@ -189,9 +212,9 @@ func parseTarget(word string) (lb.AddrPort, bool) {
 
 // read reads what the maps say of the frontend that the client means.
 func (x *explanation) read(s *sight) error {
-	x.Client, x.Decided = "a process on this node", "at connect()"
-	if x.client.IsValid() {
-		x.Client, x.Decided = x.client.String(), "packet by packet"
+	x.Client, x.Decided = x.asker.String(), "at connect()"
+	if x.asker.at.IsValid() {
+		x.Decided = "packet by packet"
 	}
 	at, f, found, err := s.Meant(x.at)
 	if err != nil || !found {
@@ -204,7 +227,7 @@ func (x *explanation) read(s *sight) error {
 	x.Frontend, x.Kind, x.Service = at.String(), f.Kind.String(), service.String()
 	x.Algorithm, x.Policy = f.Algorithm().String(), f.Words()
 	index := lb.Internal
-	if x.client.IsValid() {
+	if x.asker.at.IsValid() {
 		index = lb.External
 	}
 	v := f.Views[index]
@@ -255,7 +278,10 @@ func (x *explanation) readShares(s *sight, v plan.View) error {
 		}
 		slots[id] = 0
 		b := s.Backend(id)
-		share := explainedShare{Backend: b.At.String(), Health: health(b.Load)}
+		share := explainedShare{at: b.At, Backend: b.At.String(), Health: health(b.Load)}
+		if d := x.said.Of(b.At); d != nil {
+			share.Pod, share.Node, share.Zone = podName(d), d.Node, d.Zone
+		}
 		if percent := 100 * float64(n) / float64(len(ids)); !v.Algorithm.Compares() && !v.Weighted {
 			share.Percent = &percent
 		}
@@ -264,8 +290,7 @@ func (x *explanation) readShares(s *sight, v plan.View) error {
 	return nil
 }
 
-// decideAtConnect says what becomes of a process on this node, by what the maps say: a
-// program of sockets cannot be run without one.
+// decideAtConnect says what becomes of a process on this node, by what the maps say.
 func (x *explanation) decideAtConnect(s *sight) (err error) {
 	if x.Frontend == "" {
 		x.Refused, err = s.Unserved(x.at.Addr)

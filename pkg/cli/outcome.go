@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 
@@ -12,28 +14,45 @@ import (
 	"github.com/headgate/headgate/pkg/netdev"
 )
 
-// replays are the programs that packets are given to, by name.
-type replays map[string]*datapath.Replay
+// replays are the programs that clients are given to, each loaded once.
+type replays struct {
+	device  *datapath.Replay
+	sockets map[string]*datapath.SocketReplay // by protocol and family
+}
 
-func (r replays) close() {
-	for _, p := range r {
+func (r *replays) close() {
+	if r.device != nil {
+		r.device.Close()
+	}
+	for _, p := range r.sockets {
 		p.Close()
 	}
 }
 
-// get returns a program, which is loaded once.
-func (r *replays) get(s *sight, name string) (*datapath.Replay, error) {
-	if p := (*r)[name]; p != nil {
+// ofDevice returns the program of a device.
+func (r *replays) ofDevice(s *sight) (_ *datapath.Replay, err error) {
+	if r.device == nil {
+		r.device, err = s.NewReplay(deviceProgram)
+	}
+	return r.device, err
+}
+
+// ofSockets returns the program that decides about a socket that asks an address.
+func (r *replays) ofSockets(s *sight, at lb.AddrPort, netns string) (*datapath.SocketReplay, error) {
+	key := fmt.Sprint(at.Protocol, at.Addr.Is4())
+	if p := r.sockets[key]; p != nil {
 		return p, nil
 	}
-	p, err := s.NewReplay(name)
+	caller := exec.Command("/proc/self/exe", makeCalls)
+	caller.Args[0] = os.Args[0]
+	p, err := s.NewSocketReplay(at.Protocol, at.Addr.Is4(), netns, caller)
 	if err != nil {
 		return nil, err
 	}
-	if *r == nil {
-		*r = replays{}
+	if r.sockets == nil {
+		r.sockets = map[string]*datapath.SocketReplay{}
 	}
-	(*r)[name] = p
+	r.sockets[key] = p
 	return p, nil
 }
 
@@ -53,14 +72,14 @@ func (x *explanation) replay(s *sight, programs *replays) error {
 		return nil
 	}
 	x.Decided = fmt.Sprintf("packet by packet, at %s by %s", device.Name, deviceProgram)
-	program, err := programs.get(s, deviceProgram)
+	program, err := programs.ofDevice(s)
 	if err != nil {
 		return err
 	}
-	if err := x.remember(s, program); err != nil {
+	if err := x.remember(s, program, x.asker.at.Addr()); err != nil {
 		return err
 	}
-	d, err := program.Decide(device.Index, x.at.Protocol, x.client, netip.AddrPortFrom(x.at.Addr, x.at.Port))
+	d, err := program.Decide(device.Index, x.at.Protocol, x.asker.at, netip.AddrPortFrom(x.at.Addr, x.at.Port))
 	if err != nil {
 		return err
 	}
@@ -88,13 +107,13 @@ func uplink(all []datapath.Device) *datapath.Device {
 }
 
 // remember has the program know which backend the client had last.
-func (x *explanation) remember(s *sight, program *datapath.Replay) error {
+func (x *explanation) remember(s *sight, program *datapath.Replay, client netip.Addr) error {
 	_, f, found, err := s.Meant(x.at)
 	if err != nil || !found || f.AffinityTimeout == 0 {
 		return err
 	}
 	err = s.Affinities(func(a datapath.Affinity) error {
-		if b := s.Backend(a.Backend).At; a.Client == x.client.Addr() && a.Service == f.Service && b.Port != 0 {
+		if b := s.Backend(a.Backend).At; a.Client == client && a.Service == f.Service && b.Port != 0 {
 			x.Affinity += "; this one had " + b.String()
 		}
 		return nil
@@ -102,7 +121,7 @@ func (x *explanation) remember(s *sight, program *datapath.Replay) error {
 	if err != nil {
 		return err
 	}
-	return program.Remember(s.Reader, x.client.Addr(), f.Service)
+	return program.Remember(s.Reader, client, f.Service)
 }
 
 // refuse says why, which counter counts it, and what to do about it.
@@ -159,7 +178,7 @@ func (x *explanation) serviceName() string {
 
 func (x *explanation) remedy() string {
 	policy := "spec.internalTrafficPolicy"
-	if x.client.IsValid() {
+	if x.asker.at.IsValid() {
 		policy = "spec.externalTrafficPolicy"
 	}
 	service := x.serviceName()
@@ -169,7 +188,7 @@ func (x *explanation) remedy() string {
 	case "no_local_endpoint":
 		return service + ": " + policy + ": Local, and no ready pod is on this node: write Cluster, or run a pod here"
 	case "source_range":
-		return fmt.Sprintf("%s: spec.loadBalancerSourceRanges: has %s: add one that contains %s", service, strings.Join(x.Ranges, ", "), x.client.Addr())
+		return fmt.Sprintf("%s: spec.loadBalancerSourceRanges: has %s: add one that contains %s", service, strings.Join(x.Ranges, ", "), x.asker.address(x.at.Addr.Is4()))
 	case "no_service_port":
 		return "the Service at this address has no such port: add it to spec.ports, or ask another"
 	case "no_service":
@@ -197,7 +216,14 @@ func (x *explanation) rows() [][]string {
 		if b.Percent != nil {
 			share = fmt.Sprintf("%.1f%%", *b.Percent)
 		}
-		rows = append(rows, []string{"", fmt.Sprintf("%-7s %s  %s", share, b.Backend, b.Health)})
+		line := fmt.Sprintf("%-7s %s  %s", share, b.Backend, b.Health)
+		if place := placeOf(b.Pod, b.Node, b.Zone); place != "" {
+			line += "  (" + place + ")"
+		}
+		if b.Tried != "" {
+			line += "  " + b.Tried
+		}
+		rows = append(rows, []string{"", line})
 	}
 	rows = append(rows, []string{"outcome", x.Outcome})
 	if x.Remedy != "" {

@@ -70,7 +70,7 @@ The commands demo and bench run headgate-bench, the traffic generator, where it 
 	e.AddFormat(flags)
 	root.AddCommand(
 		newCheck(e), newMigrate(e), newAgent(e), newCleanup(e),
-		newReady(e), newStatus(e), newExplain(e), newService(e), newFrontend(e), newBackend(e), newTable(e), newFlow(e), newAffinity(e), newRange(e),
+		newReady(e), newStatus(e), newExplain(e), newMakeCalls(), newService(e), newFrontend(e), newBackend(e), newTable(e), newFlow(e), newAffinity(e), newRange(e),
 		newDevice(e), newPeer(e), newMap(e), newProblem(e), newTop(e), newTrace(e), newUI(e), newDiff(e), newDrain(e), newUndrain(e), newFlush(e), newLogLevel(e), newSysdump(e), command.NewVersion(&e.Output, "headgate", e.version),
 		newElsewhere("demo", "Show Headgate at work in network namespaces of its own (headgate-bench)"),
 		newElsewhere("bench", "Send traffic and measure rates, latencies and errors (headgate-bench)"),

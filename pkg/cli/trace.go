@@ -252,7 +252,7 @@ func (s *sight) tracedFlow(f datapath.Flow) (one traced, err error) {
 	if one.service, err = s.serviceAt(to(f.To)); err != nil {
 		return one, err
 	}
-	x := explanation{at: to(f.To), client: f.From}
+	x := explanation{at: to(f.To), asker: asker{at: f.From}}
 	err = x.read(s)
 	one.Got, one.Refused = "", cmp.Or(x.Refused, changedSince)
 	return one, err

@@ -102,7 +102,7 @@ func (w *window) readAvoided(s *sight) (out []ui.Avoided, err error) {
 
 // Explain implements ui.Source.
 func (w *window) Explain(ctx context.Context, name, from string) (out []ui.Text, err error) {
-	client, err := parseClient(from)
+	who, err := w.env.asker(from, "")
 	if err != nil {
 		return nil, ui.BadRequest{Err: err}
 	}
@@ -111,7 +111,7 @@ func (w *window) Explain(ctx context.Context, name, from string) (out []ui.Text,
 		if _, err := s.servicePort(name); err != nil {
 			return err
 		}
-		all, err := explainAll(ctx, s, client)
+		all, err := explainAll(ctx, s, who)
 		out = []ui.Text{}
 		for _, x := range all {
 			out = append(out, x.rows())

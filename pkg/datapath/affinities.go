@@ -31,5 +31,16 @@ func (a Affinity) Namespace() uint64 {
 	return uint64(binary.NativeEndian.Uint32(words[8:]))<<32 | uint64(binary.NativeEndian.Uint32(words[12:]))
 }
 
+// LocalClient is the inverse of it: the client that asks IPv4 addresses, or IPv6 ones, in the network namespace
+// with a cookie.
+func LocalClient(cookie uint64, ip4 bool) netip.Addr {
+	var words [16]byte
+	family := map[bool]uint32{true: 4, false: 6}[ip4]
+	for i, word := range []uint32{math.MaxUint32, family, uint32(cookie >> 32), uint32(cookie)} {
+		binary.NativeEndian.PutUint32(words[4*i:], word)
+	}
+	return netip.AddrFrom16(words)
+}
+
 // OwnNamespace returns the cookie of the network namespace of the calling thread.
 func OwnNamespace() (uint64, error) { return netnsCookie() }

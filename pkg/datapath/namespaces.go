@@ -24,6 +24,21 @@ func EachNamespace(do func(file string, cookie uint64) error) error {
 	return errors.Join(errs...)
 }
 
+// InNamespace calls do on a thread that is in the network namespace of a file. Nothing else runs on that thread.
+func InNamespace(file string, do func() error) error {
+	err := fmt.Errorf("network namespace %s is gone", file)
+	onLostThread(func() {
+		entered := enter(file, func(string, uint64) error {
+			err = do()
+			return nil
+		})
+		if entered != nil {
+			err = entered
+		}
+	})
+	return err
+}
+
 // places are the files by which network namespaces were found, by cookie: to look through all
 // processes takes longer than to look through the sockets of one namespace. A namespace is not
 // kept by its place, and a file may have become that of another.

@@ -78,7 +78,7 @@ func (r *Reader) replaySpec(name string) (*ebpf.CollectionSpec, error) {
 			m.MaxEntries = live.MaxEntries()
 		}
 	}
-	for _, name := range []string{"socket_nat", storedSockets} { // of no interest to packets
+	for _, name := range []string{"socket_nat", storedSockets} { // one socket asks at a time
 		spec.Maps[name].MaxEntries = 1
 	}
 	spec.Maps[flowTableMap].MaxEntries = flowSets(replayFlows)
@@ -96,7 +96,7 @@ func (r *Reader) replaySpec(name string) (*ebpf.CollectionSpec, error) {
 		}
 		copy(v.Value, constants[v.Offset:end])
 	}
-	return spec, setConstants(spec, map[string]any{"flow_sets": flowSets(replayFlows)})
+	return spec, setConstants(spec, map[string]any{"flow_sets": flowSets(replayFlows), "socket_nat_mask": uint32(0)})
 }
 
 // constants returns the load-time constants of the programs in force, as they lie in memory.
@@ -172,31 +172,44 @@ func (p *Replay) Remember(r *Reader, client netip.Addr, service uint32) error {
 // Decide has the program see the first packet of a client that reaches a device, by its
 // index. Flows of earlier ones are there: another client has another port.
 func (p *Replay) Decide(device uint32, protocol lb.Protocol, from, to netip.AddrPort) (d Decision, err error) {
-	before, err := p.maps.counters()
-	if err != nil {
-		return d, err
-	}
 	var context [192]byte // struct __sk_buff of linux/bpf.h up to ifindex, the eleventh word
 	binary.NativeEndian.PutUint32(context[40:], device)
 	frame := firstPacket(protocol, from, to)
 	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: context}
-	if _, err := p.program.Run(opts); err != nil {
+	reason, err := p.refusal(func() error {
+		_, err := p.program.Run(opts)
+		return err
+	})
+	if err != nil {
 		return d, fmt.Errorf("replay a packet: %w", err)
 	}
-	if d.From, d.To, err = ends(opts.DataOut); err != nil {
-		return d, err
+	if reason != "" {
+		return Decision{From: from, To: to, Reason: reason}, nil
+	}
+	d.From, d.To, err = ends(opts.DataOut)
+	return d, err
+}
+
+// refusal returns for which reason the program refuses what it is made to see, "" where it does not.
+func (p *Replay) refusal(see func() error) (reason string, err error) {
+	before, err := p.maps.counters()
+	if err != nil {
+		return "", err
+	}
+	if err := see(); err != nil {
+		return "", err
 	}
 	after, err := p.maps.counters()
 	if err != nil {
-		return d, err
+		return "", err
 	}
 	names, err := names()
 	for i := range names.drops {
 		if after.Drops[i] > before.Drops[i] {
-			d = Decision{From: from, To: to, Reason: names.drops[i]}
+			reason = names.drops[i]
 		}
 	}
-	return d, err
+	return reason, err
 }
 
 // Close lets go of the program and its maps.

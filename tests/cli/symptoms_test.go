@@ -82,6 +82,23 @@ func (p *place) pod(ts *testscript.TestScript, _ bool, args []string) {
 	}))
 }
 
+// podnet ADDRESS makes a pod that has a network namespace of its own, and an address in there.
+func podnet(ts *testscript.TestScript, _ bool, args []string) {
+	made, err := filepath.Glob("/run/netns/" + traffic.RunName("hg-pod") + "*")
+	ts.Check(err)
+	pod, err := traffic.NewNamespace(fmt.Sprint(traffic.RunName("hg-pod"), "-", len(made)))
+	ts.Check(err)
+	ts.Defer(func() { ts.Check(pod.Close()) })
+	ts.Check(pod.Do(func() error {
+		addr, err := netlink.ParseAddr(args[0] + "/32")
+		if err != nil {
+			return err
+		}
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}
+		return errors.Join(netlink.LinkAdd(link), netlink.AddrAdd(link, addr), netlink.LinkSetUp(link))
+	}))
+}
+
 // greet tells each client how it is seen.
 func greet(l net.Listener) {
 	for {
@@ -217,5 +234,9 @@ var changing = []struct {
 	{regexp.MustCompile(`pid \d+`), "pid 4711"},
 	{regexp.MustCompile(`(this node  default/sticky:http/TCP  10.244).\d`), "$1.1"},
 	{regexp.MustCompile(`cgroup /\S+:`), "cgroup /:"},
+	{regexp.MustCompile(`(this one had 10\.244)\.\d`), "$1.1"},
+	{regexp.MustCompile(`answered in [\d.]+ ms`), "answered in 0.2 ms"},
+	// One of several backends, by chance: that on this node which is well.
+	{regexp.MustCompile(`(?s)(50.0% +)(10\.244\.1\.[13]:8080/TCP)(.*this connect\(\) goes to )\S+`), "$1$2$3$2"},
 	{regexp.MustCompile(`memory( +).*`), "memory$1… MiB in maps: …"},
 }

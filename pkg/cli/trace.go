@@ -308,14 +308,11 @@ const podsEvery = 5 * time.Second
 
 // of returns the Pod that a backend is, "" where nobody knows it. Of a backend that was not there
 // the agent is asked again.
-func (p *pods) of(e *env, backend lb.AddrPort) string { return podName(p.about(e, backend)) }
-
-// about returns what is said of a backend, likewise.
-func (p *pods) about(e *env, backend lb.AddrPort) *lb.Description {
+func (p *pods) of(e *env, backend lb.AddrPort) string {
 	if p.said.Of(backend) == nil {
 		p.ask(e, podsEvery)
 	}
-	return p.said.Of(backend)
+	return podName(p.said.Of(backend))
 }
 
 // ask asks the agent, unless it was asked within some time.

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/pkg/datapath"
@@ -17,7 +18,7 @@ import (
 type window struct {
 	env      *env
 	rates    rates
-	pods     pods
+	said     said
 	sockets  datapath.SocketList
 	node     string                    // its name
 	services map[uint32][]plan.Service // of backends, by ID, when the avoided ones were looked for last
@@ -88,11 +89,12 @@ func (w *window) readAvoided(s *sight) (out []ui.Avoided, err error) {
 		}
 		w.avoided = ids
 	}
+	said := w.said.of(w.env)
 	for _, id := range ids {
 		b := s.Backend(id)
 		one := ui.Avoided{Backend: b.At.String(), Services: texts[plan.Service](w.services[id]).texts(), OneClient: b.Ejected == 0}
 		one.Since = time.Now().Add(-max(b.Ejected, b.EjectedByOne)).Truncate(time.Second)
-		if d := w.pods.about(w.env, b.At); d != nil {
+		if d := said.Of(b.At); d != nil {
 			one.Pod, one.Node, one.Zone = podName(d), d.Node, d.Zone
 		}
 		out = append(out, one)
@@ -143,19 +145,50 @@ func (w *window) Follow(name string) ui.Follower {
 // describedEvery is how often the agent is asked about all backends, while somebody looks.
 const describedEvery = 10 * time.Second
 
+// said is what the agent says of backends. Nobody waits for the answer, which takes some tenths of
+// a second in a large cluster, but who looks first.
+type said struct {
+	mu     sync.Mutex
+	all    lb.Descriptions
+	asked  time.Time
+	asking bool
+}
+
+// of returns what the agent has said.
+func (s *said) of(e *env) lb.Descriptions {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.asked.IsZero():
+		s.all, s.asked = e.described(), time.Now()
+	case time.Since(s.asked) >= describedEvery && !s.asking:
+		s.asking = true
+		go s.ask(e)
+	}
+	return s.all
+}
+
+func (s *said) ask(e *env) {
+	all := e.described()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all, s.asked, s.asking = all, time.Now(), false
+}
+
 // follow reads a Service port again and again.
 type follow struct {
 	*window
 	name  string
 	rates rates
 	seed  maphash.Seed
+	all   lb.Descriptions     // of backends
 	local map[netip.Addr]bool // clients whose sockets are on this node
 }
 
 // Read implements ui.Follower.
 func (f *follow) Read(_ context.Context, each func(ui.Flow)) (d ui.Detail, err error) {
 	f.rates.begin(time.Now())
-	f.pods.ask(f.env, describedEvery)
+	f.all = f.said.of(f.env)
 	err = f.env.look(func(r *datapath.Reader) error {
 		s := &sight{Reader: r, env: f.env, rates: &f.rates}
 		id, err := s.servicePort(f.name)
@@ -183,7 +216,7 @@ func (f *follow) Read(_ context.Context, each func(ui.Flow)) (d ui.Detail, err e
 func (f *follow) backend(s *sight, id uint32) ui.Backend {
 	at := s.Backend(id)
 	b := backend{at: at.At, ID: id, Backend: at.At.String(), Load: at.Load}
-	b.describe(f.pods.said.Of(b.at))
+	b.describe(f.all.Of(b.at))
 	return ui.Backend{
 		Backend: b.Backend, Pod: b.Pod, Node: b.Node, Zone: b.Zone, State: b.State, Health: health(b.Load), Well: health(b.Load) == healthy,
 		InFlight: b.InFlight, ResponseNs: b.Response.Nanoseconds(), Connections: b.Connections,
@@ -235,12 +268,12 @@ func (f *follow) flow(from netip.AddrPort, backend lb.AddrPort, cookie uint64, s
 // of some Service, too.
 func (f *follow) Client(addr netip.Addr) ui.Client {
 	c := ui.Client{Address: addr.String(), Local: f.local[addr]}
-	d := f.pods.said.At(addr)
+	d := f.all.At(addr)
 	if d != nil {
 		c.Pod, c.Zone = podName(d), d.Zone
 	}
 	if c.Local && c.Zone == "" {
-		c.Zone = f.pods.zone(f.node)
+		c.Zone = (&pods{said: f.all}).zone(f.node)
 	}
 	return c
 }

@@ -240,6 +240,8 @@ func TestTheRowsOfManyServicesAreThoseThatAreVisible(t *testing.T) {
 	c.want(`document.querySelectorAll('.row').length < 80`, "true")
 	c.ask(`document.querySelector('#search').value = 'web-77'; document.querySelector('#search').dispatchEvent(new Event('input'))`)
 	c.want(`document.querySelector('#matched').textContent`, "111 of 10,000")
+	c.ask(`document.querySelector('#search').value = 'web-777'; document.querySelector('#search').dispatchEvent(new Event('input'))`)
+	c.want(`document.querySelectorAll('.row:not([hidden])').length`, "11")
 	c.ask(`document.querySelector('#search').value = 'nothing'; document.querySelector('#search').dispatchEvent(new Event('input'))`)
 	c.want(`document.querySelector('#none')?.checkVisibility() && document.querySelector('#none').textContent`, "No Service has this in its name or in an address.")
 	if len(c.said) > 0 {

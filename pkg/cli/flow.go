@@ -20,6 +20,7 @@ import (
 // flow is one direction of a flow of packets as it is shown, or a socket that goes to a backend.
 type flow struct {
 	service  plan.Service
+	begins   bool           // it is a socket, or the direction in which packets come from the client
 	Path     flowPath       `json:"path"`
 	Hook     string         `json:"hook"`
 	Protocol string         `json:"protocol"`
@@ -104,7 +105,7 @@ func (s *seconds) known() any {
 }
 
 func newFlow(e *env) *cobra.Command {
-	return flows.command(e, &cobra.Command{
+	return flows.command(e, newFlowWatch(e), &cobra.Command{
 		Use:   "count",
 		Short: "Count flows of packets by protocol and state, beside the size of the table",
 		Args:  command.NoArgs,
@@ -144,14 +145,16 @@ func readFlows(s *sight) (all []flow, err error) {
 func flowOfPackets(f datapath.Flow) flow {
 	idle := seconds(f.Idle / time.Second)
 	return flow{
-		Path: pathPacket, Hook: f.Hook, Protocol: f.Protocol.String(), State: string(f.State), Idle: &idle,
+		begins: f.Original && f.Hook == "in",
+		Path:   pathPacket, Hook: f.Hook, Protocol: f.Protocol.String(), State: string(f.State), Idle: &idle,
 		From: f.From, To: f.To, NowFrom: f.NowFrom, NowTo: f.NowTo,
 	}
 }
 
 func flowOfSocket(s datapath.Socket) flow {
 	return flow{
-		Path: pathSocket, Hook: s.Call, Protocol: s.Protocol.String(), State: string(s.State), Cookie: s.Cookie, Netns: s.Netns,
+		begins: true,
+		Path:   pathSocket, Hook: s.Call, Protocol: s.Protocol.String(), State: string(s.State), Cookie: s.Cookie, Netns: s.Netns,
 		From: s.From, To: s.Asked, NowFrom: s.From, NowTo: s.Backend,
 	}
 }

@@ -147,9 +147,13 @@ func (n *grammar) lister(e *env, use, short string) *cobra.Command {
 	cmd.Flags().StringVar(&l.sortBy, "sort-by", "", "title of the column to sort by")
 	command.CompleteFlag(cmd, "sort-by", n.titles())
 	if n.paths {
-		cmd.Flags().Var(oneOf(&l.path, allPaths, allPaths, pathSocket, pathPacket), "path", "all, or only what is balanced by its socket, or by its packets")
+		l.addPath(cmd)
 	}
 	return cmd
+}
+
+func (l *listing) addPath(cmd *cobra.Command) {
+	cmd.Flags().Var(oneOf(&l.path, allPaths, allPaths, pathSocket, pathPacket), "path", "all, or only what is balanced by its socket, or by its packets")
 }
 
 func (l *listing) addNamespace(cmd *cobra.Command, namespaced bool) {

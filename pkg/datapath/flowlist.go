@@ -20,6 +20,7 @@ type Flow struct {
 	State            FlowState
 	Idle             time.Duration // up to a second more than it is
 	Service, Backend uint32        // IDs, 0 where none is known
+	Original         bool          // from the client, not back to it
 }
 
 // FlowState is the class of a flow.
@@ -75,7 +76,7 @@ func (r *Reader) Flows(do func(Flow) error) error {
 func (r *Reader) FlowRoom() uint32 { return r.maps.byName[flowTableMap].MaxEntries() * flowWays }
 
 func decodeFlow(w way, f headgateFlow, now int64) Flow {
-	out := Flow{Hook: "in", Protocol: lb.Protocol(f.Protocol), State: w.flowState(), Idle: w.idle(now)}
+	out := Flow{Hook: "in", Protocol: lb.Protocol(f.Protocol), State: w.flowState(), Idle: w.idle(now), Original: w.has(headgateFlowFlagFLOW_ORIGINAL)}
 	if headgateHook(f.Hook) == headgateHookHOOK_OUT {
 		out.Hook = "out"
 	}

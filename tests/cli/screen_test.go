@@ -23,11 +23,11 @@ import (
 //
 //	see PATTERN     wait until a line of a frame matches that was drawn since the last step below
 //	type KEYS       press keys, written as Go writes a text
-//	dial udp A P    have a process in the cgroup connect, as the command of scripts does
+//	dial udp A P    have a process in the cgroup connect; hold, connect and exec are those of scripts, too
 //	size 60 10      have the terminal be of another size
 //	signal TERM     send a signal
 //	leaves CODE     wait until the command has ended so, with the terminal as it was
-func screen(ts *testscript.TestScript, _ bool, args []string) {
+func (p *place) screen(ts *testscript.TestScript, _ bool, args []string) {
 	s, err := openScreen()
 	ts.Check(err)
 	defer s.close()
@@ -43,14 +43,29 @@ func screen(ts *testscript.TestScript, _ bool, args []string) {
 	defer func() { _ = cmd.Process.Kill() }() // which says that it has ended, mostly
 	for line := range strings.Lines(ts.ReadFile(args[0])) {
 		if line = strings.TrimSpace(line); line != "" {
-			if to, isDial := strings.CutPrefix(line, "dial "); isDial {
-				s.mark()
-				dial(ts, false, strings.Fields(to))
-			} else if err := s.do(cmd, line); err != nil {
+			if err := p.step(ts, s, cmd, line); err != nil {
 				all := s.shown()
 				ts.Fatalf("%s: %v; shown is\n%s", line, err, all[len(all)-1])
 			}
 		}
+	}
+}
+
+// step does what a line says, at the terminal or beside it.
+func (p *place) step(ts *testscript.TestScript, s *terminalScreen, cmd *exec.Cmd, line string) error {
+	words := strings.Fields(line)
+	beside := map[string]func(*testscript.TestScript, bool, []string){"dial": dial, "hold": hold, "connect": p.connect}
+	switch do := beside[words[0]]; {
+	case do != nil:
+		s.mark()
+		do(ts, false, words[1:])
+		return nil
+	case words[0] == "exec":
+		s.mark()
+		words = strings.Fields(strings.ReplaceAll(line, "BPFROOT", ts.Getenv("BPFROOT")))
+		return ts.Exec(words[1], words[2:]...)
+	default:
+		return s.do(cmd, line)
 	}
 }
 

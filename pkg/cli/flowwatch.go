@@ -1,0 +1,258 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/pkg/command"
+	"github.com/headgate/headgate/pkg/datapath"
+)
+
+// flowEvent is something that has happened to a flow, as programs read it.
+type flowEvent struct {
+	At    time.Time `json:"at"` // of the look that found it
+	Event eventType `json:"event"`
+	flow            // as it was found, or was last
+}
+
+// eventType says what has happened. Other events are states that flows have come into.
+type eventType string
+
+const (
+	flowNew     eventType = "new"
+	flowMoved   eventType = "moved"
+	flowClosed  eventType = "closed"
+	flowEvicted eventType = "evicted"
+)
+
+func newFlowWatch(e *env) *cobra.Command {
+	w := &flowWatch{env: e}
+	var of listing
+	var every, lasts time.Duration
+	cmd := &cobra.Command{
+		Use:   "watch [" + flows.words + "]",
+		Short: "Show what happens to flows: begun, confirmed, moved to another backend, closed",
+		Long: `Shows a line for whatever happens to flows, until it is interrupted or --for is over: when, what, hook,
+protocol, client, frontend, backend, state, Service. Each socket and each flow of packets is one, by the
+direction from the client. What is there at the start is counted, not told. The events are
+
+  new          it has begun; a state of half-open may already mean that both sides have closed it
+  established  both sides have confirmed it
+  closing      a FIN or RST has come from the client
+  closed       both sides have closed it, or its socket is closed
+  moved        it goes to another backend
+  evicted      packets: it is gone, and nobody was seen to close it. It made room for others, was silent
+               for too long, or was flushed
+  refused, broken, unconnected, half-open: the state that it has come into, as headgate flow explains them
+
+It compares the tables from one look to the next. So it misses what begins and ends between two looks, all
+but the last of several changes, and that one flow took the place of another with the same addresses and ports.
+How many have begun that no line told of is said where all flows are watched: of sockets, those that are closed again
+before the next look are most of them. headgate trace shows each connect(). A look goes through all
+flows and, while there are some, sockets: with very many choose a longer --interval.`,
+		Args: atMostOne, ValidArgsFunction: flows.untyped().complete(e),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			if lasts > 0 {
+				limited, cancel := context.WithTimeout(ctx, lasts)
+				defer cancel()
+				ctx = limited
+			}
+			w.out, w.complaints = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			s := newSight(e, &of, args)
+			defer s.Close()
+			return w.run(ctx, s, every)
+		},
+	}
+	of.addNamespace(cmd, true)
+	of.addPath(cmd)
+	cmd.Flags().Var(atLeast(&every, watchEvery, leastInterval), "interval", "time from one look to the next")
+	cmd.Flags().DurationVar(&lasts, "for", 0, "end after so long, such as 10s (default: when interrupted)")
+	return cmd
+}
+
+// flowWatch is a command that shows what happens to flows.
+type flowWatch struct {
+	env             *env
+	out, complaints io.Writer
+	lines           command.Lines
+	known           map[watchedKey]watchedFlow // nil before the first look
+	began           begun                      // what the programs had counted then
+	seen            begun                      // how many new ones were told of since
+	said            begun                      // how many are missing
+}
+
+// watchedKey tells a flow from others: a socket by its cookie and what it asks for.
+type watchedKey struct {
+	cookie   uint64
+	protocol string
+	from, to netip.AddrPort
+}
+
+// watchedFlow is a flow as it was at the last look.
+type watchedFlow struct {
+	flow
+	closed bool // by both sides: that it goes is no news
+}
+
+// begun is how many flows have begun, by path.
+type begun struct{ sockets, packets uint64 }
+
+// run shows until the context ends.
+func (w *flowWatch) run(ctx context.Context, s *sight, every time.Duration) error {
+	noun := flows.untyped()
+	items, err := noun.find(s)
+	if err == nil {
+		err = w.tell(time.Now(), items)
+	}
+	if err == nil {
+		w.began, err = w.count()
+		fmt.Fprintf(w.complaints, "watching, every %v; %s there already\n", every, plural(len(w.known), "flow is", "flows are"))
+	}
+	again := time.NewTicker(every)
+	defer again.Stop()
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again.C:
+		}
+		err = w.lookAgain(noun, s)
+	}
+	return err
+}
+
+// lookAgain shows what has happened since the look before. What programs have counted is read first,
+// so that nothing is missing which the look could not have found.
+func (w *flowWatch) lookAgain(noun *grammar, s *sight) error {
+	counted, err := w.count()
+	if err != nil {
+		return err
+	}
+	items, err := noun.findAny(s)
+	if err == nil {
+		err = w.tell(time.Now(), items)
+	}
+	if err == nil && s.wanted.everything() {
+		w.complain(counted, s.wanted.path)
+	}
+	return err
+}
+
+// tell shows what is different from the look before.
+func (w *flowWatch) tell(now time.Time, items []item) error {
+	found := make(map[watchedKey]watchedFlow, len(w.known))
+	var events []flowEvent
+	for _, i := range items {
+		f := *i.(*flow)
+		if !f.begins {
+			continue
+		}
+		key := watchedKey{f.Cookie, f.Protocol, f.From, f.To}
+		if f.Path == pathSocket {
+			key.from = netip.AddrPort{} // which it gets while it connects
+		}
+		was, known := w.known[key]
+		event, closed := happened(was, known, f)
+		found[key] = watchedFlow{f, closed}
+		if event == "" || w.known == nil {
+			continue
+		}
+		events = append(events, flowEvent{now, event, f})
+		switch {
+		case event != flowNew:
+		case f.Path == pathPacket:
+			w.seen.packets++
+		case f.Hook == "connect":
+			w.seen.sockets++
+		}
+	}
+	for key, was := range w.known {
+		if _, stays := found[key]; !stays && !was.closed {
+			events = append(events, flowEvent{now, was.end(), was.flow})
+		}
+	}
+	w.known = found
+	slices.SortStableFunc(events, func(a, b flowEvent) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), a.From.Compare(b.From), a.To.Compare(b.To), cmp.Compare(a.Event, b.Event))
+	})
+	for _, one := range events {
+		if err := w.show(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// happened says what has become of a flow since the look before, "" for nothing, and whether both
+// sides have closed it.
+func happened(was watchedFlow, known bool, is flow) (event eventType, closed bool) {
+	const halfOpen = string(datapath.FlowHalfOpen)
+	closed = known && is.State == halfOpen && (was.closed || was.State != halfOpen && is.Path == pathPacket)
+	switch {
+	case !known:
+		return flowNew, false
+	case was.NowTo != is.NowTo:
+		return flowMoved, closed
+	case closed && !was.closed:
+		return flowClosed, true
+	case was.State != is.State:
+		return eventType(is.State), closed
+	default:
+		return "", closed
+	}
+}
+
+// end says what it means that a flow is gone.
+func (f watchedFlow) end() eventType {
+	if f.Path == pathSocket || f.State == string(datapath.FlowClosing) || f.State == string(datapath.FlowBroken) {
+		return flowClosed
+	}
+	return flowEvicted
+}
+
+func (w *flowWatch) show(one flowEvent) error {
+	if w.env.ForPrograms() {
+		return w.env.Print(w.out, command.Table{Value: one, Names: []string{"flow/" + one.names()[0]}})
+	}
+	return w.lines.Write(w.out, []string{
+		one.At.Format("15:04:05.000"), string(one.Event), one.Hook, one.Protocol, one.From.String(), one.To.String(), one.NowTo.String(), one.State, one.Service,
+	})
+}
+
+// count returns how many flows have begun, as the programs count them.
+func (w *flowWatch) count() (n begun, err error) {
+	err = w.env.look(func(r *datapath.Reader) error {
+		events, _, err := r.Counters()
+		n = begun{sockets: events["connect"], packets: events["flow_made"]}
+		return err
+	})
+	return n, err
+}
+
+// complain says how many flows no line has told of.
+func (w *flowWatch) complain(counted begun, path flowPath) {
+	for _, of := range []struct {
+		what                 string
+		path                 flowPath
+		counted, began, seen uint64
+		said                 *uint64
+	}{
+		{"socket", pathSocket, counted.sockets, w.began.sockets, w.seen.sockets, &w.said.sockets},
+		{"packet flow", pathPacket, counted.packets, w.began.packets, w.seen.packets, &w.said.packets},
+	} {
+		began := of.counted - min(of.began, of.counted)
+		missing := began - min(of.seen, began)
+		if missing > *of.said && (path == of.path || path == allPaths) {
+			fmt.Fprintf(w.complaints, "not shown: %s that came and went between two looks\n", plural(int(missing-*of.said), of.what, of.what+"s"))
+			*of.said = missing
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -100,6 +101,12 @@ const others = `---
 apiVersion: v1
 kind: Node
 metadata: {name: node-1, labels: {topology.kubernetes.io/zone: zone-a}}
+status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-2}
+status: {addresses: [{type: InternalIP, address: 192.0.2.2}]}
 ---
 apiVersion: v1
 kind: Service
@@ -225,9 +232,14 @@ type optionStage struct {
 	objects string
 }
 
-func newOptionStage(t *testing.T) optionStage {
+// newOptionStage makes one. With flags both nodes have an agent with these, so that packets can
+// be carried, and the network takes what drivers send.
+func newOptionStage(t *testing.T, flags ...string) optionStage {
 	t.Helper()
 	n := newNetwork(t, false)
+	if len(flags) > 0 {
+		n.takeDriven()
+	}
 	for _, node := range n.nodes {
 		node.serve()
 		node.guest.serveAs(fmt.Sprintf("guest-%d", node.number))
@@ -238,8 +250,18 @@ func newOptionStage(t *testing.T) optionStage {
 	}
 	n.write("services.yaml", s.objects)
 	s.node.log, s.node.options = s.log, []string{"--log-level", "info", "--eject-after", "2"}
-	n.startAgentOf(s.node, testenv.BPFRoot(t), frontendsOfOption*len(options())+frontendsOfOthers)
-	s.node.awaitBalance(n.devices)
+	agents := n.nodes[:1]
+	if len(flags) > 0 {
+		agents = n.nodes[:]
+	}
+	root := testenv.BPFRoot(t)
+	for _, node := range agents {
+		node.options = slices.Concat(node.options, flags, []string{"--state-dir", t.TempDir()})
+		n.startAgentOf(node, root, frontendsOfOption*len(options())+frontendsOfOthers)
+	}
+	for _, node := range agents {
+		node.awaitBalance(n.devices)
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the agents say:\n%s", s.log)
@@ -358,7 +380,7 @@ func (s optionStage) replaceAgent(t *testing.T, signal syscall.Signal, options [
 	had := len(s.log.String())
 	s.node.startAgent(s.manifests)
 	eventually(t, "the next agent is ready", func() error {
-		if now := s.log.String()[had:]; !strings.Contains(now, "ready") {
+		if now := s.log.String()[had:]; !strings.Contains(now, "\tready") { // Services have the word in their names
 			return fmt.Errorf("it says %s", now)
 		}
 		return nil

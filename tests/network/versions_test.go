@@ -2,13 +2,18 @@ package network
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/pkg/datapath"
 )
 
 // before names programs of earlier versions, separated by commas: make versions-test builds them.
@@ -18,20 +23,78 @@ const (
 	onlyFrom = "-only-from"
 )
 
+// carriesAll is the flag by which packets of all Services are carried to other nodes.
+const carriesAll = "--forwarding=dsr"
+
 // TestFlowsOutliveOtherVersions has Services with every option, and an agent of an earlier
 // version take the node over from this one, and give it back: what is open stays with its
-// backend both ways, and so does what begins under the earlier one.
+// backend both ways, and so does what begins under the earlier one. It does so with packets that
+// go through the stack, and with what the earlier version knows of ways past it.
 func TestFlowsOutliveOtherVersions(t *testing.T) {
 	if os.Getenv(before) == "" {
 		t.Skipf("needs programs of earlier versions in %s: make versions-test", before)
 	}
 	for _, program := range strings.Split(os.Getenv(before), ",") {
 		t.Run(filepath.Base(program), func(t *testing.T) { outliveVersion(t, program) })
+		past := pastTheStack(t, program)
+		t.Run(filepath.Base(program)+" "+strings.Join(past, " "), func(t *testing.T) { outliveVersion(t, program, past...) })
 	}
 }
 
-func outliveVersion(t *testing.T, program string) {
-	s := newOptionStage(t)
+// pastTheStack are flags of the agent by which packets go past the network stack, as far as a
+// program knows them.
+func pastTheStack(t *testing.T, program string) (flags []string) {
+	t.Helper()
+	help, err := exec.Command(program, "agent", "--help").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", program, err, help)
+	}
+	for _, flag := range []string{"--redirect=true", "--xdp=eth*", carriesAll} {
+		if name, _, _ := strings.Cut(flag, "="); strings.Contains(string(help), name+" ") {
+			flags = append(flags, flag)
+		}
+	}
+	return flags
+}
+
+// wantPast wants packets to have gone past the stack as flags say.
+func (s optionStage) wantPast(t *testing.T, flags []string) {
+	t.Helper()
+	for flag, name := range map[string]string{"--redirect=true": "flow_redirected", "--xdp=eth*": "flow_repeated"} {
+		if slices.Contains(flags, flag) && s.node.counter(t, name) == 0 {
+			t.Errorf("with %s %s is 0", flag, name)
+		}
+	}
+}
+
+// carriedTo returns how many packets the node has carried to others.
+func (s optionStage) carriedTo(t *testing.T) (packets uint64) {
+	t.Helper()
+	r, err := datapath.Inspect(s.node.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for id := range r.Peers() {
+		c, err := r.PeerCounts(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packets += c.Carried
+	}
+	return packets
+}
+
+func outliveVersion(t *testing.T, program string, flags ...string) {
+	s := newOptionStage(t, flags...)
+	if slices.Contains(flags, carriesAll) {
+		eventually(t, "packets are carried", func() error {
+			if _, err := s.client.ask("tcp", netip.MustParseAddrPort("203.0.113.1:80")); err != nil || s.carriedTo(t) == 0 {
+				return fmt.Errorf("none yet: %v", err)
+			}
+			return nil
+		})
+	}
 	ours, said := s.openAll(t)
 	s.ejectFailing(t)
 	had := s.node.kept(t)
@@ -66,6 +129,7 @@ func outliveVersion(t *testing.T, program string) {
 		want(fmt.Sprintf("round %d, back, what the earlier version began", round), theirs, saidThen)
 		theirs.close()
 	}
+	s.wantPast(t, flags)
 	has := s.node.kept(t)
 	if has.Frontends != had.Frontends {
 		t.Errorf("there are %d frontends, were %d", has.Frontends, had.Frontends)

@@ -17,13 +17,23 @@ import (
 )
 
 // newDrivenNetwork makes a network whose nodes have their drivers repeat what was done to
-// packets before. Between namespaces, programs at drivers see packets of the stack, whose
-// checksums would be left to a device that there is not.
+// packets before.
 func newDrivenNetwork(t *testing.T) *network {
 	n := newNetwork(t, false)
+	n.takeDriven()
+	for _, node := range n.nodes {
+		node.serve()
+		node.options = []string{"--xdp", "eth*"}
+	}
+	return n
+}
+
+// takeDriven has the network take what drivers of nodes send. Between namespaces, programs at
+// drivers see packets of the stack, whose checksums would be left to a device that there is not.
+func (n *network) takeDriven() {
+	n.tb.Helper()
 	n.client.sumHere("eth0")
 	for i, node := range n.nodes {
-		node.serve()
 		for _, device := range []string{"eth0", "pod0", "pod1"} {
 			node.sumHere(device)
 		}
@@ -35,9 +45,7 @@ func newDrivenNetwork(t *testing.T) *network {
 			n.router.ethtool(node.name, unix.ETHTOOL_SGRO, 1) // takes them as well
 		}
 		n.router.sumHere(node.name) // what was put together is cut again
-		node.options = []string{"--xdp", "eth*"}
 	}
-	return n
 }
 
 // TestRepeatedFlows takes the paths of TestRedirectedFlows with the drivers of the nodes, and

@@ -19,6 +19,14 @@ enum peer_flag {
 	PEER_USABLE = 1 << 0, /* what begins is carried there */
 	PEER_RETURNS =
 		1 << 1, /* it may answer clients as the Service's address */
+	PEER_SILENT = 1 << 2, /* nothing says that the node is there */
+};
+
+/* How a packet goes around the homes that may know its connection; an outer header says so. */
+enum ring_round {
+	ROUND_WHOLE,  /* nobody was left out so far */
+	ROUND_PASSED, /* a home that is silent was */
+	ROUND_LAST,   /* the second one: nobody is left out */
 };
 
 /*

@@ -4,7 +4,8 @@
  * inner and outer family in any mix. What the nodes tell each other stands where it has
  * no other meaning: in the ID of an outer IPv4 header, which is never fragmented
  * (RFC 6864), or in the flow label. Who cuts a large packet into segments, the kernel or a
- * card, adds the number of each to the ID, so that it says so in its upper bits.
+ * card, adds the number of each to the ID, so that it says so in its upper bits: below them
+ * is room for 1,024 segments.
  */
 #pragma once
 
@@ -19,7 +20,10 @@
 #define OUTER_TTL 64
 #define OUTER_TRIED \
 	15 /* bits of the ID or the flow label: homes asked before */
-#define OUTER_TRIED_SHIFT 12 /* in the ID */
+#define OUTER_ROUND_SHIFT 4 /* two bits above these: enum ring_round */
+#define OUTER_ROUND 3
+#define OUTER_ID_TRIED_SHIFT 12 /* the same in the ID */
+#define OUTER_ID_ROUND_SHIFT 10
 #define DONT_FRAGMENT 0x4000
 
 /* Since Linux 6.3; only where the families differ. */
@@ -33,6 +37,7 @@ struct outer {
 	bool inner_ip4;
 	__u8 tos; /* DSCP and ECN of the inner packet (RFC 6040, 4.1) */
 	__u8 tried;
+	__u8 round;
 };
 
 static __always_inline __u32 outer_len(const struct peer *p)
@@ -49,7 +54,9 @@ static __always_inline bool write_outer4(struct __sk_buff *skb, __u32 l3_off,
 		.ihl = 5,
 		.tos = o->tos,
 		.tot_len = bpf_htons(sizeof(ip) + o->len),
-		.id = bpf_htons((o->tried & OUTER_TRIED) << OUTER_TRIED_SHIFT),
+		.id = bpf_htons(
+			(o->tried & OUTER_TRIED) << OUTER_ID_TRIED_SHIFT |
+			(o->round & OUTER_ROUND) << OUTER_ID_ROUND_SHIFT),
 		.frag_off = bpf_htons(DONT_FRAGMENT),
 		.ttl = OUTER_TTL,
 		.protocol = o->inner_ip4 ? IPPROTO_IPIP : IPPROTO_IPV6,
@@ -74,6 +81,8 @@ static __always_inline bool write_outer6(struct __sk_buff *skb, __u32 l3_off,
 		struct ip_addr dst;
 	} ip6 = {
 		.tos_label = bpf_htonl(6 << 28 | o->tos << 20 |
+				       (o->round & OUTER_ROUND)
+					       << OUTER_ROUND_SHIFT |
 				       (o->tried & OUTER_TRIED)),
 		.len = bpf_htons(o->len),
 		.next = o->inner_ip4 ? IPPROTO_IPIP : IPPROTO_IPV6,

@@ -10,6 +10,11 @@
  * owners are a ring, by a number that each has on all nodes, and a packet goes on to the
  * next one above the node where it is: whatever each on the way knows, every home that
  * any of them knows is asked once.
+ *
+ * From a node that is dead a packet does not come back, and what lives behind it in the ring
+ * would not be found. So homes that are silent are left out at first, as if they had been asked,
+ * and the packet says so: what only one node takes for silent may live. If nobody else knows the
+ * connection, it goes around once more, and nobody is left out.
  */
 #pragma once
 
@@ -54,11 +59,18 @@ static __always_inline const struct slot_change *change_of(__u32 slot)
 	return NULL;
 }
 
+/* Who of the homes on other nodes is asked next? */
+struct ring {
+	__u32 next;   /* ID of that peer, 0: there is none */
+	__u32 others; /* how many there are */
+	__u32 passed; /* those that are left out before the next one */
+};
+
 struct ring_search {
 	__u64 own;  /* where this node stands */
 	__u64 best; /* how far above it is the next one */
-	__u32 next; /* ID of that peer, 0: there is no other */
-	__u32 others;
+	enum peer_flag leaves_out;
+	struct ring ring;
 	__u32 owner[OWNERS]; /* backend IDs, in place of which their homes come */
 };
 
@@ -77,31 +89,54 @@ static long try_owner(__u32 i, void *data)
 	if (!p)
 		return 0;
 	for (__u32 k = 0; k < OWNERS; k++)
-		if (k < i && s->owner[k] == home)
-			return 0; /* it has more than one */
-	s->others++;
-	if (!s->next || p->ring - s->own < s->best) {
+		if (k < i && s->owner[k] == home) {
+			s->owner[i] = HOME_HERE; /* it has more than one */
+			return 0;
+		}
+	s->ring.others++;
+	if (p->flags & s->leaves_out)
+		return 0;
+	if (!s->ring.next || p->ring - s->own < s->best) {
 		s->best = p->ring - s->own; /* around the ring: modulo 2^64 */
-		s->next = home;
+		s->ring.next = home;
 	}
 	return 0;
 }
 
+/* Counts a home that is left out, and stands before the next one. */
+static long pass_home(__u32 i, void *data)
+{
+	struct ring_search *s = data;
+	struct peer *p;
+
+	if (i >= OWNERS)
+		return 1;
+	p = find_peer(s->owner[i]);
+	if (p && p->flags & s->leaves_out && p->ring - s->own < s->best)
+		s->ring.passed++;
+	return 0;
+}
+
 /*
- * Who is asked next for a connection of a slot? Returns the ID of the peer, 0 if no other
- * node can be asked, and how many others there are.
+ * Looks who is asked next for a connection of a slot, but for peers with a flag. Not inlined,
+ * for the stack of the caller.
  */
-static __noinline __u32 next_home(__u32 slot, __u32 *others)
+static __noinline int look_around(__u32 slot, enum peer_flag leaves_out,
+				  struct ring *ring)
 {
 	__u32 here = HOME_HERE;
 	struct peer *own = bpf_map_lookup_elem(&peers, &here);
 	const struct slot_change *change = change_of(slot);
-	struct ring_search s = { .own = own ? own->ring : 0 };
+	struct ring_search s = { .own = own ? own->ring : 0,
+				 .best = ~0ULL,
+				 .leaves_out = leaves_out };
 
 	s.owner[0] = slot_at(slot);
 	if (change)
 		__builtin_memcpy(&s.owner[1], change->was, sizeof(change->was));
 	bpf_loop(OWNERS, try_owner, &s, 0);
-	*others = s.others;
-	return s.next;
+	if (leaves_out)
+		bpf_loop(OWNERS, pass_home, &s, 0);
+	*ring = s.ring;
+	return 0;
 }

@@ -71,6 +71,7 @@ static __always_inline bool prepare(struct __sk_buff *skb,
 	o->inner_ip4 = pkt->ip4;
 	o->tos = read_tos(skb, pkt);
 	o->tried = pkt->tried;
+	o->round = pkt->round;
 	return true;
 }
 
@@ -191,16 +192,19 @@ static __always_inline bool is_service_address(const struct ip_addr *a)
 	return address && address->kind & (ADDRESS_SERVICE | ADDRESS_FRONTEND);
 }
 
-/* To how many homes was a packet carried before? */
-static __always_inline __u32 read_tried(struct __sk_buff *skb,
-					const struct packet *pkt)
+/* Reads to how many homes a packet was carried before, and how it goes around. */
+static __always_inline void read_way(struct __sk_buff *skb, struct packet *pkt)
 {
-	__be32 label = 0;
+	__u32 id = bpf_ntohs(pkt->fragment_id), label = 0;
 
+	pkt->tried = id >> OUTER_ID_TRIED_SHIFT;
+	pkt->round = id >> OUTER_ID_ROUND_SHIFT & OUTER_ROUND;
 	if (pkt->ip4)
-		return bpf_ntohs(pkt->fragment_id) >> OUTER_TRIED_SHIFT;
+		return;
 	bpf_skb_load_bytes(skb, pkt->l3_off, &label, sizeof(label));
-	return bpf_ntohl(label) & OUTER_TRIED;
+	label = bpf_ntohl(label);
+	pkt->tried = label & OUTER_TRIED;
+	pkt->round = label >> OUTER_ROUND_SHIFT & OUTER_ROUND;
 }
 
 /* Reads a packet that has lost its outer header. */
@@ -236,7 +240,7 @@ GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 	    !is_service_address(&dst))
 		return VERDICT_CONTINUE;
 	pkt->carried = true;
-	pkt->tried = read_tried(skb, pkt);
+	read_way(skb, pkt);
 	marked = (read_tos(skb, pkt) & 3) == 3;
 	c = counts_of(*peer);
 	if (c)

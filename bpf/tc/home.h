@@ -117,6 +117,46 @@ static __always_inline enum verdict known_to_nobody(const struct frontend *f,
 	return refuse(DROP_NO_FLOW, f->service);
 }
 
+/* Has a packet been to all homes but those that are left out? */
+static __always_inline bool is_around(const struct packet *pkt,
+				      const struct ring *ring)
+{
+	return !ring->next || pkt->tried + ring->passed > ring->others;
+}
+
+/*
+ * What becomes of a packet where a slot has had no other home, as far as this node knows? Its
+ * connection goes on by the hash, unless another node knows of more homes: then this one is yet to
+ * learn of a change, and the connection may live elsewhere.
+ */
+static __always_inline enum verdict
+nobody_else(const struct packet *pkt, const struct frontend *f, __u32 home)
+{
+	if (home < FIRST_PEER && !pkt->tried && !pkt->round)
+		return VERDICT_CONTINUE;
+	return refuse(DROP_NO_FLOW, f->service);
+}
+
+/* Does nobody know the connection of a packet but, maybe, homes that were left out? */
+static __always_inline bool goes_around_again(const struct packet *pkt,
+					      const struct ring *ring)
+{
+	return pkt->round == ROUND_PASSED && is_around(pkt, ring);
+}
+
+/* A packet goes around once more, from the home of its slot on. Nobody is left out. */
+static __always_inline enum verdict go_around_again(struct packet *pkt,
+						    __u32 slot, __u32 home)
+{
+	struct ring ring = {};
+
+	pkt->round = ROUND_LAST;
+	if (find_peer(home))
+		return carry_to(pkt, home, 0);
+	look_around(slot, 0, &ring);
+	return carry_to(pkt, ring.next, 1);
+}
+
 /*
  * A packet within a TCP connection that this node does not know, or one that may be within a
  * flow. Where it came in it goes to the home of what the slot names, and from there around
@@ -128,28 +168,29 @@ static __always_inline enum verdict go_on_at_home(struct packet *pkt,
 						  struct new_flow *flow)
 {
 	bool starts = may_start(pkt);
-	__u32 home = home_of(slot_at(slot)), others, next;
+	__u32 home = home_of(slot_at(slot));
 	struct choice choice = {};
+	struct ring ring = {};
 
 	if (!pkt->carried && is_usable(home))
 		return carry_to(pkt, home, 0);
-	next = next_home(slot, &others);
-	if (starts && (!next || pkt->tried > others ||
-		       (!pkt->carried && home != HOME_HERE)))
+	look_around(slot, pkt->round == ROUND_LAST ? 0 : PEER_SILENT, &ring);
+	if (ring.passed)
+		pkt->round = ROUND_PASSED;
+	if (starts &&
+	    ((is_around(pkt, &ring) && !goes_around_again(pkt, &ring)) ||
+	     (!pkt->carried && home != HOME_HERE)))
 		return begin_at_home(pkt, f, slot, flow);
-	if (!next) {
-		if (!pkt->carried && home >= FIRST_PEER)
-			return carry_to(pkt, home, 0); /* it may be mistaken */
-		return home >= FIRST_PEER ?
-			       known_to_nobody(f, slot, flow->now_ns) :
-			       VERDICT_CONTINUE;
-	}
 	if (find_by_reply(pkt, f, &choice)) {
 		flow->backend_id = starts ? choice.id : 0;
 		return VERDICT_CONTINUE;
 	}
-	if (pkt->tried <= others)
-		return carry_to(pkt, next, pkt->tried + 1);
+	if (!ring.others)
+		return nobody_else(pkt, f, home);
+	if (goes_around_again(pkt, &ring))
+		return go_around_again(pkt, slot, home);
+	if (!is_around(pkt, &ring))
+		return carry_to(pkt, ring.next, pkt->tried + ring.passed + 1);
 	return known_to_nobody(f, slot, flow->now_ns);
 }
 

@@ -22,12 +22,13 @@ struct packet {
 	__u32 l4_off;
 	__u32 end; /* of the IP packet: frames may be padded */
 	bool ip4;
-	bool fragment;	    /* has no ports: not the first of its datagram */
+	bool fragment : 1; /* has no ports: not the first of its datagram */
+	bool more_fragments : 1;
 	__u16 fragment_off; /* in bytes */
-	bool more_fragments;
-	bool pod;	/* seen on the device of a pod */
-	bool rewritten; /* has another tuple now */
-	bool plain;	/* see tc/parse.h */
+	bool pod;	    /* seen on the device of a pod */
+	bool rewritten;	    /* has another tuple now */
+	bool plain;	    /* see tc/parse.h */
+	__u8 round;	    /* enum ring_round */
 	__be32 fragment_id;
 	__be32 tcp_seq;
 	__be32 tcp_ack;

@@ -475,6 +475,7 @@ type headgatePeerFlag uint32
 const (
 	headgatePeerFlagPEER_USABLE  headgatePeerFlag = 1
 	headgatePeerFlagPEER_RETURNS headgatePeerFlag = 2
+	headgatePeerFlagPEER_SILENT  headgatePeerFlag = 4
 )
 
 type headgateProbeResult struct {

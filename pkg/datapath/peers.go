@@ -21,6 +21,7 @@ var _ plan.Owners = headgateSlotChange{}.Was
 var peerFlags = map[headgatePeerFlag]func(*plan.Peer) *bool{
 	headgatePeerFlagPEER_USABLE:  func(p *plan.Peer) *bool { return &p.Usable },
 	headgatePeerFlagPEER_RETURNS: func(p *plan.Peer) *bool { return &p.Returns },
+	headgatePeerFlagPEER_SILENT:  func(p *plan.Peer) *bool { return &p.Silent },
 }
 
 func encodePeer(p plan.Peer) headgatePeer {

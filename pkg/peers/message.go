@@ -11,7 +11,7 @@ const Port = 6635
 
 // version is that of what is carried, and of the questions: nodes of different ones do not carry
 // to each other.
-const version = 1
+const version = 2
 
 // Digest is equal on nodes that carry alike.
 type Digest [16]byte

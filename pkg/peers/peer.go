@@ -40,6 +40,7 @@ type Counts struct {
 type Verdict struct {
 	Carries bool // it takes what is carried, as this node does
 	Returns bool // clients get its answers, as far as is known
+	Silent  bool // nothing says that the node is there: it is as good as dead
 	Reason  string
 	// Answered is when it answered last, the zero time for never.
 	Answered time.Time
@@ -99,10 +100,12 @@ func (p *peer) isDue(now time.Time) bool {
 
 // judgeSilence gives a peer up that does not answer.
 func (p *peer) judgeSilence(now time.Time) {
-	switch refuses := !p.refused.IsZero(); {
+	refuses := !p.refused.IsZero()
+	p.verdict.Silent = p.silent >= missing && (!refuses || now.Sub(p.lives) >= deadNode)
+	switch {
 	case refuses && now.Sub(p.refused) >= deadAgent:
 		p.fail("no agent has been there for %s", deadAgent)
-	case p.silent >= missing && (!refuses || now.Sub(p.lives) >= deadNode):
+	case p.verdict.Silent:
 		p.fail("does not answer: is UDP port %d open between nodes, and does an agent with forwarding dsr run there?", Port)
 	}
 }

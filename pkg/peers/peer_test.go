@@ -76,12 +76,15 @@ func TestADeadHomeIsNoticed(t *testing.T) {
 			if d := w.pass(time.Minute, w.lost); d > tc.within {
 				t.Errorf("lost after %s, want %s at most", d, tc.within)
 			}
-			if w.said().Reason == "" {
-				t.Error("no reason is given")
+			if w.said().Reason == "" || !w.said().Silent {
+				t.Errorf("silent: %v, reason: %q", w.said().Silent, w.said().Reason)
 			}
 			w.answers, w.perTick = true, Counts{}
 			if d := w.pass(time.Minute, w.usable); d > 2*time.Second {
 				t.Errorf("usable again after %s", d)
+			}
+			if w.pass(Tick, nil); w.said().Silent {
+				t.Error("it answers, and is silent")
 			}
 		})
 	}

@@ -256,7 +256,7 @@ func (p *Prober) tell() {
 	for _, name := range slices.Sorted(maps.Keys(p.peers)) {
 		a := p.peers[name]
 		n := a.Node
-		n.Usable, n.Returns = a.said().Usable(), a.verdict.Returns
+		n.Usable, n.Returns, n.Silent = a.said().Usable(), a.verdict.Returns, a.verdict.Silent
 		all[name] = n
 		if a.conn != nil {
 			v := a.said()

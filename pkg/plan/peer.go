@@ -23,6 +23,7 @@ type Peer struct {
 	MTU          uint32     // of the longest packet that gets there, with its outer header, in bytes
 	Usable       bool       // what begins is carried there
 	Returns      bool       // it may answer clients as the Service's address
+	Silent       bool       // nothing says that the node is there
 }
 
 // RingOf returns where a node stands among homes, by its name: the same on all nodes.
@@ -37,7 +38,7 @@ func (p Peer) String() string {
 	for _, word := range []struct {
 		is   bool
 		name string
-	}{{p.Usable, " usable"}, {p.Returns, " returns"}} {
+	}{{p.Usable, " usable"}, {p.Returns, " returns"}, {p.Silent, " silent"}} {
 		if word.is {
 			s += word.name
 		}

@@ -22,6 +22,7 @@ type fleet struct {
 	protocol lb.Protocol
 	nodes    []*fleetNode
 	overV6   bool // outer headers are of IPv6
+	dead     *fleetNode
 }
 
 // fleetNode is one of them.
@@ -29,7 +30,8 @@ type fleetNode struct {
 	*rig
 	addr   netip.Addr // what outer headers go to
 	number int
-	slots  []int // backends by number, as the node has been told
+	silent map[int]bool // nodes that it takes for dead
+	slots  []int        // backends by number, as the node has been told
 	was    []plan.Owners
 }
 
@@ -66,7 +68,7 @@ func newFleet(t *testing.T, nodes int, overV6 bool) *fleet {
 		r := newNode(t, node{cgroup, suffix, nodeAddr(n, false), nodeAddr(n, true)}, func(c *datapath.Config) {
 			c.Carrying, c.Sizes.Peers = true, 16
 		})
-		f.nodes = append(f.nodes, &fleetNode{rig: r, number: n, addr: nodeAddr(n, overV6)})
+		f.nodes = append(f.nodes, &fleetNode{rig: r, number: n, addr: nodeAddr(n, overV6), silent: map[int]bool{}})
 	}
 	for n := range nodes {
 		f.nodes[0].routeTo(t, nodeAddr(n, false), nodeAddr(n, true))
@@ -179,7 +181,7 @@ func (n *fleetNode) learn(t *testing.T, backends ...int) {
 
 // fate is what becomes of a packet in the end.
 type fate struct {
-	what   string // "delivered", "dropped", "reset", "passed"
+	what   string // "delivered", "dropped", "reset", "passed", "lost" at a node that is dead
 	node   int
 	frame  []byte
 	frames int // that went from node to node
@@ -213,6 +215,9 @@ func (f *fleet) enter(t *testing.T, node int, frame []byte) fate {
 			t.Fatalf("node %d carries from %s to %s", node, v.src.Addr(), v.dst.Addr())
 		}
 		node, frame = next, made
+		if f.nodes[node] == f.dead {
+			return fate{"lost", node, made, hops + 1}
+		}
 	}
 }
 

@@ -21,14 +21,7 @@ func (t texts[T]) texts() []string {
 // MarshalJSON implements json.Marshaler.
 func (t texts[T]) MarshalJSON() ([]byte, error) { return json.Marshal(t.texts()) }
 
-// length says how many values a sequence has: what is made for them then needs to grow no more.
-func length[T any](all iter.Seq[T]) (n int) {
-	for range all {
-		n++
-	}
-	return n
-}
-
+// length2 says how many values a sequence has: what is made for them then needs to grow no more.
 func length2[K, V any](all iter.Seq2[K, V]) (n int) {
 	for range all {
 		n++

@@ -20,16 +20,18 @@ import (
 type traced struct {
 	service plan.Service
 	backend lb.AddrPort
-	At      time.Time `json:"at"`
-	Where   string    `json:"where"`             // connect, sendmsg; in and out for packets
-	PID     uint32    `json:"pid,omitempty"`     // of sockets
-	Process string    `json:"process,omitempty"` // likewise
-	From    string    `json:"from,omitempty"`    // of packets
-	Asked   string    `json:"asked,omitempty"`
-	Got     string    `json:"got,omitempty"`     // "" where it was refused
-	Pod     string    `json:"pod,omitempty"`     // that the backend is, where an agent knows it
-	Refused string    `json:"refused,omitempty"` // why
-	Service string    `json:"service,omitempty"`
+	// before and after are the ends of a packet.
+	before, after packetEnds
+	At            time.Time `json:"at"`
+	Where         string    `json:"where"`             // connect, sendmsg; in and out for packets
+	PID           uint32    `json:"pid,omitempty"`     // of sockets
+	Process       string    `json:"process,omitempty"` // likewise
+	From          string    `json:"from,omitempty"`    // of packets
+	Asked         string    `json:"asked,omitempty"`
+	Got           string    `json:"got,omitempty"`     // "" where it was refused
+	Pod           string    `json:"pod,omitempty"`     // that the backend is, where an agent knows it
+	Refused       string    `json:"refused,omitempty"` // why
+	Service       string    `json:"service,omitempty"`
 }
 
 // changedSince stands for a reason that is no more when it is looked for.
@@ -41,6 +43,7 @@ const packetsEvery = 200 * time.Millisecond
 func newTrace(e *env) *cobra.Command {
 	t := &trace{env: e}
 	var lasts time.Duration
+	var pcap string
 	cmd := &cobra.Command{
 		Use:   "trace [{ADDRESS[:PORT] | [NAMESPACE/]SERVICE[:PORT]}]",
 		Short: "Show decisions as they are made: connect(), sendmsg(), new flows of packets",
@@ -51,7 +54,12 @@ is an agent says, where one answers at --state-dir.
 
 Programs that tell of sockets are attached behind those that decide for as long as this command
 runs. So it costs nothing else; meanwhile a connect() to a Service costs some hundred nanoseconds more.
-Where more is decided than can be shown it says how many decisions are missing.`,
+Where more is decided than can be shown it says how many decisions are missing.
+
+With --pcap each decision is written as two packets, too, for Wireshark and tcpdump: as it was
+meant to go and as it goes, with a comment that names process, Service, backend and Pod; a refused one as the first
+alone. These packets were not seen on the way: they are made of addresses and ports, a SYN each or a datagram of
+zeros. Before connect() a socket has no address, so that its packets come from port 0 of 0.0.0.0 or ::.`,
 		Args:              atMostOne,
 		ValidArgsFunction: services.untyped().complete(e),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -66,11 +74,12 @@ Where more is decided than can be shown it says how many decisions are missing.`
 			}
 			t.out = cmd.OutOrStdout()
 			t.complaints = cmd.ErrOrStderr()
-			return t.run(ctx)
+			return t.capturing(ctx, pcap)
 		},
 	}
 	cmd.Flags().BoolVar(&t.drops, "drops", false, "only what is refused")
 	cmd.Flags().DurationVar(&lasts, "for", 0, "end after so long, such as 10s (default: when interrupted)")
+	cmd.Flags().StringVar(&pcap, "pcap", "", "also write decisions as packets into this file, which is made anew (pcapng); - writes nothing but these to stdout")
 	cmd.Flags().StringVarP(&t.wanted.namespace, "namespace", "n", "", "namespace of the Services")
 	return cmd
 }
@@ -81,6 +90,7 @@ type trace struct {
 	out, complaints io.Writer
 	wanted          wanted
 	drops           bool
+	packets         capture // to nowhere unless it is asked for
 	lines           command.Lines
 	lost            uint64 // said
 	pods            pods
@@ -100,6 +110,9 @@ func (t *trace) run(ctx context.Context) error {
 	if err := t.env.look(t.check); err != nil {
 		return err
 	}
+	if err := t.lookAtPackets(); err != nil { // those that there are
+		return err
+	}
 	var sockets *datapath.Tracer
 	err := datapath.Look(t.env.open, func(r *datapath.Reader) (err error) { // who may not load programs may read
 		sockets, err = r.NewTracer()
@@ -109,9 +122,6 @@ func (t *trace) run(ctx context.Context) error {
 		return err
 	}
 	defer sockets.Close()
-	if err := t.lookAtPackets(); err != nil { // those that there are
-		return err
-	}
 	for ended := false; !ended; {
 		ended = ctx.Err() != nil // then what was decided before is shown
 		if err := t.readSockets(sockets, time.Now().Add(packetsEvery)); err != nil {
@@ -176,6 +186,7 @@ func (t *trace) readSockets(from *datapath.Tracer, until time.Time) error {
 // traced puts names to what a program has told.
 func (s *sight) traced(told datapath.Told) (traced, error) {
 	one := traced{At: told.At, Where: told.Call, PID: told.PID, Process: told.Process, Asked: told.Asked.String(), Got: told.Got.String(), backend: told.Got}
+	one.before, one.after = ofSocket(told.Asked), ofSocket(told.Got)
 	var err error
 	if one.service, err = s.serviceAt(told.Asked); err != nil {
 		return one, err
@@ -245,6 +256,7 @@ func (s *sight) tracedFlow(f datapath.Flow) (one traced, err error) {
 		return lb.AddrPort{Addr: at.Addr(), Port: at.Port(), Protocol: f.Protocol}
 	}
 	one = traced{At: time.Now(), Where: f.Hook, From: f.From.String(), Asked: to(f.To).String(), Got: to(f.NowTo).String(), backend: to(f.NowTo)}
+	one.before, one.after = packetEnds{f.Protocol, f.From, f.To}, packetEnds{f.Protocol, f.NowFrom, f.NowTo}
 	if f.State != datapath.FlowRefused {
 		one.service, err = s.Service(f.Service)
 		return one, err
@@ -281,20 +293,34 @@ func (t *trace) show(one traced) error {
 	if one.Got != "" {
 		one.Pod = t.pods.of(t.env, one.backend)
 	}
+	if t.packets.out != nil {
+		if err := t.packets.decision(one); err != nil {
+			return err
+		}
+	}
+	if t.packets.out == t.out {
+		return nil
+	}
 	if t.env.ForPrograms() {
 		return t.env.Print(t.out, command.Table{Value: one, Names: []string{"decision/" + one.Asked}})
 	}
-	who, became := one.From, one.Got
+	who := one.From
 	if one.PID != 0 {
 		who = fmt.Sprintf("pid %d %s", one.PID, one.Process)
 	}
-	if one.Pod != "" {
-		became += " pod " + one.Pod
+	return t.lines.Write(t.out, []string{one.At.Format("15:04:05.000"), one.Where, who, one.Asked, one.became(), one.Service})
+}
+
+// became is the backend, or why there is none.
+func (one traced) became() string {
+	switch {
+	case one.Refused != "":
+		return "refused " + one.Refused
+	case one.Pod != "":
+		return one.Got + " pod " + one.Pod
+	default:
+		return one.Got
 	}
-	if one.Refused != "" {
-		became = "refused " + one.Refused
-	}
-	return t.lines.Write(t.out, []string{one.At.Format("15:04:05.000"), one.Where, who, one.Asked, became, one.Service})
 }
 
 // pods are the names of the Pods that backends are, as the agent has said them.

@@ -3,7 +3,9 @@ package datapath
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -44,6 +46,37 @@ func firstPacket(protocol lb.Protocol, from, to netip.AddrPort) []byte {
 	binary.BigEndian.PutUint16(ip[4:], uint16(len(l4)))
 	ip = append(append(ip, from.Addr().AsSlice()...), to.Addr().AsSlice()...)
 	return append(append(frame, ip...), l4...)
+}
+
+// FirstPacket returns such a packet from its IP header on, with its sums.
+func FirstPacket(protocol lb.Protocol, from, to netip.AddrPort) []byte {
+	packet := firstPacket(protocol, from, to)[etherLen:]
+	addresses, l4 := packet[ip6Len-32:ip6Len], packet[ip6Len:]
+	if from.Addr().Is4() {
+		addresses, l4 = packet[ip4Len-8:ip4Len], packet[ip4Len:]
+		binary.BigEndian.PutUint16(packet[10:], internetSum(packet[:ip4Len]))
+	}
+	pseudo := binary.BigEndian.AppendUint32(slices.Clone(addresses), uint32(len(l4)))
+	pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(protocol))
+	switch sum := internetSum(append(pseudo, l4...)); protocol {
+	case lb.TCP:
+		binary.BigEndian.PutUint16(l4[16:], sum)
+	case lb.UDP:
+		binary.BigEndian.PutUint16(l4[6:], sum)
+	}
+	return packet
+}
+
+// internetSum is the sum of RFC 1071.
+func internetSum(b []byte) uint16 {
+	var sum uint32
+	for i := 0; i+1 < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum > math.MaxUint16 {
+		sum = sum>>16 + sum&math.MaxUint16
+	}
+	return ^uint16(sum)
 }
 
 // ends returns the addresses and ports of such a frame, as a program has left it.

@@ -68,7 +68,7 @@ func TestTheCommandLineOnAKernel(t *testing.T) {
 				Files: []string{script}, UpdateScripts: *update, RequireUniqueNames: true, Deadline: deadline,
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
 					"load": load, "ready": ready, "answers": answers, "exits": exits, "nobody": nobody, "problem": problem, "orphans": orphans, "forget": forget, "remember": remember, "tracing": tracing, "dial": dial, "hold": hold, "fits": fits,
-					"outside": p.outside, "pod": p.pod, "connect": p.connect, "shows": shows, "eventually": eventually, "asks": asks, "screen": p.screen, "podnet": podnet,
+					"outside": p.outside, "pod": p.pod, "connect": p.connect, "shows": shows, "eventually": eventually, "asks": asks, "screen": p.screen, "podnet": podnet, "packets": packets,
 				},
 				Setup: func(env *testscript.Env) error {
 					env.Setenv("CGROUP", testenv.Cgroup(t))

@@ -82,7 +82,7 @@ func (f *followed) look(ctx context.Context) (view, error) {
 	}
 	f.known = known
 	v := view{Service: d.Service, Backends: append([]Backend{}, d.Backends...), Frontends: []string{}, Unlisted: d.Unlisted}
-	for _, at := range d.Service.Frontends {
+	for _, at := range d.Frontends {
 		v.Frontends = append(v.Frontends, at.String())
 	}
 	v.draw(f, open, split(v.Backends, f.mean(), v.scale()))

@@ -75,7 +75,8 @@ func (t *terminal) restore() {
 	})
 }
 
-// suspend gives the terminal back and stops the process, as Ctrl-Z does, until it goes on.
+// suspend gives the terminal back and stops the process, as Ctrl-Z does, until it goes on. Where no
+// shell could have it go on, as in kubectl exec, the kernel does not stop it.
 func (t *terminal) suspend() error {
 	goesOn := make(chan os.Signal, 1)
 	signal.Notify(goesOn, unix.SIGCONT)
@@ -84,9 +85,15 @@ func (t *terminal) suspend() error {
 	if err := unix.Kill(0, unix.SIGTSTP); err != nil {
 		return err
 	}
-	<-goesOn
+	select {
+	case <-goesOn:
+	case <-time.After(stopWait):
+	}
 	return t.take()
 }
+
+// stopWait is for the kernel to stop a process that has asked for it.
+const stopWait = 100 * time.Millisecond
 
 // size returns how many characters fit.
 func (t *terminal) size() (width, height int, err error) {

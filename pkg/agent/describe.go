@@ -2,10 +2,10 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/headgate/headgate/pkg/lb"
 )
@@ -43,33 +43,39 @@ func writeDescriptions(to io.Writer, all lb.Descriptions) error {
 func AskBackends(ctx context.Context, stateDir string) (lb.Descriptions, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	body, err := hear(ctx, stateDir, http.MethodGet, "/backends")
-	if err != nil {
-		return nil, err
-	}
-	all, err := readDescriptions(string(body))
-	if err != nil {
-		return nil, errOtherVersion(stateDir)
-	}
-	return all, nil
+	var all lb.Descriptions
+	err := listen(ctx, stateDir, http.MethodGet, "/backends", func(from io.Reader) (err error) {
+		all, err = readDescriptions(from)
+		return err
+	})
+	return all, err
 }
 
-// readDescriptions reads what writeDescriptions writes.
-func readDescriptions(text string) (lb.Descriptions, error) {
-	all := make(lb.Descriptions, 0, strings.Count(text, "\n"))
-	for line := range strings.Lines(text) {
-		var fields [6]string
-		rest := strings.TrimSuffix(line, "\n")
-		for i := range fields {
-			fields[i], rest, _ = strings.Cut(rest, tab)
+// readDescriptions reads what writeDescriptions writes. There may be very many, on few nodes in few zones, so that equal
+// texts are one in memory.
+func readDescriptions(from io.Reader) (all lb.Descriptions, err error) {
+	texts := map[string]string{}
+	one := func(text []byte) string {
+		if _, ok := texts[string(text)]; !ok {
+			texts[string(text)] = string(text)
 		}
-		at, err := lb.ParseAddrPort(fields[0])
+		return texts[string(text)]
+	}
+	lines := bufio.NewScanner(from)
+	for lines.Scan() {
+		var fields [6][]byte
+		rest := lines.Bytes()
+		for i := range fields {
+			fields[i], rest, _ = bytes.Cut(rest, []byte(tab))
+		}
+		at, err := lb.ParseAddrPort(string(fields[0]))
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, lb.Description{
-			Backend: at, Pod: lb.PodName{Namespace: fields[1], Name: fields[2]}, Node: fields[3], Zone: fields[4], State: lb.BackendState(fields[5]),
+			Backend: at, Pod: lb.PodName{Namespace: one(fields[1]), Name: string(fields[2])},
+			Node: one(fields[3]), Zone: one(fields[4]), State: lb.BackendState(one(fields[5])),
 		})
 	}
-	return all, nil
+	return all, lines.Err()
 }

@@ -20,10 +20,10 @@ func TestWhatIsSaidOfBackendsIsReadAsItWasWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	all[1].Node = "node a " // a field stays in its place
-	if got, err := readDescriptions(text.String()); err != nil || !reflect.DeepEqual(got, all) {
+	if got, err := readDescriptions(strings.NewReader(text.String())); err != nil || !reflect.DeepEqual(got, all) {
 		t.Errorf("got %v, %v, want %v", got, err, all)
 	}
-	if _, err := readDescriptions("what\n"); err == nil {
+	if _, err := readDescriptions(strings.NewReader("what\n")); err == nil {
 		t.Error("something else was read")
 	}
 }

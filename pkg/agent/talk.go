@@ -114,23 +114,37 @@ func errOtherVersion(stateDir string) error {
 	return fmt.Errorf("the agent of %s is of another version: it does not answer that; use the headgate of the agent", stateDir)
 }
 
-// hear asks the agent with a state directory, and returns what it says.
-func hear(ctx context.Context, stateDir, method, what string) ([]byte, error) {
+// listen asks the agent with a state directory, and has what it says read.
+func listen(ctx context.Context, stateDir, method, what string, read func(io.Reader) error) error {
 	resp, err := ask(ctx, stateDir, method, what, lookTimeout)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read the answer of the agent of %s: %w", stateDir, err)
-	case resp.StatusCode == http.StatusConflict:
-		return nil, errors.New(string(bytes.TrimSpace(body)))
-	case resp.StatusCode != http.StatusOK:
-		return nil, errOtherVersion(stateDir)
+	switch resp.StatusCode {
+	case http.StatusOK:
+		err = read(resp.Body)
+	case http.StatusConflict:
+		var said []byte
+		if said, err = io.ReadAll(resp.Body); err == nil {
+			return errors.New(string(bytes.TrimSpace(said)))
+		}
+	default:
+		return errOtherVersion(stateDir)
 	}
-	return body, nil
+	if err != nil {
+		return fmt.Errorf("read the answer of the agent of %s: %w", stateDir, err)
+	}
+	return nil
+}
+
+// hear asks the agent with a state directory, and returns what it says.
+func hear(ctx context.Context, stateDir, method, what string) (body []byte, err error) {
+	err = listen(ctx, stateDir, method, what, func(from io.Reader) (err error) {
+		body, err = io.ReadAll(from)
+		return err
+	})
+	return body, err
 }
 
 // hearValue reads what the agent says as JSON.

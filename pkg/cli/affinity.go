@@ -39,13 +39,12 @@ var affinities = noun[affinity]{
 
 func newAffinity(e *env) *cobra.Command { return affinities.command(e) }
 
-func readAffinities(s *sight) ([]affinity, error) {
+func readAffinities(s *sight, do func(*affinity) error) error {
 	own, err := datapath.OwnNamespace()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var all []affinity
-	err = s.Affinities(func(a datapath.Affinity) error {
+	return s.Affinities(func(a datapath.Affinity) error {
 		service, err := s.Service(a.Service)
 		if err != nil {
 			return err
@@ -56,12 +55,8 @@ func readAffinities(s *sight) ([]affinity, error) {
 			return nil // what it was about is gone: nobody asks for it again
 		}
 		one.Service, one.Backend = service.String(), backend.String()
-		if s.wanted.wants(one) {
-			all = append(all, one)
-		}
-		return nil
+		return do(&one)
 	})
-	return all, err
 }
 
 // clientName is a client as people know it: a pod is its network namespace.

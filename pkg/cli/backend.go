@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -82,27 +83,28 @@ at --state-dir they are unknown. The states are
 
 func newBackend(e *env) *cobra.Command { return backends.command(e) }
 
-func readBackends(s *sight) ([]backend, error) {
+func readBackends(s *sight, do func(*backend) error) error {
 	services, err := s.membersOf()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	tables, err := s.tablesOf()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var said lb.Descriptions
 	if s.full {
 		said = s.env.described()
 	}
-	all := make([]backend, 0, length2(s.Backends()))
 	for id, at := range s.Backends() {
-		b := backend{at: at.At, ID: id, Backend: at.At.String(), Services: services[id], Tables: tables[id], Load: at.Load}
+		b := backend{at: at.At, ID: id, Backend: at.At.String(), Services: services.of(id), Tables: tables.of(id), Load: at.Load}
 		b.ConnectionsPerSecond = s.rates.of(b.Backend, b.Connections)
 		b.describe(said.Of(b.at))
-		all = append(all, b)
+		if err := do(&b); err != nil {
+			return err
+		}
 	}
-	return all, nil
+	return nil
 }
 
 // unknown stands for what only an agent knows, where none says it.
@@ -149,34 +151,66 @@ func (b backend) where(name string) any {
 	}
 }
 
-// membersOf returns the Service ports that have a backend, by its ID.
-func (s *sight) membersOf() (map[uint32][]plan.Service, error) {
+// users is what has backends: Service ports, or tables. There may be very many backends, and most have one of each.
+type users[T any] struct {
+	all  []T
+	uses []use
+}
+
+// use is that something has a backend.
+type use struct {
+	backend uint32 // ID
+	by      int32  // place among all
+}
+
+// add says what has backends, after all that come before it.
+func (u *users[T]) add(one T, backends []uint32) {
+	for _, id := range backends {
+		u.uses = append(u.uses, use{id, int32(len(u.all))})
+	}
+	u.all = append(u.all, one)
+}
+
+// sort is to be called once all are added.
+func (u *users[T]) sort() {
+	slices.SortFunc(u.uses, func(a, b use) int { return cmp.Or(cmp.Compare(a.backend, b.backend), cmp.Compare(a.by, b.by)) })
+}
+
+// of returns those that have a backend, in the order in which they were added.
+func (u *users[T]) of(backend uint32) (out []T) {
+	i, _ := slices.BinarySearchFunc(u.uses, backend, func(a use, id uint32) int { return cmp.Compare(a.backend, id) })
+	for ; i < len(u.uses) && u.uses[i].backend == backend; i++ {
+		out = append(out, u.all[u.uses[i].by])
+	}
+	return out
+}
+
+// membersOf returns the Service ports that have backends.
+func (s *sight) membersOf() (out users[plan.Service], err error) {
 	tables := map[uint32]members{}
-	err := s.Frontends(func(_ lb.AddrPort, f plan.Frontend) error {
+	err = s.Frontends(func(_ lb.AddrPort, f plan.Frontend) error {
 		tables[f.Service] = tables[f.Service].with(f.Members)
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return out, err
 	}
-	out := map[uint32][]plan.Service{}
 	services, err := s.Services()
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	for service := range services { // by ID, so that their order is one
 		name, err := s.Service(service)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		ids, err := tables[service].ids(s.Reader)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
-		for _, id := range ids {
-			out[id] = append(out[id], name)
-		}
+		out.add(name, ids)
 	}
+	out.sort()
 	return out, nil
 }
 
@@ -204,22 +238,31 @@ func (m members) ids(r *datapath.Reader) ([]uint32, error) {
 	return slices.Compact(all), nil
 }
 
-// tablesOf returns the tables that name a backend, by its ID.
-func (s *sight) tablesOf() (map[uint32][]plan.Table, error) {
-	named, err := s.namedTables()
-	if err != nil {
-		return nil, err
+// tablesOf returns the tables that name backends, where all is asked for that is known of these.
+func (s *sight) tablesOf() (out users[plan.Table], err error) {
+	if !s.full {
+		return out, nil
 	}
-	out := map[uint32][]plan.Table{}
+	named := map[plan.Table]bool{}
+	err = s.Frontends(func(_ lb.AddrPort, f plan.Frontend) error {
+		for _, t := range f.Tables() {
+			if t.Size > 0 {
+				named[t] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return out, err
+	}
 	for _, t := range slices.SortedFunc(maps.Keys(named), plan.Table.Compare) {
 		ids, err := members{t}.ids(s.Reader)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
-		for _, id := range ids {
-			out[id] = append(out[id], t)
-		}
+		out.add(t, ids)
 	}
+	out.sort()
 	return out, nil
 }
 

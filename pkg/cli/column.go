@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"reflect"
 	"strconv"
 	"strings"
@@ -24,40 +23,35 @@ type column[T any] struct {
 }
 
 // table returns items as they are printed.
-func (n *grammar) table(items []item, o command.Output) command.Table {
-	t := command.Table{Header: n.header(o.IsWide()), Each: n.each(items, o.IsWide()), Value: command.ListOf(n.kind, items)}
-	if o.WantsNames() {
-		for _, one := range items {
-			t.Names = append(t.Names, n.name+"/"+one.names()[0])
-		}
-	}
-	return t
+func (n *grammar) table(o command.Output, each func(do func(item) error) error) command.Table {
+	var row []string
+	return command.Table{Header: n.header(o.IsWide()), Stream: &command.Stream{
+		Kind: n.kind,
+		Each: func(do func(any) error) error { return each(func(one item) error { return do(one) }) },
+		Name: func(one any) string { return n.name + "/" + one.(item).names()[0] },
+		Rows: func(one any, do func([]string)) {
+			more := false
+			if row, more = n.firstRow(one.(item), o.IsWide(), row[:0]); !more {
+				do(row)
+				return
+			}
+			for _, r := range n.rows(one.(item), o.IsWide()) {
+				do(r)
+			}
+		},
+	}}
 }
 
-// each returns the rows of items. Nearly all have one, which needs no memory of its own.
-func (n *grammar) each(items []item, wide bool) iter.Seq[[]string] {
-	return func(yield func([]string) bool) {
-		var row []string
-		for _, one := range items {
-			more := false
-			row = row[:0]
-			for _, c := range n.columns {
-				if wide || !c.wide {
-					first, several := firstLine(c.of(one))
-					row, more = append(row, first), more || several
-				}
-			}
-			rows := [][]string{row}
-			if more {
-				rows = n.rows(one, wide)
-			}
-			for _, r := range rows {
-				if !yield(r) {
-					return
-				}
-			}
+// firstRow appends the first line of an item to a row, and says whether it has more. Nearly all have one, which needs no
+// memory of its own.
+func (n *grammar) firstRow(one item, wide bool, row []string) (_ []string, more bool) {
+	for _, c := range n.columns {
+		if wide || !c.wide {
+			first, several := firstLine(c.of(one))
+			row, more = append(row, first), more || several
 		}
 	}
+	return row, more
 }
 
 // firstLine returns the first line of a cell, and whether it has more.

@@ -33,16 +33,18 @@ var devices = noun[device]{
 
 func newDevice(e *env) *cobra.Command { return devices.command(e) }
 
-func readDevices(s *sight) (out []device, err error) {
+func readDevices(s *sight, do func(*device) error) error {
 	status, err := s.Status()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	report, err := s.env.readReport()
 	for _, d := range status.Devices {
-		out = append(out, device{d, report.XDP[d.Name]})
+		if err == nil {
+			err = do(&device{d, report.XDP[d.Name]})
+		}
 	}
-	return out, err
+	return err
 }
 
 // driver says whether the driver repeats, and why not where it should.

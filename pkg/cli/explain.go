@@ -183,7 +183,11 @@ func (s *sight) targets(client netip.AddrPort) (out []lb.AddrPort, err error) {
 		return []lb.AddrPort{at}, nil
 	}
 	g := frontends.untyped()
-	all, err := g.read(s)
+	var all []item
+	err = g.each(s, func(one item) error {
+		all = append(all, one)
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -120,7 +120,7 @@ func newFlow(e *env) *cobra.Command {
 	})
 }
 
-func readFlows(s *sight) (all []flow, err error) {
+func readFlows(s *sight, do func(*flow) error) (err error) {
 	add := func(one flow, service uint32) (err error) {
 		if one.service, err = s.Service(service); err != nil {
 			return err
@@ -128,10 +128,7 @@ func readFlows(s *sight) (all []flow, err error) {
 		if one.service != (plan.Service{}) {
 			one.Service = one.service.String()
 		}
-		if s.wanted.wants(one) {
-			all = append(all, one)
-		}
-		return nil
+		return do(&one)
 	}
 	if s.wanted.path != pathSocket {
 		err = s.Flows(func(f datapath.Flow) error { return add(flowOfPackets(f), f.Service) })
@@ -139,7 +136,7 @@ func readFlows(s *sight) (all []flow, err error) {
 	if err == nil && s.wanted.path != pathPacket {
 		err = s.sockets.Each(s.Reader, func(f datapath.Socket) error { return add(flowOfSocket(f), f.Service) })
 	}
-	return all, err
+	return err
 }
 
 func flowOfPackets(f datapath.Flow) flow {

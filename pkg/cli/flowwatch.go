@@ -108,7 +108,7 @@ type begun struct{ sockets, packets uint64 }
 // run shows until the context ends.
 func (w *flowWatch) run(ctx context.Context, s *sight, every time.Duration) error {
 	noun := flows.untyped()
-	items, err := noun.find(s)
+	items, err := noun.collect(s)
 	if err == nil {
 		err = w.tell(time.Now(), items)
 	}
@@ -136,7 +136,7 @@ func (w *flowWatch) lookAgain(noun *grammar, s *sight) error {
 	if err != nil {
 		return err
 	}
-	items, err := noun.findAny(s)
+	items, err := noun.collectAny(s)
 	if err == nil {
 		err = w.tell(time.Now(), items)
 	}

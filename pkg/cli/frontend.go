@@ -57,18 +57,10 @@ func newFrontend(e *env) *cobra.Command { return frontends.command(e) }
 
 func compareFrontends(a, b frontend) int { return a.at.Compare(b.at) }
 
-// readFrontends returns the frontends that are wanted. The others cost little.
-func readFrontends(s *sight) ([]frontend, error) {
-	var out []frontend
-	if s.wanted.everything() {
-		totals, err := s.Totals()
-		if err != nil {
-			return nil, err
-		}
-		out = make([]frontend, 0, totals.Frontends)
-	}
+// readFrontends reads the frontends that are wanted. The others cost little.
+func readFrontends(s *sight, do func(*frontend) error) error {
 	services := map[uint32]plan.Service{}
-	err := s.Frontends(func(at lb.AddrPort, f plan.Frontend) (err error) {
+	return s.Frontends(func(at lb.AddrPort, f plan.Frontend) (err error) {
 		service, ok := services[f.Service]
 		if !ok {
 			if service, err = s.Service(f.Service); err != nil {
@@ -80,11 +72,11 @@ func readFrontends(s *sight) ([]frontend, error) {
 		if !s.wanted.wants(one) {
 			return nil
 		}
-		one, err = readFrontend(s.Reader, one, f)
-		out = append(out, one)
-		return err
+		if one, err = readFrontend(s.Reader, one, f); err != nil {
+			return err
+		}
+		return do(&one)
 	})
-	return out, err
 }
 
 func readFrontend(r *datapath.Reader, out frontend, f plan.Frontend) (frontend, error) {

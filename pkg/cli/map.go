@@ -33,20 +33,22 @@ var bpfMaps = noun[shownMap]{
 
 func newMap(e *env) *cobra.Command { return bpfMaps.command(e) }
 
-func readMaps(s *sight) (out []shownMap, err error) {
+func readMaps(s *sight, do func(*shownMap) error) error {
 	totals, err := s.Totals()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	counts, err := s.CountEntries()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	maps, err := s.Maps(totals, counts)
 	for _, m := range maps {
-		out = append(out, shownMap{m})
+		if err == nil {
+			err = do(&shownMap{m})
+		}
 	}
-	return out, err
+	return err
 }
 
 // entriesOf returns how many entries a map has, nil where they are not counted.

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -33,8 +32,9 @@ type noun[T item] struct {
 	columns           []column[T]
 	// moving is the columns of who reads again and again, which command sets: with those of rates.
 	moving []column[T]
-	// read returns all, and may leave out what is not wanted.
-	read func(*sight) ([]T, error)
+	// read calls do with all, and may leave out what is not wanted. It does so once it has read what maps may
+	// contradict each other about: then all is read again.
+	read func(s *sight, do func(*T) error) error
 	// compare is the order of lists; nil for that in which they are read.
 	compare func(a, b T) int
 	// show returns one in full, a line each; nil for the columns.
@@ -56,17 +56,15 @@ func (n noun[T]) command(e *env, more ...*cobra.Command) *cobra.Command {
 func (n noun[T]) untyped() *grammar {
 	g := &grammar{
 		name: n.name, short: n.short, long: n.long, kind: n.kind, words: n.words, passing: n.passing, namespaced: n.namespaced, paths: n.paths,
-		read: func(s *sight) ([]item, error) {
-			all, err := n.read(s)
-			items := make([]item, len(all))
-			for i := range all {
-				items[i] = any(&all[i]).(item) // no copy of each: there may be very many
-			}
-			if n.compare != nil { // sorted here, since sorting is compiled for each type
-				slices.SortStableFunc(items, func(a, b item) int { return n.compare(of[T](a), of[T](b)) })
-			}
-			return items, err
-		},
+	}
+	g.read = func(s *sight, do func(*item) error) error {
+		return n.read(s, func(one *T) error {
+			i := any(one).(item)
+			return do(&i)
+		})
+	}
+	if n.compare != nil {
+		g.compare = func(a, b item) int { return n.compare(of[T](a), of[T](b)) }
 	}
 	for _, c := range n.columns {
 		one := column[item]{c.title, func(i item) any { return c.of(of[T](i)) }, c.wide, c.rated}
@@ -99,8 +97,9 @@ type sight struct {
 	*datapath.Reader
 	wanted wanted
 	env    *env
-	rates  *rates // nil for who reads once
-	full   bool   // all is asked for that is known of each, not what stands in a short line
+	rates  *rates              // nil for who reads once
+	less   func(a, b item) int // the order that is asked for, nil for that of the noun
+	full   bool                // all is asked for that is known of each, not what stands in a short line
 
 	sockets datapath.SocketList // kept from one reading to the next
 }
@@ -189,23 +188,12 @@ func (n *grammar) list(cmd *cobra.Command, e *env, l *listing, args []string) er
 		return err
 	}
 	s := newSight(e, l, args)
-	s.rates = again
+	s.rates, s.less = again, less
 	defer s.Close()
-	read := func() ([]item, error) {
-		items, err := n.find(s)
-		if less != nil {
-			slices.SortStableFunc(items, less)
-		}
-		return items, err
-	}
 	if l.watch {
-		return n.follow(cmd.Context(), e, cmd.OutOrStdout(), read)
+		return n.follow(cmd.Context(), e, cmd.OutOrStdout(), func() ([]item, error) { return n.collect(s) })
 	}
-	items, err := read()
-	if err != nil {
-		return err
-	}
-	return e.Print(cmd.OutOrStdout(), n.table(items, e.Output))
+	return e.Print(cmd.OutOrStdout(), n.table(e.Output, func(do func(item) error) error { return n.find(s, n.mayBeEmpty, do) }))
 }
 
 // newSight returns what the flags and the word of a list ask for.
@@ -220,7 +208,7 @@ func newSight(e *env, l *listing, args []string) *sight {
 func (n *grammar) showOne(cmd *cobra.Command, e *env, l *listing, word string) error {
 	s := &sight{wanted: wanted{word: word, namespace: l.namespace}, env: e, full: true}
 	defer s.Close()
-	items, err := n.find(s)
+	items, err := n.collect(s)
 	if err != nil {
 		return err
 	}
@@ -230,8 +218,10 @@ func (n *grammar) showOne(cmd *cobra.Command, e *env, l *listing, word string) e
 	if err := n.oneMeant(items, s.wanted); err != nil {
 		return err
 	}
-	t := n.table(items, e.Output)
-	t.Header, t.Each = nil, nil
+	if e.ForPrograms() {
+		return e.Print(cmd.OutOrStdout(), n.table(e.Output, inTurn(items)))
+	}
+	var t command.Table
 	for i, one := range items {
 		if i > 0 {
 			t.Rows = append(t.Rows, []string{""})
@@ -294,56 +284,6 @@ func (n *grammar) nothingIs(word string) error {
 	return fmt.Errorf("no %s is %s: write %s, as headgate %s list shows them", n.name, lb.Quote(word), n.words, n.name)
 }
 
-// find returns what a person wants, and an error where there is no such thing.
-func (n *grammar) find(s *sight) ([]item, error) { return n.findOr(s, n.mayBeEmpty) }
-
-// findAny returns what a person wants, or nothing.
-func (n *grammar) findAny(s *sight) ([]item, error) {
-	return n.findOr(s, func(*sight) error { return nil })
-}
-
-// findOr does so, and asks whether it is right that nothing is found.
-func (n *grammar) findOr(s *sight, mayBeEmpty func(*sight) error) (items []item, err error) {
-	s.rates.begin(time.Now())
-	err = s.env.look(func(r *datapath.Reader) error {
-		s.Reader = r
-		all, err := n.read(s)
-		if err != nil {
-			return err
-		}
-		items = slices.DeleteFunc(all, func(one item) bool { return !s.wanted.wants(one) })
-		if len(items) > 0 || s.wanted.everything() {
-			return nil
-		}
-		return mayBeEmpty(s)
-	})
-	return items, err
-}
-
-// mayBeEmpty says whether it is right that nothing is found: there is such a Service, or
-// such a namespace, or nobody knows which addresses come.
-func (n *grammar) mayBeEmpty(s *sight) error {
-	if n.passing && s.wanted.isAddress() {
-		return nil
-	}
-	if n.namespaced {
-		services, err := s.Services()
-		if err != nil {
-			return err
-		}
-		for id := range services {
-			service, err := s.Service(id)
-			if err != nil || s.wanted.owns(service) {
-				return err
-			}
-		}
-	}
-	if s.wanted.word == "" {
-		return fmt.Errorf("no Service is in namespace %s", lb.Quote(s.wanted.namespace))
-	}
-	return n.nothingIs(s.wanted.word)
-}
-
 // complete returns what a person may mean by the word that begins so.
 func (n *grammar) complete(e *env) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
@@ -355,13 +295,13 @@ func (n *grammar) complete(e *env) cobra.CompletionFunc {
 		defer s.Close()
 		err := e.look(func(r *datapath.Reader) error {
 			s.Reader = r
-			items, err := n.read(s)
-			for _, one := range items {
-				words = append(words, one.names()[0])
-				for _, s := range one.owners() {
+			err := n.read(s, func(one *item) error {
+				words = append(words, (*one).names()[0])
+				for _, s := range (*one).owners() {
 					words = append(words, s.ServiceName.String())
 				}
-			}
+				return nil
+			})
 			return err
 		})
 		if err != nil {

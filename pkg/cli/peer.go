@@ -49,10 +49,10 @@ var peerNoun = noun[peer]{
 
 func newPeer(e *env) *cobra.Command { return peerNoun.command(e) }
 
-func readPeers(s *sight) (out []peer, err error) {
+func readPeers(s *sight, do func(*peer) error) error {
 	report, err := s.env.readReport()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	said := map[string]agent.Peer{}
 	for _, p := range report.Peers {
@@ -61,7 +61,7 @@ func readPeers(s *sight) (out []peer, err error) {
 	for id, p := range s.Peers() {
 		counts, err := s.PeerCounts(id)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		one := peer{Address: p.Theirs.String(), Usable: p.Usable, Carries: p.Usable, Returns: p.Returns, MTU: p.MTU, Counts: counts}
 		switch asked, ok := said[one.Address]; {
@@ -73,9 +73,11 @@ func readPeers(s *sight) (out []peer, err error) {
 		case !p.Usable:
 			one.Reason = "not asked: no backend of a carried Service runs there"
 		}
-		out = append(out, one)
+		if err := do(&one); err != nil {
+			return err
+		}
 	}
-	return out, nil
+	return nil
 }
 
 // answered is how long ago the peer answered, nil where nobody knows.

@@ -39,10 +39,12 @@ var problems = noun[problem]{
 
 func newProblem(e *env) *cobra.Command { return problems.command(e) }
 
-func readProblems(s *sight) (out []problem, err error) {
+func readProblems(s *sight, do func(*problem) error) error {
 	report, err := s.env.readReport()
 	for _, p := range report.Problems {
-		out = append(out, problem{p})
+		if err == nil {
+			err = do(&problem{p})
+		}
 	}
-	return out, err
+	return err
 }

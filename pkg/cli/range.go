@@ -36,20 +36,21 @@ var ranges = noun[sourceRange]{
 
 func newRange(e *env) *cobra.Command { return ranges.command(e) }
 
-func readRanges(s *sight) ([]sourceRange, error) {
+func readRanges(s *sight, do func(*sourceRange) error) error {
 	all, err := s.SourceRanges()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out []sourceRange
 	for r := range all {
 		service, err := s.Service(r.Service)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = do(&sourceRange{prefix: r, service: service, Range: r.Prefix.String(), Service: service.String()})
 		}
-		out = append(out, sourceRange{prefix: r, service: service, Range: r.Prefix.String(), Service: service.String()})
+		if err != nil {
+			return err
+		}
 	}
-	return out, nil
+	return nil
 }
 
 func compareRanges(a, b sourceRange) int {

@@ -55,7 +55,7 @@ var services = noun[service]{
 		{title: "REFUSED/S", of: func(s service) any { return s.RefusedPerSecond.cell() }, rated: true},
 		{title: "FRONTENDS", of: func(s service) any { return s.Frontends.texts() }, wide: true},
 	},
-	read: readServices, compare: compareServices, namespaced: true,
+	read: eachService, compare: compareServices, namespaced: true,
 }
 
 func newService(e *env) *cobra.Command { return services.command(e) }
@@ -66,6 +66,17 @@ func (s service) portName() string {
 		return s.Protocol
 	}
 	return s.Port + "/" + s.Protocol
+}
+
+// eachService calls do with all Service ports.
+func eachService(s *sight, do func(*service) error) error {
+	all, err := readServices(s)
+	for i := range all {
+		if err == nil {
+			err = do(&all[i])
+		}
+	}
+	return err
 }
 
 // readServices returns the Service ports.

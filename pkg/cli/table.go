@@ -59,17 +59,17 @@ func newTable(e *env) *cobra.Command {
 	return cmd
 }
 
-func readTables(s *sight) ([]shownTable, error) {
+func readTables(s *sight, do func(*shownTable) error) error {
 	all, err := s.namedTables()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	out := make([]shownTable, 0, len(all))
 	for _, key := range slices.SortedFunc(maps.Keys(all), plan.Table.Compare) {
 		t := shownTable{services: all[key].services, Table: key.String(), Slots: key.Size, Frontends: all[key].frontends}
 		ids, err := s.Slots(key)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		slices.SortFunc(t.Frontends, lb.AddrPort.Compare)
 		t.Backends = make(texts[lb.AddrPort], len(ids))
@@ -78,7 +78,12 @@ func readTables(s *sight) ([]shownTable, error) {
 		}
 		out = append(out, t)
 	}
-	return out, nil
+	for i := range out {
+		if err := do(&out[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // naming is the frontends that name a table, and the Service ports that they are of.

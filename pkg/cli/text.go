@@ -21,7 +21,7 @@ func (t texts[T]) texts() []string {
 // MarshalJSON implements json.Marshaler.
 func (t texts[T]) MarshalJSON() ([]byte, error) { return json.Marshal(t.texts()) }
 
-// length2 says how many values a sequence has: what is made for them then needs to grow no more.
+// length2 says how many pairs a sequence has.
 func length2[K, V any](all iter.Seq2[K, V]) (n int) {
 	for range all {
 		n++

@@ -72,7 +72,7 @@ func (t *top) run(cmd *cobra.Command, args []string) error {
 	if t.env.ForPrograms() {
 		return errors.New("top shows a screen: write --once for -o and --json")
 	}
-	items, err := t.noun.find(s) // what is wrong is said before the screen is taken
+	items, err := t.noun.collect(s) // what is wrong is said before the screen is taken
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (t *top) run(cmd *cobra.Command, args []string) error {
 
 // printOnce prints what went on in one interval.
 func (t *top) printOnce(cmd *cobra.Command, s *sight, by int) error {
-	if _, err := t.noun.find(s); err != nil {
+	if _, err := t.noun.collect(s); err != nil {
 		return err
 	}
 	select {
@@ -99,7 +99,7 @@ func (t *top) printOnce(cmd *cobra.Command, s *sight, by int) error {
 		return nil
 	case <-time.After(t.interval):
 	}
-	items, err := t.noun.find(s)
+	items, err := t.noun.collect(s)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (t *top) printOnce(cmd *cobra.Command, s *sight, by int) error {
 	if !t.env.ForPrograms() && len(items) != 1 {
 		items = append(items, t.reader.look.total(items))
 	}
-	return t.env.Print(cmd.OutOrStdout(), t.noun.table(items, t.env.Output))
+	return t.env.Print(cmd.OutOrStdout(), t.noun.table(t.env.Output, inTurn(items)))
 }
 
 // looked is what a look at the maps has come to. A panic goes on where the terminal is restored.
@@ -190,7 +190,7 @@ func (t *top) lookAgain(ctx context.Context, s *sight, to chan<- looked) {
 			return
 		case <-again.C:
 		}
-		items, err := t.noun.findAny(s)
+		items, err := t.noun.collectAny(s)
 		select {
 		case <-ctx.Done():
 			return

@@ -85,20 +85,22 @@ func (t *trafficReader) noun() *grammar {
 }
 
 // read reads Service ports and backends.
-func (t *trafficReader) read(s *sight) ([]traffic, error) {
+func (t *trafficReader) read(s *sight, do func(*traffic) error) error {
 	found, err := readServices(s)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if t.look, err = t.readBackends(s); err != nil {
-		return nil, err
+		return err
 	}
-	all := make([]traffic, len(found))
 	for i := range found {
-		all[i].service = found[i]
-		all[i].judge(t.look, t.look.healthOf(found[i].ids))
+		one := traffic{service: found[i]}
+		one.judge(t.look, t.look.healthOf(found[i].ids))
+		if err := do(&one); err != nil {
+			return err
+		}
 	}
-	return all, nil
+	return nil
 }
 
 // readBackends reads all backends once: many Service ports may have one.

@@ -20,9 +20,9 @@ type window struct {
 	rates    rates
 	said     said
 	sockets  datapath.SocketList
-	node     string                    // its name
-	services map[uint32][]plan.Service // of backends, by ID, when the avoided ones were looked for last
-	avoided  []uint32                  // then
+	node     string              // its name
+	services users[plan.Service] // of backends, when the avoided ones were looked for last
+	avoided  []uint32            // then
 }
 
 func newWindow(e *env) *window { return &window{env: e} }
@@ -92,7 +92,7 @@ func (w *window) readAvoided(s *sight) (out []ui.Avoided, err error) {
 	said := w.said.of(w.env)
 	for _, id := range ids {
 		b := s.Backend(id)
-		one := ui.Avoided{Backend: b.At.String(), Services: texts[plan.Service](w.services[id]).texts(), OneClient: b.Ejected == 0}
+		one := ui.Avoided{Backend: b.At.String(), Services: texts[plan.Service](w.services.of(id)).texts(), OneClient: b.Ejected == 0}
 		one.Since = time.Now().Add(-max(b.Ejected, b.EjectedByOne)).Truncate(time.Second)
 		if d := said.Of(b.At); d != nil {
 			one.Pod, one.Node, one.Zone = podName(d), d.Node, d.Zone

@@ -102,24 +102,27 @@ func (o Output) printValue(w io.Writer, value any) error {
 		encoder := yaml.NewEncoder(w)
 		return errors.Join(encoder.Encode(plain), encoder.Close())
 	case strings.HasPrefix(string(f), formatJSONPath):
-		return printPath(w, strings.TrimPrefix(string(f), formatJSONPath), value)
+		plain, err := plainly(value)
+		if err != nil {
+			return err
+		}
+		return printPath(w, strings.TrimPrefix(string(f), formatJSONPath), plain)
 	default:
 		encoder := json.NewEncoder(w)
 		encoder.SetEscapeHTML(false)
-		if o.Pretty || f == formatJSON {
+		if o.isIndented() {
 			encoder.SetIndent("", "  ")
 		}
 		return encoder.Encode(value)
 	}
 }
 
-// printPath prints what a template names of a value.
-func printPath(w io.Writer, template string, value any) error {
+// isIndented says whether JSON is to have a line for each value.
+func (o Output) isIndented() bool { return o.Pretty || o.format == formatJSON }
+
+// printPath prints what a template names of a value, such as plainly returns it.
+func printPath(w io.Writer, template string, plain any) error {
 	path, err := parsePath(template)
-	if err != nil {
-		return err
-	}
-	plain, err := plainly(value)
 	if err != nil {
 		return err
 	}

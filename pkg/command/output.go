@@ -1,11 +1,9 @@
 package command
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"io"
-	"iter"
 	"runtime"
 	"strings"
 	"text/tabwriter"
@@ -41,11 +39,10 @@ func (o Output) ForPrograms() bool { return o.IsJSON() || o.format != "" && !o.I
 type Table struct {
 	Header []string
 	Rows   [][]string
-	// Each is the rows of a long table in place of Rows. It is gone through twice, and
-	// no row outlives its turn.
-	Each  iter.Seq[[]string]
-	Value any      // the same for programs
-	Names []string // kind/name of each
+	Value  any      // the same for programs
+	Names  []string // kind/name of each
+	// Stream is a long list in place of Rows, Value and Names, nil for none.
+	Stream *Stream
 }
 
 // ShowsAll says whether all is shown that is known of each.
@@ -56,7 +53,9 @@ func (o Output) WantsNames() bool { return o.format == formatName }
 
 // Print writes a table in the form that was asked for.
 func (o Output) Print(w io.Writer, t Table) error {
-	out := w
+	if t.Stream != nil {
+		return o.printStream(w, t.Header, t.Stream)
+	}
 	w = Printable(w)
 	switch {
 	case o.format == formatName:
@@ -68,8 +67,6 @@ func (o Output) Print(w io.Writer, t Table) error {
 		return nil
 	case o.ForPrograms():
 		return o.printValue(w, t.Value)
-	case t.Each != nil:
-		return printEach(out, t)
 	}
 	var text bytes.Buffer
 	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -88,25 +85,6 @@ func (o Output) Print(w io.Writer, t Table) error {
 		}
 	}
 	return nil
-}
-
-// printEach writes a long table row by row: a look at all of them first, for the widths.
-func printEach(w io.Writer, t Table) error {
-	var lines Lines
-	lines.fit(t.Header)
-	for row := range t.Each {
-		lines.fit(row)
-	}
-	out := bufio.NewWriter(w)
-	if err := lines.Write(out, t.Header); err != nil {
-		return err
-	}
-	for row := range t.Each {
-		if err := lines.Write(out, row); err != nil {
-			return err
-		}
-	}
-	return out.Flush()
 }
 
 // Printable returns a writer to people: lines and tabs pass, what else a terminal would

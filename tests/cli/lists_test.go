@@ -46,18 +46,18 @@ func TestListsOfManyServicesTakeLittleMemory(t *testing.T) {
 		args []string
 		most uint64 // bytes for each Service
 	}{
-		{[]string{"service", "list"}, 1500},
-		{[]string{"service", "list", "-o", "wide"}, 1500},
-		{[]string{"service", "list", "crowd/web-4711"}, 2000},
+		{[]string{"service", "list"}, 1300},
+		{[]string{"service", "list", "-o", "wide"}, 1300},
+		{[]string{"service", "list", "crowd/web-4711"}, 1000},
 		{[]string{"frontend", "list"}, 2000},
-		{[]string{"backend", "list"}, 4500},
-		{[]string{"table", "list"}, 4500},
+		{[]string{"backend", "list"}, 3300},
+		{[]string{"table", "list"}, 3200},
 		{[]string{"flow", "list"}, 1500},
 		{[]string{"top", "--once", "--interval", "100ms"}, 4500},
 		{[]string{"status"}, 500},
-		{[]string{"service", "list", "-j"}, 2000},
-		{[]string{"backend", "list", "-j"}, 6000},
-		{[]string{"frontend", "list", "-j"}, 4500},
+		{[]string{"service", "list", "-j"}, 1000},
+		{[]string{"backend", "list", "-j"}, 3300},
+		{[]string{"frontend", "list", "-j"}, 2500},
 		{[]string{"frontend", "list", "-o", "name"}, 2000},
 	} {
 		runtime.GC()

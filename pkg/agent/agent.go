@@ -121,6 +121,9 @@ func openDatapath(cfg Config, key maglev.Key, log *zap.Logger, told kernelReport
 		return nil, err
 	}
 	log.Info("datapath open", zap.String("cgroup", own.Cgroup), zap.String("bpf-root", own.Root), zap.Uint64("writes", dp.Writes()))
+	if lack := datapath.NotCarriedHere(); own.Carrying && lack != "" {
+		log.Warn("not all can be carried to this node", zap.String("why", lack))
+	}
 	if err := netdev.TrackAsBefore(own.Root); err != nil { // somebody was killed who removed an agent's programs
 		log.Warn("end a hand-over to the kernel's connection tracking", zap.Error(err))
 	}

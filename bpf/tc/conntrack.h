@@ -202,9 +202,14 @@ static __always_inline __u32 note_state(const struct packet *pkt,
 	known = *(volatile __u32 *)&f->flow->known;
 	was = change_state(f->state, f->seen, clear,
 			   set | flow_time(now_ns) << FLOW_TIME_SHIFT);
-	if (pkt->tcp_flags & TCP_SYN && (was & (FLOW_ORIGINAL | FLOW_HALF_OPEN |
-						FLOW_BUSY)) == FLOW_HALF_OPEN)
+	if ((was & (FLOW_ORIGINAL | FLOW_HALF_OPEN | FLOW_DATAGRAMS |
+		    FLOW_BUSY)) != FLOW_HALF_OPEN)
+		return was;
+	/* Of a connection whose backend was found without a flow the SYN never comes here. */
+	if (pkt->tcp_flags & TCP_SYN)
 		set_known(f, known, bpf_ntohl(pkt->tcp_seq) + 1);
+	else if (!known && !(pkt->tcp_flags & TCP_RST))
+		set_known(f, known, bpf_ntohl(pkt->tcp_seq));
 	return was;
 }
 

@@ -137,6 +137,9 @@ func (m *model) note(frame []byte, v view, f *modelFlow) {
 			f.known = binary.BigEndian.Uint32(frame[v.l4+4:]) + 1
 		}
 	}
+	if v.protocol == lb.TCP && f.halfOpen && !f.original && f.known == 0 && flags&(flagSYN|flagRST) == 0 {
+		f.known = binary.BigEndian.Uint32(frame[v.l4+4:]) // its SYN never came here
+	}
 	other := m.flows[f.otherKey(v.key)]
 	switch {
 	case other == nil && (!f.halfOpen || !f.closing):

@@ -318,6 +318,14 @@ func aSlowHandshakeSurvivesAFlood(t *testing.T, c cast) {
 		c.drop(t, in, p)
 		c.drop(t, out, a)
 		c.becomes(t, "the ACK, later", in, uplink, p.with("A"), first.with("A"))
+		a = first.answer("A", nil)
+		c.becomes(t, "what the backend says then", out, uplink, a, a.to(vip, p.src))
+		c.becomes(t, "and the client after that", in, uplink, p.with("A"), first.with("A"))
+		for h, q := range map[hook]packet{in: p, out: a} {
+			if w, there := c.table.find(t, key{h, q.src, q.dst, q.protocol}); !there || w.state&flagHalfOpen != 0 {
+				t.Fatalf("%s at %s is there: %t, and half-open though both sides have answered each other", describe(q), h, there)
+			}
+		}
 	}
 	if c.counters(t)["flow_expired"] == c.counted["flow_expired"] {
 		t.Error("no flow made room")

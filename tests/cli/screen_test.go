@@ -205,7 +205,10 @@ func (s *terminalScreen) leaves(cmd *exec.Cmd, code string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	select {
-	case <-ended:
+	case err := <-ended:
+		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+			return err
+		}
 	case <-time.After(patience):
 		return errors.New("it runs on")
 	}

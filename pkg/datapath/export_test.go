@@ -21,6 +21,21 @@ func (d *Datapath) HandsOver() bool { return d.maps.about.at(0).HandsOver != 0 }
 
 func (d *Datapath) Removed() time.Duration { return time.Duration(d.maps.about.at(0).RemovedNs) }
 
+// AddFlow has the flow table know a connection of a client elsewhere.
+func (d *Datapath) AddFlow(tb testing.TB) {
+	tb.Helper()
+	table, err := openFlowTable(d.maps, true)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer table.Close()
+	now := mustClock(tb)
+	const state = uint32(headgateFlowFlagFLOW_ORIGINAL | headgateFlowFlagFLOW_TO_BACKEND)
+	if !table.add(someFlow(1, 1), stateOf(now, 0, state), now) {
+		tb.Fatal("the flow table has no room")
+	}
+}
+
 // RoomOf returns the room of the maps that a reader of pins has.
 func RoomOf(tb testing.TB, root string) plan.Sizes {
 	tb.Helper()

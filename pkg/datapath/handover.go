@@ -23,7 +23,8 @@ type Connection struct {
 
 // Successor translates connections once programs are gone.
 type Successor interface {
-	// Forget has it forget what it knows of connections from another time. Nothing is left to it yet.
+	// Forget has it forget what it knows of connections from another time. Nothing is left to it yet. What it
+	// cannot forget it may not Take.
 	Forget([]Connection) error
 	// Take has it translate connections from now on, and returns the places of those that it
 	// did not take. One that it translates already it has taken.
@@ -58,17 +59,16 @@ func (r *Reader) handOver(to Successor, c *HandedOver) error {
 	if asks, err := r.asksKernel(); (err != nil || !asks) && len(all) > 0 {
 		return orUnsupported(err)
 	}
+	var unforgotten error
 	if !r.maps.handsOver() { // else somebody was killed: what is known is of this time
-		if err := to.Forget(all); err != nil {
-			return err
-		}
+		unforgotten = to.Forget(all) // what that concerns is not taken below, and all else is
 	}
 	if err := r.maps.beginHandOver(); err != nil {
 		return err
 	}
 	for range handOverRounds {
 		flows, all := t.connections()
-		if len(all) == 0 {
+		if c.Left = len(all); c.Left == 0 {
 			return nil
 		}
 		left, err := to.Take(all)
@@ -76,13 +76,13 @@ func (r *Reader) handOver(to Successor, c *HandedOver) error {
 		t.forget(flows, left)
 		c.Done, c.Left = c.Done+len(all)-len(left), len(left)
 		if err != nil {
-			return err
+			return errors.Join(unforgotten, err)
 		}
 	}
 	if c.Left == 0 {
 		return nil
 	}
-	return errors.New("the kernel has tracked packets of theirs each time")
+	return errors.Join(unforgotten, errors.New("the kernel has tracked packets of theirs each time"))
 }
 
 func orUnsupported(err error) error {

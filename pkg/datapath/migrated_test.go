@@ -100,16 +100,49 @@ func TestASuccessorHearsOfTheEndWhileTheRootIsThere(t *testing.T) {
 	}
 }
 
-// successor takes nothing, and counts what it hears.
+// What a successor cannot forget is no reason to leave all connections: it takes what it can.
+func TestASuccessorThatForgetsNothingIsAskedToTakeAllTheSame(t *testing.T) {
+	for _, takes := range []bool{true, false} {
+		cfg := config(t)
+		d := mustOpen(t, cfg)
+		if err := d.Attach(); err != nil {
+			t.Fatal(err)
+		}
+		d.AddFlow(t)
+		d.Close()
+		to := successor{unforgotten: errors.New("the list is not to be had"), takes: takes}
+		done, err := datapath.Remove(cfg.Root, &to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := done.HandedOver
+		if errors.Is(got.Why, errors.ErrUnsupported) {
+			t.Skipf("programs cannot ask this kernel: %v", got.Why)
+		}
+		if takes && (got.Done != 1 || got.Left != 0 || got.Why != nil) {
+			t.Errorf("%d are handed over and %d left (%v), want 1, none and no reason", got.Done, got.Left, got.Why)
+		}
+		if !takes && (got.Left != 1 || !errors.Is(got.Why, to.unforgotten)) {
+			t.Errorf("%d are left for %v, want 1 and the reason", got.Left, got.Why)
+		}
+	}
+}
+
+// successor takes all or nothing, and counts what it hears.
 type successor struct {
 	root          string
+	unforgotten   error
+	takes         bool
 	err           error // of its end
 	done, without int   // ends that it heard of; those without the root
 }
 
-func (*successor) Forget([]datapath.Connection) error { return nil }
+func (s *successor) Forget([]datapath.Connection) error { return s.unforgotten }
 
-func (*successor) Take(all []datapath.Connection) (left []int, err error) {
+func (s *successor) Take(all []datapath.Connection) (left []int, err error) {
+	if s.takes {
+		return nil, nil
+	}
 	for i := range all {
 		left = append(left, i)
 	}

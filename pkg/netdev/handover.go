@@ -86,6 +86,9 @@ func TrackAsBefore(dir string) error {
 // translated them; those that it translates so already stay. It returns the places of those
 // that it did not take, which may be tried again.
 func HandOver(all []Connection) (left []int, err error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
 	for i := range all {
 		left = append(left, i)
 	}
@@ -123,6 +126,9 @@ const handOverTries = 20
 // time, when rules sent the client's packets to a backend. It is for a moment in which no
 // packet of these reaches the stack.
 func ForgetOthers(all []Connection) error {
+	if len(all) == 0 {
+		return nil
+	}
 	known, err := trackedConnections()
 	if err != nil {
 		return err

@@ -95,3 +95,15 @@ func TestConnectionsOutliveTheRulesThatTranslateThemWhereThatIsKept(t *testing.T
 		}
 	}
 }
+
+// What rules track in a zone is of another network, with addresses of its own.
+func TestConnectionsOfAZoneAreNotThoseOfTheNode(t *testing.T) {
+	testenv.EnterNetns(t)
+	do(t, "nft", "add table inet zones; add chain inet zones out { type filter hook output priority -300; }; add rule inet zones out ct zone set 7")
+	if c := mustTranslate(t, "ip", "10.96.0.80:80", "127.0.0.1:8080"); !works(c, 5*time.Second) {
+		t.Fatal("the connection does not work")
+	}
+	if tracked, err := netdev.TranslatedConnections(); err != nil || len(tracked) > 0 {
+		t.Errorf("of the node are %v, %v, want none", tracked, err)
+	}
+}

@@ -18,44 +18,14 @@ type Translated struct {
 
 // TranslatedConnections returns those of the network namespace of the calling thread. A TCP
 // connection that both sides have closed is none.
-func TranslatedConnections() ([]Translated, error) {
-	return dump(func() (all []Translated, err error) {
-		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-			flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
-			if err != nil {
-				return nil, fmt.Errorf("list the connections that the kernel tracks: %w", err)
-			}
-			for _, f := range flows {
-				if t, ok := translated(f); ok {
-					all = append(all, t)
-				}
-			}
+func TranslatedConnections() (all []Translated, err error) {
+	list, err := trackedEntries()
+	for _, e := range list {
+		if e.answer.from.IsValid() && e.inside.to != e.answer.from && !e.ended {
+			all = append(all, Translated{Protocol: e.protocol, From: e.inside.from, To: e.inside.to, Backend: e.answer.from})
 		}
-		return all, nil
-	})
-}
-
-// States of TCP in connection tracking in which a connection has ended, as
-// linux/netfilter/nf_conntrack_tcp.h numbers them: FIN of both sides, TIME_WAIT, a reset.
-const (
-	tcpLastACK = 6
-	tcpClose   = 8
-)
-
-func translated(f *netlink.ConntrackFlow) (t Translated, ok bool) {
-	if tcp, isTCP := f.ProtoInfo.(*netlink.ProtoInfoTCP); isTCP && tcp.State >= tcpLastACK && tcp.State <= tcpClose {
-		return t, false
 	}
-	from, fromOK := netip.AddrFromSlice(f.Forward.SrcIP)
-	to, toOK := netip.AddrFromSlice(f.Forward.DstIP)
-	backend, backendOK := netip.AddrFromSlice(f.Reverse.SrcIP)
-	t = Translated{
-		Protocol: f.Forward.Protocol,
-		From:     netip.AddrPortFrom(from.Unmap(), f.Forward.SrcPort),
-		To:       netip.AddrPortFrom(to.Unmap(), f.Forward.DstPort),
-		Backend:  netip.AddrPortFrom(backend.Unmap(), f.Reverse.SrcPort),
-	}
-	return t, fromOK && toOK && backendOK && t.To != t.Backend
+	return all, err
 }
 
 // inside is a connection as the stack has it where a packet comes in.
@@ -71,31 +41,52 @@ type answer struct{ from, to netip.AddrPort }
 type tracked map[inside]answer
 
 func trackedConnections() (tracked, error) {
-	type entry struct {
-		inside
-		answer
+	list, err := trackedEntries()
+	known := make(tracked, len(list))
+	for _, e := range list {
+		known[e.inside] = e.answer
 	}
-	list, err := dump(func() (all []entry, err error) {
+	return known, err
+}
+
+// trackedEntry is what connection tracking knows of a connection.
+type trackedEntry struct {
+	inside
+	answer
+	ended bool // TCP: both sides have closed it
+}
+
+// States of TCP in connection tracking in which a connection has ended, as
+// linux/netfilter/nf_conntrack_tcp.h numbers them: FIN of both sides, TIME_WAIT, a reset.
+const (
+	tcpLastACK = 6
+	tcpClose   = 8
+)
+
+// trackedEntries returns the entries of the network namespace of the calling thread. Those of a zone are
+// of another network, which may have the same addresses and ports: rules keep them apart.
+func trackedEntries() ([]trackedEntry, error) {
+	return dump(func() (all []trackedEntry, err error) {
 		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 			flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
 			if err != nil {
 				return nil, fmt.Errorf("list the connections that the kernel tracks: %w", err)
 			}
 			for _, f := range flows {
-				var e entry
+				if f.Zone != 0 {
+					continue
+				}
+				var e trackedEntry
 				e.protocol = f.Forward.Protocol
 				e.inside.from, e.inside.to = trackedEnds(f.Forward)
 				e.answer.from, e.answer.to = trackedEnds(f.Reverse)
+				tcp, isTCP := f.ProtoInfo.(*netlink.ProtoInfoTCP)
+				e.ended = isTCP && tcp.State >= tcpLastACK && tcp.State <= tcpClose
 				all = append(all, e)
 			}
 		}
 		return all, nil
 	})
-	known := make(tracked, len(list))
-	for _, e := range list {
-		known[e.inside] = e.answer
-	}
-	return known, err
 }
 
 func trackedEnds(t netlink.IPTuple) (src, dst netip.AddrPort) {

@@ -39,7 +39,7 @@ func writeDescriptions(to io.Writer, all lb.Descriptions) error {
 }
 
 // AskBackends asks the agent with a state directory what is said of all backends. Of what it does
-// not know nothing is there.
+// not know nothing is there; the list is nil with an error alone.
 func AskBackends(ctx context.Context, stateDir string) (lb.Descriptions, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -53,7 +53,8 @@ func AskBackends(ctx context.Context, stateDir string) (lb.Descriptions, error) 
 
 // readDescriptions reads what writeDescriptions writes. There may be very many, on few nodes in few zones, so that equal
 // texts are one in memory.
-func readDescriptions(from io.Reader) (all lb.Descriptions, err error) {
+func readDescriptions(from io.Reader) (lb.Descriptions, error) {
+	all := lb.Descriptions{} // of an agent without backends, not nil: it says that there are none
 	texts := map[string]string{}
 	one := func(text []byte) string {
 		if _, ok := texts[string(text)]; !ok {

@@ -23,6 +23,9 @@ func TestWhatIsSaidOfBackendsIsReadAsItWasWritten(t *testing.T) {
 	if got, err := readDescriptions(strings.NewReader(text.String())); err != nil || !reflect.DeepEqual(got, all) {
 		t.Errorf("got %v, %v, want %v", got, err, all)
 	}
+	if got, err := readDescriptions(strings.NewReader("")); err != nil || got == nil {
+		t.Errorf("of an agent without backends: %#v, %v, want an empty list: nil is for no agent", got, err)
+	}
 	if _, err := readDescriptions(strings.NewReader("what\n")); err == nil {
 		t.Error("something else was read")
 	}

@@ -35,7 +35,7 @@ const (
 func newFlowWatch(e *env) *cobra.Command {
 	w := &flowWatch{env: e}
 	var of listing
-	var every, lasts time.Duration
+	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   "watch [" + flows.words + "]",
 		Short: "Show what happens to flows: begun, confirmed, moved to another backend, closed",
@@ -59,22 +59,16 @@ before the next look are most of them. headgate trace shows each connect(). A lo
 flows and, while there are some, sockets: with very many choose a longer --interval.`,
 		Args: atMostOne, ValidArgsFunction: flows.untyped().complete(e),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			if lasts > 0 {
-				limited, cancel := context.WithTimeout(ctx, lasts)
-				defer cancel()
-				ctx = limited
-			}
 			w.out, w.complaints = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			s := newSight(e, &of, args)
 			defer s.Close()
-			return w.run(ctx, s, every)
+			return w.run(cmd.Context(), s, every)
 		},
 	}
 	of.addNamespace(cmd, true)
 	of.addPath(cmd)
 	cmd.Flags().Var(atLeast(&every, watchEvery, leastInterval), "interval", "time from one look to the next")
-	cmd.Flags().DurationVar(&lasts, "for", 0, "end after so long, such as 10s (default: when interrupted)")
+	endsAfter(cmd)
 	return cmd
 }
 

@@ -14,15 +14,48 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// capturing runs, and writes packets where that is asked for.
-func (t *trace) capturing(ctx context.Context, path string) (err error) {
-	switch path {
+// stdoutFile is the file name that stands for stdout.
+const stdoutFile = "-"
+
+// packetFile is the flag that takes where packets are written.
+type packetFile string
+
+// Set implements pflag.Value.
+func (f *packetFile) Set(s string) error {
+	if s == "" {
+		return errNotTaken
+	}
+	*f = packetFile(s)
+	return nil
+}
+
+// String implements pflag.Value.
+func (f *packetFile) String() string { return string(*f) }
+
+// Type implements pflag.Value.
+func (*packetFile) Type() string { return "string" }
+
+// Takes says what the flag takes.
+func (*packetFile) Takes() string { return "the name of a file, or " + stdoutFile + " for stdout" }
+
+// checkPackets refuses two forms on stdout at once.
+func (t *trace) checkPackets() error {
+	if t.file == stdoutFile && t.env.ForPrograms() {
+		return errors.New("--pcap - has nothing but packets on stdout: write a file, or leave -o and --json away")
+	}
+	return nil
+}
+
+// capturing shows decisions, and writes packets where that is asked for: into a file that is made once
+// nothing else is wrong.
+func (t *trace) capturing(ctx context.Context, sockets *datapath.Tracer) (err error) {
+	switch t.file {
 	case "":
-		return t.run(ctx)
-	case "-":
+		return t.showAll(ctx, sockets)
+	case stdoutFile:
 		t.packets.out = t.out
 	default:
-		file, failed := os.Create(path)
+		file, failed := os.Create(string(t.file))
 		if failed != nil {
 			return fmt.Errorf("--pcap: %w", failed)
 		}
@@ -32,7 +65,7 @@ func (t *trace) capturing(ctx context.Context, path string) (err error) {
 	if err := t.packets.begin(); err != nil {
 		return err
 	}
-	return t.run(ctx)
+	return t.showAll(ctx, sockets)
 }
 
 // capture writes decisions as packets, in the format pcapng
@@ -118,11 +151,11 @@ func ofSocket(to lb.AddrPort) packetEnds {
 	return packetEnds{to.Protocol, netip.AddrPortFrom(from, 0), netip.AddrPortFrom(to.Addr, to.Port)}
 }
 
-// comment says in a line what was decided.
+// comment says in a line what was decided. Whoever names a process or a Service may write what a terminal obeys.
 func (one traced) comment() string {
 	who := "a packet, " + one.Where
 	if one.PID != 0 {
 		who = fmt.Sprintf("%s() of pid %d %s", one.Where, one.PID, one.Process)
 	}
-	return fmt.Sprintf("%s, to %s %s: %s", who, one.Asked, one.Service, one.became())
+	return lb.Printable(fmt.Sprintf("%s, to %s %s: %s", who, one.Asked, one.Service, one.became()))
 }

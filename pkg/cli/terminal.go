@@ -49,13 +49,19 @@ func openTerminal(in, out *os.File) (*terminal, error) {
 	return t, nil
 }
 
-// take has the terminal pass on each key as it is pressed, and show another screen.
-func (t *terminal) take() (err error) {
-	if t.before, err = term.MakeRaw(int(t.in.Fd())); err != nil {
+// take has the terminal pass on each key as it is pressed, and show another screen. After an error the
+// terminal is as it was.
+func (t *terminal) take() error {
+	before, err := term.MakeRaw(int(t.in.Fd()))
+	if err != nil {
 		return fmt.Errorf("read single keys: %w", err)
 	}
-	_, err = t.out.WriteString(enterScreen)
-	return err
+	t.before = before
+	if _, err := t.out.WriteString(enterScreen); err != nil {
+		t.leave()
+		return fmt.Errorf("draw on the terminal: %w", err)
+	}
+	return nil
 }
 
 // leave has the terminal be as it was. Where it is gone there is nothing left to do.

@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"fmt"
+	"os"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestKeysAreReadOfWhatATerminalSends(t *testing.T) {
@@ -31,6 +35,55 @@ func TestKeysAreReadOfWhatATerminalSends(t *testing.T) {
 			t.Errorf("%q: keys %d, begun %q, want %d and %q", tc.sent, got, begun, tc.want, tc.begun)
 		}
 	}
+}
+
+// A terminal that shows nothing, and one that is none: neither stays as it was taken, and both can be left.
+func TestATerminalThatCannotBeTakenIsAsItWas(t *testing.T) {
+	end := openPTY(t)
+	before, err := unix.IoctlGetTermios(int(end.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, err := os.Open(os.DevNull) // for reading alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed.Close()
+	screen := &terminal{in: end, out: closed}
+	if err := screen.take(); err == nil {
+		t.Error("nothing can be drawn, and that is no error")
+	}
+	if after, err := unix.IoctlGetTermios(int(end.Fd()), unix.TCGETS); err != nil || *after != *before {
+		t.Errorf("the terminal is %+v, %v, was %+v", after, err, before)
+	}
+	screen.in = closed
+	if err := screen.take(); err == nil {
+		t.Error("keys of no terminal are read")
+	}
+	screen.leave()
+}
+
+// openPTY returns a terminal.
+func openPTY(t *testing.T) *os.File {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no terminal can be made: %v", err)
+	}
+	t.Cleanup(func() { master.Close() })
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, err := os.OpenFile(fmt.Sprint("/dev/pts/", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { end.Close() })
+	return end
 }
 
 // FuzzKeys reads whatever a terminal may send: what is read comes to an end.

@@ -36,7 +36,6 @@ type topView struct {
 	items   []item       // Service ports that were found
 	failure string       // why the last look has failed, "" if it has not
 	began   uint64       // ejections when this began
-	since   time.Time
 
 	filter string
 	typing bool // the filter
@@ -70,7 +69,7 @@ func newTopView(g *grammar, by int, every time.Duration) *topView {
 // saw takes what a look has found.
 func (v *topView) saw(l *trafficLook, items []item) {
 	if v.look == nil {
-		v.began, v.since = l.ejections, l.at
+		v.began = l.ejections
 	}
 	v.look, v.items, v.failure = l, items, ""
 	if v.inside != nil {

@@ -191,6 +191,12 @@ func TestWhatIsSeenLaterTakesTheChosenRowAlong(t *testing.T) {
 	if text := textOf(v); !strings.Contains(text, "\n0 backends: 0 ready") || !strings.Contains(text, "default/dns:http/TCP  by conn/s  ") {
 		t.Errorf("the Service is gone:\n%s", text)
 	}
+	v.inside = nil
+	l.ejections = 3 // Headgate was removed meanwhile, and loaded anew
+	v.saw(l, items)
+	if text := textOf(v); !strings.Contains(text, ", 0 ejections\n") {
+		t.Errorf("fewer ejections than there were:\n%s", text)
+	}
 	v.failure = "no\x1b[2J such map"
 	if text := textOf(v); !strings.HasSuffix(text, "\nthese figures are old: no [2J such map") {
 		t.Errorf("the maps are gone:\n%s", text)

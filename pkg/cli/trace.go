@@ -42,8 +42,6 @@ const packetsEvery = 200 * time.Millisecond
 
 func newTrace(e *env) *cobra.Command {
 	t := &trace{env: e}
-	var lasts time.Duration
-	var pcap string
 	cmd := &cobra.Command{
 		Use:   "trace [{ADDRESS[:PORT] | [NAMESPACE/]SERVICE[:PORT]}]",
 		Short: "Show decisions as they are made: connect(), sendmsg(), new flows of packets",
@@ -66,20 +64,14 @@ zeros. Before connect() a socket has no address, so that its packets come from p
 			if len(args) > 0 {
 				t.wanted.word = args[0]
 			}
-			ctx := cmd.Context()
-			if lasts > 0 {
-				limited, cancel := context.WithTimeout(ctx, lasts)
-				defer cancel()
-				ctx = limited
-			}
 			t.out = cmd.OutOrStdout()
 			t.complaints = cmd.ErrOrStderr()
-			return t.capturing(ctx, pcap)
+			return t.run(cmd.Context())
 		},
 	}
 	cmd.Flags().BoolVar(&t.drops, "drops", false, "only what is refused")
-	cmd.Flags().DurationVar(&lasts, "for", 0, "end after so long, such as 10s (default: when interrupted)")
-	cmd.Flags().StringVar(&pcap, "pcap", "", "also write decisions as packets into this file, which is made anew (pcapng); - writes nothing but these to stdout")
+	endsAfter(cmd)
+	cmd.Flags().Var(&t.file, "pcap", "also write decisions as packets into this file, which is made anew (pcapng); - writes nothing but these to stdout")
 	cmd.Flags().StringVarP(&t.wanted.namespace, "namespace", "n", "", "namespace of the Services")
 	return cmd
 }
@@ -90,10 +82,11 @@ type trace struct {
 	out, complaints io.Writer
 	wanted          wanted
 	drops           bool
+	file            packetFile
 	packets         capture // to nowhere unless it is asked for
 	lines           command.Lines
 	lost            uint64 // said
-	pods            pods
+	said            said
 	flows           map[flowKey]datapath.FlowState
 }
 
@@ -104,9 +97,11 @@ type flowKey struct {
 	from, to netip.AddrPort
 }
 
-// run shows until the context ends. Maps that were replaced by larger ones are left with the next
-// look at packets.
+// run shows until the context ends.
 func (t *trace) run(ctx context.Context) error {
+	if err := t.checkPackets(); err != nil {
+		return err
+	}
 	if err := t.env.look(t.check); err != nil {
 		return err
 	}
@@ -122,6 +117,12 @@ func (t *trace) run(ctx context.Context) error {
 		return err
 	}
 	defer sockets.Close()
+	return t.capturing(ctx, sockets)
+}
+
+// showAll shows until the context ends. Maps that were replaced by larger ones are left with the next
+// look at packets.
+func (t *trace) showAll(ctx context.Context, sockets *datapath.Tracer) error {
 	for ended := false; !ended; {
 		ended = ctx.Err() != nil // then what was decided before is shown
 		if err := t.readSockets(sockets, time.Now().Add(packetsEvery)); err != nil {
@@ -291,7 +292,7 @@ func (t *trace) show(one traced) error {
 		one.Service = one.service.String()
 	}
 	if one.Got != "" {
-		one.Pod = t.pods.of(t.env, one.backend)
+		one.Pod = podName(t.said.about(t.env, one.backend))
 	}
 	if t.packets.out != nil {
 		if err := t.packets.decision(one); err != nil {
@@ -321,40 +322,4 @@ func (one traced) became() string {
 	default:
 		return one.Got
 	}
-}
-
-// pods are the names of the Pods that backends are, as the agent has said them.
-type pods struct {
-	said  lb.Descriptions
-	asked time.Time
-}
-
-// podsEvery is how often the agent is asked at the most: the answer is about all backends.
-const podsEvery = 5 * time.Second
-
-// of returns the Pod that a backend is, "" where nobody knows it. Of a backend that was not there
-// the agent is asked again.
-func (p *pods) of(e *env, backend lb.AddrPort) string {
-	if p.said.Of(backend) == nil {
-		p.ask(e, podsEvery)
-	}
-	return podName(p.said.Of(backend))
-}
-
-// ask asks the agent, unless it was asked within some time.
-func (p *pods) ask(e *env, every time.Duration) {
-	if time.Since(p.asked) >= every {
-		p.said = e.described()
-		p.asked = time.Now()
-	}
-}
-
-// zone returns that of a node, "" where no backend on it tells.
-func (p *pods) zone(node string) string {
-	for _, d := range p.said {
-		if d.Node == node && d.Zone != "" {
-			return d.Zone
-		}
-	}
-	return ""
 }

@@ -43,7 +43,7 @@ func (t traffic) reasons() string {
 
 // trafficReader reads traffic again and again.
 type trafficReader struct {
-	pods pods
+	said said
 	look *trafficLook
 }
 
@@ -105,13 +105,13 @@ func (t *trafficReader) read(s *sight, do func(*traffic) error) error {
 
 // readBackends reads all backends once: many Service ports may have one.
 func (t *trafficReader) readBackends(s *sight) (*trafficLook, error) {
-	t.pods.ask(s.env, describedEvery)
+	said := t.said.of(s.env)
 	events, _, err := s.Counters()
 	if err != nil {
 		return nil, err
 	}
 	look := &trafficLook{
-		at: s.rates.at, node: s.Node(), zone: t.pods.zone(s.Node()), described: t.pods.said != nil,
+		at: s.rates.at, node: s.Node(), zone: said.ZoneOf(s.Node()), described: said != nil,
 		failed: s.rates.of("connections that were not taken", events["backend_failed"]), ejections: events["backend_ejected"],
 	}
 	look.backends = make([]trafficBackend, 0, length2(s.Backends())+1)
@@ -120,7 +120,7 @@ func (t *trafficReader) readBackends(s *sight) (*trafficLook, error) {
 			look.backends = append(look.backends, trafficBackend{})
 		}
 		was, known := t.look.connections(id, b.At, s.rates.before)
-		look.backends[id] = trafficBackend{b, s.rates.grown(was, known, b.Connections), t.pods.said.Of(b.At)}
+		look.backends[id] = trafficBackend{b, s.rates.grown(was, known, b.Connections), said.Of(b.At)}
 	}
 	return look, nil
 }
@@ -260,7 +260,7 @@ func (l *trafficLook) summary(t *traffic, since uint64) [2]string {
 	}
 	first := fmt.Sprintf("%s conn/s, %s in flight, %s", lines(t.ConnectionsPerSecond.cell())[0], grouped(uint64(t.InFlight)), share)
 	if t.port == (plan.Service{}) { // what the node counts
-		first += fmt.Sprintf("; %s/s not taken, %s", lines(l.failed.cell())[0], plural(int(l.ejections-since), "ejection", "ejections"))
+		first += fmt.Sprintf("; %s/s not taken, %s", lines(l.failed.cell())[0], plural(int(l.ejections-min(since, l.ejections)), "ejection", "ejections"))
 	}
 	second := plural(t.Backends, "backend", "backends") + ": "
 	if l.described {

@@ -6,11 +6,28 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/headgate/headgate/pkg/command"
 )
 
 // watchEvery is how often it is looked whether something has changed.
 const watchEvery = time.Second
+
+// endsAfter gives a command that goes on until it is interrupted the flag --for: its context ends then.
+func endsAfter(cmd *cobra.Command) {
+	var lasts time.Duration
+	cmd.Flags().DurationVar(&lasts, "for", 0, "end after so long, such as 10s (default: when interrupted)")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if lasts > 0 {
+			ctx, cancel := context.WithTimeout(cmd.Context(), lasts)
+			defer cancel()
+			cmd.SetContext(ctx)
+		}
+		return run(cmd, args)
+	}
+}
 
 // change is something that came, changed or went, as programs read it.
 type change struct {

@@ -5,7 +5,6 @@ import (
 	"hash/maphash"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate/pkg/datapath"
@@ -142,39 +141,6 @@ func (w *window) Follow(name string) ui.Follower {
 	return &follow{window: w, name: name, seed: maphash.MakeSeed()}
 }
 
-// describedEvery is how often the agent is asked about all backends, while somebody looks.
-const describedEvery = 10 * time.Second
-
-// said is what the agent says of backends. Nobody waits for the answer, which takes some tenths of
-// a second in a large cluster, but who looks first.
-type said struct {
-	mu     sync.Mutex
-	all    lb.Descriptions
-	asked  time.Time
-	asking bool
-}
-
-// of returns what the agent has said.
-func (s *said) of(e *env) lb.Descriptions {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.asked.IsZero():
-		s.all, s.asked = e.described(), time.Now()
-	case time.Since(s.asked) >= describedEvery && !s.asking:
-		s.asking = true
-		go s.ask(e)
-	}
-	return s.all
-}
-
-func (s *said) ask(e *env) {
-	all := e.described()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all, s.asked, s.asking = all, time.Now(), false
-}
-
 // follow reads a Service port again and again.
 type follow struct {
 	*window
@@ -273,7 +239,7 @@ func (f *follow) Client(addr netip.Addr) ui.Client {
 		c.Pod, c.Zone = podName(d), d.Zone
 	}
 	if c.Local && c.Zone == "" {
-		c.Zone = (&pods{said: f.all}).zone(f.node)
+		c.Zone = f.all.ZoneOf(f.node)
 	}
 	return c
 }

@@ -47,6 +47,16 @@ func (all Descriptions) At(addr netip.Addr) *Description {
 	return &all[i]
 }
 
+// ZoneOf returns the zone of a node, "" where no backend on it tells.
+func (all Descriptions) ZoneOf(node string) string {
+	for _, d := range all {
+		if d.Node == node && d.Zone != "" {
+			return d.Zone
+		}
+	}
+	return ""
+}
+
 // described is a candidate with the namespace of its slice.
 type described struct {
 	candidate

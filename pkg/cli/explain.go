@@ -72,8 +72,10 @@ before anything is sent.
 
 With --from ADDRESS the client is elsewhere: the program of a device is given the first packet that it would send.
 
-Both programs are those in force, on the maps that are in force and on copies of those that they write. So
-nothing is changed, counted or sent, unless --connect says so.`,
+Both programs are those of this headgate, with the settings in force: it says so where other code is in force,
+as of another version. They work on the maps that are in force and on copies of those that they write. So
+no connection or count changes and nothing is sent, unless --connect says so. The cgroup goes with the command, or, where that
+was killed, with the next one, the next start of an agent or headgate cleanup.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return fmt.Errorf("explain what? Write ADDRESS:PORT[/PROTOCOL] or [NAMESPACE/]SERVICE[:PORT]")

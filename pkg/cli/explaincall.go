@@ -40,7 +40,7 @@ func (x *explanation) replayCall(s *sight, programs *replays) error {
 	if x.at.Protocol == lb.UDP {
 		what, call = "datagram", "sendmsg()"
 	}
-	x.Decided = fmt.Sprintf("at %s by %s", call, program.Program)
+	x.Decided = fmt.Sprintf("at %s by %s", call, program.Program) + otherCode(program.Replay, s.Version())
 	x.Refused = d.Reason
 	switch {
 	case d.Reason != "":

@@ -17,7 +17,13 @@ import (
 // replays are the programs that clients are given to, each loaded once.
 type replays struct {
 	device  *datapath.Replay
-	sockets map[string]*datapath.SocketReplay // by protocol and family
+	sockets map[string]socketReplay // by protocol and family
+}
+
+// socketReplay is a program of sockets, or why it cannot be loaded: that takes some tenths of a second, too.
+type socketReplay struct {
+	*datapath.SocketReplay
+	err error
 }
 
 func (r *replays) close() {
@@ -25,7 +31,9 @@ func (r *replays) close() {
 		r.device.Close()
 	}
 	for _, p := range r.sockets {
-		p.Close()
+		if p.err == nil {
+			p.Close()
+		}
 	}
 }
 
@@ -40,20 +48,18 @@ func (r *replays) ofDevice(s *sight) (_ *datapath.Replay, err error) {
 // ofSockets returns the program that decides about a socket that asks an address.
 func (r *replays) ofSockets(s *sight, at lb.AddrPort, netns string) (*datapath.SocketReplay, error) {
 	key := fmt.Sprint(at.Protocol, at.Addr.Is4())
-	if p := r.sockets[key]; p != nil {
-		return p, nil
+	if p, tried := r.sockets[key]; tried {
+		return p.SocketReplay, p.err
 	}
 	caller := exec.Command("/proc/self/exe", makeCalls)
 	caller.Args[0] = os.Args[0]
-	p, err := s.NewSocketReplay(at.Protocol, at.Addr.Is4(), netns, caller)
-	if err != nil {
-		return nil, err
-	}
 	if r.sockets == nil {
-		r.sockets = map[string]*datapath.SocketReplay{}
+		r.sockets = map[string]socketReplay{}
 	}
+	var p socketReplay
+	p.SocketReplay, p.err = s.NewSocketReplay(at.Protocol, at.Addr.Is4(), netns, caller)
 	r.sockets[key] = p
-	return p, nil
+	return p.SocketReplay, p.err
 }
 
 // deviceProgram is the program at which packets come in that have an Ethernet header: it
@@ -76,6 +82,7 @@ func (x *explanation) replay(s *sight, programs *replays) error {
 	if err != nil {
 		return err
 	}
+	x.Decided += otherCode(program, status.Version)
 	if err := x.remember(s, program, x.asker.at.Addr()); err != nil {
 		return err
 	}
@@ -94,6 +101,14 @@ func (x *explanation) replay(s *sight, programs *replays) error {
 		x.follow(d, status.Devices)
 	}
 	return nil
+}
+
+// otherCode says where a program that decides is not the one in force, "" where it is.
+func otherCode(program *datapath.Replay, inForce string) string {
+	if !program.Differs {
+		return ""
+	}
+	return " as this headgate has it, and other code is in force, of version " + inForce + ": ask with the headgate of that version"
 }
 
 // uplink returns a device on which others reach the node, nil where there is none.

@@ -29,7 +29,8 @@ func newUI(e *env) *cobra.Command {
 		Short: "Serve a page for a browser that shows this node, until it is interrupted",
 		Long: `Serves a page for a browser, until it is interrupted: the Services of this node with their rates, the
 connections of one of them from clients over zones to backends, what explain says of it, and which
-backends are avoided, as it happens. It changes nothing, and reads only while somebody looks.
+backends are avoided, as it happens. It reads only while somebody looks, and changes nothing of what is in force; explain makes
+a cgroup of its own for a moment.
 
 The page is on the loopback alone. Whoever may log in to this node can see it there; for a browser
 elsewhere bring it there, as by ssh -L 10247:127.0.0.1:10247 NODE.`,

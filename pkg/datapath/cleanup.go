@@ -52,6 +52,10 @@ func Remove(root string, to Successor) (c Removed, err error) {
 		return c, err
 	}
 	defer f.Close()
+	if r, err := Inspect(root); err == nil {
+		sweepReplays(decodeString(r.maps.about.at(0).Cgroup[:]))
+		r.Close()
+	}
 	// First what repeats what others did; then what sends clients to backends, so that
 	// nobody sees a backend as its peer. No flow begins from when they are handed over.
 	if err := detachAll(filepath.Join(root, "links"), isNoDriverPin); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -216,8 +216,9 @@ func (d *Datapath) lock(dir string) error {
 }
 
 // tidy says that the maps are in their place, removes what a process left that died
-// during a replacement, and holds what is in force.
+// during a replacement or a replay, and holds what is in force.
 func (d *Datapath) tidy() error {
+	sweepReplays(d.cfg.Cgroup)
 	d.maps.about.describe(d.cfg)
 	d.maps.about.at(0).FlowsMigrated = 1 // from now on an unknown connection is reset
 	if err := d.maps.endHandOver(); err != nil {

@@ -36,6 +36,13 @@ func (d *Datapath) AddFlow(tb testing.TB) {
 	}
 }
 
+// CallsMayTake has a caller of replays be killed after so long.
+func CallsMayTake(t *testing.T, long time.Duration) {
+	usual := callMayTake
+	callMayTake = long
+	t.Cleanup(func() { callMayTake = usual })
+}
+
 // RoomOf returns the room of the maps that a reader of pins has.
 func RoomOf(tb testing.TB, root string) plan.Sizes {
 	tb.Helper()

@@ -170,6 +170,9 @@ func look(open func() (*Reader, error), do func(*Reader) error) error {
 // Node returns the name of this node.
 func (r *Reader) Node() string { return decodeString(r.maps.about.at(0).Node[:]) }
 
+// Version returns that of the agent which loaded what is in force, or adopted it last.
+func (r *Reader) Version() string { return decodeString(r.maps.about.at(0).Version[:]) }
+
 // Content returns everything that the agent writes, at the cost of reading it all.
 func (r *Reader) Content() (plan.Content, error) { return r.maps.content() }
 

@@ -19,10 +19,14 @@ type Decision struct {
 	Reason string
 }
 
-// Replay is a program of a device, with the constants of those in force, on maps of its own:
-// those that programs only read are the ones in force, and what they write is a copy. So a
+// Replay is a program of the object built in, with the constants of those in force, on maps of its
+// own: those that programs only read are the ones in force, and what they write is a copy. So a
 // packet leaves no trace: no flow, no count, no turn of a backend.
 type Replay struct {
+	// Differs says that the program of this name in force is of other code, as that of another version: it may
+	// decide otherwise.
+	Differs bool
+
 	program *ebpf.Program
 	maps    *mapSet
 }
@@ -52,6 +56,10 @@ func (r *Reader) NewReplay(name string) (*Replay, error) {
 		return nil, explainLoad(err)
 	}
 	p := &Replay{program: c.Programs[name], maps: &mapSet{byName: c.Maps}}
+	if p.Differs, err = r.differs(name, p.program); err != nil {
+		p.Close()
+		return nil, err
+	}
 	for _, name := range copiedInReplay {
 		if err := copyArray(c.Maps[name], r.maps.byName[name]); err != nil {
 			p.Close()
@@ -59,6 +67,32 @@ func (r *Reader) NewReplay(name string) (*Replay, error) {
 		}
 	}
 	return p, nil
+}
+
+// differs says whether a program of the same name is in force that is of other code: constants and maps
+// are no part of that.
+func (r *Reader) differs(name string, from *ebpf.Program) (bool, error) {
+	all, err := r.ProgramRuns()
+	if err != nil {
+		return false, err
+	}
+	for _, one := range all {
+		if one.Name != name {
+			continue
+		}
+		is, err := ebpf.NewProgramFromID(ebpf.ProgramID(one.ID))
+		if err != nil {
+			return false, err
+		}
+		defer is.Close()
+		info, err := is.Info()
+		if err != nil {
+			return false, err
+		}
+		own, err := from.Info()
+		return err == nil && own.Tag != info.Tag, err
+	}
+	return false, nil
 }
 
 // replaySpec returns the object with one program, the constants in force, and maps as large

@@ -27,8 +27,8 @@ import (
 // the programs in force, which see the call last, see no Service in it: nothing is counted there, either.
 type SocketReplay struct {
 	*Replay
-	Program string // its name
-	cgroup  string
+	Program string   // its name
+	cgroup  *os.File // nil before it is made
 	end     *ebpf.Program
 	links   []link.Link
 	caller  *exec.Cmd
@@ -52,16 +52,16 @@ func (r *Reader) NewSocketReplay(protocol lb.Protocol, ip4 bool, netns string, c
 		}
 	}()
 	about := r.maps.about.at(0)
-	if p.cgroup, err = makeReplayCgroup(decodeString(about.Cgroup[:])); err != nil {
+	if p.cgroup, err = newReplayCgroup(decodeString(about.Cgroup[:])); err != nil {
 		return p, err
 	}
 	if p.end, err = ebpf.NewProgram(endCall(h)); err != nil {
 		return p, fmt.Errorf("load what ends a call: %w", err)
 	}
 	for _, program := range []*ebpf.Program{p.program, p.end} { // they run in this order
-		l, err := h.link(p.cgroup, program)
+		l, err := h.link(p.cgroup.Name(), program)
 		if err != nil {
-			return p, fmt.Errorf("attach %s to %s: %w", h.program, p.cgroup, err)
+			return p, fmt.Errorf("attach %s to %s: %w", h.program, p.cgroup.Name(), err)
 		}
 		p.links = append(p.links, l)
 	}
@@ -79,24 +79,44 @@ func makerFor(protocol lb.Protocol, ip4 bool) hook {
 	return hook{program: name}
 }
 
-// Cgroups of replays. One that was left by a process that was killed goes with the next replay.
-const (
-	replayCgroup  = "headgate-explain-"
-	replayMayLast = time.Minute
-)
+// replayCgroup begins the names of cgroups of replays. The process that has made one holds a lock on it.
+const replayCgroup = "headgate-explain-"
 
-func makeReplayCgroup(parent string) (string, error) {
-	left, _ := filepath.Glob(filepath.Join(parent, replayCgroup+"*"))
-	for _, path := range left {
-		if s, err := os.Stat(path); err == nil && time.Since(s.ModTime()) > replayMayLast {
-			_ = os.Remove(path) // fails where it is in use
-		}
-	}
+func newReplayCgroup(parent string) (*os.File, error) {
+	sweepReplays(parent)
 	path, err := os.MkdirTemp(parent, replayCgroup)
 	if err != nil {
-		return "", fmt.Errorf("make a cgroup to call from: %w", err)
+		return nil, fmt.Errorf("make a cgroup to call from: %w", err)
 	}
-	return path, nil
+	dir, err := ownReplayCgroup(path)
+	if err != nil {
+		_ = unix.Rmdir(path) // fails where another process has taken it for a leftover
+		return nil, fmt.Errorf("take cgroup %s to call from: %w", path, err)
+	}
+	return dir, nil
+}
+
+// ownReplayCgroup locks a cgroup that no process has.
+func ownReplayCgroup(path string) (*os.File, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return dir, nil
+}
+
+// sweepReplays removes cgroups of replays below the one of the programs that processes have left which were killed.
+// Programs that are attached there go with them.
+func sweepReplays(parent string) {
+	left, _ := filepath.Glob(filepath.Join(parent, replayCgroup+"*"))
+	for _, path := range left {
+		if dir, err := ownReplayCgroup(path); err == nil {
+			removeReplayCgroup(dir)
+		}
+	}
 }
 
 // endCall is a program that ends a call with EPERM. The programs of the cgroups above it run all the same: to
@@ -122,12 +142,8 @@ func endCall(h hook) *ebpf.ProgramSpec {
 
 // start starts the caller in the cgroup.
 func (p *SocketReplay) start(netns string, caller *exec.Cmd) error {
-	dir, err := os.Open(p.cgroup)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	caller.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	caller.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(p.cgroup.Fd())}
+	var err error
 	if p.calls, err = caller.StdinPipe(); err != nil {
 		return err
 	}
@@ -141,7 +157,7 @@ func (p *SocketReplay) start(netns string, caller *exec.Cmd) error {
 		start = func() error { return InNamespace(netns, caller.Start) } // a process begins where the thread is that starts it
 	}
 	if err := start(); err != nil {
-		return fmt.Errorf("start a process in %s: %w", p.cgroup, err)
+		return fmt.Errorf("start a process in %s: %w", p.cgroup.Name(), err)
 	}
 	p.caller = caller
 	return nil
@@ -171,14 +187,23 @@ func (p *SocketReplay) Decide(to lb.AddrPort) (d Decision, err error) {
 	return d, nil
 }
 
+// callMayTake is far more than a call takes, which waits for nobody. A caller that takes longer is killed.
+var callMayTake = 10 * time.Second
+
+// limit kills the caller unless it is stopped in time.
+func (p *SocketReplay) limit() *time.Timer {
+	return time.AfterFunc(callMayTake, func() { _ = p.caller.Process.Kill() })
+}
+
 // call has the caller make a call, which has to end as endCall says.
 func (p *SocketReplay) call(to lb.AddrPort) error {
+	defer p.limit().Stop()
 	if _, err := fmt.Fprintln(p.calls, to); err != nil {
 		return err
 	}
 	line, err := p.ended.ReadString('\n')
 	if err != nil {
-		return fmt.Errorf("the process that calls has ended: %w", err)
+		return fmt.Errorf("the process that calls has ended, or took more than %v: %w", callMayTake, err)
 	}
 	if said := strings.TrimSpace(line); said != unix.EPERM.Error() {
 		return fmt.Errorf("the call to %s ended in another way: %s", to, said)
@@ -189,8 +214,10 @@ func (p *SocketReplay) call(to lb.AddrPort) error {
 // Close ends the caller, and lets go of all.
 func (p *SocketReplay) Close() {
 	if p.caller != nil {
+		late := p.limit()
 		_ = p.calls.Close() // it ends with that
 		_ = p.caller.Wait() // what it had to say has been heard
+		late.Stop()
 	}
 	for _, l := range p.links {
 		l.Close()
@@ -198,17 +225,18 @@ func (p *SocketReplay) Close() {
 	if p.end != nil {
 		p.end.Close()
 	}
-	if p.cgroup != "" {
+	if p.cgroup != nil {
 		removeReplayCgroup(p.cgroup)
 	}
 	p.Replay.Close()
 }
 
-// removeReplayCgroup removes a cgroup, which a process that has ended may hold for a moment. The next replay removes
-// what is left.
-func removeReplayCgroup(path string) {
+// removeReplayCgroup removes a cgroup, which a process that has ended may hold for a moment. What is left goes with
+// the next replay, the next start of an agent, or Headgate.
+func removeReplayCgroup(dir *os.File) {
+	defer dir.Close()
 	for range 100 {
-		if !errors.Is(unix.Rmdir(path), unix.EBUSY) {
+		if !errors.Is(unix.Rmdir(dir.Name()), unix.EBUSY) {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -1,5 +1,6 @@
 // Package ui shows a node to a browser: its Services as they stand, the connections of one of
-// them, and who is avoided. It changes nothing, and reads only what is looked at.
+// them, and who is avoided. It changes nothing of what is in force, and reads only what is
+// looked at.
 package ui
 
 import (

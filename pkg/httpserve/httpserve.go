@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -47,7 +48,8 @@ type Config struct {
 }
 
 // Run serves until the context ends, then returns nil. With HardFail it returns
-// the first failure.
+// the first failure. Then no handler runs any more: their requests' contexts have ended, and
+// what they use may be closed.
 func Run(ctx context.Context, cfg Config) error {
 	var told string
 	for {
@@ -90,7 +92,18 @@ func serve(ctx context.Context, cfg Config) error {
 	if secure != nil {
 		listener = tls.NewListener(listener, secure)
 	}
-	server := NewServer(cfg.Handler)
+	var running sync.RWMutex // handlers hold it for reading
+	server := NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !running.TryRLock() {
+			return // the server has ended, and with it the connection
+		}
+		defer running.RUnlock()
+		cfg.Handler.ServeHTTP(w, r)
+	}))
+	defer func() {
+		server.Close()
+		running.Lock()
+	}()
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

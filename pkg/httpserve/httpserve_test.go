@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -217,4 +218,40 @@ func mustGet(tb testing.TB, address string) string {
 	}
 	tb.Fatalf("no answer from %s", address)
 	panic("not reached")
+}
+
+// What handlers use may be closed after Run.
+func TestNoHandlerRunsAfterTheEnd(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var ended atomic.Bool
+	listening, begun, done := make(chan net.Addr, 1), make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- Run(ctx, Config{
+			Address: "127.0.0.1:0",
+			Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				close(begun)
+				<-r.Context().Done()
+				time.Sleep(100 * time.Millisecond) // what it does to its end
+				ended.Store(true)
+			}),
+			Listen: func(network, address string) (net.Listener, error) {
+				l, err := net.Listen(network, address)
+				if err == nil {
+					listening <- l.Addr()
+				}
+				return l, err
+			},
+		})
+	}()
+	address := mustReceive(t, listening).String()
+	go func() {
+		if r, err := http.Get("http://" + address); err == nil {
+			r.Body.Close()
+		}
+	}()
+	mustReceive(t, begun)
+	cancel()
+	if err := mustReceive(t, done); err != nil || !ended.Load() {
+		t.Errorf("Run returned %v, and the handler has ended: %t", err, ended.Load())
+	}
 }

@@ -249,6 +249,24 @@ func TestTheRowsOfManyServicesAreThoseThatAreVisible(t *testing.T) {
 	}
 }
 
+// An address that somebody keeps says all that is looked at: nothing stays of the one before.
+func TestAnotherAddressOfThePageShowsWhatItHas(t *testing.T) {
+	c := mustStartChromium(t)
+	c.open(mustServe(t, shop())+"#service=shop%2Fweb-1%3Ahttp%2FTCP&search=web-1&sort=name&descending=true&tab=story&unit=open", 1280, 800)
+	c.want(`document.querySelectorAll('.row:not([hidden])').length`, "1")
+	c.want(`document.querySelector('#told')?.textContent.includes('ClusterIP of shop/web-1')`, "true")
+	c.ask(`location.hash = '#service=shop%2Fweb-0%3Ahttp%2FTCP&tab=story'`)
+	c.want(`document.querySelector('#name').textContent`, "shop/web-0:http/TCP")
+	c.want(`document.querySelector('#told')?.textContent.includes('ClusterIP of shop/web-0')`, "true")
+	c.ask(`location.hash = '#unit=rate'`)
+	c.want(`document.querySelectorAll('.row:not([hidden])').length`, "3")
+	c.want(`JSON.stringify(asked)`, `{"service":"shop/web-0:http/TCP","search":"","sort":"state","descending":false,"tab":"traffic","unit":"rate"}`)
+	c.want(`document.querySelector('#search').value`, "")
+	if len(c.said) > 0 {
+		t.Errorf("the browser complains: %q", c.said)
+	}
+}
+
 func TestANodeWithoutServicesAndANarrowWindow(t *testing.T) {
 	c := mustStartChromium(t)
 	c.open(mustServe(t, &fake{}), 1280, 800)

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -35,7 +34,7 @@ var states = []string{stateRefusing, stateAvoided, stateEmpty, stateWell}
 
 // node keeps what was read last, for all who look.
 type node struct {
-	mu     sync.Mutex // one reads at a time
+	turn   chan struct{} // has room for one: one reads at a time
 	source Source
 	status struct {
 		at   time.Time
@@ -43,9 +42,10 @@ type node struct {
 		err  error
 	}
 	looked struct {
-		at   time.Time
-		read Look
-		err  error
+		at    time.Time
+		read  Look
+		texts []string // by Service port, what a search looks at; nil before the first search
+		err   error
 	}
 	refused  map[string]time.Time // Service ports that refuse, and when they did last
 	events   events
@@ -53,8 +53,26 @@ type node struct {
 }
 
 func newNode(source Source) *node {
-	return &node{source: source, refused: map[string]time.Time{}, followed: map[string]*followed{}}
+	return &node{turn: make(chan struct{}, 1), source: source, refused: map[string]time.Time{}, followed: map[string]*followed{}}
 }
+
+// take waits until nobody else reads, or whoever asks has gone. What is read is kept for others, too: so it is read
+// with the context that is returned, which does not end with whoever asks.
+func (n *node) take(ctx context.Context) (forAll context.Context, err error) {
+	select {
+	case n.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if err := ctx.Err(); err != nil { // gone while others were read for
+		n.leave()
+		return nil, err
+	}
+	return context.WithoutCancel(ctx), nil
+}
+
+// leave lets another one read.
+func (n *node) leave() { <-n.turn }
 
 // overview is the node as a whole.
 type overview struct {
@@ -72,8 +90,11 @@ type overview struct {
 
 // overview returns how the node is.
 func (n *node) overview(ctx context.Context) (overview, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	ctx, err := n.take(ctx)
+	if err != nil {
+		return overview{}, err
+	}
+	defer n.leave()
 	look, err := n.look(ctx)
 	if err != nil {
 		return overview{}, err
@@ -116,6 +137,7 @@ func (n *node) look(ctx context.Context) (*Look, error) {
 		return &l.read, l.err
 	}
 	l.read, l.err = n.source.Look(ctx)
+	l.texts = nil
 	l.at = time.Now()
 	if l.err != nil {
 		return &l.read, l.err
@@ -169,8 +191,11 @@ type row struct {
 
 // services returns some Service ports.
 func (n *node) services(ctx context.Context, q query) (page, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	ctx, err := n.take(ctx)
+	if err != nil {
+		return page{}, err
+	}
+	defer n.leave()
 	look, err := n.look(ctx)
 	if err != nil {
 		return page{}, err
@@ -178,7 +203,8 @@ func (n *node) services(ctx context.Context, q query) (page, error) {
 	words := strings.Fields(strings.ToLower(q.search))
 	rows := make([]row, 0, len(look.Services))
 	for i := range look.Services {
-		if s := &look.Services[i]; s.matches(words) {
+		if len(words) == 0 || containsAll(n.searchTexts()[i], words) {
+			s := &look.Services[i]
 			rows = append(rows, row{s, n.stateOf(s)})
 		}
 	}
@@ -195,23 +221,28 @@ func (n *node) services(ctx context.Context, q query) (page, error) {
 	return p, nil
 }
 
-// matches says whether each word is in the name or in an address of the Service port.
-func (s *Service) matches(words []string) bool {
-	for _, w := range words {
-		if !strings.Contains(strings.ToLower(s.Name), w) && !s.hasAddress(w) {
-			return false
-		}
+// searchTexts returns, by Service port, what words are looked for in: name and addresses in lower case, a
+// line each.
+func (n *node) searchTexts() []string {
+	l := &n.looked
+	if l.texts != nil {
+		return l.texts
 	}
-	return true
+	l.texts = make([]string, len(l.read.Services))
+	for i := range l.read.Services {
+		s := &l.read.Services[i]
+		lines := []string{s.Name}
+		for _, at := range s.Frontends {
+			lines = append(lines, at.String())
+		}
+		l.texts[i] = strings.ToLower(strings.Join(lines, "\n"))
+	}
+	return l.texts
 }
 
-func (s *Service) hasAddress(part string) bool {
-	for _, at := range s.Frontends {
-		if strings.Contains(strings.ToLower(at.String()), part) {
-			return true
-		}
-	}
-	return false
+// containsAll says whether each word is in a text.
+func containsAll(text string, words []string) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 }
 
 func byName(a, b row) int {
@@ -234,8 +265,11 @@ var orders = map[string]func(a, b row) int{
 
 // service returns a Service port, which is followed from now on.
 func (n *node) service(ctx context.Context, name string) (view, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	ctx, err := n.take(ctx)
+	if err != nil {
+		return view{}, err
+	}
+	defer n.leave()
 	now := time.Now()
 	maps.DeleteFunc(n.followed, func(_ string, f *followed) bool { return now.Sub(f.at) >= followFor })
 	f := n.followed[name]
@@ -257,7 +291,9 @@ func (n *node) service(ctx context.Context, name string) (view, error) {
 }
 
 func (n *node) explain(ctx context.Context, service, from string) ([]Text, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	if _, err := n.take(ctx); err != nil { // whose answer is kept for nobody else
+		return nil, err
+	}
+	defer n.leave()
 	return n.source.Explain(ctx, service, from)
 }

@@ -19,6 +19,9 @@ import (
 //go:embed page
 var files embed.FS
 
+// mostSearched is how many bytes are searched for at the most: namespace, name and port have 63 each.
+const mostSearched = 200
+
 // mostRows is how many Service ports are sent at once.
 const mostRows = 200
 
@@ -113,6 +116,9 @@ func (n *node) serveServices(ctx context.Context, r *http.Request) (any, error) 
 	}
 	if orders[q.sort] == nil {
 		return nil, badRequest("sort=%s: write one of %s", lb.Quote(q.sort), strings.Join(slices.Sorted(maps.Keys(orders)), ", "))
+	}
+	if len(q.search) > mostSearched {
+		return nil, badRequest("search=%s: write %d bytes at the most", lb.Quote(q.search), mostSearched)
 	}
 	var err error
 	if q.from, err = whole(r, "from", 0); err != nil {

@@ -220,6 +220,7 @@ func TestWhatCannotBeAnsweredIsSaid(t *testing.T) {
 		"/api/services?sort=colour":                         `400 sort="colour": write one of backends, connections, in-flight, name, refused, state`,
 		"/api/services?from=-1":                             `400 from="-1": write a whole number, such as 0 or 100`,
 		"/api/services?count=x":                             `400 count="x": write a whole number, such as 0 or 100`,
+		"/api/services?search=" + strings.Repeat("x", 201):  "400 search=" + lb.Quote(strings.Repeat("x", 201)) + ": write 200 bytes at the most",
 		"/api/service?name=no/body":                         "404 " + ErrNoService.Error(),
 		"/api/service":                                      "404 " + ErrNoService.Error(),
 		"/api/explain?name=shop/web-0:http/TCP&from=nobody": "400 --from: not an address",
@@ -410,6 +411,55 @@ func TestAServiceIsForgottenThatNobodyLooksAt(t *testing.T) {
 		time.Sleep(followFor)
 		if _, err := n.service(t.Context(), "shop/web-1:http/TCP"); err != nil || len(n.followed) != 1 {
 			t.Errorf("%d are followed, %v", len(n.followed), err)
+		}
+	})
+}
+
+// slow is a node that takes its time, and notes whether its context has ended.
+type slow struct {
+	fake
+	begun, goOn chan struct{}
+	ended       error
+}
+
+func (s *slow) Look(ctx context.Context) (Look, error) {
+	close(s.begun)
+	<-s.goOn
+	s.ended = ctx.Err()
+	return s.fake.Look(ctx)
+}
+
+// What is read is for all who look, also where the one who asked first has gone. Nobody waits who has.
+func TestWhoHasGoneEndsNoLookOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &slow{fake: fake{services: some(2)}, begun: make(chan struct{}), goOn: make(chan struct{})}
+		n := newNode(source)
+		first, firstGoes := context.WithCancel(t.Context())
+		second, secondGoes := context.WithCancel(t.Context())
+		looked, waited := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := n.overview(first)
+			looked <- err
+		}()
+		<-source.begun
+		go func() {
+			_, err := n.explain(second, "shop/web-0:http/TCP", "")
+			waited <- err
+		}()
+		firstGoes()
+		secondGoes()
+		if err := <-waited; !errors.Is(err, context.Canceled) {
+			t.Errorf("who waits and goes gets %v", err)
+		}
+		close(source.goOn)
+		if err := <-looked; err != nil || source.ended != nil {
+			t.Errorf("the look ends with %v, its context with %v", err, source.ended)
+		}
+		if _, err := n.overview(first); !errors.Is(err, context.Canceled) {
+			t.Errorf("who has gone before is looked for: %v", err)
+		}
+		if o, err := n.overview(t.Context()); err != nil || o.Services != 2 || source.looks != 1 {
+			t.Errorf("others see %d Services by %d looks, %v, want 2 by the one", o.Services, source.looks, err)
 		}
 	})
 }

@@ -10,7 +10,8 @@ const sparkLength = 60; // looks
 const backendsDrawn = 18;
 
 // What is looked at. The address of the page has it, too, so that it can be kept and sent.
-const asked = { service: "", search: "", sort: "state", descending: false, tab: "traffic", unit: "rate" };
+const usual = { service: "", search: "", sort: "state", descending: false, tab: "traffic", unit: "rate" };
+const asked = { ...usual };
 let page = { total: 0, matched: 0, from: 0, rows: [] };
 let shown = null; // the chosen Service port, as read last
 let picked = false; // somebody has chosen one
@@ -73,12 +74,26 @@ async function get(path, query) {
 
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
+  Object.assign(asked, usual);
   for (const key of ["service", "search", "sort", "tab", "unit"]) if (given.has(key)) asked[key] = given.get(key);
   asked.descending = given.get("descending") === "true";
   if (!document.querySelector(`[data-sort="${CSS.escape(asked.sort)}"]`)) asked.sort = "state";
   if (!document.querySelector(`[data-tab="${CSS.escape(asked.tab)}"]`)) asked.tab = "traffic";
   if (asked.unit !== "open") asked.unit = "rate";
   picked = asked.service !== "";
+  $("search").value = asked.search;
+}
+
+// openAddress shows what another address of the page has, and nothing of the one before.
+async function openAddress() {
+  readAddress();
+  shown = null;
+  $("rows").scrollTop = 0;
+  $("told").replaceChildren();
+  showTab();
+  if (picked && asked.tab === "story") explain();
+  await look(lookAtList);
+  await look(lookAtService);
 }
 
 function writeAddress() {
@@ -547,7 +562,6 @@ function begin() {
     setTheme(now);
   });
   readAddress();
-  $("search").value = asked.search;
   $("search").addEventListener("input", () => {
     $("rows").scrollTop = 0;
     ask({ search: $("search").value.trim() });
@@ -591,7 +605,7 @@ function begin() {
     look(async () => showNode(await get("node", {})));
   });
   addEventListener("resize", () => shown && asked.tab === "traffic" && showDiagram(shown));
-  addEventListener("hashchange", () => { readAddress(); showTab(); look(lookAtList, lookAtService); });
+  addEventListener("hashchange", openAddress);
   showTab();
   lookForever();
   if (asked.tab === "story") explain();

@@ -32,7 +32,7 @@ func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc
 		return desc("headgate_backend_"+name, help, "namespace", "service", "port", "backend")
 	}
 	return backends{
-		connections: of("connections_total", "Connections and flows from this node that got the backend, over all Service ports."),
+		connections: of("connections_total", "Connections from this node to the backend that began, over all Service ports: of sockets as they get it, of packets once a TCP handshake has ended or another flow begins."),
 		inFlight:    of("in_flight", "Open connections and flows from this node to a backend, over all Service ports."),
 		failures:    of("consecutive_failures", "Consecutive connections that the backend did not take."),
 		ejected:     of("ejected", "1 if all clients avoid the backend, since it took no connections, else 0."),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,7 +24,16 @@ type Live struct {
 	Follows string   `json:"follows"`
 	Change  *Change  `json:"change,omitempty"`  // the last one, nil where there was none
 	Refused *Refused `json:"refused,omitempty"` // the last one since the agent began, likewise
+	// Faults are Service ports that refused a client within the last minute for a fault of the node, the last first.
+	Faults []Refused `json:"faults,omitempty"`
 }
+
+// faults are reasons to refuse that neither a Service nor its client can do anything about: a full table, no source
+// port that is free, a bug.
+var faults = map[string]bool{"table_full": true, "snat_exhausted": true, "no_backend": true}
+
+// faultFor is how long a fault is told of.
+const faultFor = time.Minute
 
 // Change is a change of Services or their endpoints that is in the kernel.
 type Change struct {
@@ -64,7 +74,9 @@ func newLive(cfg Config, now time.Time) *live {
 func (l *live) get() Live {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.now
+	now := l.now
+	now.Faults = slices.DeleteFunc(slices.Clone(now.Faults), func(f Refused) bool { return time.Since(f.At) >= faultFor })
+	return now
 }
 
 // changed notes what was brought into the kernel.
@@ -87,7 +99,7 @@ func (l *live) lookForRefused(r *datapath.Reader, now time.Time) error {
 	if l.drops != nil && refused == l.refused {
 		return nil
 	}
-	seen, last := map[uint32]dropsSeen{}, (*Refused)(nil)
+	seen, last, found := map[uint32]dropsSeen{}, (*Refused)(nil), []Refused(nil)
 	services, err := r.Services()
 	if err != nil {
 		return err
@@ -105,30 +117,48 @@ func (l *live) lookForRefused(r *datapath.Reader, now time.Time) error {
 			return err
 		}
 		seen[id] = dropsSeen{service, reasons}
-		if reason := more(l.drops[id], seen[id]); reason != "" && l.drops != nil {
-			last = &Refused{At: now, Service: service.String(), Reason: reason}
+		if l.drops == nil {
+			continue
+		}
+		for i, reason := range more(l.drops[id], seen[id]) {
+			one := Refused{At: now, Service: service.String(), Reason: reason}
+			if i == 0 {
+				last = &one
+			}
+			if faults[reason] {
+				found = append(found, one)
+			}
 		}
 	}
 	l.refused, l.drops = refused, seen
 	if last != nil {
 		l.mu.Lock()
 		l.now.Refused = last
+		l.now.Faults = withFaults(l.now.Faults, found, now)
 		l.mu.Unlock()
 	}
 	return nil
 }
 
-// more returns a reason for which more was refused than before, "" for none.
-func more(before, now dropsSeen) (reason string) {
+// withFaults returns faults with those that were found now, and without those of long ago.
+func withFaults(known, found []Refused, now time.Time) []Refused {
+	return slices.Concat(found, slices.DeleteFunc(slices.Clone(known), func(f Refused) bool {
+		again := slices.ContainsFunc(found, func(one Refused) bool { return one.Service == f.Service && one.Reason == f.Reason })
+		return again || now.Sub(f.At) >= faultFor
+	}))
+}
+
+// more returns the reasons for which more was refused than before.
+func more(before, now dropsSeen) (reasons []string) {
 	if before.service != now.service {
 		before.reasons = nil // the ID is another's now
 	}
-	for r := range maps.Keys(now.reasons) {
-		if now.reasons[r] > before.reasons[r] && (reason == "" || r < reason) {
-			reason = r
+	for _, r := range slices.Sorted(maps.Keys(now.reasons)) {
+		if now.reasons[r] > before.reasons[r] {
+			reasons = append(reasons, r)
 		}
 	}
-	return reason
+	return reasons
 }
 
 // serveSocket answers there until the context ends.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,15 +33,32 @@ func TestARefusalIsOfTheServiceThatHasMore(t *testing.T) {
 	api := plan.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: "api"}}
 	for _, tc := range []struct {
 		before, now dropsSeen
-		want        string
+		want        []string
 	}{
-		{dropsSeen{}, dropsSeen{web, map[string]uint64{"b": 1, "a": 1}}, "a"},
-		{dropsSeen{web, map[string]uint64{"a": 1}}, dropsSeen{web, map[string]uint64{"a": 1}}, ""},
-		{dropsSeen{web, map[string]uint64{"a": 1}}, dropsSeen{web, map[string]uint64{"a": 1, "b": 2}}, "b"},
-		{dropsSeen{web, map[string]uint64{"a": 5}}, dropsSeen{api, map[string]uint64{"a": 1}}, "a"},
+		{dropsSeen{}, dropsSeen{web, map[string]uint64{"b": 1, "a": 1}}, []string{"a", "b"}},
+		{dropsSeen{web, map[string]uint64{"a": 1}}, dropsSeen{web, map[string]uint64{"a": 1}}, nil},
+		{dropsSeen{web, map[string]uint64{"a": 1}}, dropsSeen{web, map[string]uint64{"a": 1, "b": 2}}, []string{"b"}},
+		{dropsSeen{web, map[string]uint64{"a": 5}}, dropsSeen{api, map[string]uint64{"a": 1}}, []string{"a"}},
 	} {
-		if got := more(tc.before, tc.now); got != tc.want {
+		if got := more(tc.before, tc.now); !slices.Equal(got, tc.want) {
 			t.Errorf("%v, then %v: %q, want %q", tc.before, tc.now, got, tc.want)
 		}
+	}
+}
+
+func TestAFaultIsToldOfForAMinute(t *testing.T) {
+	now := time.Now()
+	fault := func(service string, ago time.Duration) Refused {
+		return Refused{At: now.Add(-ago), Service: service, Reason: "table_full"}
+	}
+	known := []Refused{fault("web", 30*time.Second), fault("api", 59*time.Second), fault("dns", 2*time.Minute)}
+	got := withFaults(known, []Refused{fault("web", 0)}, now)
+	if want := []Refused{fault("web", 0), fault("api", 59*time.Second)}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	l := newLive(Config{}, now)
+	l.now.Faults = []Refused{fault("web", 0), fault("dns", 2*time.Minute)}
+	if got := l.get().Faults; !slices.Equal(got, l.now.Faults[:1]) {
+		t.Errorf("told of are %v, want that of the last minute alone", got)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"go.uber.org/zap"
@@ -36,6 +37,7 @@ type problems struct {
 	force    []lb.Problem                  // of programs
 	peers    []lb.Problem                  // with homes of what is carried
 	drained  []lb.Problem                  // with the file that says what is
+	writes   []lb.Problem                  // with what is written into the kernel
 	report   Report
 	written  bool // as it is, if there is a directory
 	cannot   bool // write the file; it was said
@@ -131,6 +133,13 @@ func (p *problems) setDrained(problems []lb.Problem) {
 	p.set(&p.drained, problems)
 }
 
+// setWrites says what keeps changes from being written into the kernel.
+func (p *problems) setWrites(problems []lb.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.set(&p.writes, problems)
+}
+
 // set replaces a part of what is wrong. Most say the same again, every second.
 func (p *problems) set(part *[]lb.Problem, now []lb.Problem) {
 	if p.written && slices.Equal(*part, now) {
@@ -142,24 +151,27 @@ func (p *problems) set(part *[]lb.Problem, now []lb.Problem) {
 
 // pass passes on what is wrong now.
 func (p *problems) pass() {
-	var unserved []lb.Problem
+	var unchecked []lb.Problem
 	for _, name := range slices.SortedFunc(maps.Keys(p.unserved), lb.ServiceName.Compare) {
-		unserved = append(unserved, p.unserved[name])
+		unchecked = append(unchecked, p.unserved[name])
 	}
 	p.backends.Set(slices.Concat(p.ejected, p.probes, p.peers))
-	all := slices.Concat(p.input, lb.Bounded("the node", unserved), p.ejected, p.probes, p.peers, p.contact, p.force, p.drained)
+	all := slices.Concat(p.input, lb.Bounded("the node", unchecked), p.ejected, p.probes, p.peers, p.contact, p.force, p.drained, p.writes)
 	p.count(all)
 	if p.reports != nil {
 		p.reports.Report(all)
 	}
-	lines := []string{}
+	lines, unserved := []string{}, []string(nil)
 	for _, one := range all {
 		lines = append(lines, one.Error())
+		if name, is := strings.CutPrefix(one.Object, "Service "); is && one.Unserved && !slices.Contains(unserved, name) {
+			unserved = append(unserved, name)
+		}
 	}
-	if p.written && slices.Equal(lines, p.report.Problems) {
+	if p.written && slices.Equal(lines, p.report.Problems) && slices.Equal(unserved, p.report.Unserved) {
 		return
 	}
-	p.report.Problems = lines
+	p.report.Problems, p.report.Unserved = lines, unserved
 	p.write()
 }
 

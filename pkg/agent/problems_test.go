@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,6 +17,7 @@ import (
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/metrics"
+	"github.com/headgate/headgate/pkg/reconciler"
 )
 
 // told is a reporter that keeps what it was told last, and how often it was.
@@ -80,6 +82,37 @@ func TestWhateverIsWrongIsToldTogether(t *testing.T) {
 	r, err := ReadReport(dir, "/pins")
 	if !slices.Equal(got, want) || !slices.Equal(r.Problems, want) || r.Sockets != "destroyed" || err != nil {
 		t.Errorf("told %q, reported %+v, %v", got, r, err)
+	}
+}
+
+func TestServicesThatCannotBeServedAreReportedByName(t *testing.T) {
+	dir := t.TempDir()
+	a := newStatusServer(Config{StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), nil, metrics.New("test"))
+	short := func(object string, unserved bool) lb.Problem {
+		return lb.Problem{Object: object, Reason: "gets less", Unserved: unserved}
+	}
+	a.Problems([]lb.Problem{short("Service default/web", true), short("Service default/web", true), short("Service default/api", false), short("Node node-a", true)})
+	if r, err := ReadReport(dir, "/pins"); err != nil || !slices.Equal(r.Unserved, []string{"default/web"}) {
+		t.Errorf("not served are %q, %v", r.Unserved, err)
+	}
+	a.Problems(nil)
+	if r, err := ReadReport(dir, "/pins"); err != nil || len(r.Unserved) > 0 {
+		t.Errorf("once there is room %q are not served, %v", r.Unserved, err)
+	}
+}
+
+func TestChangesThatCannotBeWrittenAreAProblem(t *testing.T) {
+	dir := t.TempDir()
+	a := newStatusServer(Config{NodeName: "node-a", StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), nil, metrics.New("test"))
+	for i, step := range []struct {
+		err  error
+		want int
+	}{{errors.New("no memory"), 0}, {errors.New("no memory"), 1}, {errors.New("no memory"), 1}, {nil, 0}, {errors.New("no memory"), 0}} {
+		a.Flushed(reconciler.Attempt{Err: step.err})
+		r, err := ReadReport(dir, "/pins")
+		if len(r.Problems) != step.want || step.want > 0 && !strings.Contains(r.Problems[0], "changes of Services cannot be written: no memory") {
+			t.Errorf("attempt %d, %v: %q, %v, want %d", i, step.err, r.Problems, err, step.want)
+		}
 	}
 }
 

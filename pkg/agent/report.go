@@ -36,6 +36,8 @@ type Report struct {
 	BPFRoot string `json:"bpfRoot"` // of the agent, since a directory may have served another
 	// Problems is everything that is wrong now, a line each.
 	Problems []string `json:"problems"`
+	// Unserved are the Services, such as default/web, of which nothing is in force because of a problem of the node.
+	Unserved []string `json:"unserved,omitempty"`
 	// Sockets is how those of a lost backend are told of it, "" as long as
 	// nobody had to know.
 	Sockets string `json:"sockets,omitempty"`

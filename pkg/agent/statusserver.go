@@ -44,6 +44,8 @@ type statusServer struct {
 	restored restored
 	forceLog *reconciler.ProblemLog // of problems of programs
 
+	failedWrites int // attempts in a row, as the reconciler tells of them
+
 	mu     sync.Mutex
 	queued int // updates that were handed over and not yet brought in
 }
@@ -107,6 +109,7 @@ func (a *statusServer) Flushed(t reconciler.Attempt) {
 	for _, f := range families {
 		a.metrics.ObserveSync(metrics.Sync{Family: f, Full: !a.whole.Load(), Failed: t.Err != nil, End: t.Ended, Took: t.Ended.Sub(t.Began)})
 	}
+	a.problems.setWrites(a.unwritten(t.Err))
 	if t.Err != nil {
 		a.metrics.CountReconcileError()
 		a.metrics.SetPending(t.Batch.Services, t.Batch.Slices)
@@ -125,6 +128,22 @@ func (a *statusServer) Flushed(t reconciler.Attempt) {
 	}
 	a.updated(t.Batch.Updates)
 	a.services.Change(a.last.change(t.HealthChecks, t.Adopted))
+}
+
+// unwritten returns what to tell of an attempt to write changes: of the first that fails nothing, since
+// it is tried again at once.
+func (a *statusServer) unwritten(err error) []lb.Problem {
+	if err == nil {
+		a.failedWrites = 0
+		return nil
+	}
+	if a.failedWrites++; a.failedWrites < 2 {
+		return nil
+	}
+	return []lb.Problem{{
+		Object: "Node " + a.cfg.NodeName, Field: "maps", Reason: "changes of Services cannot be written: " + err.Error(),
+		Remedy: "what was in force stays so, and it is tried again: mend what the error names",
+	}}
 }
 
 // updated says that so many updates are in the kernel. Only when none is left

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,8 @@ type status struct {
 	Live      *agent.Live        `json:"live,omitempty"` // of an agent that runs
 	LastAlive time.Time          `json:"lastAlive,omitzero"`
 	Problems  []string           `json:"problems"`
-	Drained   []string           `json:"drained,omitempty"` // backends and nodes, by headgate drain
+	Unserved  []string           `json:"unserved,omitempty"` // Services with nothing in force because of a problem of the node
+	Drained   []string           `json:"drained,omitempty"`  // backends and nodes, by headgate drain
 }
 
 func newStatus(e *env) *cobra.Command {
@@ -46,6 +48,11 @@ func newStatus(e *env) *cobra.Command {
 		Long: `Shows whether this node is well: the agent and what it follows, the programs of sockets and
 devices, what is in force, how full the maps are, what was refused, and what is wrong. What is
 not counted is shown as "-", and zeros only with --verbose.
+
+The node is not well, either, where it is its fault that a Service refuses clients: for lack of room in a map, or in
+the last minute by a full flow table or without a free source port. The verdict names these Services. That a Service has
+no endpoint that is ready, or refuses a client by its source ranges, is what Kubernetes says: headgate service list
+and headgate explain show it.
 
 The exit code is 0 where all is well; 3 where the agent does not run or waits, a program
 is not attached or there is a problem; 2 where nothing is loaded; 1 for other errors.`,
@@ -137,7 +144,7 @@ func (s *status) readAgent(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	s.Problems, s.Sockets, s.XDP, s.Contact = report.Problems, report.Sockets, report.XDP, report.Contact
+	s.Problems, s.Unserved, s.Sockets, s.XDP, s.Contact = report.Problems, report.Unserved, report.Sockets, report.XDP, report.Contact
 	if live, err := agent.AskLive(ctx, e.state); err == nil { // one of before, or with another directory, does not answer
 		s.Live = &live
 	}
@@ -175,10 +182,31 @@ func (s *status) reasons() []string {
 	if missing > 0 {
 		out = append(out, plural(missing, "program is", "programs are")+" not attached")
 	}
+	if len(s.Unserved) > 0 {
+		out = append(out, fewOf(s.Unserved)+" cannot be served")
+	}
+	if s.Live != nil && len(s.Live.Faults) > 0 {
+		var all []string
+		for _, f := range s.Live.Faults {
+			all = append(all, f.Service+" ("+f.Reason+")")
+		}
+		out = append(out, "clients are refused of "+fewOf(all))
+	}
 	if len(s.Problems) > 0 {
 		out = append(out, plural(len(s.Problems), "problem", "problems"))
 	}
 	return out
+}
+
+// namesShown is how many Services a verdict names.
+const namesShown = 3
+
+// fewOf names some of all, and counts the others.
+func fewOf(all []string) string {
+	if len(all) > namesShown {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:namesShown], " and "), len(all)-namesShown)
+	}
+	return strings.Join(all, " and ")
 }
 
 // hooks are the programs, those of sockets first, then those of each device.

@@ -16,6 +16,9 @@ type Problem struct {
 	Value  string // as written, "" where nothing was
 	Reason string // what is wrong: a lower-case phrase
 	Remedy string // what to do: an imperative phrase
+
+	// Unserved says that the object is a Service which has nothing in force because of it.
+	Unserved bool
 }
 
 // Error returns the problem as one line.

@@ -169,6 +169,7 @@ func (p *Planner) Shortages() []Conflict {
 // shortage returns the problem of a Service that does not get all.
 func (p *Planner) shortage(name lb.ServiceName, r ration) lb.Problem {
 	problem, m := lb.Problem{Object: "Service " + name.String()}, r.lacks
+	problem.Unserved = r.refused && !r.keeps
 	what, remedy := "gets no address", "or have this Service use less"
 	switch {
 	case r.keeps:
@@ -204,7 +205,7 @@ func (c *change) lacksRoom() error {
 		problem := lb.Problem{
 			Object: "Service " + c.name.String(),
 			Reason: fmt.Sprintf("is not changed yet: it takes %d entries of the %s map, with those that drain, and there is room for %d", needs[m], limited(m), room),
-			Remedy: limited(m).remedy(),
+			Remedy: limited(m).remedy(), Unserved: !p.Has(c.name),
 		}
 		p.shared.cramped[c.name] = problem
 		return problem

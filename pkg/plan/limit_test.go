@@ -124,11 +124,27 @@ func TestARefusedServiceKeepsWhatNobodyNeeds(t *testing.T) {
 		t.Errorf("five backends in a map of four: %v", err)
 	}
 	l.has(t, web)
+	l.wantUnserved(t)
 	l.set(t, api, many(t, "10.96.0.2:80/TCP", 2, 2))
 	l.has(t, api, web)
 	other := lb.ServiceName{Namespace: "default", Name: "other"}
 	l.set(t, other, many(t, "10.96.0.1:80/TCP", 3, 1)) // at its address, too
 	l.has(t, api, other)
+	l.wantUnserved(t, web)
+}
+
+// wantUnserved checks which Services have nothing in force for lack of room.
+func (l *lab) wantUnserved(t *testing.T, want ...lb.ServiceName) {
+	t.Helper()
+	var got []lb.ServiceName
+	for _, short := range l.Shortages() {
+		if short.Problem.Unserved {
+			got = append(got, short.Service)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("not served are %v, want %v", got, want)
+	}
 }
 
 func TestWhatAnEarlierAgentWroteCountsBeforeItIsSet(t *testing.T) {

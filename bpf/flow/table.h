@@ -321,3 +321,16 @@ static __always_inline bool find_other(const struct tuple *key,
 {
 	return flow_at(place_of_other(key, flow), other);
 }
+
+/*
+ * Does the other direction of a flow lead back to the key of this one? Its place may be that
+ * of a later connection of the client, to another backend.
+ */
+static __always_inline bool leads_back(const struct tuple *key,
+				       const struct flow *other)
+{
+	return other->to_src_port == key->dst_port &&
+	       other->to_dst_port == key->src_port &&
+	       same_addr(&other->to,
+			 key->hook == HOOK_IN ? &key->dst : &key->src);
+}

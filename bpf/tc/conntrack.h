@@ -242,17 +242,19 @@ static __always_inline __u32 confirm(const struct packet *pkt,
 }
 
 /*
- * Is a flow confirmed, and its reply direction does not say so? Another CPU was just moving
+ * Is a flow confirmed, and one direction does not say so? Another CPU was just moving
  * that to its other set, so that what was said to it was lost.
  */
-static __always_inline bool is_half_confirmed(const struct found *f,
+static __always_inline bool is_half_confirmed(const struct packet *pkt,
+					      const struct found *f,
 					      const struct found *other)
 {
 	__u32 original = f->seen & FLOW_ORIGINAL ? f->seen : other->seen;
 
 	return !(original & FLOW_HALF_OPEN) &&
 	       (f->seen | other->seen) & FLOW_HALF_OPEN &&
-	       !((f->seen | other->seen) & FLOW_CLOSING);
+	       !((f->seen | other->seen) & FLOW_CLOSING) &&
+	       leads_back(&pkt->tuple, other->flow);
 }
 
 /* Notes how far a flow has got, of which both directions are there; returns enum noted. */
@@ -261,7 +263,7 @@ static __always_inline __u32 note_progress(const struct packet *pkt,
 					   const struct found *other,
 					   __u64 now_ns)
 {
-	if (is_half_confirmed(f, other)) {
+	if (is_half_confirmed(pkt, f, other)) {
 		clear_flow_flag(f, FLOW_HALF_OPEN);
 		clear_flow_flag(other, FLOW_HALF_OPEN);
 	} else if (was & FLOW_HALF_OPEN) {

@@ -20,6 +20,7 @@ var stateStories = []story{
 	{"A half-open flow gets its reply direction again", aHalfOpenFlowGetsItsReplyDirectionAgain},
 	{"No direction is made of what another flow becomes", noDirectionIsMadeOfAnother},
 	{"A confirmation that a way has missed is made up for", aMissedConfirmationIsMadeUpFor},
+	{"A reply direction is not confirmed by a later connection", aReplyIsNotConfirmedByALaterConnection},
 	{"A reply direction that was broken is valid again with the original one", aBrokenReplyDirectionIsValidAgain},
 	{"A lost connection is reset", aLostConnectionIsReset},
 	{"A lost connection of a remote backend keeps its port", aLostConnectionOfARemoteBackendKeepsItsPort},
@@ -447,5 +448,26 @@ func aMissedConfirmationIsMadeUpFor(t *testing.T, c cast) {
 				t.Errorf("after %s the direction from %s is half-open", name, w.key.src)
 			}
 		}
+	}
+}
+
+// The client tried one backend, which left before it answered, and has a connection to the next.
+func aReplyIsNotConfirmedByALaterConnection(t *testing.T, c cast) {
+	client, vip, left, next := at(c.client, 40000), at(c.vip, 80), at(c.local, 8080), at(c.local2, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, left))
+	p := c.packet(client, vip, 3)
+	c.becomes(t, "the first try", in, uplink, p, p.to(client, left))
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, next))
+	c.establish(t, client, vip, next)
+	for _, w := range c.table.all(t) {
+		if w.key.src != left {
+			c.table.setState(t, w, w.state&^flagHalfOpen) // of datagrams as well, without waiting
+		}
+	}
+	late := p.to(client, left).answer("SA", nil)
+	c.becomes(t, "a late answer", out, uplink, late, late.to(vip, client))
+	w, there := c.table.find(t, key{out, left, client, c.protocol})
+	if !there || w.state&flagHalfOpen == 0 {
+		t.Errorf("there is a direction from the backend that left: %t; it is half-open: %t", there, w.state&flagHalfOpen != 0)
 	}
 }

@@ -138,7 +138,7 @@ func (l *lab) wantUnserved(t *testing.T, want ...lb.ServiceName) {
 	t.Helper()
 	var got []lb.ServiceName
 	for _, short := range l.Shortages() {
-		if short.Problem.Unserved {
+		if short.Unserved {
 			got = append(got, short.Service)
 		}
 	}

@@ -112,10 +112,12 @@ func (m *model) isOver(k key, f *modelFlow) bool {
 	return f.closing && f.halfOpen && (other == nil || other.closing)
 }
 
-// hasBackend says whether the Service that a client has named still has the backend.
+// hasBackend says whether the Service that a client has named still has the backend: its ID may
+// have become another one's.
 func (m *model) hasBackend(k key, f *modelFlow) bool {
 	frontend, _ := m.frontend(view{key: k})
-	return frontend != nil && slices.Contains(m.table(frontend.Members), f.backend)
+	b := m.told.Backends[f.backend]
+	return frontend != nil && at(b.Addr, b.Port) == f.dst && slices.Contains(m.table(frontend.Members), f.backend)
 }
 
 // note takes note of a packet of a flow. One that only follows another says nothing.

@@ -7,7 +7,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -60,7 +62,7 @@ func (r *Reader) visitUntranslated(protocols []lb.Protocol, do func(*diag, []Unt
 	if err != nil {
 		return err
 	}
-	within, err := cgroupsBelow(decodeString(r.maps.about.at(0).Cgroup[:]))
+	within, err := r.balancedCgroups()
 	if err != nil {
 		return err
 	}
@@ -119,33 +121,99 @@ func (r *Reader) isExempt(netns uint64) bool {
 // rootCgroup is the ID of the root of cgroup2, wherever that is mounted.
 const rootCgroup = 1
 
-// cgroupsBelow returns the IDs of a cgroup and of those below it; nil, for all, where it is
-// the root.
-func cgroupsBelow(dir string) (map[uint64]bool, error) {
-	var top unix.Stat_t
-	if err := unix.Stat(dir, &top); err != nil {
-		return nil, fmt.Errorf("look for the cgroup of the agent, %s: %w; run it where the agent runs, such as in its pod", dir, err)
+// balancedCgroups returns the IDs of the cgroup that programs are attached to and of those
+// below it; nil, for all, where it is the root. The agent may have named it by a path that is
+// none outside of its container, so that the programs say which it is.
+func (r *Reader) balancedCgroups() (map[uint64]bool, error) {
+	info, err := r.link(makers[0].program)
+	if err != nil {
+		return nil, fmt.Errorf("look for the cgroup of the programs: %w", err)
 	}
-	if top.Ino == rootCgroup {
+	if info.Cgroup() == nil || info.Cgroup().CgroupId == 0 {
+		return nil, errors.New("the cgroup of the programs is gone, no socket is balanced: start the agent with another --cgroup")
+	}
+	id := info.Cgroup().CgroupId
+	if id == rootCgroup {
 		return nil, nil
 	}
-	ids := map[uint64]bool{}
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil && path != dir && errors.Is(err, fs.ErrNotExist) {
-			return nil // it was removed meanwhile
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup2"))
+	if err != nil {
+		return nil, fmt.Errorf("find cgroup2: %w", err)
+	}
+	places := []string{decodeString(r.maps.about.at(0).Cgroup[:])}
+	for _, m := range mounts {
+		places = append(places, m.Mountpoint)
+	}
+	return cgroupsBelow(places, id)
+}
+
+// cgroupsBelow returns the IDs of a cgroup and of those below it. It is looked for in
+// directories, those first that are likely to be it.
+func cgroupsBelow(places []string, id uint64) (map[uint64]bool, error) {
+	for _, place := range places {
+		dir, err := findCgroup(place, id)
+		if err != nil {
+			return nil, err
+		}
+		if dir == "" {
+			continue
+		}
+		ids := map[uint64]bool{}
+		err = eachCgroup(dir, func(_ string, one uint64) error {
+			ids[one] = true
+			return nil
+		})
+		return ids, err
+	}
+	return nil, fmt.Errorf("cgroup %d, whose sockets are balanced, is not below %s: run it where the node's cgroup2 file system is seen, such as in the pod of the agent", id, strings.Join(places, ", "))
+}
+
+// findCgroup returns the directory of the cgroup with an ID at a path or below, "" for none.
+func findCgroup(path string, id uint64) (found string, err error) {
+	err = eachCgroup(path, func(dir string, one uint64) error {
+		if one != id {
+			return nil
+		}
+		found = dir
+		return fs.SkipAll
+	})
+	return found, err
+}
+
+// eachCgroup calls do with the cgroup at a path and those below it, and their IDs. It may be a
+// symbolic link; those that are gone are left out.
+func eachCgroup(path string, do func(dir string, id uint64) error) error {
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		path = to
+	}
+	err := filepath.WalkDir(path, func(dir string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
 		if err != nil || !e.IsDir() {
 			return err
 		}
-		var s unix.Stat_t
-		if err := unix.Stat(path, &s); err != nil {
-			return &os.PathError{Op: "stat", Path: path, Err: err}
+		id, err := existingCgroup(dir)
+		if err != nil || id == 0 {
+			return err
 		}
-		ids[s.Ino] = true
-		return nil
+		return do(dir, id)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look for cgroups: %w", err)
+		return fmt.Errorf("look for cgroups: %w", err)
 	}
-	return ids, nil
+	return nil
+}
+
+// existingCgroup returns the ID of a cgroup, 0 for one that was removed meanwhile.
+func existingCgroup(dir string) (uint64, error) {
+	var s unix.Stat_t
+	err := unix.Stat(dir, &s)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, &os.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	return s.Ino, nil
 }

@@ -57,7 +57,7 @@ func Forth(ctx context.Context, cfg Config, o Options) ([]Progress, error) {
 
 // Back is like Forth.
 func Back(ctx context.Context, cfg Config, o Options) ([]Progress, error) {
-	return (&way{Config: cfg, Options: o, steps: back, look: Look}).lead(ctx)
+	return (&way{Config: cfg, Options: o, steps: back, look: lookBack}).lead(ctx)
 }
 
 // Finished says whether all steps are done.

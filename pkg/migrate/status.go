@@ -49,7 +49,7 @@ type Status struct {
 	// that nobody would move to another backend once the rules are stale.
 	Sockets []datapath.Untranslated `json:"sockets"`
 
-	families map[string]bool // of the frontends that are in force
+	families map[string]bool // of the frontends in force that have backends
 }
 
 // Clean says that Headgate serves, and that nothing of kube-proxy is left.
@@ -70,7 +70,19 @@ func (s Status) countSockets(p lb.Protocol) (n int) {
 }
 
 // Look returns how far the node of the calling thread's network namespace is.
-func Look(ctx context.Context, cfg Config) (s Status, err error) {
+func Look(ctx context.Context, cfg Config) (Status, error) {
+	return look(ctx, cfg, func(s *Status, r *datapath.Reader) error { return errors.Join(s.lookForFamilies(r), s.lookThrough(r)) })
+}
+
+// lookBack is like Look for the way back, on which it is of no interest what goes through
+// kube-proxy's rules. To know that takes the cgroups of the node, which are not seen
+// everywhere.
+func lookBack(ctx context.Context, cfg Config) (Status, error) {
+	return look(ctx, cfg, (*Status).lookForFamilies)
+}
+
+// look looks at a node, and at what is in force by means of into.
+func look(ctx context.Context, cfg Config, into func(*Status, *datapath.Reader) error) (s Status, err error) {
 	s = Status{KubeProxy: preflight.FindKubeProxy(ctx), AgentRuns: datapath.AgentRuns(cfg.Root), Connections: map[string]int{}}
 	if err := cfg.Ready(ctx); err != nil {
 		s.Agent = err.Error()
@@ -90,9 +102,12 @@ func Look(ctx context.Context, cfg Config) (s Status, err error) {
 	}
 	err = datapath.Look(func() (*datapath.Reader, error) { return datapath.Inspect(cfg.Root) }, func(r *datapath.Reader) error {
 		s.Loaded = true
-		return s.lookThrough(r)
+		return into(&s, r)
 	})
-	if err != nil && !errors.Is(err, datapath.ErrNotLoaded) {
+	if errors.Is(err, datapath.ErrNotLoaded) {
+		err = datapath.CheckElsewhere(cfg.Root)
+	}
+	if err != nil {
 		return s, err
 	}
 	s.Healthz = askHealthz(ctx, cfg.Healthz, s.families)
@@ -115,9 +130,22 @@ func (s *Status) lookThrough(r *datapath.Reader) (err error) {
 	if err != nil {
 		return err
 	}
-	s.Connections, s.families = countConnections(tracked, content), map[string]bool{}
-	for at := range content.Frontends {
-		s.families[map[bool]string{true: "IPv4", false: "IPv6"}[at.Addr.Is4()]] = true
+	s.Connections = countConnections(tracked, content)
+	return nil
+}
+
+// lookForFamilies looks which families have Services with backends: kube-proxy writes chains
+// for these.
+func (s *Status) lookForFamilies(r *datapath.Reader) error {
+	content, err := r.Content()
+	if err != nil {
+		return err
+	}
+	s.families = map[string]bool{}
+	for at, f := range content.Frontends {
+		if f.Members.Size > 0 {
+			s.families[map[bool]string{true: "IPv4", false: "IPv6"}[at.Addr.Is4()]] = true
+		}
 	}
 	return nil
 }

@@ -68,6 +68,7 @@ func timeLine(run *result.Run, records []*record) []result.Point {
 			p.Due += q.due
 			p.Completed += q.completed
 			p.Failed += q.failed
+			p.DueFailed += q.dueFailed
 			p.Broken += q.broken
 			p.Bytes += q.bytes
 			if q.latency != nil {

@@ -44,8 +44,8 @@ type backend struct {
 // point is an interval of the time line. Its latencies are exact to two digits
 // of microseconds, so that a thousand of them fit into memory.
 type point struct {
-	due, completed, failed, broken, bytes uint64
-	latency                               *hdrhistogram.Histogram
+	due, completed, failed, dueFailed, broken, bytes uint64
+	latency                                          *hdrhistogram.Histogram
 }
 
 // newRecord has memory for all intervals, up to those in which the last
@@ -109,7 +109,9 @@ func (r *record) fail(o operation, kind result.ErrorKind, err error) {
 	}
 	r.due++
 	r.lastFailed = max(r.lastFailed, o.due)
-	r.at(o.due).due++
+	p := r.at(o.due)
+	p.due++
+	p.dueFailed++
 	r.at(o.ended).failed++
 	if r.failed[kind]++; r.failed[kind] == 1 && err != nil {
 		r.examples[kind] = err.Error()

@@ -125,10 +125,11 @@ type Packets struct {
 
 // Point is an interval of the time line.
 type Point struct {
-	At        time.Duration `json:"at_ns"`     // its beginning
-	Due       uint64        `json:"due"`       // in this interval
-	Completed uint64        `json:"completed"` // in this interval
-	Failed    uint64        `json:"failed"`    // in this interval
+	At        time.Duration `json:"at_ns"`                // its beginning
+	Due       uint64        `json:"due"`                  // in this interval
+	Completed uint64        `json:"completed"`            // in this interval
+	Failed    uint64        `json:"failed"`               // in this interval, of all that were due until then
+	DueFailed uint64        `json:"due_failed,omitempty"` // of those that were due in this interval, whenever they failed
 	Broken    uint64        `json:"broken_connections"`
 	Bytes     uint64        `json:"bytes"` // both ways
 	// Latencies of the operations that were due in this interval and have

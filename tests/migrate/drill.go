@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -23,7 +24,9 @@ type drill struct {
 	local    *service // of policy Local, with a health-check NodePort
 	leaving  *service // whose backends are replaced at once while kube-proxy is dead
 	clients  []*client
-	probes   []*probe
+	probes   []*probe // of health
+	metrics  []*probe // of the port of metrics
+	rollouts rollouts // of web
 	steps    []*step
 	outcomes map[place][]outcome
 	late     []string // operations, of which place, in which step
@@ -136,7 +139,7 @@ func (d *drill) targets(s *service, node int, inside bool) (all []netip.AddrPort
 func (d *drill) underLoad(ctx context.Context, do func() error) error {
 	start := func(p place, machine, cgroup string) error {
 		inside := machine != outside
-		c, err := d.startClient(p, machine, cgroup, loadsOf(d.rate, d.targets(d.web, p.node, inside), d.targets(d.held, p.node, inside), d.targets(d.leaving, p.node, inside)))
+		c, err := d.startClient(p, machine, cgroup, loadsOf(d.rate, d.targets(d.web, p.node, inside), d.targets(d.held, p.node, inside), d.targets(d.leaving, p.node, inside), d.targets(d.local, p.node, inside)))
 		d.clients = append(d.clients, c)
 		return err
 	}
@@ -152,20 +155,17 @@ func (d *drill) underLoad(ctx context.Context, do func() error) error {
 	defer stop()
 	for i, name := range nodeNames {
 		for _, port := range []int{10256, d.local.health} {
-			d.probes = append(d.probes, d.startProbe(probing, fmt.Sprintf("%s:%d", name, port), fmt.Sprintf("http://%s:%d/healthz", nodeAddrs(i)[0], port)))
+			d.probes = append(d.probes, d.startProbe(probing, outside, fmt.Sprintf("%s:%d", name, port), fmt.Sprintf("http://%s:%d/healthz", nodeAddrs(i)[0], port)))
 		}
+		d.metrics = append(d.metrics, d.startProbe(probing, name, name+":10249", "http://127.0.0.1:10249/healthz"))
 	}
 	time.Sleep(time.Second) // all sockets are connected
 	rolling, halt := context.WithCancel(ctx)
-	rolled := make(chan error, 1)
+	d.rollouts.over = make(chan struct{})
+	var rollErr error
 	go func() {
-		for rolling.Err() == nil {
-			if err := d.web.roll(ctx, d.world, true); err != nil {
-				rolled <- err
-				return
-			}
-		}
-		rolled <- nil
+		defer close(d.rollouts.over)
+		rollErr = d.web.rollOn(rolling, d.world, d.rollouts.note)
 	}()
 	d.begin("kube-proxy alone")
 	d.rest(ctx)
@@ -174,7 +174,8 @@ func (d *drill) underLoad(ctx context.Context, do func() error) error {
 		err = do()
 	}
 	halt()
-	err = errors.Join(err, <-rolled)
+	<-d.rollouts.over
+	err = errors.Join(err, rollErr)
 	d.begin("end")
 	stop()
 	d.outcomes = map[place][]outcome{}
@@ -183,7 +184,7 @@ func (d *drill) underLoad(ctx context.Context, do func() error) error {
 		err = errors.Join(err, endErr)
 		d.outcomes[c.place] = all
 	}
-	for _, p := range d.probes {
+	for _, p := range slices.Concat(d.probes, d.metrics) {
 		<-p.over
 	}
 	return err
@@ -202,11 +203,18 @@ func (d *drill) restartKubeProxy(ctx context.Context) error {
 	return nil
 }
 
-// rest lets a step last.
+// rest lets a step last, until backends have been replaced in it, too.
 func (d *drill) rest(ctx context.Context) {
+	d.wait(ctx, d.pace)
+	for began := d.steps[len(d.steps)-1].began; d.rollouts.goOn() && ctx.Err() == nil && d.rollouts.within(began, time.Now()) == 0; {
+		d.wait(ctx, 100*time.Millisecond)
+	}
+}
+
+func (d *drill) wait(ctx context.Context, long time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(d.pace):
+	case <-time.After(long):
 	}
 }
 
@@ -214,13 +222,13 @@ func (d *drill) rest(ctx context.Context) {
 func (d *drill) forth(ctx context.Context) error {
 	for i, n := range d.nodes {
 		d.begin("Headgate beside, %s", n.name)
+		n.served.from = time.Now() // or a moment later: what is lost while it starts is not kube-proxy's
 		if err := n.startAgent(); err != nil {
 			return err
 		}
 		if err := n.awaitAgent(ctx); err != nil {
 			return err
 		}
-		n.served.from = time.Now()
 		d.rest(ctx)
 		s := d.begin("headgate migrate run, %s", n.name)
 		r := n.headgate("migrate", "run", "--wait", "2m")
@@ -241,7 +249,7 @@ func (d *drill) forth(ctx context.Context) error {
 		d.rest(ctx)
 		if i == 0 {
 			d.begin("backends gone at once, rules stale, %s", n.name)
-			if err := d.leaving.roll(ctx, d.world, false); err != nil {
+			if err := d.leaving.replace(ctx, d.world); err != nil {
 				return err
 			}
 			d.rest(ctx)

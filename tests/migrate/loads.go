@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,13 +57,20 @@ func serveLoads(in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(outcomes)
 }
 
-// Kinds of loads, in the order of the tables.
-var kinds = []string{"new TCP", "short TCP", "held TCP", "UDP", "held UDP", "sendto UDP"}
+// Kinds of loads, in the order of the tables. Those that are Local go to the Service of that
+// policy, whose clients outside are seen by its backends, and only by those of the node.
+var kinds = []string{"new TCP", "short TCP", "held TCP", "UDP", "held UDP", unconnected, "Local new TCP", "Local held TCP", "Local held UDP"}
+
+// unconnected is the kind whose sockets are never connected.
+const unconnected = "sendto UDP"
+
+// isConnectedUDP says whether sockets of a kind may be told.
+func isConnectedUDP(kind string) bool { return strings.HasSuffix(kind, "UDP") && kind != unconnected }
 
 // loadsOf returns the loads of a place: to the Service whose backends are replaced all the
 // time new connections, and sockets that live shorter than a backend drains; to others
 // sockets that are held from the beginning to the end.
-func loadsOf(rate float64, rolling, held, leaving []netip.AddrPort) []namedLoad {
+func loadsOf(rate float64, rolling, held, leaving, local []netip.AddrPort) []namedLoad {
 	const shorter = 3 // requests on a socket, each after one on every other socket
 	both := append(append([]netip.AddrPort{}, held...), leaving...)
 	all := []namedLoad{
@@ -72,6 +80,9 @@ func loadsOf(rate float64, rolling, held, leaving []netip.AddrPort) []namedLoad 
 		{kinds[3], load.Spec{Kind: load.UDP, Targets: rolling, PerSocket: shorter}},
 		{kinds[4], load.Spec{Kind: load.UDP, Targets: both}},
 		{kinds[5], load.Spec{Kind: load.SendTo, Targets: rolling}},
+		{kinds[6], load.Spec{Kind: load.CRR, Targets: local}},
+		{kinds[7], load.Spec{Kind: load.RR, Targets: local}},
+		{kinds[8], load.Spec{Kind: load.UDP, Targets: local}},
 	}
 	for i := range all {
 		s := &all[i].Spec

@@ -31,10 +31,10 @@ const (
 	probeTimeout = 2 * time.Second
 )
 
-// startProbe asks from outside until the context ends.
-func (w *world) startProbe(ctx context.Context, what, url string) *probe {
+// startProbe asks from a machine until the context ends.
+func (w *world) startProbe(ctx context.Context, machine, what, url string) *probe {
 	p := &probe{what: what, url: url, over: make(chan struct{})}
-	client := http.Client{Timeout: probeTimeout, Transport: &http.Transport{DisableKeepAlives: true, DialContext: controlplane.Dialer(w.namespace(outside))}}
+	client := http.Client{Timeout: probeTimeout, Transport: &http.Transport{DisableKeepAlives: true, DialContext: controlplane.Dialer(w.namespace(machine))}}
 	go func() {
 		defer close(p.over)
 		last := time.Now()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -161,46 +162,32 @@ func (s *service) put(ctx context.Context, w *world, ready, ending []*instance) 
 	return nil
 }
 
-// How a rollout goes: a backend is ready, then the one before it ends, which takes as long
-// as connections last, and is removed before it ends to serve.
-const (
-	drainTime = 3 * time.Second
-	afterTime = 5 * time.Second // proxies have heard of it by then, on a busy machine, too
-)
+// afterTime is how long a backend serves after it was removed: proxies have heard of it by then,
+// on a busy machine, too.
+const afterTime = 5 * time.Second
 
-// roll replaces every backend, gracefully or at once.
-func (s *service) roll(ctx context.Context, w *world, graceful bool) error {
+// replace replaces every backend at once.
+func (s *service) replace(ctx context.Context, w *world) error {
 	old := s.backends
 	renewed, err := s.start(w)
 	if err != nil {
 		return err
 	}
 	s.backends = renewed
-	if graceful {
-		if err := s.put(ctx, w, append(renewed, old...), nil); err != nil {
-			return err
-		}
-		time.Sleep(afterTime)
-		if err := s.put(ctx, w, renewed, old); err != nil {
-			return err
-		}
-		time.Sleep(drainTime)
-	}
 	if err := s.put(ctx, w, renewed, nil); err != nil {
 		return err
 	}
 	time.Sleep(afterTime)
-	for _, b := range old {
-		if err := b.Close(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return closeAll(old)
 }
 
 // close ends the backends.
-func (s *service) close() {
-	for _, b := range s.backends {
-		b.Close()
+func (s *service) close() { _ = closeAll(s.backends) }
+
+func closeAll(backends []*instance) error {
+	var errs []error
+	for _, b := range backends {
+		errs = append(errs, b.Close())
 	}
+	return errors.Join(errs...)
 }

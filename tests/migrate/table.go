@@ -10,8 +10,8 @@ import (
 // cell is what came of a kind of load in a step.
 type cell struct {
 	done, failed, reset, late uint64
-	// others are datagrams that failed on nodes where Headgate did not serve: of what is in
-	// flight when a backend leaves, kube-proxy forgets who answers.
+	// others are datagrams of unconnected sockets that failed where kube-proxy alone served: of
+	// what is in flight when a backend leaves, it forgets who answers.
 	others  uint64
 	longest time.Duration
 }
@@ -56,24 +56,34 @@ func (d *drill) cells(kind string, isOutside bool) []cell {
 func (d *drill) addTo(cells []cell, o outcome, n *node) {
 	at := 0
 	for _, p := range o.Run.TimeLine {
-		// By the end of the interval: what fails in it belongs to the step that goes on.
-		for when := o.Run.Started.Add(p.At + o.Run.Interval); at+1 < len(d.steps) && when.After(d.steps[at+1].began); {
+		begins, ends := o.Run.Started.Add(p.At), o.Run.Started.Add(p.At+o.Run.Interval)
+		// By the end of the interval: what is due in it belongs to the step that goes on.
+		for at+1 < len(d.steps) && ends.After(d.steps[at+1].began) {
 			at++
 		}
 		c := &cells[at]
 		c.done += p.Completed
-		if begins := o.Run.Started.Add(p.At); strings.HasSuffix(o.Name, "UDP") && (begins.Before(n.served.from) || begins.After(n.served.to)) {
-			c.others += p.Failed
-			continue
+		// Whenever a time without an answer is over: what was due in a step was lost in it.
+		if o.Name == unconnected && (!ends.After(n.served.from) || !begins.Before(n.served.to)) {
+			c.others += p.DueFailed
+		} else {
+			c.failed += p.DueFailed
 		}
-		c.failed += p.Failed
 		c.reset += p.Broken
 		if p.Max >= lateFrom {
 			c.late++
 			c.longest = max(c.longest, p.Max)
-			d.late = append(d.late, fmt.Sprintf("%s, by way of %s: %s late (%s) by %s", o.Name, n.name, d.steps[at].name, p.Max.Round(time.Millisecond), o.Run.Started.Add(p.At+o.Run.Interval).UTC().Format("15:04:05.000")))
+			d.late = append(d.late, fmt.Sprintf("%s, by way of %s: %s late (%s) by %s", o.Name, n.name, d.steps[at].name, p.Max.Round(time.Millisecond), ends.UTC().Format("15:04:05.000")))
 		}
 	}
+}
+
+// longest returns the longest time without an answer to any of some probes that began in a time.
+func longest(probes []*probe, from, to time.Time) (gap time.Duration) {
+	for _, p := range probes {
+		gap = max(gap, p.longest(from, to))
+	}
+	return gap
 }
 
 // report writes the table, and says whether something in it is bad.
@@ -86,7 +96,7 @@ func (d *drill) report(w io.Writer) (bad bool) {
 			columns = append(columns, d.cells(kind, where == "out"))
 		}
 	}
-	fmt.Fprintf(w, " told | health |\n|%s\n", strings.Repeat("---|", len(columns)+4))
+	fmt.Fprintf(w, " told | replaced | health | metrics |\n|%s\n", strings.Repeat("---|", len(columns)+6))
 	for i, s := range d.steps[:max(0, len(d.steps)-1)] {
 		end := d.steps[i+1].began
 		fmt.Fprintf(w, "| %s | %.0f |", s.name, end.Sub(s.began).Seconds())
@@ -95,12 +105,10 @@ func (d *drill) report(w io.Writer) (bad bool) {
 			fmt.Fprintf(w, " %s |", c)
 			bad = bad || c.bad(s, kinds[k%len(kinds)], k >= len(kinds))
 		}
-		health := time.Duration(0)
-		for _, p := range d.probes {
-			health = max(health, p.longest(s.began, end))
-		}
-		bad = bad || health > healthLimit
-		fmt.Fprintf(w, " %d | %.1f s |\n", s.told, health.Seconds())
+		replaced := d.rollouts.within(s.began, end)
+		health, metrics := longest(d.probes, s.began, end), longest(d.metrics, s.began, end)
+		bad = bad || health > healthLimit || metrics > healthLimit || replaced == 0
+		fmt.Fprintf(w, " %d | %d | %.1f s | %.1f s |\n", s.told, replaced, health.Seconds(), metrics.Seconds())
 	}
 	fmt.Fprintln(w)
 	for _, s := range d.steps {
@@ -126,7 +134,7 @@ func (d *drill) report(w io.Writer) (bad bool) {
 // bad says whether a cell is more than what the step is known to do: sockets that are told
 // learn of it by one error.
 func (c cell) bad(s *step, kind string, isOutside bool) bool {
-	if s.told > 0 && strings.HasSuffix(kind, "UDP") && !isOutside {
+	if s.told > 0 && isConnectedUDP(kind) && !isOutside {
 		return c.late > 0 || c.failed > uint64(s.told)
 	}
 	return c.failed+c.reset+c.late > 0 || c.done == 0

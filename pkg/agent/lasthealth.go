@@ -3,10 +3,13 @@ package agent
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,6 +48,30 @@ type keptHealth struct {
 type keptCheck struct {
 	Service lb.ServiceName `json:"service"`
 	lb.HealthCheck
+}
+
+// HealthPorts returns the health-check NodePorts that the agent with a state directory and a
+// root of BPF pins is to serve, as it has kept them; none where it has kept nothing. Whoever asks may see
+// the root below another directory, as in a container.
+func HealthPorts(dir, bpfRoot string) (ports []uint16, err error) {
+	body, err := os.ReadFile(filepath.Join(dir, healthFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var kept keptHealth
+	if err := json.Unmarshal(body, &kept); err != nil {
+		return nil, fmt.Errorf("read health-check NodePorts of the agent, %s: %w", filepath.Join(dir, healthFile), err)
+	}
+	if !strings.HasSuffix(bpfRoot, kept.BPFRoot) {
+		return nil, nil // of an agent that the directory served before
+	}
+	for _, c := range kept.Checks {
+		ports = append(ports, c.Port)
+	}
+	return ports, nil
 }
 
 // newLastHealth reads what the agent before has left, before a source says anything.

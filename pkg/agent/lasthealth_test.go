@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,5 +149,30 @@ func TestAFileThatCannotBeReadIsLeftOut(t *testing.T) {
 	next := newStatusServer(cfg, zap.NewNop(), nil, metrics.New("test"))
 	if next.begin(true); next.proxy.Fit() {
 		t.Error("a file that cannot be read makes a node healthy")
+	}
+}
+
+// Whoever asks which ports an agent is to serve may see its pins below another directory.
+func TestHealthPortsAreThoseOfTheAgentOfARoot(t *testing.T) {
+	dir := t.TempDir()
+	if ports, err := HealthPorts(dir, "/sys/fs/bpf/headgate"); len(ports) > 0 || err != nil {
+		t.Errorf("of no agent: %v, %v", ports, err)
+	}
+	write := func(body string) {
+		if err := os.WriteFile(filepath.Join(dir, healthFile), []byte(body), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"bpfRoot":"/sys/fs/bpf/headgate","nodeName":"a","checks":[{"service":{"Namespace":"default","Name":"web"},"Port":30090},{"service":{"Namespace":"default","Name":"api"},"Port":30091}]}`)
+	for root, want := range map[string][]uint16{
+		"/sys/fs/bpf/headgate": {30090, 30091}, "/host/sys/fs/bpf/headgate": {30090, 30091}, "/sys/fs/bpf/other": nil,
+	} {
+		if ports, err := HealthPorts(dir, root); !slices.Equal(ports, want) || err != nil {
+			t.Errorf("below %s: %v, %v; want %v", root, ports, err, want)
+		}
+	}
+	write("{")
+	if _, err := HealthPorts(dir, "/sys/fs/bpf/headgate"); err == nil || !strings.Contains(err.Error(), healthFile) {
+		t.Errorf("of a broken file: %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/pkg/command"
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/migrate"
+	"github.com/headgate/headgate/pkg/netdev"
 )
 
 func newCleanup(e *env) *cobra.Command {
@@ -55,7 +56,8 @@ func (e *env) cleanUp(w io.Writer) error {
 		Kept       []string `json:"kept"`
 	}{e.bpfRoot, pins, done.HandedOver.Done, done.HandedOver.Left, done.Told, append([]string{}, kept...)}
 	if pins == 0 {
-		return e.Print(w, command.Table{Rows: [][]string{{"removed", "nothing: nothing is pinned below " + e.bpfRoot}}, Value: value})
+		rows := append([][]string{{"removed", "nothing: nothing is pinned below " + e.bpfRoot}}, staying(leaves)...)
+		return e.Print(w, command.Table{Rows: rows, Value: value})
 	}
 	rows := [][]string{
 		{"removed", fmt.Sprintf("%d programs, links and maps below %s", pins, e.bpfRoot)},
@@ -71,19 +73,24 @@ func (e *env) cleanUp(w io.Writer) error {
 	if done.Untold != nil {
 		rows = append(rows, []string{"not told", done.Untold.Error()})
 	}
-	for _, what := range leaves {
+	rows = append(rows, staying(append(leaves, kept...))...)
+	return e.Print(w, command.Table{Rows: rows, Value: value})
+}
+
+func staying(all []string) (rows [][]string) {
+	for _, what := range all {
 		rows = append(rows, []string{"stays", what})
 	}
-	for _, file := range kept {
-		rows = append(rows, []string{"stays", file})
-	}
-	return e.Print(w, command.Table{Rows: rows, Value: value})
+	return rows
 }
 
 // leaves returns what Headgate has made outside of its pins, and leaves there.
 func (e *env) leaves() (all []string) {
 	if r, err := agent.ReadReport(e.state, e.bpfRoot); err == nil && r.Conntrack {
 		all = append(all, "size and timeouts of the kernel's connection tracking, as the agent set them")
+	}
+	if kept, _, err := netdev.KeepsNAT(); err == nil && kept {
+		all = append(all, "table inet "+netdev.NATTable+" of nftables, for connections of kube-proxy's time: end them by nft delete table inet "+netdev.NATTable)
 	}
 	i, err := datapath.Inspect(e.bpfRoot)
 	if err != nil {

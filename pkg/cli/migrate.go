@@ -49,12 +49,13 @@ is said and waited for. It may be ended at any moment and run again: it goes on 
 node is. docs/migrate.md explains the steps.
 
 The exit code is 0 when all steps are done, 3 when others have not done their part within --wait,
-and 1 for errors.`
+and 1 for errors, also of a step, which the next run tries again.`
 		way.Flags().BoolVar(&o.DryRun, "dry-run", false, "say what would be done, and do nothing")
 		way.Flags().DurationVar(&o.Wait, "wait", time.Minute, "how long to wait for what others have to do")
 	}
 	run.Flags().BoolVar(&o.LeaveSockets, "leave-sockets", false, "tell no connected UDP socket: those of kube-proxy's time are lost with their backend, until their programs are restarted")
 	run.Flags().BoolVar(&o.EndConnections, "end-connections", false, "do not wait for TCP connections of kube-proxy's time: they may break")
+	run.Flags().DurationVar(&o.KeepConnections, "keep-connections", 7*24*time.Hour, "how long to keep TCP connections of kube-proxy's time working at most, from when its rules were to go; 0 for as long as there are any")
 	cmd := &cobra.Command{
 		Use: "migrate", Short: "Lead this node from kube-proxy to Headgate, and back (status, run, back)",
 		Args: command.NoSuchCommand, RunE: look.RunE,
@@ -69,6 +70,7 @@ and 1 for errors.`
 func (o *migrateOptions) config(e *env) migrate.Config {
 	cfg := o.Config
 	cfg.Root, cfg.Ready = e.bpfRoot, func(ctx context.Context) error { return agent.AskReady(ctx, e.state) }
+	cfg.HealthPorts = func() ([]uint16, error) { return agent.HealthPorts(e.state, e.bpfRoot) }
 	return cfg
 }
 
@@ -100,7 +102,7 @@ func statusTable(s migrate.Status) command.Table {
 	}
 	switch {
 	case s.KeepsNAT:
-		row("translation", "kept for connections of kube-proxy's time")
+		row("translation", "kept for connections of kube-proxy's time"+sinceWhen(s.NATSince))
 	case s.LastNAT:
 		row("translation", "kube-proxy's alone: it ends with its rules")
 	}
@@ -120,6 +122,14 @@ func statusTable(s migrate.Status) command.Table {
 	return t
 }
 
+// sinceWhen says so, and nothing of a time that is not known.
+func sinceWhen(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return ", since " + t.Format(time.RFC3339)
+}
+
 // lead goes a way, and says each step as it comes.
 func (o *migrateOptions) lead(cmd *cobra.Command, e *env, way func(context.Context, migrate.Config, migrate.Options) ([]migrate.Progress, error)) error {
 	out := command.Printable(cmd.OutOrStdout())
@@ -130,7 +140,8 @@ func (o *migrateOptions) lead(cmd *cobra.Command, e *env, way func(context.Conte
 	if err != nil {
 		return needsRoot(err)
 	}
-	finished := migrate.Finished(steps)
+	stopped, waits := migrate.Unfinished(steps)
+	finished := !waits
 	if e.ForPrograms() || o.DryRun {
 		t := command.Table{Value: struct {
 			Finished bool               `json:"finished"`
@@ -143,8 +154,13 @@ func (o *migrateOptions) lead(cmd *cobra.Command, e *env, way func(context.Conte
 			return err
 		}
 	}
-	if finished {
+	switch {
+	case finished:
 		return nil
+	case stopped.State == migrate.Failed:
+		return needsRoot(fmt.Errorf("%s: %s; %s, by running this again", stopped.Step, stopped.Found, stopped.Todo))
+	case o.Say != nil:
+		fmt.Fprintf(out, "%s is not done after --wait %s; do what it says and run this again: it goes on from here\n", stopped.Step, o.Wait)
 	}
 	return errDegraded
 }

@@ -15,34 +15,35 @@ const askTimeout = time.Second
 
 // askHealthz asks where load balancers do, and returns why a kube-proxy there has not written
 // rules for these families yet, "" if it has. A kube-proxy that starts says 200 before it has:
-// only the families that it names are in force. Before Kubernetes 1.32 it names none.
-func askHealthz(ctx context.Context, address string, families map[string]bool) string {
+// only the families that it names are in force. Before Kubernetes 1.32 it names none, which
+// named says: then its rules have to be looked at.
+func askHealthz(ctx context.Context, address string, families map[string]bool) (missing string, named bool) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+reachable(address)+"/healthz", nil)
 	if err != nil {
-		return err.Error()
+		return err.Error(), false
 	}
 	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
 	if err != nil {
-		return fmt.Sprintf("nobody answers at %s: %s", address, err)
+		return fmt.Sprintf("nobody answers at %s: %s", address, err), false
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Sprintf("%s answers %s", address, answer.Status)
+		return fmt.Sprintf("%s answers %s", address, answer.Status), false
 	}
 	var said struct {
 		Status map[string]struct{} `json:"status"`
 	}
 	if err := json.NewDecoder(answer.Body).Decode(&said); err != nil || said.Status == nil {
-		return ""
+		return "", false
 	}
 	for family := range families {
 		if _, ok := said.Status[family]; !ok {
-			return fmt.Sprintf("%s answers, and has no rules of %s yet", address, family)
+			return fmt.Sprintf("%s answers, and has no rules of %s yet", address, family), true
 		}
 	}
-	return ""
+	return "", true
 }
 
 // reachable returns the address by which a listener is asked on its own machine.

@@ -12,16 +12,17 @@ func TestAKubeProxyServesOnceItNamesEveryFamily(t *testing.T) {
 	const one = `"IPv4":{"lastUpdated":"2026-11-23T00:00:00Z","healthy":true}`
 	both := map[string]bool{"IPv4": true, "IPv6": true}
 	for _, tc := range []struct {
-		name string
-		code int
-		body string
-		want string // what is missing
+		name  string
+		code  int
+		body  string
+		want  string // what is missing
+		named bool
 	}{
-		{"it starts", 200, `{"lastUpdated":"2026-11-23T00:00:00Z","status":{}}`, "has no rules of IPv"},
-		{"one family", 200, `{"status":{` + one + `}}`, "has no rules of IPv6 yet"},
-		{"both", 200, `{"status":{` + one + `,"IPv6":{"healthy":true}}}`, ""},
-		{"an older one", 200, `{"lastUpdated":"2026-11-23T00:00:00Z","nodeEligible":true}`, ""},
-		{"it is behind", 503, `{}`, "answers 503 Service Unavailable"},
+		{"it starts", 200, `{"lastUpdated":"2026-11-23T00:00:00Z","status":{}}`, "has no rules of IPv", true},
+		{"one family", 200, `{"status":{` + one + `}}`, "has no rules of IPv6 yet", true},
+		{"both", 200, `{"status":{` + one + `,"IPv6":{"healthy":true}}}`, "", true},
+		{"an older one", 200, `{"lastUpdated":"2026-11-23T00:00:00Z","nodeEligible":true}`, "", false},
+		{"it is behind", 503, `{}`, "answers 503 Service Unavailable", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -30,12 +31,13 @@ func TestAKubeProxyServesOnceItNamesEveryFamily(t *testing.T) {
 			}))
 			defer s.Close()
 			address := strings.TrimPrefix(s.URL, "http://")
-			if got := askHealthz(t.Context(), address, both); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
-				t.Errorf("missing is %q, want %q", got, tc.want)
+			got, named := askHealthz(t.Context(), address, both)
+			if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) || named != tc.named {
+				t.Errorf("missing is %q, families are named: %t; want %q, %t", got, named, tc.want, tc.named)
 			}
 		})
 	}
-	if got := askHealthz(t.Context(), "127.0.0.1:1", both); !strings.Contains(got, "nobody answers at 127.0.0.1:1") {
+	if got, _ := askHealthz(t.Context(), "127.0.0.1:1", both); !strings.Contains(got, "nobody answers at 127.0.0.1:1") {
 		t.Errorf("of nobody it says %q", got)
 	}
 }

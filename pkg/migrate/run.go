@@ -16,6 +16,9 @@ type Options struct {
 	LeaveSockets bool
 	// EndConnections gives up those that the kernel still translates.
 	EndConnections bool
+	// KeepConnections is for how long it is kept translating these at most, 0 for as long as
+	// there are any.
+	KeepConnections time.Duration
 	// Say is told of each step when something of it changes.
 	Say func(Progress)
 }
@@ -62,12 +65,18 @@ func Back(ctx context.Context, cfg Config, o Options) ([]Progress, error) {
 
 // Finished says whether all steps are done.
 func Finished(steps []Progress) bool {
+	_, is := Unfinished(steps)
+	return !is
+}
+
+// Unfinished returns the first step that is not done, and false where all are.
+func Unfinished(steps []Progress) (Progress, bool) {
 	for _, s := range steps {
 		if s.State != Done {
-			return false
+			return s, true
 		}
 	}
-	return true
+	return Progress{}, false
 }
 
 // way is steps that a node is led through.

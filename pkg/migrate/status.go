@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
@@ -22,6 +23,8 @@ type Config struct {
 	Ready   func(context.Context) error // an error unless the agent serves
 	Healthz string                      // host:port where load balancers ask
 	Metrics string                      // host:port, "" for nowhere
+	// HealthPorts are the health-check NodePorts of this node, as the agent knows them.
+	HealthPorts func() ([]uint16, error)
 }
 
 // Status is how far a node is.
@@ -37,7 +40,9 @@ type Status struct {
 	// LastNAT says that kube-proxy's table is the only one that translates addresses.
 	LastNAT bool `json:"lastNAT"`
 	// KeepsNAT says that the table of Headgate is there which keeps translation going.
-	KeepsNAT bool             `json:"keepsNAT"`
+	KeepsNAT bool `json:"keepsNAT"`
+	// NATSince is since when, the zero time where that is not known.
+	NATSince time.Time        `json:"natSince,omitzero"`
 	Ports    []preflight.Port `json:"ports"` // those of health checks and metrics
 	// Healthz is why no kube-proxy with rules of all families answers where load balancers
 	// ask, "" if one does.
@@ -49,7 +54,8 @@ type Status struct {
 	// that nobody would move to another backend once the rules are stale.
 	Sockets []datapath.Untranslated `json:"sockets"`
 
-	families map[string]bool // of the frontends in force that have backends
+	families      map[string]bool // of the frontends in force that have backends
+	familiesNamed bool            // by who answers at Healthz, of which Healthz is the judgement
 }
 
 // Clean says that Headgate serves, and that nothing of kube-proxy is left.
@@ -83,21 +89,17 @@ func lookBack(ctx context.Context, cfg Config) (Status, error) {
 
 // look looks at a node, and at what is in force by means of into.
 func look(ctx context.Context, cfg Config, into func(*Status, *datapath.Reader) error) (s Status, err error) {
-	s = Status{KubeProxy: preflight.FindKubeProxy(ctx), AgentRuns: datapath.AgentRuns(cfg.Root), Connections: map[string]int{}}
+	s = Status{KubeProxy: preflight.FindKubeProxy(ctx, reachable(cfg.Metrics)), AgentRuns: datapath.AgentRuns(cfg.Root), Connections: map[string]int{}}
 	if err := cfg.Ready(ctx); err != nil {
 		s.Agent = err.Error()
 	}
 	if s.Rules, s.LastNAT, err = preflight.FindRules(s.KubeProxy); err != nil {
 		return s, fmt.Errorf("look for kube-proxy's rules: %w", err)
 	}
-	if s.KeepsNAT, err = netdev.KeepsNAT(); err != nil {
+	if s.KeepsNAT, s.NATSince, err = netdev.KeepsNAT(); err != nil {
 		return s, err
 	}
-	wanted := []string{cfg.Healthz}
-	if cfg.Metrics != "" {
-		wanted = append(wanted, cfg.Metrics)
-	}
-	if s.Ports, err = preflight.FindPorts(wanted...); err != nil {
+	if err := s.lookWhoListens(cfg); err != nil {
 		return s, fmt.Errorf("look who listens: %w", err)
 	}
 	err = datapath.Look(func() (*datapath.Reader, error) { return datapath.Inspect(cfg.Root) }, func(r *datapath.Reader) error {
@@ -110,11 +112,28 @@ func look(ctx context.Context, cfg Config, into func(*Status, *datapath.Reader) 
 	if err != nil {
 		return s, err
 	}
-	s.Healthz = askHealthz(ctx, cfg.Healthz, s.families)
+	s.Healthz, s.familiesNamed = askHealthz(ctx, cfg.Healthz, s.families)
 	if len(s.Ports) > 0 && s.Ports[0].Is(preflight.HeadgateName) {
 		s.Healthz = "the agent answers at " + cfg.Healthz
 	}
 	return s, nil
+}
+
+// lookWhoListens looks who has the ports that an agent has, or a kube-proxy.
+func (s *Status) lookWhoListens(cfg Config) error {
+	wanted := []string{cfg.Healthz}
+	if cfg.Metrics != "" {
+		wanted = append(wanted, cfg.Metrics)
+	}
+	ports, err := cfg.HealthPorts()
+	if err != nil {
+		return err
+	}
+	for _, port := range ports {
+		wanted = append(wanted, fmt.Sprintf(":%d", port))
+	}
+	s.Ports, err = preflight.FindPorts(wanted...)
+	return err
 }
 
 // lookThrough looks for what goes through kube-proxy's rules.

@@ -3,7 +3,10 @@ package migrate
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
@@ -90,13 +93,31 @@ var forth = []step{
 	},
 	{
 		name: "connections-ended",
-		done: func(s Status, _ Options) (bool, string) {
-			return !s.KeepsNAT, connectionsLeft(s) + ", which the kernel goes on with"
+		done: connectionsEnded,
+		may: func(s Status, o Options) bool {
+			return o.EndConnections || s.Connections[lb.TCP.String()] == 0 || s.keptTooLong(o, time.Now())
 		},
-		may:  func(s Status, o Options) bool { return o.EndConnections || s.Connections[lb.TCP.String()] == 0 },
 		act:  letGo,
 		todo: "wait until these connections have ended, or end them with --end-connections; they work meanwhile",
 	},
+}
+
+// connectionsEnded says whether no connection is kept any more.
+func connectionsEnded(s Status, o Options) (bool, string) {
+	left := s.Connections[lb.TCP.String()]
+	switch {
+	case !s.KeepsNAT && left > 0:
+		return true, connectionsLeft(s) + ", which table inet " + netdev.NATTable + " does not keep: they go on only where others translate addresses"
+	case s.KeepsNAT && o.KeepConnections > 0 && !s.NATSince.IsZero():
+		return false, connectionsLeft(s) + ", which the kernel goes on with, until " + s.NATSince.Add(o.KeepConnections).UTC().Format(time.RFC3339) + " at most"
+	default:
+		return !s.KeepsNAT, connectionsLeft(s) + ", which the kernel goes on with"
+	}
+}
+
+// keptTooLong says whether connections of kube-proxy's time have had the time that they were given.
+func (s Status) keptTooLong(o Options, now time.Time) bool {
+	return o.KeepConnections > 0 && !s.NATSince.IsZero() && now.Sub(s.NATSince) > o.KeepConnections
 }
 
 // connectionsLeft says how many connections the kernel translates.
@@ -128,7 +149,7 @@ var back = []step{
 	},
 	{
 		name: "kube-proxy-serves", done: kubeProxyServes,
-		todo: "bring kube-proxy back (kubectl label node NODE headgate.dev/kube-proxy-), see docs/migrate.md",
+		todo: "bring kube-proxy back (kubectl label node NODE headgate.dev/kube-proxy-), see docs/migrate.md; where one serves that is not found, name its --metrics-bind-address and --healthz-bind-address, or remove Headgate without it: headgate cleanup",
 	},
 	{
 		name: "headgate-removed", done: func(s Status, _ Options) (bool, string) {
@@ -166,9 +187,22 @@ func kubeProxyServes(s Status, _ Options) (bool, string) {
 		return false, s.KubeProxy.String() + ", and has written no rules yet"
 	case s.Healthz != "":
 		return false, s.KubeProxy.String() + ", and " + s.Healthz
+	case !s.familiesNamed && s.familyWithoutRules() != "":
+		return false, s.KubeProxy.String() + ", and has written no rules of " + s.familyWithoutRules() + " yet"
 	default:
 		return true, s.KubeProxy.String() + ", and answers"
 	}
+}
+
+// familyWithoutRules returns a family of Services with backends of which kube-proxy has no
+// chains, "" for none.
+func (s Status) familyWithoutRules() string {
+	for _, family := range slices.Sorted(maps.Keys(s.families)) {
+		if !slices.ContainsFunc(s.Rules, func(r preflight.Rules) bool { return r.Stale == "" && r.Has(family) }) {
+			return family
+		}
+	}
+	return ""
 }
 
 func remove(_ context.Context, cfg Config) (string, error) {

@@ -3,6 +3,9 @@ package netdev
 import (
 	"encoding/binary"
 	"fmt"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -14,18 +17,20 @@ const NATTable = "headgate-keep-nat"
 // KeepNAT has the kernel go on with the translation of connections that it tracks, whoever's
 // rules began it. The kernel translates and tracks only while some rules need it, and ends
 // with the last of them: so one chain is made in which packets begin to be translated, with
-// a rule that reads the state of a connection and does nothing. A second call does nothing.
+// a rule that reads the state of a connection and does nothing. The name of the chain says
+// since when. A second call does nothing.
 func KeepNAT() error {
-	if kept, err := KeepsNAT(); kept || err != nil {
+	if kept, _, err := KeepsNAT(); kept || err != nil {
 		return err
 	}
+	name := nl.ZeroTerminated(sincePrefix + strconv.FormatInt(time.Now().Unix(), 10))
 	table := nftMessage(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, nl.NewRtAttr(unix.NFTA_TABLE_NAME, nl.ZeroTerminated(NATTable)))
 	hook := nl.NewRtAttr(unix.NLA_F_NESTED|unix.NFTA_CHAIN_HOOK, nil)
 	hook.AddRtAttr(unix.NFTA_HOOK_HOOKNUM, nl.BEUint32Attr(unix.NF_INET_PRE_ROUTING))
 	const natPriority = -100
 	hook.AddRtAttr(unix.NFTA_HOOK_PRIORITY, nl.BEUint32Attr(0xffffffff&(1<<32+natPriority)))
 	chain := nftMessage(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE,
-		nl.NewRtAttr(unix.NFTA_CHAIN_TABLE, nl.ZeroTerminated(NATTable)), nl.NewRtAttr(unix.NFTA_CHAIN_NAME, nl.ZeroTerminated("nat")),
+		nl.NewRtAttr(unix.NFTA_CHAIN_TABLE, nl.ZeroTerminated(NATTable)), nl.NewRtAttr(unix.NFTA_CHAIN_NAME, name),
 		hook, nl.NewRtAttr(unix.NFTA_CHAIN_TYPE, nl.ZeroTerminated("nat")))
 	expressions := nl.NewRtAttr(unix.NLA_F_NESTED|unix.NFTA_RULE_EXPRESSIONS, nil)
 	expression := expressions.AddRtAttr(unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, nil)
@@ -34,27 +39,41 @@ func KeepNAT() error {
 	reads.AddRtAttr(unix.NFTA_CT_DREG, nl.BEUint32Attr(unix.NFT_REG_1))
 	reads.AddRtAttr(unix.NFTA_CT_KEY, nl.BEUint32Attr(unix.NFT_CT_STATE))
 	rule := nftMessage(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND,
-		nl.NewRtAttr(unix.NFTA_RULE_TABLE, nl.ZeroTerminated(NATTable)), nl.NewRtAttr(unix.NFTA_RULE_CHAIN, nl.ZeroTerminated("nat")), expressions)
+		nl.NewRtAttr(unix.NFTA_RULE_TABLE, nl.ZeroTerminated(NATTable)), nl.NewRtAttr(unix.NFTA_RULE_CHAIN, name), expressions)
 	if err := nftTransaction(table, chain, rule); err != nil {
 		return fmt.Errorf("make table inet %s of nftables: %w", NATTable, err)
 	}
 	return nil
 }
 
-// KeepsNAT says whether KeepNAT has been called, and DropNAT has not.
-func KeepsNAT() (bool, error) {
+// KeepsNAT says whether KeepNAT has been called, and DropNAT has not, and since when, to a
+// second: the zero time where that is not known.
+func KeepsNAT() (kept bool, since time.Time, err error) {
 	chains, err := Chains()
 	for _, c := range chains {
 		if !c.Legacy && c.Family == "inet" && c.Table == NATTable {
-			return true, nil
+			return true, sinceOf(c.Name), nil
 		}
 	}
-	return false, err
+	return false, time.Time{}, err
+}
+
+// sincePrefix begins the name of the chain, before seconds since 1970.
+const sincePrefix = "since-"
+
+// sinceOf returns the time in the name of a chain, the zero time where there is none.
+func sinceOf(chain string) time.Time {
+	text, ok := strings.CutPrefix(chain, sincePrefix)
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if !ok || err != nil {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0).UTC()
 }
 
 // DropNAT takes back KeepNAT.
 func DropNAT() error {
-	if kept, err := KeepsNAT(); !kept || err != nil {
+	if kept, _, err := KeepsNAT(); !kept || err != nil {
 		return err
 	}
 	err := nftTransaction(nftMessage(unix.NFT_MSG_DELTABLE, 0, nl.NewRtAttr(unix.NFTA_TABLE_NAME, nl.ZeroTerminated(NATTable))))

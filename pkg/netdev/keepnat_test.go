@@ -1,6 +1,7 @@
 package netdev_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -67,6 +68,7 @@ func TestConnectionsOutliveTheRulesThatTranslateThemWhereThatIsKept(t *testing.T
 	if want := []string{"10.96.0.80:80 by 127.0.0.1:8080", "[fd00:96::80]:80 by [::1]:8080"}; !slices.Equal(to, want) {
 		t.Errorf("translated are %q, want %q", to, want)
 	}
+	before := time.Now().Truncate(time.Second)
 	for range 2 { // the second time does nothing
 		if err := netdev.KeepNAT(); err != nil {
 			t.Fatal(err)
@@ -78,7 +80,11 @@ func TestConnectionsOutliveTheRulesThatTranslateThemWhereThatIsKept(t *testing.T
 			t.Errorf("connection %d does not outlive the rules", i)
 		}
 	}
-	if got, want := mustChains(t), []string{"inet headgate-keep-nat nat hooked nat"}; !slices.Equal(got, want) {
+	kept, since, err := netdev.KeepsNAT()
+	if err != nil || !kept || since.Before(before) || since.After(time.Now()) {
+		t.Errorf("kept is %t, since %s (%v), want it since %s", kept, since, err, before)
+	}
+	if got, want := mustChains(t), []string{fmt.Sprintf("inet headgate-keep-nat since-%d hooked nat", since.Unix())}; !slices.Equal(got, want) {
 		t.Errorf("chains %q, want %q", got, want)
 	}
 	for range 2 {

@@ -26,6 +26,13 @@ type Rules struct {
 	Endpoints int    `json:"endpoints"` // chains of endpoints
 	// Stale is why no kube-proxy keeps them, "" where one does.
 	Stale string `json:"stale,omitempty"`
+
+	families map[string]bool // in which there are chains of Services
+}
+
+// Has says whether there are chains of Services of a family, IPv4 or IPv6. IPVS has none.
+func (p Rules) Has(family string) bool {
+	return p.Mode == modeIPVS || p.families[map[string]string{"IPv4": "ip", "IPv6": "ip6"}[family]]
 }
 
 // String says what there is, and who keeps it.
@@ -66,6 +73,7 @@ func rulesOf(chains []netdev.Chain) (all []Rules) {
 		{Rules{Where: "nftables", Mode: modeNFTables}, func(c netdev.Chain) bool { return !c.Legacy && c.Table == nftablesTable }, "", "service-", "endpoint-"},
 	} {
 		marked := false
+		one.families = map[string]bool{}
 		for _, c := range chains {
 			if !one.is(c) {
 				continue
@@ -73,6 +81,7 @@ func rulesOf(chains []netdev.Chain) (all []Rules) {
 			marked = marked || one.mark == "" || c.Name == one.mark
 			if isHashed(c.Name, one.service) {
 				one.Services++
+				one.families[c.Family] = true
 			}
 			if isHashed(c.Name, one.endpoint) {
 				one.Endpoints++

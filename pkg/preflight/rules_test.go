@@ -7,6 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/tests/testenv"
 )
 
@@ -93,3 +94,26 @@ const nftablesText = `table ip kube-proxy {
 	chain service-CCCC-default/web/tcp/ { }
 	chain service-endpoints-check { }
 }`
+
+// A kube-proxy before 1.32 does not say of which families it has written rules.
+func TestRulesSayOfWhichFamiliesTheyHaveServices(t *testing.T) {
+	chain := func(family, table, name string) netdev.Chain {
+		return netdev.Chain{Family: family, Table: table, Name: name}
+	}
+	for name, tc := range map[string]struct {
+		chains     []netdev.Chain
+		has4, has6 bool
+	}{
+		"iptables, one":   {[]netdev.Chain{chain("ip", "nat", "KUBE-SERVICES"), chain("ip", "nat", "KUBE-SVC-A"), chain("ip6", "nat", "KUBE-SERVICES")}, true, false},
+		"iptables, both":  {[]netdev.Chain{chain("ip", "nat", "KUBE-SERVICES"), chain("ip", "nat", "KUBE-SVC-A"), chain("ip6", "nat", "KUBE-SVC-B")}, true, true},
+		"nftables, other": {[]netdev.Chain{chain("ip", "kube-proxy", "services"), chain("ip6", "kube-proxy", "service-CCCC-default/web/tcp/")}, false, true},
+	} {
+		all := rulesOf(tc.chains)
+		if len(all) != 1 || all[0].Has("IPv4") != tc.has4 || all[0].Has("IPv6") != tc.has6 {
+			t.Errorf("%s: %+v, want IPv4 %t, IPv6 %t", name, all, tc.has4, tc.has6)
+		}
+	}
+	if ipvs := (Rules{Mode: modeIPVS}); !ipvs.Has("IPv4") || !ipvs.Has("IPv6") {
+		t.Error("IPVS has no chains, and lacks no family")
+	}
+}

@@ -21,8 +21,8 @@ type probe struct {
 
 // gap is a time without an answer that all is well.
 type gap struct {
-	from time.Time
-	took time.Duration
+	from time.Time     // when the first probe without one was sent
+	took time.Duration // since the last answer
 }
 
 // Probes come so often, and may take so long.
@@ -38,7 +38,7 @@ func (w *world) startProbe(ctx context.Context, machine, what, url string) *prob
 	go func() {
 		defer close(p.over)
 		last := time.Now()
-		failed := false
+		var missed time.Time // when the first probe since was sent that failed, the zero time for none
 		for ctx.Err() == nil {
 			began := time.Now()
 			well := false
@@ -47,17 +47,17 @@ func (w *world) startProbe(ctx context.Context, machine, what, url string) *prob
 				well = answer.StatusCode == http.StatusOK
 			}
 			if well {
-				if failed {
-					p.note(gap{last, time.Since(last)})
+				if !missed.IsZero() {
+					p.note(gap{missed, time.Since(last)})
 				}
-				last, failed = time.Now(), false
-			} else if ctx.Err() == nil {
-				failed = true
+				last, missed = time.Now(), time.Time{}
+			} else if ctx.Err() == nil && missed.IsZero() {
+				missed = began
 			}
 			time.Sleep(time.Until(began.Add(probeEvery)))
 		}
-		if failed {
-			p.note(gap{last, time.Since(last)})
+		if !missed.IsZero() {
+			p.note(gap{missed, time.Since(last)})
 		}
 	}()
 	return p

@@ -54,6 +54,7 @@ type peer struct {
 	verdict  Verdict
 	asked    time.Time // when it was asked last
 	silent   int       // questions since its last answer
+	differs  bool      // it answered last that it carries otherwise
 	refused  time.Time // since when nobody listens there, though the node is there
 	lives    time.Time // when it said so last
 	returns  returns
@@ -116,7 +117,7 @@ func (p *peer) hasAsked(now time.Time) { p.asked, p.silent = now, p.silent+1 }
 // hasAnswered notes an answer.
 func (p *peer) hasAnswered(now time.Time, theirs, ours Digest) {
 	p.verdict.Answered, p.silent, p.refused, p.suspects = now, 0, time.Time{}, false
-	if theirs != ours {
+	if p.differs = theirs != ours; p.differs {
 		p.fail("hashes by another key, or is of a version that carries otherwise: give all nodes the same --hash-key-file")
 		return
 	}

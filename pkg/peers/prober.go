@@ -245,6 +245,18 @@ func (p *Prober) tick(now time.Time) {
 	}
 }
 
+// isMixed says whether some node carries otherwise than this one, as while versions change. It may
+// not know what a packet says of nodes that were left out, and would reset the connection: then
+// nobody is left out.
+func (p *Prober) isMixed() bool {
+	for _, a := range p.peers {
+		if a.differs && !a.verdict.Silent {
+			return true
+		}
+	}
+	return false
+}
+
 // tell tells what has changed.
 func (p *Prober) tell() {
 	p.mu.Lock()
@@ -252,11 +264,11 @@ func (p *Prober) tell() {
 		p.mu.Unlock()
 		return
 	}
-	all, report := map[string]plan.Node{}, []Status{}
+	all, report, mixed := map[string]plan.Node{}, []Status{}, p.isMixed()
 	for _, name := range slices.Sorted(maps.Keys(p.peers)) {
 		a := p.peers[name]
 		n := a.Node
-		n.Usable, n.Returns, n.Silent = a.said().Usable(), a.verdict.Returns, a.verdict.Silent
+		n.Usable, n.Returns, n.Silent = a.said().Usable(), a.verdict.Returns, a.verdict.Silent && !mixed
 		all[name] = n
 		if a.conn != nil {
 			v := a.said()

@@ -148,3 +148,27 @@ func TestANodeThatGetsItsAddressLaterAsks(t *testing.T) {
 	testenv.AddAddress(t, late)
 	here.says("that all is well", well)
 }
+
+// A node of another version would reset connections that it does not know, so that nobody is left
+// out of their search while there is one.
+func TestNobodyIsLeftOutWhileVersionsDiffer(t *testing.T) {
+	now := time.Now()
+	dead, other := newPeer(true), newPeer(true)
+	for range missing {
+		dead.hasAsked(now)
+	}
+	dead.tick(now, Counts{})
+	var told map[string]plan.Node
+	p := New(Config{Here: "here", Notify: func(_ string, all map[string]plan.Node) { told = all }, Report: func([]Status) {}})
+	p.peers = map[string]*asked{"dead": {peer: dead}, "other": {peer: other}}
+	for _, step := range []struct {
+		theirs Digest
+		silent bool
+	}{{Digest{}, true}, {Digest{1}, false}, {Digest{}, true}} {
+		other.hasAnswered(now, step.theirs, Digest{})
+		p.tell()
+		if got := told["dead"].Silent; got != step.silent {
+			t.Errorf("the other node answers %v: the dead one is left out: %v, want %v", step.theirs, got, step.silent)
+		}
+	}
+}

@@ -116,7 +116,8 @@ func (p *peer) hasAsked(now time.Time) { p.asked, p.silent = now, p.silent+1 }
 
 // hasAnswered notes an answer.
 func (p *peer) hasAnswered(now time.Time, theirs, ours Digest) {
-	p.verdict.Answered, p.silent, p.refused, p.suspects = now, 0, time.Time{}, false
+	p.verdict.Answered, p.verdict.Silent = now, false
+	p.silent, p.refused, p.suspects = 0, time.Time{}, false
 	if p.differs = theirs != ours; p.differs {
 		p.fail("hashes by another key, or is of a version that carries otherwise: give all nodes the same --hash-key-file")
 		return

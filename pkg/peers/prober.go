@@ -245,12 +245,13 @@ func (p *Prober) tick(now time.Time) {
 	}
 }
 
-// isMixed says whether some node carries otherwise than this one, as while versions change. It may
-// not know what a packet says of nodes that were left out, and would reset the connection: then
-// nobody is left out.
+// isMixed says whether some home carries otherwise than this node, as while versions change. It may
+// not know what a packet says of nodes that were left out: a packet of a living connection would be
+// reset, or go round and round. So nobody is left out then, nor is that home while it is silent, as
+// it may live. What is no home is in no ring.
 func (p *Prober) isMixed() bool {
 	for _, a := range p.peers {
-		if a.differs && !a.verdict.Silent {
+		if a.isHome && a.differs {
 			return true
 		}
 	}

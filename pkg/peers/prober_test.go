@@ -149,26 +149,43 @@ func TestANodeThatGetsItsAddressLaterAsks(t *testing.T) {
 	here.says("that all is well", well)
 }
 
-// A node of another version would reset connections that it does not know, so that nobody is left
+// A home of another version would reset connections that it does not know, so that nobody is left
 // out of their search while there is one.
 func TestNobodyIsLeftOutWhileVersionsDiffer(t *testing.T) {
 	now := time.Now()
-	dead, other := newPeer(true), newPeer(true)
-	for range missing {
-		dead.hasAsked(now)
+	silence := func(p *peer) {
+		for range missing {
+			p.hasAsked(now)
+		}
+		p.tick(now.Add(deadNode), Counts{})
 	}
-	dead.tick(now, Counts{})
+	dead := newPeer(true)
+	silence(dead)
+	other := &asked{peer: newPeer(true), isHome: true}
+	answer := func(theirs Digest) { other.hasAnswered(now, theirs, Digest{}) }
 	var told map[string]plan.Node
 	p := New(Config{Here: "here", Notify: func(_ string, all map[string]plan.Node) { told = all }, Report: func([]Status) {}})
-	p.peers = map[string]*asked{"dead": {peer: dead}, "other": {peer: other}}
+	p.peers = map[string]*asked{"dead": {peer: dead, isHome: true}, "other": other}
 	for _, step := range []struct {
-		theirs Digest
+		when   string
+		do     func()
 		silent bool
-	}{{Digest{}, true}, {Digest{1}, false}, {Digest{}, true}} {
-		other.hasAnswered(now, step.theirs, Digest{})
+	}{
+		{"carries alike", func() { answer(Digest{}) }, true},
+		{"carries otherwise", func() { answer(Digest{1}) }, false},
+		{"has no agent", func() { other.hasRefused(now) }, false},
+		{"is no home any more", func() { other.isHome = false }, true},
+		{"is a home again", func() { other.isHome = true }, false},
+		{"is silent, too", func() { silence(other.peer) }, false},
+		{"was brought to this version", func() { answer(Digest{}) }, true},
+	} {
+		step.do()
 		p.tell()
+		if told["other"].Silent {
+			t.Errorf("the other node %s: it is left out", step.when)
+		}
 		if got := told["dead"].Silent; got != step.silent {
-			t.Errorf("the other node answers %v: the dead one is left out: %v, want %v", step.theirs, got, step.silent)
+			t.Errorf("the other node %s: the dead one is left out: %v, want %v", step.when, got, step.silent)
 		}
 	}
 }

@@ -50,8 +50,8 @@ IMAGE       ?= $(PROGRAM):$(VERSION)
 IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
 IMAGE_TOOL  ?= $(notdir $(firstword $(shell command -v docker podman buildah)))
 
-# What make conformance runs: headgate, nftables, iptables, or headgate-image
-# with IMAGE_ARCHIVE; and which groups of tests.
+# What make conformance runs: headgate, headgate-dsr (with --forwarding dsr), nftables, iptables, or
+# headgate-image with IMAGE_ARCHIVE; and which groups of tests.
 PROXY       ?= headgate
 TEST_GROUPS ?= services,network,loadbalancer,dual
 CONFORMANCE  = $(GO) run ./tests/conformance

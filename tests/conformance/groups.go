@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"syscall"
 )
@@ -23,6 +24,11 @@ var groups = []group{
 		skip: `\[sig-network\] Services|LoadBalancers|Traffic Distribution|Topology Hints|IPv6DualStack`, nodes: 3},
 	{name: "loadbalancer", title: "LoadBalancers", focus: `\[sig-network\] LoadBalancers`, nodes: 3},
 	{name: "dual", title: "dual stack, traffic distribution", focus: `\[sig-network\].*(Traffic Distribution|Topology Hints|IPv6DualStack)`, nodes: 6, dual: true},
+}
+
+// has says whether a test is of the group.
+func (g group) has(test string) bool {
+	return regexp.MustCompile(g.focus).MatchString(test) && (g.skip == "" || !regexp.MustCompile(g.skip).MatchString(test))
 }
 
 func groupNamed(name string) (group, error) {

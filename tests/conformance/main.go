@@ -75,7 +75,7 @@ type lab struct {
 	Repo    string   // the checkout
 	Name    string   // of control groups and of Run, to tell runs apart
 	Version string   // of Headgate, if it was built for the run
-	Proxy   string   // headgate, headgate-image, nftables or iptables
+	Proxy   string   // what is judged, the name of one of proxies
 	Overlay string   // kustomization that headgate-image applies
 	Image   string   // docker archive with the image of Headgate
 	Groups  []string // names of groups of tests
@@ -98,7 +98,7 @@ func parse(name string, args []string) (*lab, []string, error) {
 	f.StringVar(&l.Cache, "cache", filepath.Join(cache, "headgate-conformance"), "directory that keeps programs, images and results")
 	f.StringVar(&l.Repo, "repo", ".", "the checkout of Headgate")
 	f.StringVar(&l.Name, "name", "headgate-conformance", "name of this run's control groups; runs beside each other need different ones")
-	f.StringVar(&l.Proxy, "proxy", "headgate", "headgate, headgate-image (the DaemonSet of deploy/), nftables or iptables (kube-proxy)")
+	f.StringVar(&l.Proxy, "proxy", "headgate", "headgate, headgate-dsr (with --forwarding dsr), headgate-image (the DaemonSet of deploy/), nftables or iptables (kube-proxy)")
 	f.StringVar(&l.Image, "image", "", "docker archive of the image that headgate-image runs")
 	f.StringVar(&l.Overlay, "overlay", "deploy/base", "kustomization that headgate-image applies")
 	groups := f.String("groups", "services,network,loadbalancer,dual", "groups of tests, separated by commas")
@@ -124,14 +124,12 @@ func parse(name string, args []string) (*lab, []string, error) {
 }
 
 func (l *lab) check() error {
-	switch l.Proxy {
-	case "headgate", "nftables", "iptables":
-	case "headgate-image":
-		if l.Image == "" {
-			return errors.New("-proxy headgate-image needs -image")
-		}
-	default:
-		return fmt.Errorf("unknown -proxy %q", l.Proxy)
+	p, err := proxyNamed(l.Proxy)
+	if err != nil {
+		return err
+	}
+	if p.how == byImage && l.Image == "" {
+		return fmt.Errorf("-proxy %s needs -image", p.name)
 	}
 	for _, name := range l.Groups {
 		if _, err := groupNamed(name); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -26,8 +28,11 @@ func (l *lab) recordFile(proxy, group string) string {
 	return filepath.Join(l.Cache, "results", proxy, group+".json")
 }
 
+// kernelVersion is what of a release says which kernel it is, without whose build.
+var kernelVersion = regexp.MustCompile(`^\d+\.\d+`)
+
 func (l *lab) record(g group, results, left []result) error {
-	r := record{Date: time.Now().UTC().Format(time.DateOnly), Version: l.Version, Kernel: said("uname", "-r"), Results: results, Left: left}
+	r := record{Date: time.Now().UTC().Format(time.DateOnly), Version: l.Version, Kernel: kernelVersion.FindString(said("uname", "-r")), Results: results, Left: left}
 	data, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
 		return err
@@ -52,47 +57,47 @@ func (l *lab) readRecord(proxy, group string) (*record, error) {
 	return r, json.Unmarshal(data, r)
 }
 
-// columns are the proxies of the table.
-var columns = []struct{ proxy, title string }{
-	{"nftables", "kube-proxy nftables"}, {"iptables", "kube-proxy iptables"},
-	{"headgate", "Headgate"}, {"headgate-image", "Headgate, the image by deploy/"},
-}
-
-// report writes the table of all results that the cache has.
+// report writes the table: what the cache has, and what the page says already of what it
+// has not, since it may be that of another machine.
 func (l *lab) report() error {
-	t := &table{}
-	for _, c := range columns {
+	page, err := os.ReadFile(l.Out)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	t := readTable(string(page))
+	for _, p := range proxies {
 		for _, g := range groups {
-			r, err := l.readRecord(c.proxy, g.name)
+			r, err := l.readRecord(p.name, g.name)
 			if err != nil {
 				return err
 			}
-			t.add(c.proxy, c.title, g, r)
+			if r != nil {
+				t.add(p, g, *r)
+			}
 		}
 	}
 	return os.WriteFile(l.Out, []byte(t.markdown()), 0o644)
 }
 
+// place is a cell of the table.
+type place struct{ proxy, group string }
+
 // table is what docs/conformance.md shows.
 type table struct {
-	titles  []string
-	columns []string
-	cells   map[[2]string]string // proxy and group
-	notes   map[string][]string  // by group
-	left    map[string][]string
-	about   []string // what was judged, and where
+	cells map[place]string
+	notes map[place][]string  // what did not pass at first
+	left  map[string][]string // by group
+	about []string            // what was judged, and where
 }
 
-func (t *table) add(proxy, title string, g group, r *record) {
-	if r == nil {
-		return
-	}
-	if t.cells == nil {
-		t.cells, t.notes, t.left = map[[2]string]string{}, map[string][]string{}, map[string][]string{}
-	}
-	if len(t.columns) == 0 || t.columns[len(t.columns)-1] != proxy {
-		t.columns, t.titles = append(t.columns, proxy), append(t.titles, title)
-	}
+func newTable() *table {
+	return &table{cells: map[place]string{}, notes: map[place][]string{}, left: map[string][]string{}}
+}
+
+// add puts what a group did with a proxy in the place of what the table had of it.
+func (t *table) add(p proxy, g group, r record) {
+	at := place{p.name, g.name}
+	t.notes[at] = nil
 	passed, asked := 0, 0
 	for _, res := range r.Results {
 		if res.Status == "skipped" {
@@ -104,17 +109,21 @@ func (t *table) add(proxy, title string, g group, r *record) {
 			passed++
 		}
 		if res.failed() || res.First != "" {
-			t.notes[g.name] = append(t.notes[g.name], note(title, res))
+			t.notes[at] = append(t.notes[at], note(p.title, res))
 		}
 	}
 	for _, res := range r.Left {
 		t.leave(g, res)
 	}
-	t.cells[[2]string{proxy, g.name}] = fmt.Sprintf("%d of %d", passed, asked)
-	if strings.HasPrefix(proxy, "headgate") {
-		if line := fmt.Sprintf("Headgate %s on Linux %s, %s", r.Version, r.Kernel, r.Date); !slices.Contains(t.about, line) {
-			t.about = append(t.about, line)
-		}
+	t.cells[at] = fmt.Sprintf("%d of %d", passed, asked)
+	if p.how != byKubeProxy {
+		addOnce(&t.about, fmt.Sprintf("%s %s on Linux %s, %s", p.title, r.Version, r.Kernel, r.Date))
+	}
+}
+
+func addOnce(all *[]string, line string) {
+	if !slices.Contains(*all, line) {
+		*all = append(*all, line)
 	}
 }
 
@@ -127,13 +136,9 @@ func note(title string, r result) string {
 
 // leave notes once that the lab cannot run a test.
 func (t *table) leave(g group, r result) {
-	line := fmt.Sprintf("| %s | %s |", plainName(r.Name), short(r.Reason))
-	for _, have := range t.left[g.name] {
-		if have == line {
-			return
-		}
-	}
-	t.left[g.name] = append(t.left[g.name], line)
+	lines := t.left[g.name]
+	addOnce(&lines, fmt.Sprintf("| %s | %s |", plainName(r.Name), short(r.Reason)))
+	t.left[g.name] = lines
 }
 
 // plainName is a test's name without what makes a table of names wide.
@@ -152,34 +157,43 @@ func (t *table) markdown() string {
 	var b strings.Builder
 	data, _ := files.ReadFile("files/conformance.md")
 	b.Write(data)
-	fmt.Fprintf(&b, "\n%s.\n\n| group | %s |\n|---|%s\n", strings.Join(t.about, ";\n"), strings.Join(t.titles, " | "), strings.Repeat("---|", len(t.titles)))
+	fmt.Fprintf(&b, "\n%s.\n\n", strings.Join(t.about, ";\n"))
+	t.rows(&b)
+	b.WriteString("\n" + headingNotes + "\n\n")
+	var notes []string
 	for _, g := range groups {
-		fmt.Fprintf(&b, "| %s |", g.title)
-		for _, c := range t.columns {
-			cell := t.cells[[2]string{c, g.name}]
-			if cell == "" {
-				cell = "not run"
-			}
-			fmt.Fprintf(&b, " %s |", cell)
-		}
-		b.WriteString("\n")
-	}
-	b.WriteString("\n## Not passed at first\n\n")
-	empty := true
-	for _, g := range groups {
-		for _, line := range t.notes[g.name] {
-			empty = false
-			fmt.Fprintln(&b, line)
+		for _, p := range proxies {
+			notes = append(notes, t.notes[place{p.name, g.name}]...)
 		}
 	}
-	if empty {
-		b.WriteString("Nothing.\n")
+	if len(notes) == 0 {
+		notes = []string{"Nothing."}
 	}
-	b.WriteString("\n## What the lab cannot run\n\n| test | reason |\n|---|---|\n")
+	b.WriteString(strings.Join(notes, "\n") + "\n")
+	b.WriteString("\n" + headingLeft + "\n\n| test | reason |\n|---|---|\n")
 	for _, g := range groups {
 		for _, line := range t.left[g.name] {
 			fmt.Fprintln(&b, line)
 		}
 	}
 	return b.String()
+}
+
+// rows writes the cells, with a column for each proxy that was judged.
+func (t *table) rows(b *strings.Builder) {
+	columns := slices.DeleteFunc(slices.Clone(proxies), func(p proxy) bool {
+		return !slices.ContainsFunc(groups, func(g group) bool { return t.cells[place{p.name, g.name}] != "" })
+	})
+	b.WriteString("| group |")
+	for _, p := range columns {
+		fmt.Fprintf(b, " %s |", p.title)
+	}
+	fmt.Fprintf(b, "\n|---|%s\n", strings.Repeat("---|", len(columns)))
+	for _, g := range groups {
+		fmt.Fprintf(b, "| %s |", g.title)
+		for _, p := range columns {
+			fmt.Fprintf(b, " %s |", cmp.Or(t.cells[place{p.name, g.name}], notRun))
+		}
+		b.WriteString("\n")
+	}
 }

@@ -55,7 +55,7 @@ func (l *lab) run() error {
 	if err := l.build(); err != nil {
 		return err
 	}
-	if l.Proxy == "headgate" {
+	if l.judged().how == byAgent {
 		if err := l.buildHeadgate(); err != nil {
 			return err
 		}

@@ -53,9 +53,27 @@ func (l *lab) test(running []*process) error {
 	return failed
 }
 
-// testGroup runs a group, and what failed in it once more alone: a machine
-// under load makes tests late.
+// testGroup runs a group, and sees that packets were carried if the proxy does that.
 func (l *lab) testGroup(g group) error {
+	if !l.judged().carries {
+		return l.judge(g)
+	}
+	before, err := l.carried()
+	if err != nil {
+		return err
+	}
+	judged := l.judge(g)
+	after, err := l.carried()
+	if err == nil && after <= before {
+		err = fmt.Errorf("%d packets were carried before and %d after: %s was not tried", before, after, l.judged().title)
+	}
+	say("%s: %d packets were carried to other nodes", g.name, after-before)
+	return errors.Join(judged, err)
+}
+
+// judge runs a group, and what failed in it once more alone: a machine
+// under load makes tests late.
+func (l *lab) judge(g group) error {
 	dir := filepath.Join(l.Cache, "results", l.Proxy, g.name)
 	var cannot []string
 	for _, limit := range limitsHere() {
@@ -146,10 +164,9 @@ func ran(all []result) []result {
 
 // leftOut are tests of a group that a limit of the lab leaves out.
 func leftOut(all []result, g group) []result {
-	focus := regexp.MustCompile(g.focus)
 	var left []result
 	for _, r := range all {
-		if r.Status != "skipped" || r.Reason != "" || !focus.MatchString(r.Name) || g.skip != "" && regexp.MustCompile(g.skip).MatchString(r.Name) {
+		if r.Status != "skipped" || r.Reason != "" || !g.has(r.Name) {
 			continue
 		}
 		for _, limit := range limitsHere() {

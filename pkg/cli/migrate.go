@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,20 +54,63 @@ node is. docs/migrate.md explains the steps.
 The exit code is 0 when all steps are done, 3 when others have not done their part within --wait,
 and 1 for errors, also of a step, which the next run tries again.`
 		way.Flags().BoolVar(&o.DryRun, "dry-run", false, "say what would be done, and do nothing")
-		way.Flags().DurationVar(&o.Wait, "wait", time.Minute, "how long to wait for what others have to do")
+		way.Flags().Var(atLeast(&o.Wait, time.Minute, 0), "wait", "how long to wait for what others have to do")
 	}
 	run.Flags().BoolVar(&o.LeaveSockets, "leave-sockets", false, "tell no connected UDP socket: those of kube-proxy's time are lost with their backend, until their programs are restarted")
 	run.Flags().BoolVar(&o.EndConnections, "end-connections", false, "do not wait for TCP connections of kube-proxy's time: they may break")
-	run.Flags().DurationVar(&o.KeepConnections, "keep-connections", 7*24*time.Hour, "how long to keep TCP connections of kube-proxy's time working at most, from when its rules were to go; 0 for as long as there are any")
+	run.Flags().Var(atLeast(&o.KeepConnections, 7*24*time.Hour, 0), "keep-connections", "how long to keep TCP connections of kube-proxy's time working at most, from when its rules were to go; 0 for as long as there are any")
 	cmd := &cobra.Command{
 		Use: "migrate", Short: "Lead this node from kube-proxy to Headgate, and back (status, run, back)",
 		Args: command.NoSuchCommand, RunE: look.RunE,
 	}
 	cmd.AddCommand(look, run, back)
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&o.Healthz, "healthz-bind-address", "0.0.0.0:10256", "host:port where load balancers and the kubelet ask, of kube-proxy and the agent")
-	flags.StringVar(&o.Metrics, "metrics-bind-address", "127.0.0.1:10249", "host:port of metrics, of both, \"\" for nowhere")
+	flags.Var(listensAt(&o.Healthz, "0.0.0.0:10256"), "healthz-bind-address", "host:port where load balancers and the kubelet ask, of kube-proxy and the agent, \"\" for nowhere")
+	flags.Var(listensAt(&o.Metrics, "127.0.0.1:10249"), "metrics-bind-address", "host:port of metrics, of both, \"\" for nowhere")
 	return cmd
+}
+
+// listenAddress is a flag that takes where a process of the node listens.
+type listenAddress struct{ to *string }
+
+// listensAt is an address with a default.
+func listensAt(to *string, usual string) listenAddress {
+	*to = usual
+	return listenAddress{to}
+}
+
+// Set implements pflag.Value.
+func (l listenAddress) Set(s string) error {
+	host, port, err := net.SplitHostPort(s)
+	if host == "" {
+		host = "::" // of each family
+	}
+	if s != "" && (err != nil || !isPort(port) || !isAddress(host)) {
+		return errNotTaken
+	}
+	*l.to = s
+	return nil
+}
+
+func isAddress(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}
+
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
+}
+
+// String implements pflag.Value.
+func (l listenAddress) String() string { return *l.to }
+
+// Type implements pflag.Value.
+func (l listenAddress) Type() string { return "string" }
+
+// Takes says what the flag takes.
+func (l listenAddress) Takes() string {
+	return `an IP address and a port such as 0.0.0.0:10256, or "" for nowhere`
 }
 
 func (o *migrateOptions) config(e *env) migrate.Config {

@@ -16,8 +16,11 @@ const askTimeout = time.Second
 // askHealthz asks where load balancers do, and returns why a kube-proxy there has not written
 // rules for these families yet, "" if it has. A kube-proxy that starts says 200 before it has:
 // only the families that it names are in force. Before Kubernetes 1.32 it names none, which
-// named says: then its rules have to be looked at.
+// named says: then its rules have to be looked at. So they have where it answers nowhere.
 func askHealthz(ctx context.Context, address string, families map[string]bool) (missing string, named bool) {
+	if address == "" {
+		return "", false
+	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+reachable(address)+"/healthz", nil)

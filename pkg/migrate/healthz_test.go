@@ -37,6 +37,9 @@ func TestAKubeProxyServesOnceItNamesEveryFamily(t *testing.T) {
 			}
 		})
 	}
+	if got, named := askHealthz(t.Context(), "", both); got != "" || named {
+		t.Errorf("of one that answers nowhere it says %q, families are named: %t", got, named)
+	}
 	if got, _ := askHealthz(t.Context(), "127.0.0.1:1", both); !strings.Contains(got, "nobody answers at 127.0.0.1:1") {
 		t.Errorf("of nobody it says %q", got)
 	}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/pkg/datapath"
@@ -21,7 +22,7 @@ import (
 type Config struct {
 	Root    string                      // of BPF pins
 	Ready   func(context.Context) error // an error unless the agent serves
-	Healthz string                      // host:port where load balancers ask
+	Healthz string                      // host:port where load balancers ask, "" for nowhere
 	Metrics string                      // host:port, "" for nowhere
 	// HealthPorts are the health-check NodePorts of this node, as the agent knows them.
 	HealthPorts func() ([]uint16, error)
@@ -113,7 +114,7 @@ func look(ctx context.Context, cfg Config, into func(*Status, *datapath.Reader) 
 		return s, err
 	}
 	s.Healthz, s.familiesNamed = askHealthz(ctx, cfg.Healthz, s.families)
-	if len(s.Ports) > 0 && s.Ports[0].Is(preflight.HeadgateName) {
+	if cfg.Healthz != "" && s.Ports[0].Is(preflight.HeadgateName) {
 		s.Healthz = "the agent answers at " + cfg.Healthz
 	}
 	return s, nil
@@ -121,10 +122,7 @@ func look(ctx context.Context, cfg Config, into func(*Status, *datapath.Reader) 
 
 // lookWhoListens looks who has the ports that an agent has, or a kube-proxy.
 func (s *Status) lookWhoListens(cfg Config) error {
-	wanted := []string{cfg.Healthz}
-	if cfg.Metrics != "" {
-		wanted = append(wanted, cfg.Metrics)
-	}
+	wanted := slices.DeleteFunc([]string{cfg.Healthz, cfg.Metrics}, func(address string) bool { return address == "" })
 	ports, err := cfg.HealthPorts()
 	if err != nil {
 		return err

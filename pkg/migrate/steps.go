@@ -190,7 +190,7 @@ func kubeProxyServes(s Status, _ Options) (bool, string) {
 	case !s.familiesNamed && s.familyWithoutRules() != "":
 		return false, s.KubeProxy.String() + ", and has written no rules of " + s.familyWithoutRules() + " yet"
 	default:
-		return true, s.KubeProxy.String() + ", and answers"
+		return true, s.KubeProxy.String() + ", and has written its rules"
 	}
 }
 

@@ -111,10 +111,12 @@ func (p *pool) adoptTables(c Content, backends map[uint32]*backendRef) error {
 		}
 		p.tables[t.key] = t.tableRef
 		p.adopted[table] = t
-		if !table.Dense() {
-			used = append(used, t.region)
-			p.noteRun(t.region.Size, t.slots != nil)
+		if table.Dense() {
+			p.dense += uint64(t.size)
+			continue
 		}
+		used = append(used, t.region)
+		p.noteRun(t.region.Size, t.slots != nil)
 	}
 	var err error
 	p.regions, err = newRegions(used)

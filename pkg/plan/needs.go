@@ -49,6 +49,14 @@ func (p *Planner) NeedsAheadOnceSwept() Sizes {
 // come while a grace period passes.
 const spareRuns = 8
 
+// slotsAhead returns so many slots, and those to spare. Dense tables count as if they had slots: a change of
+// one endpoint gives a table a run, so that a rollout would have the map grow in the midst of it. A third is
+// spare however many there are: every change takes a run, and the one before it waits for a grace period.
+func (p *Planner) slotsAhead(used uint64) uint64 {
+	used += p.pool.dense
+	return max(used+used/3, used+spareRuns*uint64(p.pool.runs.longest))
+}
+
 // nearlyNone is how few entries are left of a map that is nearly full: less than half of those that
 // are spare when it has grown, or every change of a large one would wait.
 func nearlyNone(n uint32) uint32 { return min(n/8, spareMost/2) }
@@ -73,11 +81,11 @@ func (p *Planner) areFull(used uses, addresses uint32, room Sizes) bool {
 // ahead returns the sizes that hold so much, and have entries to spare, though none beyond what limits leave
 // room for: nothing is planned that needs those.
 func (p *Planner) ahead(used uses, addresses uint32) Sizes {
-	taken, runs := used, used[limitedSlots]+spareRuns*uint64(p.pool.runs.longest)
+	taken := used
 	for m := range used {
 		used[m] = withSpare(used[m])
 	}
-	used[limitedSlots] = max(used[limitedSlots], runs)
+	used[limitedSlots] = p.slotsAhead(taken[limitedSlots])
 	for m, limit := range p.limits {
 		if limit > 0 {
 			used[m] = min(used[m], max(taken[m], roomForLimit*limit))

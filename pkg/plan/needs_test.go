@@ -27,7 +27,7 @@ func TestWhatRetiresIsNoReasonToGrow(t *testing.T) {
 		mustSet(t, p, i, i*10)
 	}
 	before := p.NeedsAheadOnceSwept()
-	want := Sizes{Frontends: 40, Slots: 30*2 + 20, Backends: 1 + 40, Services: 1 + 40, Addresses: 40}
+	want := Sizes{Frontends: 40, Slots: (30*2 + 30) * 4 / 3, Backends: 1 + 40, Services: 1 + 40, Addresses: 40}
 	if diff := cmp.Diff(want, before); diff != "" {
 		t.Errorf("30 Services of one endpoint (-want +got):\n%s", diff)
 	}
@@ -49,9 +49,9 @@ func TestWhatRetiresIsNoReasonToGrow(t *testing.T) {
 // Each change of one of three Services retires the run that it had.
 func TestNoRoomIsSparedBeyondTheLimits(t *testing.T) {
 	for _, c := range []struct{ limits, want Sizes }{
-		{Sizes{}, Sizes{Slots: 6*2 + 8*2, Backends: 1 + 8}}, // a third more than six, or eight runs of two
+		{Sizes{}, Sizes{Slots: 6*2 + 3 + 8*2, Backends: 1 + 8}}, // of the members, which are dense, too; a third more than six, or eight runs of two
 		{Sizes{Slots: 10, Backends: 4}, Sizes{Slots: 20, Backends: 1 + 8}},
-		{Sizes{Slots: 1000, Backends: 1000}, Sizes{Slots: 6*2 + 8*2, Backends: 1 + 8}},
+		{Sizes{Slots: 1000, Backends: 1000}, Sizes{Slots: 6*2 + 3 + 8*2, Backends: 1 + 8}},
 		{Sizes{Slots: 8, Backends: 4}, Sizes{Slots: 16, Backends: 1 + 8}},
 		{Sizes{Slots: 8, Backends: 3}, Sizes{Slots: 16, Backends: 1 + 6}},
 	} {
@@ -75,12 +75,12 @@ func TestNoRoomIsSparedForALargeServiceThatIsNoMore(t *testing.T) {
 	small := p.NeedsAhead().Slots
 	mustSetMany(t, p, 1, 1, 100)
 	mustSetMany(t, p, 2, 200, 100)
-	if large := p.NeedsAhead().Slots; large != 2+2*101+8*101 {
+	if large := p.NeedsAhead().Slots; large != (2+1)+2*(101+100)+8*101 {
 		t.Errorf("two Services of 100 endpoints need %d slots ahead, want eight runs more than these have", large)
 	}
 	mustSet(t, p, 1, 1)
 	p.Sweep()
-	if one := p.NeedsAhead().Slots; one != 2+2+101+8*101 {
+	if one := p.NeedsAhead().Slots; one != 2*(2+1)+101+100+8*101 {
 		t.Errorf("when one of them is small they need %d slots ahead, want eight runs of the other more", one)
 	}
 	if _, err := p.Set(lb.ServiceName{Namespace: "default", Name: "2"}, nil); err != nil {
@@ -90,8 +90,39 @@ func TestNoRoomIsSparedForALargeServiceThatIsNoMore(t *testing.T) {
 		t.Errorf("before the sweep they need %d slots ahead, and may be changed back", waits)
 	}
 	p.Sweep()
-	if got := p.NeedsAheadOnceSwept().Slots; got != small+2 {
-		t.Errorf("when both are small they need %d slots ahead, want %d", got, small+2)
+	if got := p.NeedsAheadOnceSwept().Slots; got != small+2+1 {
+		t.Errorf("when both are small they need %d slots ahead, want %d", got, small+2+1)
+	}
+}
+
+// Dense tables take no slots, until one endpoint of them is another one.
+func TestARolloutOfDenseTablesMakesNoMapGrow(t *testing.T) {
+	const services, each, apart = 20, 100, 200
+	p, kernel := New(Sizes{}), Model{}
+	apply := func(ops []Op) {
+		for _, op := range ops {
+			kernel.Apply(op)
+		}
+	}
+	for i := range services {
+		apply(mustSetMany(t, p, i, i*apart, each))
+	}
+	room := p.NeedsAhead()
+	if used := p.taken()[limitedSlots]; used != 0 {
+		t.Fatalf("tables of neighbours take %d slots, want none", used)
+	}
+	for i := range services {
+		apply(mustSetMany(t, p, i, i*apart+1, each)) // of which one is new, and has no ID next to the others
+		apply(p.Sweep())
+		if needs := p.Needs().Slots; needs > room.Slots {
+			t.Fatalf("%d changes need %d slots, and there was room for %d", i+1, needs, room.Slots)
+		}
+	}
+	if used := p.taken()[limitedSlots]; used == 0 {
+		t.Error("no table takes slots: the test shows nothing")
+	}
+	if want, got := p.NeedsAhead().Slots, mustAdopt(t, kernel.Content()).NeedsAhead().Slots; got != want {
+		t.Errorf("the next agent needs %d slots ahead, want %d", got, want)
 	}
 }
 
@@ -101,8 +132,8 @@ func mustSet(t *testing.T, p *Planner, service, endpoint int) {
 	mustSetMany(t, p, service, endpoint, 1)
 }
 
-// mustSetMany gives a Service endpoints from one on.
-func mustSetMany(t *testing.T, p *Planner, service, endpoint, n int) {
+// mustSetMany gives a Service endpoints from one on, and returns the operations.
+func mustSetMany(t *testing.T, p *Planner, service, endpoint, n int) []Op {
 	t.Helper()
 	var list []lb.AddrPort
 	for i := range n {
@@ -112,9 +143,11 @@ func mustSetMany(t *testing.T, p *Planner, service, endpoint, n int) {
 	for i := range f.Views {
 		f.Views[i].Backends = list
 	}
-	if _, err := p.Set(lb.ServiceName{Namespace: "default", Name: fmt.Sprint(service)}, []lb.Frontend{f}); err != nil {
+	ops, err := p.Set(lb.ServiceName{Namespace: "default", Name: fmt.Sprint(service)}, []lb.Frontend{f})
+	if err != nil {
 		t.Fatal(err)
 	}
+	return ops
 }
 
 // Backends come in rows of IDs, with holes between them.

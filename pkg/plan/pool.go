@@ -25,7 +25,8 @@ type pool struct {
 
 	key maglev.Key // of tables for hashes
 
-	runs lengths // of slots, of tables that do not change in place
+	runs  lengths // of slots, of tables that do not change in place
+	dense uint64  // slots of dense tables, which take some when their IDs are not consecutive any more
 
 	deriveFrom int         // backends from which on tables are derived
 	derived    []*tableRef // tables of a change, until it is committed
@@ -158,6 +159,7 @@ func (p *pool) tableOf(r run, ops *[]Op) *tableRef {
 		if has := p.tables[t.key]; has != nil {
 			return has
 		}
+		p.dense += uint64(t.size)
 	} else {
 		t.region = p.regions.alloc(r.extent())
 		p.noteRun(t.region.Size, r.inPlace)
@@ -246,6 +248,7 @@ func (p *pool) dropTable(t *tableRef) {
 	}
 	if t.table().Dense() { // nothing is to be freed
 		delete(p.tables, t.key)
+		p.dense -= uint64(t.size)
 	} else {
 		p.retireTable(t)
 	}

@@ -76,16 +76,29 @@ func setUpNetwork() error {
 		if err := netlink.AddrReplace(lo, a); err != nil {
 			return fmt.Errorf("add address %s: %w", n.source, err)
 		}
-		_, dst, err := net.ParseCIDR(n.dst)
-		if err != nil {
+		if err := localRoute(n.dst, ip); err != nil {
 			return err
 		}
-		err = netlink.RouteReplace(&netlink.Route{
-			LinkIndex: lo.Attrs().Index, Dst: dst, Src: ip, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
-		})
-		if err != nil {
-			return fmt.Errorf("add route to %s: %w", n.dst, err)
-		}
+	}
+	return nil
+}
+
+// localRoute makes all addresses of a prefix local to the network namespace that the thread is in; a
+// nil source is the address itself.
+func localRoute(prefix string, source net.IP) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	_, dst, err := net.ParseCIDR(prefix)
+	if err != nil {
+		return err
+	}
+	err = netlink.RouteReplace(&netlink.Route{
+		LinkIndex: lo.Attrs().Index, Dst: dst, Src: source, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
+	})
+	if err != nil {
+		return fmt.Errorf("add route to %s: %w", prefix, err)
 	}
 	return nil
 }

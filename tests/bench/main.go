@@ -27,6 +27,7 @@ type options struct {
 	against  string
 	profile  string
 	repo     string
+	agent    string   // the program, "" to build it
 	cluster  shape    // the zero shape for all
 	args     []string // as given, for the record
 	plan     effort
@@ -50,6 +51,8 @@ type effort struct {
 	clusters    []shape // of API servers
 	scaleStarts int     // cold starts of each
 	steady      time.Duration
+	// kubeProxyTime is how long kube-proxy may take to program a cluster.
+	kubeProxyTime time.Duration
 
 	slowRate   int // connections in a second by each algorithm, with a slow and a dead backend
 	slowTime   time.Duration
@@ -58,10 +61,10 @@ type effort struct {
 
 var (
 	fullEffort = effort{rounds: 21, calls: 12000, tcpCalls: 1500, scales: []int{1, 1000, 10000, 30000}, big: 10000, changes: 600, saves: 60, starts: 7, packets: 1 << 18, flows: []int{1, 1 << 10, 1 << 16, 1 << 20}, forwarded: [2]int{1 << 10, 1 << 16},
-		clusters: []shape{{10000, 1, 10}, {1000, 5, 100}, {100000, 1, 5}}, scaleStarts: 3, steady: 30 * time.Second,
+		clusters: []shape{{10000, 1, 10}, {1000, 5, 100}, {100000, 1, 5}}, scaleStarts: 3, steady: 30 * time.Second, kubeProxyTime: 5 * time.Minute,
 		slowRate: 500, slowTime: 4 * time.Second, slowRounds: 5}
 	quickEffort = effort{rounds: 3, calls: 3000, tcpCalls: 300, scales: []int{1, 1000}, big: 1000, changes: 50, saves: 8, starts: 2, packets: 1 << 16, flows: []int{1, 1 << 10, 1 << 16}, forwarded: [2]int{1 << 10, 1 << 16},
-		clusters: []shape{{1000, 1, 10}, {100, 5, 100}, {5000, 1, 5}}, scaleStarts: 1, steady: 3 * time.Second,
+		clusters: []shape{{1000, 1, 10}, {100, 5, 100}, {5000, 1, 5}}, scaleStarts: 1, steady: 3 * time.Second, kubeProxyTime: 30 * time.Second,
 		slowRate: 200, slowTime: time.Second, slowRounds: 1}
 )
 
@@ -103,6 +106,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this file")
 	rounds := f.Int("rounds", 0, "measure so many rounds instead of the usual number")
 	f.Func("cluster", "of the section scale measure only this cluster: Services, slices of each and endpoints in a slice, such as 10000x1x10", o.setCluster)
+	f.StringVar(&o.agent, "agent", "", "measure this agent's program in place of one built from the repository, as before beside after")
 	f.StringVar(&o.repo, "repo", ".", "the repository, to build the agent from")
 	if err := f.Parse(args); err != nil {
 		return o, err

@@ -96,6 +96,8 @@ func (r *report) scaleAims(t *table) {
 		{c[0], "the same, p99", "at1000/p99", 10000, "%.0f µs"},
 		{c[0], "the same, p99.9", "at1000/p99.9", 30000, "%.0f µs"},
 		{c[0], "the same, CPU of one core", "at1000/cpu", 25, "%.0f %%"},
+		{c[0], "a change behind one that lost a backend with a client, p50", "behind_loss/p50", 2000, "%.0f µs"},
+		{c[0], "the same, p99", "behind_loss/p99", 2000, "%.0f µs"},
 		{c[0], "a Service of 5,000 rolled, 100 events a second, p99", "rolled/p99", 10000, "%.0f µs"},
 		{c[0], "the same, worst", "rolled/worst", 50000, "%.0f µs"},
 		{c[0], "the same, CPU of an event", "rolled/cpu_each", 1500, "%.0f µs"},
@@ -114,7 +116,7 @@ func (r *report) scaleAims(t *table) {
 	} {
 		r.aim(t, apiServerAim+a.of.String()+", "+a.what, a.of.key()+a.figure, a.atMost, a.format)
 	}
-	r.aim(t, apiServerAim+c[0].String()+", resident memory over kube-proxy's", "scale/memory_beside_kube_proxy", 1, "× %.2f")
+	r.aim(t, apiServerAim+c[0].String()+", resident memory over kube-proxy's", c[0].key()+"memory_beside_kube_proxy", 1, "× %.2f")
 }
 
 // aim adds a line. A figure that was not measured is said to be so.

@@ -55,6 +55,9 @@ func (b *bench) memory() (err error) {
 
 // buildAgent builds the agent in a directory, as it ships.
 func (b *bench) buildAgent(dir string) (string, error) {
+	if b.agent != "" {
+		return filepath.Abs(b.agent)
+	}
 	if err := b.step("build the agent"); err != nil {
 		return "", err
 	}

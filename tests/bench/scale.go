@@ -46,7 +46,7 @@ func (b *bench) scale() (err error) {
 		if err := s.measure(c, t); err != nil {
 			return fmt.Errorf("%s endpoints: %w", c, err)
 		}
-		if c == b.plan.clusters[0] && s.kubeProxy != "" {
+		if s.kubeProxy != "" {
 			if err := s.besideKubeProxy(c, t); err != nil {
 				return err
 			}

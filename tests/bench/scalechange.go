@@ -46,6 +46,7 @@ type course struct {
 	count     int
 	rate      int               // in a second; 0: each waits for the one before it
 	also      func(i int) error // what is done besides with each change, nil for nothing
+	run       func() error      // makes them otherwise, nil for all of the above
 }
 
 // driver makes changes and sees them come to the map.
@@ -90,7 +91,7 @@ func (s *scaled) changesOf(c shape, a *scaledAgent, t *scaleTables) error {
 	if c != s.plan.clusters[0] {
 		return nil
 	}
-	return errors.Join(r.rolling(c, &t.changes), r.replaced(c, &t.changes), r.growing(c, all, &t.changes))
+	return errors.Join(r.behindLosses(c, all, &t.changes), r.following(c, all, &t.changes), r.rolling(c, &t.changes), r.replaced(c, &t.changes), r.growing(c, all, &t.changes))
 }
 
 // row measures a course and adds a line.
@@ -98,12 +99,24 @@ func (r *driver) row(c shape, k course, all []*follower, t *table) error {
 	if err := r.step("%s endpoints: %s", c, k.name); err != nil {
 		return err
 	}
+	run := k.run
+	if run == nil {
+		run = func() error { return r.run(k, all) }
+	}
 	from := time.Now()
-	cpu, err := r.agent.spends(func() error { return r.run(k, all) })
+	cpu, err := spends(r.agent.Process, run)
 	if err != nil {
 		return err
 	}
 	key, share, each := c.key()+k.key+"/", cpu/time.Since(from).Seconds()*100, cpu/float64(k.count)*1e6
+	r.report.value(key+"cpu", "%", share)
+	r.report.value(key+"cpu_each", "µs", each)
+	t.row(append(r.spread(c, k), tenth(share), us(each))...)
+	return nil
+}
+
+// spread notes how long the changes of a course took, and returns the cells of its line.
+func (r *driver) spread(c shape, k course) []string {
 	slices.Sort(r.took)
 	cells := []string{c.String(), k.name + ", " + count(k.count)}
 	for _, p := range []struct {
@@ -111,13 +124,10 @@ func (r *driver) row(c shape, k course, all []*follower, t *table) error {
 		share float64
 	}{{"p50", 0.5}, {"p99", 0.99}, {"p99.9", 0.999}, {"worst", 1}} {
 		v := r.took[min(int(p.share*float64(len(r.took))), len(r.took)-1)].Seconds() * 1e6
-		r.report.value(key+p.name, "µs", v)
+		r.report.value(c.key()+k.key+"/"+p.name, "µs", v)
 		cells = append(cells, us(v))
 	}
-	r.report.value(key+"cpu", "%", share)
-	r.report.value(key+"cpu_each", "µs", each)
-	t.row(append(cells, tenth(share), us(each))...)
-	return nil
+	return cells
 }
 
 // run makes the changes of a course, and notes how long each took to the map. One whose

@@ -29,7 +29,7 @@ func newScaleTables() *scaleTables {
 			Title: "From an API server: start, and memory at rest",
 			Note: "Medians of cold starts, from the start of the process; decoding alone is a client that streams Services and EndpointSlices in protobuf and drops them. " +
 				fmt.Sprintf("Memory is that of the process, after %d scrapes and %s of rest: MiB resident, of that anonymous, and most ever. What the kernel holds is not in it: maps there, rules here. ", scrapes, restTime) +
-				"Idle is the CPU time of that rest, of one core; a scrape is CPU time. Objects are as controllers write them; the API server is one of ours, on the same cores.",
+				"Idle is the CPU time of another such rest, of one core; a scrape is CPU time, with what returning the memory takes that it took. Objects are as controllers write them; the API server is one of ours, on the same cores.",
 			Header: []string{"Services × endpoints", "decoding alone, ms", "ready, ms", "×", "CPU, s", "resident", "anonymous", "most", "idle, %", "a scrape, ms"},
 		},
 		changes: table{
@@ -41,7 +41,8 @@ func newScaleTables() *scaleTables {
 	}
 }
 
-// rests measures an agent that has nothing to do.
+// rests measures an agent that has nothing to do, and what a scrape costs: with what the agent does
+// later on to return the memory that scrapes took.
 func (s *scaled) rests(c shape, a *scaledAgent, start coldStart, t *scaleTables) error {
 	if err := s.step("%s endpoints: rest", c); err != nil {
 		return err
@@ -49,23 +50,23 @@ func (s *scaled) rests(c shape, a *scaledAgent, start coldStart, t *scaleTables)
 	if err := s.rest(a.Process); err != nil { // the sweep
 		return err
 	}
-	scrape, err := a.spends(func() error {
+	scraped, err := spends(a.Process, func() error {
 		for range scrapes {
 			if _, err := s.metric(s.ctx, "go_memstats_mallocs_total"); err != nil {
 				return err
 			}
 		}
-		return nil
+		return s.rest(a.Process)
 	})
 	if err != nil {
 		return err
 	}
-	idle, err := a.spends(func() error { return s.rest(a.Process) })
+	idle, err := s.idle(c, a)
 	if err != nil {
 		return err
 	}
-	idle, scrape = idle/restTime.Seconds()*100, scrape/scrapes*1e3
-	s.report.value(c.key()+"idle", "%", idle)
+	scrape := max(0, scraped-idle) / scrapes * 1e3
+	idle = idle / restTime.Seconds() * 100
 	s.report.value(c.key()+"scrape", "ms", scrape)
 	cells := []string{c.String(), us(summary(start.decode).Median), us(summary(start.agent).Median),
 		fmt.Sprintf("%.2f", ratio(start.agent, start.decode).Median), fmt.Sprintf("%.1f", summary(start.cpu).Median)}
@@ -73,16 +74,37 @@ func (s *scaled) rests(c shape, a *scaledAgent, start coldStart, t *scaleTables)
 	return nil
 }
 
-// spends returns the CPU time that the agent takes while a function runs, in seconds.
-func (a *scaledAgent) spends(f func() error) (float64, error) {
-	before, err := cpuTime(a.PID())
+// idle returns the CPU time that an agent takes while nothing happens, and notes that of a client which
+// receives the same and does nothing with it.
+func (s *scaled) idle(c shape, a *scaledAgent) (agent float64, err error) {
+	f, err := s.startFollower()
+	if err != nil {
+		return 0, err
+	}
+	defer f.Kill()
+	if err := s.rest(f); err != nil { // what it took to begin
+		return 0, err
+	}
+	follower, err := spends(f, func() (err error) {
+		agent, err = spends(a.Process, func() error { return s.rest(a.Process) })
+		return err
+	})
+	s.report.value(c.key()+"idle", "%", agent/restTime.Seconds()*100)
+	s.report.value(c.key()+"following/resident", "MiB", statusKiB(f.PID(), "VmRSS")/(1<<20))
+	s.report.value(c.key()+"following/idle", "%", follower/restTime.Seconds()*100)
+	return agent, err
+}
+
+// spends returns the CPU time that a process takes while a function runs, in seconds.
+func spends(p *controlplane.Process, f func() error) (float64, error) {
+	before, err := cpuTime(p.PID())
 	if err != nil {
 		return 0, err
 	}
 	if err := f(); err != nil {
 		return 0, err
 	}
-	after, err := cpuTime(a.PID())
+	after, err := cpuTime(p.PID())
 	return after - before, err
 }
 
@@ -108,7 +130,8 @@ func (s *scaled) resident(key string, pid int) (cells []string) {
 	return cells
 }
 
-// besideKubeProxy measures kube-proxy with the objects of a cluster.
+// besideKubeProxy measures kube-proxy with the objects of a cluster, if it has programmed them within the time
+// that there is for it.
 func (s *scaled) besideKubeProxy(c shape, t *scaleTables) (err error) {
 	if err := s.serve(c); err != nil {
 		return err
@@ -117,7 +140,12 @@ func (s *scaled) besideKubeProxy(c shape, t *scaleTables) (err error) {
 	if err := s.step("%s endpoints: kube-proxy", c); err != nil {
 		return err
 	}
-	return s.withKubeProxy(func(p *controlplane.Process, ready time.Duration) error {
+	return s.withKubeProxy(func(p *controlplane.Process, fate string, ready time.Duration) error {
+		cells := []string{c.String() + ", kube-proxy " + controlplane.Version + ", nftables", ""}
+		if fate != "" {
+			t.rest.row(append(cells, fate, "", "", "", "", "", "", "")...)
+			return nil
+		}
 		cpu, err := cpuTime(p.PID())
 		if err == nil {
 			err = s.rest(p)
@@ -125,9 +153,9 @@ func (s *scaled) besideKubeProxy(c shape, t *scaleTables) (err error) {
 		if err != nil {
 			return err
 		}
-		cells := []string{c.String() + ", kube-proxy " + controlplane.Version + ", nftables", "", us(ms(ready)), "", tenth(cpu)}
-		t.rest.row(append(append(cells, s.resident(c.key()+"kube-proxy/", p.PID())...), "", "")...)
-		s.report.value("scale/memory_beside_kube_proxy", "×",
+		s.report.value(c.key()+"kube-proxy/ready", "ms", ms(ready))
+		t.rest.row(append(append(append(cells, us(ms(ready)), "", tenth(cpu)), s.resident(c.key()+"kube-proxy/", p.PID())...), "", "")...)
+		s.report.value(c.key()+"memory_beside_kube_proxy", "×",
 			s.report.Figures[c.key()+"agent/resident"].Median/s.report.Figures[c.key()+"kube-proxy/resident"].Median)
 		return nil
 	})
@@ -146,9 +174,9 @@ metricsBindAddress: 127.0.0.1:10249
 conntrack: {maxPerCore: 0, min: 0}
 `
 
-// withKubeProxy runs kube-proxy and calls a function once it has programmed
-// everything.
-func (s *scaled) withKubeProxy(f func(p *controlplane.Process, ready time.Duration) error) error {
+// withKubeProxy runs kube-proxy and calls a function once it has programmed everything, or with what
+// became of it instead.
+func (s *scaled) withKubeProxy(f func(p *controlplane.Process, fate string, ready time.Duration) error) (err error) {
 	config := filepath.Join(s.dir, "kube-proxy.yaml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, s.kubeconfig()), 0o600); err != nil {
 		return err
@@ -160,19 +188,42 @@ func (s *scaled) withKubeProxy(f func(p *controlplane.Process, ready time.Durati
 	if err != nil {
 		return err
 	}
-	defer p.Stop()
-	ctx, cancel := context.WithTimeout(s.ctx, 10*time.Minute)
-	defer cancel()
-	for {
+	defer func() { p.Stop(); err = errors.Join(err, s.clearRules()) }()
+	fate, err := s.awaitKubeProxy(p, from)
+	if err != nil {
+		return err
+	}
+	return f(p, fate, time.Since(from))
+}
+
+// clearRules removes the rules that kube-proxy has left: others are not to be measured beside them.
+func (s *scaled) clearRules() error {
+	cmd := exec.Command(s.kubeProxy, "--cleanup")
+	p, err := controlplane.StartProcess(s.node(), nil, s.dir, "cleanup", cmd)
+	if err != nil {
+		return err
+	}
+	<-p.Ended()
+	if !cmd.ProcessState.Success() {
+		return fmt.Errorf("kube-proxy --cleanup: %s:\n%s", cmd.ProcessState, p.Tail())
+	}
+	return nil
+}
+
+// awaitKubeProxy returns when kube-proxy has programmed everything, or what became of it instead.
+func (s *scaled) awaitKubeProxy(p *controlplane.Process, from time.Time) (fate string, err error) {
+	for limit := time.After(s.plan.kubeProxyTime); ; {
 		// The time of the last success is 0 before the first one.
-		if v, err := s.metric(ctx, "kubeproxy_sync_proxy_rules_last_timestamp_seconds"); err == nil && v > 0 {
-			return f(p, time.Since(from))
+		if v, err := s.metric(s.ctx, "kubeproxy_sync_proxy_rules_last_timestamp_seconds"); err == nil && v > 0 {
+			return "", nil
 		}
 		select {
 		case <-p.Ended():
-			return fmt.Errorf("kube-proxy ended:\n%s", p.Tail())
-		case <-ctx.Done():
-			return fmt.Errorf("kube-proxy has not programmed anything: %w; the end of its log:\n%s", ctx.Err(), p.Tail())
+			return fmt.Sprintf("ended after %.0f s", time.Since(from).Seconds()), nil
+		case <-limit:
+			return fmt.Sprintf("not within %.0f s", s.plan.kubeProxyTime.Seconds()), nil
+		case <-s.ctx.Done():
+			return "", s.ctx.Err()
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

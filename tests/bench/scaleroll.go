@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -90,23 +91,21 @@ func (r *driver) replaced(c shape, t *table) error {
 		return err
 	}
 	n := c.services / 10
-	var from *event
-	cpu, err := r.agent.spends(func() error {
-		for i := range n {
-			e, err := r.replace(c, i)
-			if err != nil {
-				return err
-			}
-			if from == nil {
-				from = e
-			}
+	var services, slices []news // encoded before anything is measured
+	for i := range n {
+		if err := r.replace(c, i, &services, &slices); err != nil {
+			return err
 		}
+	}
+	cpu, err := spends(r.agent.Process, func() error {
+		r.api.services.tell(services...)
+		r.api.slices.tell(slices...)
 		return r.await(n, func(addr netip.Addr, size uint32) bool { return isReplacement(addr, n) && size > 0 })
 	})
 	if err != nil {
 		return err
 	}
-	took := time.Since(epoch.Add(time.Duration(from.sent.Load())))
+	took := time.Since(epoch.Add(time.Duration(min(services[0].sent.Load(), slices[0].sent.Load()))))
 	r.report.value(c.key()+"replaced", "ms", ms(took))
 	t.row(c.String(), count(n)+" Services deleted and as many made, the last in force", "", "", "", us(took.Seconds()*1e6), "", us(cpu/float64(n)*1e6))
 	return nil
@@ -119,27 +118,27 @@ func isReplacement(addr netip.Addr, n int) bool {
 	return replacements.Less(addr) && addr.Compare(nth(replacements, n)) <= 0
 }
 
-// replace deletes a Service with its slices and makes another one in its place. It returns
-// the first event.
-func (r *driver) replace(c shape, i int) (*event, error) {
-	first, err := r.api.services.change(watch.Deleted, c.service(i))
-	if err != nil {
-		return nil, err
-	}
+// replace deletes a Service with its slices and makes another one in its place.
+func (r *driver) replace(c shape, i int, services, slices *[]news) error {
 	name := "new-" + serviceName(i).Name
-	if _, err := r.api.services.change(watch.Added, apiService(name, nth(replacements, i+1))); err != nil {
-		return nil, err
-	}
+	err := errors.Join(
+		r.api.services.add(services, watch.Deleted, c.service(i)),
+		r.api.services.add(services, watch.Added, apiService(name, nth(replacements, i+1))))
 	for k := range c.slices {
 		old := c.slice(i, k)
-		if _, err := r.api.slices.change(watch.Deleted, old); err != nil {
-			return nil, err
-		}
-		if _, err := r.api.slices.change(watch.Added, apiSlice(name, k, netip.MustParseAddr(old.Endpoints[0].Addresses[0]), c.endpoints)); err != nil {
-			return nil, err
-		}
+		first := netip.MustParseAddr(old.Endpoints[0].Addresses[0])
+		err = errors.Join(err,
+			r.api.slices.add(slices, watch.Deleted, old),
+			r.api.slices.add(slices, watch.Added, apiSlice(name, k, first, c.endpoints)))
 	}
-	return first, nil
+	return err
+}
+
+// add encodes a change that is told after others.
+func (c *collection) add(all *[]news, kind watch.EventType, o apiObject) error {
+	n, err := c.encodeNews(kind, o, len(*all))
+	*all = append(*all, n)
+	return err
 }
 
 // await returns when so many frontends are as a function wants them: by address, and size of

@@ -86,24 +86,49 @@ func (c *collection) load(o apiObject) error {
 
 // change tells of an object that was added, modified or deleted.
 func (c *collection) change(kind watch.EventType, o apiObject) (*event, error) {
+	n, err := c.encodeNews(kind, o, 0)
+	if err == nil {
+		c.tell(n)
+	}
+	return n.event, err
+}
+
+// news is a change that is encoded, and not told yet.
+type news struct {
+	*event
+	name string
+	text []byte // nil where the object is deleted
+}
+
+// encodeNews encodes a change that is told after so many others.
+func (c *collection) encodeNews(kind watch.EventType, o apiObject, after int) (n news, err error) {
 	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	o.SetResourceVersion(strconv.Itoa(len(c.events) + 2))
+	o.SetResourceVersion(strconv.Itoa(len(c.events) + after + 2))
+	c.mutex.Unlock()
 	text, err := c.encode(o)
 	if err != nil {
-		return nil, err
+		return n, err
 	}
-	e := &event{}
-	if e.frame, err = frame(kind, text); err != nil {
-		return nil, err
+	n = news{event: &event{}, name: o.GetName(), text: text}
+	n.frame, err = frame(kind, text)
+	if kind == watch.Deleted {
+		n.text = nil
 	}
-	if c.objects[o.GetName()] = text; kind == watch.Deleted {
-		delete(c.objects, o.GetName())
+	return n, err
+}
+
+// tell tells of changes, at once.
+func (c *collection) tell(all ...news) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	for _, n := range all {
+		if c.objects[n.name] = n.text; n.text == nil {
+			delete(c.objects, n.name)
+		}
+		c.events = append(c.events, n.event)
 	}
-	c.events = append(c.events, e)
 	close(c.changed)
 	c.changed = make(chan struct{})
-	return e, nil
 }
 
 // encode returns an object as protobuf with its kind.

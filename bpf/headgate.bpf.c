@@ -175,11 +175,11 @@ int device_out(struct __sk_buff *skb)
 	return next;
 }
 
-/* What of all that is repeated before the kernel makes an skb. */
+/* What of all that is done before the kernel makes an skb. */
 SEC("xdp.frags")
 int uplink(struct xdp_md *ctx)
 {
-	return repeat(ctx);
+	return send_here(ctx);
 }
 
 /* The same on devices whose packets have no Ethernet header. */

@@ -255,6 +255,8 @@ struct counters {
 	__u64 flow_repeated;
 	/* packets that may be of flows and that a driver has left to TC (--xdp) */
 	__u64 flow_unrepeated;
+	/* packets that the driver of a device has carried to other nodes (--xdp) */
+	__u64 carried_at_driver;
 	/* flows that both sides have confirmed */
 	__u64 flow_established;
 	/*

@@ -46,8 +46,8 @@ static __always_inline __u32 outer_len(const struct peer *p)
 				    sizeof(struct ipv6hdr);
 }
 
-static __always_inline bool write_outer4(struct __sk_buff *skb, __u32 l3_off,
-					 const struct outer *o)
+/* An outer header of IPv4. */
+static __always_inline struct iphdr outer_ip4(const struct outer *o)
 {
 	struct iphdr ip = {
 		.version = 4,
@@ -63,23 +63,28 @@ static __always_inline bool write_outer4(struct __sk_buff *skb, __u32 l3_off,
 		.saddr = o->peer->ours.word[3],
 		.daddr = o->peer->theirs.word[3],
 	};
+	const __u32 *word = (const void *)&ip;
+	__u32 sum = 0;
 
-	ip.check =
-		~sum_fold(bpf_csum_diff(NULL, 0, (__be32 *)&ip, sizeof(ip), 0));
-	return !bpf_skb_store_bytes(skb, l3_off, &ip, sizeof(ip), 0);
+	for (int i = 0; i < (int)(sizeof(ip) / sizeof(*word)); i++)
+		sum = sum_add(sum, word[i]);
+	ip.check = ~sum_fold(sum);
+	return ip;
 }
 
-static __always_inline bool write_outer6(struct __sk_buff *skb, __u32 l3_off,
-					 const struct outer *o)
+struct outer_ip6 {
+	__be32 tos_label;
+	__be16 len;
+	__u8 next;
+	__u8 hops;
+	struct ip_addr src;
+	struct ip_addr dst;
+};
+
+/* The same of IPv6. */
+static __always_inline struct outer_ip6 outer_ip6(const struct outer *o)
 {
-	struct {
-		__be32 tos_label;
-		__be16 len;
-		__u8 next;
-		__u8 hops;
-		struct ip_addr src;
-		struct ip_addr dst;
-	} ip6 = {
+	return (struct outer_ip6){
 		.tos_label = bpf_htonl(6 << 28 | o->tos << 20 |
 				       (o->round & OUTER_ROUND)
 					       << OUTER_ROUND_SHIFT |
@@ -90,8 +95,22 @@ static __always_inline bool write_outer6(struct __sk_buff *skb, __u32 l3_off,
 		.src = o->peer->ours,
 		.dst = o->peer->theirs,
 	};
+}
 
-	return !bpf_skb_store_bytes(skb, l3_off, &ip6, sizeof(ip6), 0);
+static __always_inline bool write_outer4(struct __sk_buff *skb, __u32 l3_off,
+					 const struct outer *o)
+{
+	struct iphdr ip = outer_ip4(o);
+
+	return !bpf_skb_store_bytes(skb, l3_off, &ip, sizeof(ip), 0);
+}
+
+static __always_inline bool write_outer6(struct __sk_buff *skb, __u32 l3_off,
+					 const struct outer *o)
+{
+	struct outer_ip6 ip = outer_ip6(o);
+
+	return !bpf_skb_store_bytes(skb, l3_off, &ip, sizeof(ip), 0);
 }
 
 /* Writes the kind of the packet behind an Ethernet header. */

@@ -42,6 +42,22 @@ static __always_inline bool is_in_force(const struct express *e)
 	       elapsed_ticks(flow_time(coarse_now()), e->noted) < NOTE_TIMES;
 }
 
+/*
+ * What stands for all packets that are carried to a peer from a device: the addresses of
+ * their outer header, and where they came. No packet comes in so.
+ */
+static __always_inline struct tuple way_to(const struct peer *p, __u32 ifindex)
+{
+	return (struct tuple){
+		.src = p->ours,
+		.dst = p->theirs,
+		.src_port = ifindex >> 16,
+		.dst_port = ifindex,
+		.protocol = IPPROTO_IPIP,
+		.hook = HOOK_OUT,
+	};
+}
+
 /* The entries of this CPU among which that of a tuple is. */
 static __always_inline struct express_set *express_set(const struct tuple *came)
 {
@@ -91,4 +107,23 @@ static __always_inline struct express *express_place(const struct tuple *came)
 			free = &s->way[w];
 	}
 	return free;
+}
+
+/*
+ * The same of a tuple that is worth more than a flow, such as the way to a peer: where no
+ * place has come free it takes one.
+ */
+static __always_inline struct express *
+express_place_at_last(const struct tuple *came)
+{
+	struct express *e = express_place(came);
+	struct express_set *s = e ? NULL : express_set(came);
+
+	return s ? &s->way[0] : e;
+}
+
+/* The device to which a driver may return what came by it, 0 for none. */
+static __always_inline __u32 turning(const struct device *out, __u32 ifindex)
+{
+	return out->flags & DEVICE_VETH ? 0 : ifindex;
 }

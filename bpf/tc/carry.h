@@ -14,7 +14,10 @@
 #include "../abi/maps.h"
 #include "../carry/outer.h"
 #include "../carry/ring.h"
+#include "../flow/express.h"
+#include "../flow/table.h"
 #include "../lib/addr.h"
+#include "../lib/time.h"
 #include "../lib/verdict.h"
 #include "classify.h"
 #include "packet.h"
@@ -93,10 +96,38 @@ static __always_inline long find_way(struct __sk_buff *skb,
 	return bpf_fib_lookup(skb, hop, sizeof(*hop), 0);
 }
 
+/*
+ * Notes by which next hop packets go from a device to a peer, for the driver, if that can send
+ * them. The epoch is from before the kernel was asked.
+ */
+static __always_inline void note_way(__u32 came_by, const struct peer *p,
+				     const struct bpf_fib_lookup *hop,
+				     __u32 epoch)
+{
+	const struct device *out = way_out(hop->ifindex);
+	struct tuple way = way_to(p, came_by);
+	struct express *e;
+
+	if (!out || !(out->flags & DEVICE_XDP))
+		return;
+	e = express_place_at_last(&way);
+	if (!e)
+		return;
+	e->came = way;
+	__builtin_memcpy(e->macs, hop->dmac, ETH_ALEN);
+	__builtin_memcpy(e->macs + ETH_ALEN, hop->smac, ETH_ALEN);
+	e->ifindex = hop->ifindex;
+	e->turns_at = turning(out, hop->ifindex);
+	e->mtu = hop->mtu_result;
+	e->noted = flow_time(coarse_now());
+	e->epoch = epoch;
+}
+
 /* Sends a carried packet to a peer: to the next hop on the way there. */
 static __always_inline int send_outer(struct __sk_buff *skb,
 				      const struct peer *p)
 {
+	__u32 epoch = express_sets ? current_epoch() : 0;
 	struct bpf_fib_lookup hop = {};
 	long found = find_way(skb, p, &hop);
 
@@ -106,6 +137,8 @@ static __always_inline int send_outer(struct __sk_buff *skb,
 		return send_and_ask(&hop);
 	if (found != BPF_FIB_LKUP_RET_SUCCESS || !write_macs(skb, &hop))
 		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
+	if (express_sets)
+		note_way(skb->ifindex, p, &hop, epoch);
 	return bpf_redirect(hop.ifindex, 0);
 }
 

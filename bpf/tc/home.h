@@ -65,8 +65,8 @@ static __always_inline enum verdict begin_at_home(struct packet *pkt,
 		flow->backend_id = id;
 		return VERDICT_CONTINUE;
 	}
-	if (pkt->tried < BEGIN_TRIES && is_usable(home))
-		return carry_to(pkt, home, pkt->tried + pkt->carried);
+	if (pkt->carried && pkt->tried < BEGIN_TRIES && is_usable(home))
+		return carry_to(pkt, home, pkt->tried + 1);
 	return pkt->carried ? refuse(DROP_NO_FLOW, f->service) :
 			      VERDICT_CONTINUE;
 }
@@ -172,8 +172,6 @@ static __always_inline enum verdict go_on_at_home(struct packet *pkt,
 	struct choice choice = {};
 	struct ring ring = {};
 
-	if (!pkt->carried && is_usable(home))
-		return carry_to(pkt, home, 0);
 	look_around(slot, pkt->round == ROUND_LAST ? 0 : PEER_SILENT, &ring);
 	if (ring.passed)
 		pkt->round = ROUND_PASSED;
@@ -204,34 +202,50 @@ static __always_inline bool can_be_carried(const struct packet *pkt)
 }
 
 /*
+ * Has a frontend a slot for a packet that all nodes would choose, and may the client use
+ * it? Then it is *slot.
+ */
+static __always_inline bool
+has_common_slot(const struct packet *pkt, const struct frontend *f, __u32 *slot)
+{
+	struct client client = {
+		.addr = &pkt->tuple.src,
+		.dst = &pkt->tuple.dst,
+		.port = pkt->tuple.src_port,
+	};
+	struct view view;
+
+	if (!is_carried(pkt, f) || !is_allowed(f, &pkt->tuple.src))
+		return false;
+	view = read_view(&f->views[VIEW_EXTERNAL]);
+	if (!table_of(view).size || !is_hashed(view))
+		return false;
+	*slot = choose_slot(view, &client);
+	return true;
+}
+
+/*
  * Is a packet for a carried frontend, and carried (VERDICT_CARRY)? Any other goes on as if
  * nothing were carried (VERDICT_CONTINUE); flow->backend_id is whom a connection gets that
  * begins here, or 0 for whomever it would get anyway.
  */
 GLOBAL_FUNC int find_home(struct packet *pkt, struct new_flow *flow)
 {
-	struct client client = {};
 	const struct frontend *f;
-	struct view view;
-	__u32 slot;
+	__u32 slot, home;
 
 	if (!pkt || !flow || is_discarded(pkt))
 		return VERDICT_CONTINUE;
 	f = frontend_of(&pkt->tuple.dst, pkt->tuple.dst_port,
 			pkt->tuple.protocol);
-	if (!is_carried(pkt, f) || !can_be_carried(pkt) ||
-	    !is_allowed(f, &pkt->tuple.src))
-		return VERDICT_CONTINUE;
-	view = read_view(&f->views[VIEW_EXTERNAL]);
-	if (!table_of(view).size || !is_hashed(view))
+	if (!can_be_carried(pkt) || !has_common_slot(pkt, f, &slot))
 		return VERDICT_CONTINUE;
 	if (ends_here(
 		    pkt)) /* the stack says so, about the packet that came in */
 		return VERDICT_PASS;
-	client.addr = &pkt->tuple.src;
-	client.dst = &pkt->tuple.dst;
-	client.port = pkt->tuple.src_port;
-	slot = choose_slot(view, &client);
+	home = home_of(slot_at(slot));
+	if (!pkt->carried && is_usable(home)) /* as xdp/carry.h does */
+		return carry_to(pkt, home, 0);
 	if (may_start(pkt) && !may_go_on(pkt, slot, flow->now_ns))
 		return begin_at_home(pkt, f, slot, flow);
 	return go_on_at_home(pkt, f, slot, flow);

@@ -57,7 +57,7 @@ static __always_inline void passage_leaves(const struct device *out,
 		return;
 	p->mtu = mtu;
 	p->ifindex = ifindex;
-	p->turns_at = out->flags & DEVICE_VETH ? 0 : ifindex;
+	p->turns_at = turning(out, ifindex);
 }
 
 /*

@@ -1,167 +1,57 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What of TC's decisions is repeated at the driver? What express entries say, of plain
- * packets within a connection. All else goes up as it came, and TC sees it as if
- * nobody had been there before: so nothing is translated twice.
- *
- * SYN, FIN and RST end what an entry says: they are what the state of a flow lives on.
+ * What becomes of a packet at the driver? Plain ones are repeated or carried. All else goes up
+ * as it came, and TC sees it as if nobody had been there before: so nothing is done twice, and
+ * every feature exists once.
  */
 #pragma once
 
 #include <linux/if_ether.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
 
-#include "../abi/maps.h"
-#include "../flow/express.h"
-#include "../lib/csum.h"
+#include "../abi/config.h"
+#include "../flow/table.h"
 #include "../lib/filter.h"
 #include "../lib/verdict.h"
 #include "../tc/packet.h"
 #include "../tc/parse.h"
+#include "carry.h"
+#include "repeat.h"
 
-/*
- * Is all of the IP packet there, in a frame that the route takes? It may be in more than
- * one buffer, of which some devices take only one of another device.
- */
-static __always_inline bool fits(struct xdp_md *ctx, const struct packet *pkt,
-				 const struct express *e)
+/* Reads a plain packet that a router may pass on. */
+static __always_inline bool read_here(struct xdp_md *ctx, struct packet *pkt)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
-	__u32 len = data_end - data;
-
-	if (pkt->end > len) {
-		if (e->ifindex != ctx->ingress_ifindex)
-			return false;
-		len = bpf_xdp_get_buff_len(ctx);
-	}
-	return pkt->end <= len && len - ETH_HLEN <= e->mtu;
-}
-
-/* A checksum after a difference. */
-static __always_inline __u16 changed(__u16 csum, __u32 diff)
-{
-	return ~sum_fold(sum_add((__u16)~csum, diff));
-}
-
-/* Writes the ports and the transport checksum; that of UDP may be none (RFC 768). */
-static __always_inline bool write_ports(void *ports, void *data_end,
-					const struct packet *pkt,
-					const struct express *e)
-{
-	bool udp = pkt->l4_proto == IPPROTO_UDP;
-	__u16 *csum = ports + (udp ? UDP_CSUM_OFF : TCP_CSUM_OFF);
-	__u32 word = ports_word(&e->leaves);
-
-	if ((void *)(csum + 1) > data_end)
-		return false;
-	__builtin_memcpy(ports, &word, sizeof(word));
-	if (udp && !*csum)
-		return true;
-	*csum = changed(*csum, e->l4_diff);
-	if (udp && !*csum)
-		*csum = 0xffff;
-	return true;
-}
-
-/* Writes the IP header of a packet that passes a router: its addresses, and a hop less. */
-static __always_inline void write_ip4(struct iphdr *ip, const struct express *e)
-{
-	__u16 *word = (void *)&ip->ttl, was = *word; /* with the protocol */
-
-	ip->ttl--;
-	ip->saddr = e->leaves.src.word[3];
-	ip->daddr = e->leaves.dst.word[3];
-	ip->check = changed(ip->check, sum_replace(e->ip_diff, was, *word));
-}
-
-static __always_inline void write_ip6(struct ipv6hdr *ip,
-				      const struct express *e)
-{
-	ip->hop_limit--;
-	__builtin_memcpy(&ip->saddr, &e->leaves.src, sizeof(ip->saddr));
-	__builtin_memcpy(&ip->daddr, &e->leaves.dst, sizeof(ip->daddr));
-}
-
-/* Makes a plain packet what its flow leaves as; false if nothing was written. */
-static __always_inline bool rewrite_here(void *data, void *data_end,
-					 const struct packet *pkt,
-					 const struct express *e)
-{
-	struct plain_ip4 *h4 = data + ETH_HLEN;
-	struct plain_ip6 *h6 = data + ETH_HLEN;
-
-	if (pkt->ip4) {
-		if ((void *)(h4 + 1) > data_end ||
-		    !write_ports(&h4->ports, data_end, pkt, e))
-			return false;
-		write_ip4(&h4->ip, e);
-	} else {
-		if ((void *)(h6 + 1) > data_end ||
-		    !write_ports(&h6->ports, data_end, pkt, e))
-			return false;
-		write_ip6(&h6->ip, e);
-	}
-	__builtin_memcpy(data, e->macs, sizeof(e->macs));
-	return true;
-}
-
-/* Counts a packet as both hooks of TC do, and the redirection between them. */
-static __always_inline void count_repeated(void)
-{
-	struct counters *c = cpu_counters();
-
-	if (!c)
-		return;
-	c->flow_packet += 2;
-	c->flow_redirected++;
-	c->flow_repeated++;
-}
-
-/*
- * Makes a packet that may be of a flow what TC made of the one before it, and returns the
- * entry that said so; NULL: it is as it was.
- */
-static __always_inline const struct express *
-make_repeated(struct xdp_md *ctx, const struct packet *pkt)
-{
-	struct express *e = find_express(&pkt->tuple);
-
-	if (!e)
-		return NULL;
-	if (pkt->tcp_flags & TCP_ENDS) {
-		e->mtu = 0;
-		return NULL;
-	}
-	if (!is_in_force(e) || !fits(ctx, pkt, e) ||
-	    !rewrite_here((void *)(long)ctx->data, (void *)(long)ctx->data_end,
-			  pkt, e))
-		return NULL;
-	return e;
-}
-
-/* Sends a packet as TC has sent the one before it, or passes it on to TC. */
-static __always_inline int repeat(struct xdp_md *ctx)
-{
-	void *data = (void *)(long)ctx->data;
-	void *data_end = (void *)(long)ctx->data_end;
-	struct packet pkt = { .tuple.hook = HOOK_IN, .end = ~0U };
-	const struct express *e;
 	struct ethhdr *eth = data;
 
-	if (!express_sets || (void *)(eth + 1) > data_end ||
-	    !read_plain(data, data_end, eth->h_proto, &pkt, ETH_HLEN) ||
-	    pkt.hops <= 1 ||
-	    !flow_filter_has(&pkt.tuple.dst, pkt.tuple.dst_port))
+	return (void *)(eth + 1) <= data_end &&
+	       read_plain(data, data_end, eth->h_proto, pkt, ETH_HLEN) &&
+	       pkt->hops > 1;
+}
+
+/* Is a packet of a flow, as far as this node knows? */
+static __always_inline bool is_of_flow(const struct packet *pkt)
+{
+	struct found f;
+
+	return find_here(&pkt->tuple, &f);
+}
+
+/* Sends a packet as TC would, or leaves it to TC. */
+static __always_inline int send_here(struct xdp_md *ctx)
+{
+	struct packet pkt = { .tuple.hook = HOOK_IN, .end = ~0U };
+	int sent = XDP_PASS;
+	bool ours;
+
+	if (!express_sets || !read_here(ctx, &pkt))
 		return XDP_PASS;
-	e = make_repeated(ctx, &pkt);
-	if (!e) {
+	ours = flow_filter_has(&pkt.tuple.dst, pkt.tuple.dst_port);
+	if (ours)
+		sent = repeat(ctx, &pkt);
+	if (carrying && sent == XDP_PASS && (!ours || !is_of_flow(&pkt)))
+		sent = carry_here(ctx, &pkt);
+	if (ours && sent == XDP_PASS)
 		count(flow_unrepeated);
-		return XDP_PASS;
-	}
-	count_repeated();
-	if (e->turns_at == ctx->ingress_ifindex)
-		return XDP_TX;
-	return bpf_redirect(e->ifindex, 0);
+	return sent;
 }

@@ -142,7 +142,11 @@ func (s *status) driverLine() string {
 	if all == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s: %s packets repeated, %s of flows left to TC", strings.Join(all, ", "), grouped(s.Counters["flow_repeated"]), grouped(s.Counters["flow_unrepeated"]))
+	line := fmt.Sprintf("%s: %s packets repeated, %s of flows left to TC", strings.Join(all, ", "), grouped(s.Counters["flow_repeated"]), grouped(s.Counters["flow_unrepeated"]))
+	if n := s.Counters["carried_at_driver"]; n > 0 {
+		line += fmt.Sprintf(", %s carried", grouped(n))
+	}
+	return line
 }
 
 // attachment says how the programs of a device are attached: "tcx", or what is missing.

@@ -118,6 +118,7 @@ type headgateCounters struct {
 	FlowRedirected      uint64
 	FlowRepeated        uint64
 	FlowUnrepeated      uint64
+	CarriedAtDriver     uint64
 	FlowEstablished     uint64
 	FlowExpired         uint64
 	FlowEvicted         uint64

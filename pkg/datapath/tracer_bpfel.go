@@ -88,6 +88,7 @@ type tracerCounters struct {
 	FlowRedirected      uint64
 	FlowRepeated        uint64
 	FlowUnrepeated      uint64
+	CarriedAtDriver     uint64
 	FlowEstablished     uint64
 	FlowExpired         uint64
 	FlowEvicted         uint64

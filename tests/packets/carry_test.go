@@ -37,18 +37,28 @@ var carryStories = []struct {
 	{"A node that is yet to learn of changes takes no connection of others", aNodeThatLagsTakesNoConnection},
 	{"Nobody's connection is asked for once around and reset where that is certain", nobodysIsReset},
 	{"Clients outside of source ranges are not carried", sourceRangesHold},
+	{"The driver carries as TC does", theDriverCarries},
+	{"The driver leaves to TC what it does not know any more", theWayToAPeerEnds},
 }
 
+// TestCarrying has the driver see each packet before TC does: what it sends is what TC sends, to the
+// last byte, and all else it leaves as it is.
 func TestCarrying(t *testing.T) {
 	for _, overV6 := range []bool{false, true} {
 		t.Run(map[bool]string{false: "over IPv4", true: "over IPv6"}[overV6], func(t *testing.T) {
-			f := newFleet(t, 3, overV6)
+			f := newDrivenFleet(t, overV6)
 			for _, s := range carryStories {
 				for _, b := range []book{v4, v6} {
 					t.Run(s.name+"/"+b.family(), func(t *testing.T) {
 						f.book, f.protocol = b, lb.TCP
 						s.tell(t, f)
 					})
+				}
+			}
+			for i, n := range f.nodes {
+				t.Logf("the driver of node %d has sent %d packets and passed on %d", i, n.driver.sent, n.driver.passed)
+				if n.driver.sent == 0 || n.driver.passed == 0 {
+					t.Errorf("the driver of node %d is not tested", i)
 				}
 			}
 		})

@@ -56,6 +56,12 @@ func nodeAddr(n int, of6 bool) netip.Addr {
 // newFleet makes nodes that carry from one to the other, by outer headers of a family.
 func newFleet(t *testing.T, nodes int, overV6 bool) *fleet {
 	t.Helper()
+	return newFleetOf(t, nodes, overV6, func(*datapath.Config) {})
+}
+
+// newFleetOf does so with a configuration that is changed.
+func newFleetOf(t *testing.T, nodes int, overV6 bool, change func(*datapath.Config)) *fleet {
+	t.Helper()
 	f := &fleet{book: v4, protocol: lb.TCP, overV6: overV6}
 	for n := range nodes {
 		cgroup := filepath.Join(testenv.Cgroup(t), fmt.Sprintf("fleet%d-%s", n, f.family()))
@@ -67,6 +73,7 @@ func newFleet(t *testing.T, nodes int, overV6 bool) *fleet {
 		}
 		r := newNode(t, node{cgroup, suffix, nodeAddr(n, false), nodeAddr(n, true)}, func(c *datapath.Config) {
 			c.Carrying, c.Sizes.Peers = true, 16
+			change(c)
 		})
 		f.nodes = append(f.nodes, &fleetNode{rig: r, number: n, addr: nodeAddr(n, overV6), silent: map[int]bool{}})
 	}

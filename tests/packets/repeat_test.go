@@ -2,6 +2,7 @@ package packets
 
 import (
 	"bytes"
+	"encoding/binary"
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
 )
 
 // atDriver is the program that repeats at the driver what the others did.
@@ -23,7 +25,8 @@ const atDriver hook = "uplink"
 // Verdicts, as of linux/bpf.h.
 const (
 	xdpPass     = 2
-	xdpRedirect = 4 // test runs have lo as the device: it leaves by another one
+	xdpTurn     = 3
+	xdpRedirect = 4
 )
 
 // newRepeatingRig loads the datapath with all that the driver repeats, and has this test stay
@@ -33,12 +36,18 @@ func newRepeatingRig(t *testing.T) (*rig, []byte) {
 	t.Helper()
 	stayOnOneCPU(t)
 	r := newRigOf(t, func(c *datapath.Config) { c.XDP = true })
+	r.openDriver(t)
+	r.sendsXDP(t, r.devices[uplink])
+	return r, r.routeTo(t, v4.remote, v6.remote, v4.client, v6.client)
+}
+
+// openDriver opens the program of drivers.
+func (r *rig) openDriver(t *testing.T) {
+	t.Helper()
 	p, err := ebpf.LoadPinnedProgram(filepath.Join(r.root, "maps", string(atDriver)), nil)
 	must(t, err)
 	t.Cleanup(func() { p.Close() })
 	r.programs[atDriver] = p
-	r.sendsXDP(t)
-	return r, r.routeTo(t, v4.remote, v6.remote, v4.client, v6.client)
 }
 
 func stayOnOneCPU(t *testing.T) {
@@ -54,18 +63,20 @@ func stayOnOneCPU(t *testing.T) {
 	must(t, unix.SchedSetaffinity(0, &one))
 }
 
-// sendsXDP has the uplink be one whose driver sends frames, without attaching there.
-func (r *rig) sendsXDP(t *testing.T) {
+// sendsXDP has a device be one whose driver sends frames, without attaching there.
+func (r *rig) sendsXDP(t *testing.T, d plan.Device) {
 	t.Helper()
 	const deviceXDP = 1 << 2
 	m, err := ebpf.LoadPinnedMap(filepath.Join(r.root, "maps", "devices"), nil)
 	must(t, err)
 	defer m.Close()
-	index := r.devices[uplink].Index
-	value, err := m.LookupBytes(index)
+	value, err := m.LookupBytes(d.Index)
 	must(t, err)
+	if value == nil { // of another node
+		value = make([]byte, m.ValueSize())
+	}
 	value[fieldOffset(t, m, "device", "flags")] |= deviceXDP
-	must(t, m.Put(index, value))
+	must(t, m.Put(d.Index, value))
 }
 
 // atTC gives a frame to the programs of the device where it comes and leaves, and returns what
@@ -82,14 +93,24 @@ func (r *rig) atTC(t *testing.T, frame []byte) []byte {
 	return made
 }
 
-// repeated gives it to the driver, and returns what that sends; nil for nothing: then it is as it was.
-func (r *rig) repeated(t *testing.T, frame []byte) []byte {
+// repeated gives it to the driver of the uplink, and returns what that sends; nil for nothing: then it
+// is as it was.
+func (r *rig) repeated(t testing.TB, frame []byte) []byte {
 	t.Helper()
-	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64)}
+	return r.drive(t, uplink, frame)
+}
+
+// drive does so with the driver of a device.
+func (r *rig) drive(t testing.TB, device string, frame []byte) []byte {
+	t.Helper()
+	var ctx [24]byte // struct xdp_md
+	binary.NativeEndian.PutUint32(ctx[4:], uint32(len(frame)))
+	binary.NativeEndian.PutUint32(ctx[12:], r.devices[device].Index)
+	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: ctx}
 	verdict, err := r.programs[atDriver].Run(opts)
 	must(t, err)
 	switch {
-	case verdict == xdpRedirect:
+	case verdict == xdpTurn, verdict == xdpRedirect:
 		return opts.DataOut
 	case verdict != xdpPass:
 		t.Fatalf("the driver says %d to %s", verdict, dump(frame))
@@ -97,6 +118,32 @@ func (r *rig) repeated(t *testing.T, frame []byte) []byte {
 		t.Fatalf("what the driver passes on has changed:\nfrom %s\nto   %s", dump(frame), dump(opts.DataOut))
 	}
 	return nil
+}
+
+// comparison has the driver see each packet that comes in before TC does, and counts what it did.
+type comparison struct{ sent, passed int }
+
+// before gives a frame to the driver, and returns what that sends.
+func (c *comparison) before(tb testing.TB, r *rig, h hook, device string, frame []byte) []byte {
+	tb.Helper()
+	if c == nil || h != in || len(frame) < ethernetLen {
+		return nil
+	}
+	return r.drive(tb, device, frame)
+}
+
+// after compares it with what TC does.
+func (c *comparison) after(tb testing.TB, frame, sent []byte, got result) {
+	tb.Helper()
+	switch {
+	case c == nil:
+	case sent == nil:
+		c.passed++
+	case got.verdict != redirect || !bytes.Equal(sent, got.frame):
+		tb.Fatalf("of %s\nthe driver makes %s\nTC %d            %s", dump(frame), dump(sent), got.verdict, dump(got.frame))
+	default:
+		c.sent++
+	}
 }
 
 // route is a flow through another node: what comes from the client, and from the backend.
@@ -237,7 +284,7 @@ func TestWhatEndsARepetition(t *testing.T) {
 		{"a second passes", func(*testing.T, cast, route) { time.Sleep(1400 * time.Millisecond) }, false},
 		{"the driver of the device is left alone", func(t *testing.T, c cast, _ route) {
 			must(t, c.dp.SetDevices(slices.Collect(maps.Values(c.devices))))
-			c.sendsXDP(t)
+			c.sendsXDP(t, c.devices[uplink])
 		}, false},
 		{"a FIN", func(t *testing.T, c cast, way route) { c.isPassed(t, way.ask.with("FA")) }, true},
 		{"a reset", func(t *testing.T, c cast, way route) { c.isPassed(t, way.ask.with("R")) }, true},

@@ -65,8 +65,9 @@ type rig struct {
 	tables   map[string]*ebpf.Map // those that programs write
 	table    flowTable
 	counted  map[string]uint64
-	sums     bool // the kernel knows sumUp
-	compared int  // frames
+	sums     bool        // the kernel knows sumUp
+	compared int         // frames
+	driver   *comparison // with what the driver does; nil: with nothing
 }
 
 // newRig loads the datapath, with three devices and the addresses of a node.
@@ -200,10 +201,12 @@ func (r *rig) setCIDRs(tb testing.TB, prefixes ...netip.Prefix) {
 // run gives a frame to a program. What the program made of it comes back.
 func (r *rig) run(tb testing.TB, h hook, device string, frame []byte) (verdict uint32, made []byte) {
 	tb.Helper()
+	sent := r.driver.before(tb, r, h, device, frame)
 	got, err := r.try(h, device, frame)
 	if err != nil {
 		tb.Fatalf("run %s with %d bytes: %v", h, len(frame), err)
 	}
+	r.driver.after(tb, frame, sent, got)
 	return got.verdict, got.frame
 }
 

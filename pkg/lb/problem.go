@@ -79,9 +79,14 @@ func MoreProblems(file, object string, n int) Problem {
 const MostTogether = 1000
 
 // Bounded returns so many problems of something, and one that counts the others.
-func Bounded(of string, problems []Problem) []Problem {
-	if len(problems) <= MostTogether {
+func Bounded(of string, problems []Problem) []Problem { return BoundedBesides(of, problems, 0) }
+
+// BoundedBesides is Bounded where there are more problems than those in the list.
+func BoundedBesides(of string, problems []Problem, besides int) []Problem {
+	told := min(len(problems), MostTogether)
+	more := besides + len(problems) - told
+	if more == 0 {
 		return problems
 	}
-	return append(problems[:MostTogether:MostTogether], MoreProblems("", of, len(problems)-MostTogether))
+	return append(problems[:told:told], MoreProblems("", of, more))
 }

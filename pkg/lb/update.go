@@ -25,9 +25,11 @@ type Update struct {
 	// nil: as before, which at first is unknown.
 	ServiceCIDRs []netip.Prefix
 
-	// Problems is everything wrong with the input now, not only what this
-	// update brought.
+	// Problems is what is wrong with the input now, not only what this update
+	// brought: of a source, MostTogether problems at most.
 	Problems []Problem
+	// MoreProblems is how many there are besides these.
+	MoreProblems int
 	// Frozen names the Services that are bad, and were never good since this
 	// process started: what the kernel has of them stays. FrozenEndpoints names
 	// those of which a slice is bad that was never good: what the kernel has of

@@ -243,12 +243,21 @@ func TestOfManyProblemsTheRestAreCounted(t *testing.T) {
 	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
 		saw := &spectator{}
 		b.Observe(saw)
-		b.begin(lb.Update{Problems: all})
-		pass(time.Minute)
-		want(t, "problems told", lb.MostTogether+1, len(saw.problems))
-		if last := saw.problems[len(saw.problems)-1].Error(); !strings.Contains(last, "has 7 more problems") {
-			t.Errorf("the last problem is %q, want a count of the rest", last)
+		told := func(problems, more int) {
+			t.Helper()
+			pass(time.Minute)
+			want(t, "problems told", problems+1, len(saw.problems))
+			if last := saw.problems[problems].Error(); !strings.Contains(last, fmt.Sprintf("has %d more problems", more)) {
+				t.Errorf("the last problem is %q, want a count of %d more", last, more)
+			}
 		}
+		b.begin(lb.Update{Problems: all})
+		told(lb.MostTogether, 7)
+		few := all[:5]
+		b.Update(lb.Update{Problems: few, MoreProblems: 100})
+		told(5, 100)
+		b.Update(lb.Update{Problems: few, MoreProblems: 99})
+		told(5, 99)
 	})
 }
 

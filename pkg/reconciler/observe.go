@@ -123,11 +123,11 @@ func (r *Reconciler) observedFlush() error {
 // not what it told last.
 func (r *Reconciler) report() {
 	all := r.allProblems()
-	if r.reported && areSame(all, r.wrong) {
+	if r.reported && areSame(all, r.wrong) && r.input.MoreProblems == r.wrongBesides {
 		return
 	}
-	r.reported, r.wrong = true, all
-	problems := lb.Bounded("the input", all)
+	r.reported, r.wrong, r.wrongBesides = true, all, r.input.MoreProblems
+	problems := lb.BoundedBesides("the input", all, r.input.MoreProblems)
 	r.observer.Problems(problems)
 	r.problems.Set(problems)
 }

@@ -55,7 +55,7 @@ type Reconciler struct {
 	planner  *plan.Planner
 
 	// Everything below belongs to Run.
-	input      lb.Update // the newest problems, what is frozen and partial
+	input      lb.Update // the newest problems, what is frozen and partial; nothing else
 	gotUpdate  bool
 	gotAddress bool
 	ready      chan struct{}
@@ -65,6 +65,8 @@ type Reconciler struct {
 	problems   *ProblemLog
 	wrong      []lb.Problem // as reported last
 	reported   bool         // that was ever
+	// wrongBesides counts the problems that were not in the list.
+	wrongBesides int
 
 	beside        beside
 	heard         []question // that are answered, but not in the kernel yet
@@ -235,7 +237,7 @@ func (r *Reconciler) gather() {
 		for _, name := range r.state.Apply(u) {
 			dirty[name] = true
 		}
-		r.input = lb.Update{Problems: u.Problems, Frozen: u.Frozen, FrozenEndpoints: u.FrozenEndpoints, Partial: u.Partial}
+		r.input = lb.Update{Problems: u.Problems, MoreProblems: u.MoreProblems, Frozen: u.Frozen, FrozenEndpoints: u.FrozenEndpoints, Partial: u.Partial}
 		r.gotUpdate = true
 	}
 	if n.addresses != nil {

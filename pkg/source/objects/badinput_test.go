@@ -153,3 +153,47 @@ func TestLargeObjectsTakeWhatIsKeptOfThem(t *testing.T) {
 		})
 	}
 }
+
+// Whoever writes one of many broken objects again and again has the agent do no more than what one takes.
+func TestAChangeOfABrokenObjectCostsTheSameHoweverManyThereAre(t *testing.T) {
+	cost := func(objects int) (allocated uint64, u lb.Update) {
+		out := NewBatch("node-a")
+		note := func(i, problem int) {
+			id := ID{ServiceKind, Key{"default", longName(i)}}
+			out.Note(id, []lb.Problem{{Object: id.String(), Reason: fmt.Sprint("is wrong in way ", problem)}})
+		}
+		for i := range objects {
+			note(i, 0)
+		}
+		out.Next()
+		out.Note(ID{ServiceKind, Key{"default", longName(objects)}}, []lb.Problem{{Reason: "is another one"}}) // room for it
+		out.Next()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		const changes = 20
+		for i := range changes {
+			note(i%2, i+1)                                              // it is broken otherwise
+			out.Note(ID{Kind: "one"}, nil)                              // it is good already
+			out.Note(ID{ServiceKind, Key{"default", longName(i)}}, nil) // one becomes good
+			out.Next()
+			note(i, i+1) // and broken again
+			u, _ = out.Next()
+		}
+		runtime.ReadMemStats(&after)
+		return (after.TotalAlloc - before.TotalAlloc) / changes, u
+	}
+	few, _ := cost(2 * lb.MostTogether)
+	many, u := cost(100_000)
+	if many > 2*few {
+		t.Errorf("a change takes %d bytes beside 100,000 broken objects, and %d beside %d", many, few, 2*lb.MostTogether)
+	}
+	if got := len(u.Problems); got != lb.MostTogether {
+		t.Errorf("an update tells of %d problems, want %d", got, lb.MostTogether)
+	}
+	if want := 100_001 - lb.MostTogether; u.MoreProblems != want {
+		t.Errorf("an update counts %d problems more, want %d", u.MoreProblems, want)
+	}
+	if want, got := "is wrong in way 20", u.Problems[19].Reason; got != want {
+		t.Errorf("the twentieth object %q, want %q", got, want)
+	}
+}

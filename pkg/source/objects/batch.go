@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"maps"
 	"slices"
 	"sync"
 
@@ -21,9 +20,16 @@ type Batch struct {
 	update   lb.Update
 	problems map[ID][]lb.Problem
 	frozen   map[ID]lb.ServiceName
-	stale    bool // the next three are not what the two above say
 
-	allProblems     []lb.Problem // never written to once made, like the next two
+	broken broken // the objects that have problems
+	told   told   // what updates say of problems and of what is frozen, in full
+}
+
+// told is what every update says in full. Nothing of it is written to once it is made.
+type told struct {
+	stale, staleFrozen bool // it is not what the batch knows
+
+	problems        []lb.Problem // lb.MostTogether at most
 	frozenServices  map[lb.ServiceName]bool
 	frozenEndpoints map[lb.ServiceName]bool
 }
@@ -34,7 +40,7 @@ func NewBatch(node string, waitFor ...string) *Batch {
 	b := &Batch{
 		wake:     make(chan struct{}, 1),
 		waiting:  map[string]bool{},
-		stale:    true,
+		told:     told{stale: true, staleFrozen: true},
 		problems: map[ID][]lb.Problem{},
 		frozen:   map[ID]lb.ServiceName{},
 	}
@@ -82,10 +88,13 @@ func (b *Batch) SetPartial(partial bool) {
 // note is Note, and says which Service waits for the object to become good, if any. Call
 // it within change.
 func (b *Batch) note(id ID, problems []lb.Problem, frozen lb.ServiceName) {
-	if slices.Equal(b.problems[id], problems) && b.frozen[id] == frozen {
+	before, wasFrozen := b.problems[id], b.frozen[id]
+	if slices.Equal(before, problems) && wasFrozen == frozen {
 		return
 	}
-	b.stale, b.news = true, true
+	b.told.stale, b.news = true, true
+	b.told.staleFrozen = b.told.staleFrozen || wasFrozen != frozen
+	b.broken.note(id, len(before), len(problems))
 	b.problems[id], b.frozen[id] = problems, frozen
 	if len(problems) == 0 {
 		delete(b.problems, id)
@@ -103,27 +112,29 @@ func (b *Batch) Next() (u lb.Update, ok bool) {
 		return lb.Update{}, false
 	}
 	b.started = true
-	if b.stale {
-		b.account()
-	}
+	b.account()
 	u = b.update
-	u.Problems, u.Frozen, u.FrozenEndpoints, u.Partial = b.allProblems, b.frozenServices, b.frozenEndpoints, b.partial
+	u.Problems, u.MoreProblems = b.told.problems, b.broken.problems-len(b.told.problems)
+	u.Frozen, u.FrozenEndpoints, u.Partial = b.told.frozenServices, b.told.frozenEndpoints, b.partial
 	b.empty()
 	return u, true
 }
 
-// account makes anew what every update says in full.
+// account makes anew what every update says in full, where that has changed.
 func (b *Batch) account() {
-	b.stale, b.allProblems = false, nil
-	b.frozenServices, b.frozenEndpoints = map[lb.ServiceName]bool{}, map[lb.ServiceName]bool{}
-	for _, id := range slices.SortedFunc(maps.Keys(b.problems), ID.Compare) {
-		b.allProblems = append(b.allProblems, b.problems[id]...)
+	t := &b.told
+	if t.stale {
+		t.stale, t.problems = false, b.broken.first(b.problems)
 	}
+	if !t.staleFrozen {
+		return
+	}
+	t.staleFrozen, t.frozenServices, t.frozenEndpoints = false, map[lb.ServiceName]bool{}, map[lb.ServiceName]bool{}
 	for id, owner := range b.frozen {
 		if id.Kind == SliceKind {
-			b.frozenEndpoints[owner] = true
+			t.frozenEndpoints[owner] = true
 		} else {
-			b.frozenServices[owner] = true
+			t.frozenServices[owner] = true
 		}
 	}
 }

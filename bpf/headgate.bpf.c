@@ -12,6 +12,7 @@
 #include "sock/sock_ops.h"
 #include "sock/socket_nat.h"
 #include "sock/trace.h"
+#include "sock/traffic.h"
 #include "tc/device.h"
 #include "tc/packet.h"
 #include "tc/passage.h"
@@ -294,6 +295,27 @@ int standing_stored(struct bpf_iter__bpf_sk_storage_map *ctx)
 	return 0;
 }
 
+SEC("iter/tcp")
+int payload_tcp(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *sk = ctx->sk_common;
+
+	if (sk)
+		count_standing_slot(sk);
+	return 0;
+}
+
+SEC("iter/bpf_sk_storage_map")
+int payload_stored(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct stored_entries *stored = ctx->value;
+	struct sock *sk = ctx->sk;
+
+	if (sk && stored)
+		count_standing(sk, &stored->entry[0]);
+	return 0;
+}
+
 /* The agent runs it to say what a probe has found out. */
 SEC("syscall")
 int note_probe(struct probe_result *result)
@@ -319,6 +341,12 @@ int shared_peer_enums(enum home home, enum peer_flag peer_flag)
 
 int shared_flow_enums(enum hook hook, enum flow_flag flow_flag,
 		      enum set_flag set_flag, enum flow_time flow_time)
+{
+	return 0;
+}
+
+int shared_traffic_enums(enum failure failure, enum direction direction,
+			 enum connect_time connect_time)
 {
 	return 0;
 }

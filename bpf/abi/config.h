@@ -45,6 +45,9 @@ volatile const bool pod_devices = false;
 /* May programs read the kernel's memory? Not where it is locked down. */
 volatile const bool kernel_readable = false;
 
+/* Are bytes, packets, failures and connect times counted? */
+volatile const bool count_traffic = false;
+
 /*
  * Do tracepoints tell of connections that fail? Else sock_ops does, at several times
  * the cost of each connection.

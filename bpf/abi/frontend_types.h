@@ -168,8 +168,8 @@ enum response_word {
 };
 
 /*
- * Where traffic goes, and how it is there: a cache line, and one of response times, which
- * few algorithms ask for. The agent writes the address, and thereby clears the rest, and
+ * Where traffic goes, and how it is there: a cache line, one of response times, which few
+ * algorithms ask for, and one of what went there. The agent writes the address, and thereby clears the rest, and
  * the home; programs write the rest. Times without a unit are those of health_time().
  */
 struct backend {
@@ -190,6 +190,7 @@ struct backend {
 	__u32 home; /* ID of the peer that it runs on, or enum home; of the agent */
 	__u64 connections; /* that began since the agent wrote the address */
 	__u64 responses[RESPONSE_CLIENTS]; /* enum response_word */
+	struct traffic traffic;
 };
 
 #define FORMER_OWNERS 7
@@ -207,4 +208,5 @@ struct slot_change {
 _Static_assert(sizeof(struct slot_chunk) == 64, "one cache line");
 _Static_assert(sizeof(struct frontend) == 64, "one cache line");
 _Static_assert(offsetof(struct backend, responses) == 64, "one cache line");
-_Static_assert(sizeof(struct backend) == 128, "and another one");
+_Static_assert(offsetof(struct backend, traffic) == 128, "and another one");
+_Static_assert(sizeof(struct backend) == 192, "and one of traffic");

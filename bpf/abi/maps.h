@@ -157,6 +157,14 @@ struct {
 	__type(value, struct many_entries);
 } many_entries SEC(".maps");
 
+/* What has been counted of the payload of sockets that live long. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct payload);
+} counted_payload SEC(".maps");
+
 /*
  * How many sockets have entries there, by slot of the socket_nat map: nearly always
  * none, and then programs do not look. The agent writes a large number where it does

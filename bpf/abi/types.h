@@ -16,6 +16,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "traffic_types.h"
+
 #define SERVICE_NAME_LEN 200
 #define STORED_ENTRIES 4
 #define MANY_ENTRIES 128
@@ -34,7 +36,7 @@ struct addr_port {
 	struct ip_addr addr;
 	__be16 port;
 	__u8 protocol; /* IPPROTO_TCP, … */
-	__u8 pad; /* 0, but for the backend of a socket_entry: entry_flag */
+	__u8 pad;      /* 0, but in a socket_entry */
 };
 
 enum address_kind {
@@ -157,6 +159,8 @@ struct service {
 	char name[SERVICE_NAME_LEN]; /* "namespace/name:port/TCP" */
 	__u64 drops[DROP_REASONS];   /* enum drop_reason */
 	__u64 connections;	     /* that began since it was named */
+	struct traffic traffic;
+	__u64 connect_times[CONNECT_TIMES];
 };
 
 /* A socket NAT entry: the frontend that a socket asked for, the backend it got. */
@@ -168,7 +172,8 @@ struct socket_entry {
 	__u64 netns; /* cookie of the network namespace of the socket */
 };
 
-/* Where the backend of an entry has padding. */
+/* Where the backend of an entry has padding. That of its frontend has how often its SYN
+ * was sent again, which TCP does after a second. */
 enum entry_flag {
 	/*
 	 * The socket has since asked the backend by another frontend or by its own
@@ -181,6 +186,7 @@ enum entry_flag {
 	 * if the backend takes the connection.
 	 */
 	ENTRY_AWAITED = 1 << 2,
+	ENTRY_COUNTED = 1 << 3, /* a part of its payload, see counted_payload */
 };
 
 /* An entry in the socket_nat map belongs to the socket with this cookie. */

@@ -17,6 +17,7 @@
 #define CHECKSUM_COMPLETE 2
 #define CHECKSUM_PARTIAL 3
 #define IFF_UP 0x1
+#define SOCK_DONE 0x2 /* of skc_flags: the peer has closed its side */
 #define IFF_LOOPBACK 0x8
 #define IFADDR_SCOPE_GLOBAL 0
 #define INET6_SCOPE_GLOBAL 0
@@ -90,6 +91,7 @@ struct sock_common {
 	__u16 skc_num; /* local port, host order */
 	unsigned short skc_family;
 	volatile unsigned char skc_state;
+	unsigned long skc_flags; /* enum sock_flags */
 	int skc_bound_dev_if;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
@@ -118,6 +120,14 @@ struct inet_connection_sock {
 	} icsk_ack;
 } __attribute__((preserve_access_index));
 
+struct minmax_sample {
+	__u32 v;
+} __attribute__((preserve_access_index));
+
+struct minmax {
+	struct minmax_sample s[3];
+} __attribute__((preserve_access_index));
+
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u32 rcv_nxt;	       /* 0 until the peer has answered a SYN */
@@ -126,8 +136,12 @@ struct tcp_sock {
 	__u64 tcp_mstamp;      /* µs, when a packet came or went last */
 	__u64 first_tx_mstamp; /* µs, when what was acknowledged last was sent */
 	__u64 bytes_received;
-	__u64 bytes_sent;
-	__u32 srtt_us; /* in eighths */
+	__u64 bytes_sent; /* of payload, with what was sent again */
+	__u64 bytes_retrans;
+	__u32 write_seq;       /* behind what the process has written */
+	__u32 snd_nxt;	       /* behind what was sent */
+	struct minmax rtt_min; /* µs, the first is the least of five minutes */
+	__u32 srtt_us;	       /* in eighths */
 } __attribute__((preserve_access_index));
 
 struct bpf_iter_meta {

@@ -14,6 +14,7 @@
 #include "observe.h"
 #include "socket_nat.h"
 #include "socket_storage.h"
+#include "traffic.h"
 
 /* Has the backend answered the SYN of a socket? That outlives the connection. */
 static __always_inline bool was_answered(const struct tcp_sock *tp)
@@ -61,6 +62,7 @@ static __always_inline void end_entry(struct socket_entry *e,
 
 	if (!b || !kernel_readable || b->to.protocol != IPPROTO_TCP)
 		return;
+	count_closed(e, b, sk);
 	if (failures_traced)
 		note_ended(b, e, tp, bpf_ktime_get_coarse_ns());
 	if (b->is_timed && client_speaks(tp))

@@ -11,6 +11,7 @@
 #include "../lib/kernel.h"
 #include "closing.h"
 #include "observe.h"
+#include "traffic.h"
 
 /* The connection that is told of, if it is one of ours. */
 static __always_inline bool find_told(struct bpf_sock_ops *ctx,
@@ -70,14 +71,18 @@ static __always_inline void watch(struct bpf_sock_ops *ctx)
 	case BPF_SOCK_OPS_STATE_CB:
 		if (ctx->args[1] != BPF_TCP_CLOSE)
 			break;
+		if (find_told(ctx, &w))
+			count_error(&w, ((struct sock *)w.tp)->sk_err);
 		if (ctx->args[0] == BPF_TCP_SYN_SENT && find_told(ctx, &w))
 			connection_failed(&w, ((struct sock *)w.tp)->sk_err,
 					  bpf_ktime_get_coarse_ns());
 		connection_closed(ctx);
 		break;
 	case BPF_SOCK_OPS_RTO_CB: /* a SYN, or what follows, is sent again */
-		if (ctx->state == BPF_TCP_SYN_SENT && find_told(ctx, &w))
+		if (ctx->state == BPF_TCP_SYN_SENT && find_told(ctx, &w)) {
+			count_repeat(w.entry);
 			note_refusal(&w, bpf_ktime_get_coarse_ns());
+		}
 		break;
 	}
 }

@@ -17,6 +17,7 @@
 #include "observe.h"
 #include "socket_nat.h"
 #include "socket_storage.h"
+#include "traffic.h"
 
 static __always_inline bool find_traced(struct sock *sk, struct watched *w)
 {
@@ -30,9 +31,11 @@ static __always_inline void note_retransmit(struct sock *sk)
 {
 	struct watched w;
 
-	if (sk->__sk_common.skc_state == BPF_TCP_SYN_SENT &&
-	    find_traced(sk, &w))
-		note_refusal(&w, bpf_ktime_get_ns());
+	if (sk->__sk_common.skc_state != BPF_TCP_SYN_SENT ||
+	    !find_traced(sk, &w))
+		return;
+	count_repeat(w.entry);
+	note_refusal(&w, bpf_ktime_get_ns());
 }
 
 /*
@@ -48,9 +51,10 @@ static __always_inline void note_socket_error(struct sock *sk)
 	if (!error)
 		return;
 	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp || tp->rcv_nxt) /* it was answered */
+	if (!tp || !find_watched(tp, bpf_get_socket_cookie(sk), &w))
 		return;
-	if (find_watched(tp, bpf_get_socket_cookie(sk), &w))
+	count_error(&w, error);
+	if (!tp->rcv_nxt) /* it was not answered */
 		connection_failed(&w, error, bpf_ktime_get_ns());
 }
 
@@ -62,6 +66,7 @@ static __always_inline void note_destroyed(struct sock *sk)
 	if (!is_kernel_socket(sk) || !find_traced(sk, &w))
 		return;
 	note_ended(w.backend, w.entry, w.tp, bpf_ktime_get_ns());
+	count_closed(w.entry, w.backend, w.tp);
 	forget_kernel_socket(w.tp, bpf_get_socket_cookie(sk));
 }
 

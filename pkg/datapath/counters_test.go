@@ -3,8 +3,10 @@ package datapath_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,25 +18,29 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of counters and drop reasons into docs/metrics.md")
 
-// What is counted is defined, and explained, in this file alone.
-const countersSource = "../../bpf/abi/types.h"
+// What is counted is defined, and explained, in these files alone.
+const (
+	countersSource = "../../bpf/abi/types.h"
+	failuresSource = "../../bpf/abi/traffic_types.h"
+)
 
 func TestThePageSaysWhatEveryCounterAndDropReasonMeans(t *testing.T) {
-	source, err := os.ReadFile(countersSource)
-	if err != nil {
-		t.Fatal(err)
-	}
 	counters, drops, err := datapath.Counted()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, part := range []struct {
-		title, column, opening, prefix string
-		names                          []string
+		title, column, source, opening, prefix string
+		names                                  []string
 	}{
-		{"counters", "counter", "struct counters {", "", counters},
-		{"drop reasons", "reason", "enum drop_reason {", "DROP_", drops},
+		{"counters", "counter", countersSource, "struct counters {", "", counters},
+		{"drop reasons", "reason", countersSource, "enum drop_reason {", "DROP_", drops},
+		{"failures", "reason", failuresSource, "enum failure {", "FAILURE_", slices.Sorted(maps.Keys(datapath.Failures{}.ByReason()))},
 	} {
+		source, err := os.ReadFile(part.source)
+		if err != nil {
+			t.Fatal(err)
+		}
 		meanings, err := commented(string(source), part.opening, part.prefix)
 		if err != nil {
 			t.Fatal(err)
@@ -42,7 +48,7 @@ func TestThePageSaysWhatEveryCounterAndDropReasonMeans(t *testing.T) {
 		table := "| " + part.column + " | meaning |\n|---|---|\n"
 		for _, name := range part.names {
 			if meanings[name] == "" {
-				t.Errorf("%s: %s has no comment of its own above it, which says what it means", countersSource, name)
+				t.Errorf("%s: %s has no comment of its own above it, which says what it means", part.source, name)
 			}
 			table += fmt.Sprintf("| `%s` | %s |\n", name, inMarkdown(meanings[name]))
 		}

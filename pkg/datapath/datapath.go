@@ -55,6 +55,8 @@ type Config struct {
 	ReportSockets func(how string) `json:"-"`
 	// Pods says that there may be pods whose sockets are left alone.
 	Pods bool `bpf:"pod_devices"`
+	// Traffic counts bytes, packets, failures and connect times.
+	Traffic bool `bpf:"count_traffic"`
 	// Redirect lets packets to other nodes leave past the stack.
 	Redirect bool `bpf:"redirect_flows"`
 	// XDP lets drivers of devices repeat what was done to packets of a flow to another
@@ -298,6 +300,7 @@ func (d *Datapath) Content() (plan.Content, error) { return d.maps.content() }
 func (d *Datapath) Close() {
 	d.stale.Close()
 	d.standing.Close()
+	d.census.payload.Close()
 	d.teller.Close()
 	d.growth.drop()
 	d.maps.Close()

@@ -131,7 +131,8 @@ func (d *Datapath) remake(sizes plan.Sizes, from *mapSet) error {
 	if err != nil {
 		return err
 	}
-	d.standing.Close() // it is of the former maps, as the next is
+	d.standing.Close() // it is of the former maps, as the next two are
+	d.census.payload.Close()
 	d.teller.forget()
 	d.maps = maps
 	return nil

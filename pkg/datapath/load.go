@@ -15,6 +15,7 @@ type Load struct {
 	Failures uint32        `json:"failures,omitempty"`   // in a row
 	// Connections is how many have begun with it on this node since it is a backend.
 	Connections uint64 `json:"connections"`
+	Traffic
 	// Eject is for how long the backend has been one that all clients avoid, 0 where
 	// it is none.
 	Ejected time.Duration `json:"ejectedNs,omitempty"`
@@ -56,7 +57,7 @@ func decodeBackend(b *headgateBackend) Backend {
 	out := Backend{At: decodeAddrPort(b.To), Load: Load{
 		InFlight: uint32(max(b.InFlight, 0)),
 		Response: lastResponse(b),
-		Failures: uint32(b.Failures), Connections: b.Connections,
+		Failures: uint32(b.Failures), Connections: b.Connections, Traffic: decodeTraffic((*headgateTraffic)(&b.Traffic)),
 	}}
 	switch b.Ejection {
 	case headgateEjectionEJECTION_NONE:

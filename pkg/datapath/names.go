@@ -12,7 +12,7 @@ func writeName(at *headgateService, name string) {
 	encodeString(to.Name[:], name)
 	atomic.StoreUint32(firstLetters(at), 0)
 	copy(at.Name[4:], to.Name[4:])
-	at.Drops, at.Connections = to.Drops, to.Connections
+	at.Drops, at.Connections, at.Traffic, at.ConnectTimes = to.Drops, to.Connections, to.Traffic, to.ConnectTimes
 	atomic.StoreUint32(firstLetters(at), *firstLetters(&to))
 }
 

@@ -22,6 +22,7 @@ type census struct {
 	leave           atomic.Bool // whoever counts is to come to an end
 	counted, before []int32     // by backend
 	backends        backendMap  // while connections are counted
+	payload         payload
 
 	// Maps in which no connection was found, and what they had counted before that.
 	none *mapSet
@@ -41,7 +42,8 @@ func (c *census) stop() (resume func()) {
 
 // Recount corrects the connections in flight of all backends by what socket NAT entries and
 // flows there are, and returns how many corrections that took. It frees the slots of
-// sockets that are gone, too, which takes several calls, and flows that are silent for long.
+// sockets that are gone, too, which takes several calls, and flows that are silent for long, and
+// adds what sockets have sent and received that live long.
 // It may be called while other calls are under way, but not twice at a time. One that replaces
 // the maps ends it early.
 func (d *Datapath) Recount() (corrected int, err error) {
@@ -56,7 +58,7 @@ func (d *Datapath) Recount() (corrected int, err error) {
 		return 0, err
 	}
 	defer c.backends.Close()
-	err = d.freeStale()
+	err = errors.Join(d.freeStale(), d.countPayload())
 	corrected, some, errCount := d.recount()
 	if c.none = nil; !some && d.stale.found == nil {
 		c.none, c.seen = d.maps, seen

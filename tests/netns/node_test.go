@@ -26,7 +26,7 @@ func config(tb testing.TB) datapath.Config {
 	tb.Helper()
 	return datapath.Config{
 		Root: testenv.BPFRoot(tb), Cgroup: testenv.Cgroup(tb), Node: "node-a", Version: "test",
-		Sizes: plan.Sizes{Frontends: 4, Slots: 16, Backends: 4, Services: 4, Addresses: 4}, SocketEntries: 1 << 12,
+		Sizes: plan.Sizes{Frontends: 4, Slots: 16, Backends: 4, Services: 4, Addresses: 4}, SocketEntries: 1 << 12, Traffic: true,
 	}
 }
 

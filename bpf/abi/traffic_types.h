@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What is counted of traffic. The rules of abi/types.h apply. */
+#pragma once
+
+#include <linux/types.h>
+
+/*
+ * How a backend failed a connection. The comments are the meanings in docs/metrics.md: a
+ * test writes them there.
+ */
+enum failure {
+	/* the backend refused the connection */
+	FAILURE_REFUSED,
+	/*
+	 * the backend did not answer until TCP or the client gave up, or, of a
+	 * connection that stood, acknowledged nothing any more; not noticed of packets
+	 */
+	FAILURE_TIMED_OUT,
+	/* an ICMP error said that there is no way to the backend */
+	FAILURE_UNREACHABLE,
+	/* a connection that stood was reset by the backend */
+	FAILURE_RESET,
+	FAILURES,
+};
+
+/* Which way traffic goes. */
+enum direction {
+	TO_BACKEND,
+	FROM_BACKEND,
+	DIRECTIONS,
+};
+
+/* The traffic of a Service port, or of a backend: a cache line. Bytes are payload of TCP. */
+struct traffic {
+	__u64 bytes[DIRECTIONS];
+	__u64 failures[FAILURES];
+	__u64 pad[2];
+};
+
+/*
+ * How long connects take is counted in buckets, each up to twice the time of the one
+ * before: the first up to 2^-15 s, the last one longer than 2^3 s.
+ */
+enum connect_time {
+	CONNECT_TIMES = 20,
+	CONNECT_TIME_SHIFT = 5, /* of the first one's bound, in 2^-20 s */
+};
+
+/* The payload of a connection so far, in bytes each way. */
+struct payload {
+	__u64 bytes[DIRECTIONS];
+};

@@ -13,7 +13,7 @@ import (
 )
 
 // maxBackendMetrics is how many backends of Service ports are told of one by one,
-// unless all are asked for. Each is up to five series, on every node.
+// unless all are asked for. Each is up to 11 series, on every node.
 const maxBackendMetrics = 1000
 
 // kernel is what is asked of a datapath.Reader here.
@@ -23,7 +23,7 @@ type kernel interface {
 	Backend(id uint32) datapath.Backend
 	Service(id uint32) (plan.Service, error)
 	Services() (iter.Seq[uint32], error)
-	Connections(service uint32) (uint64, error)
+	Traffic(service uint32) (datapath.ServiceTraffic, error)
 }
 
 // backendMetrics returns the backends to tell of one by one: all of them, or those
@@ -55,7 +55,7 @@ func backendMetrics(k kernel, all, failing bool) ([]metrics.Backend, int, error)
 			}
 			out = append(out, metrics.Backend{
 				Service: service.ServiceName, Port: service.Port, Backend: b.At,
-				Connections: b.Connections, InFlight: b.InFlight, Failures: b.Failures, Ejected: b.Ejected > 0, Response: b.Response,
+				Connections: b.Connections, Traffic: trafficMetrics(b.Traffic), InFlight: b.InFlight, Failures: b.Failures, Ejected: b.Ejected > 0, Response: b.Response,
 			})
 		}
 		return nil
@@ -78,22 +78,30 @@ func first[T any](all []T, most int) ([]T, int) {
 	return all[:n], len(all) - n
 }
 
-// connections is how many connections of a Service port began.
-type connections struct {
-	service uint32 // ID
-	count   uint64
+// trafficMetrics returns traffic as metrics have it.
+func trafficMetrics(t datapath.Traffic) metrics.Traffic {
+	return metrics.Traffic{
+		Bytes:    metrics.Directions{To: t.BytesTo, From: t.BytesFrom},
+		Failures: t.Failed.ByReason(),
+	}
 }
 
-// toldPorts is the Service ports whose connections were told of last, by ID. Scrapes may come at the same time.
+// portTraffic is the traffic of a Service port.
+type portTraffic struct {
+	service uint32 // ID
+	datapath.ServiceTraffic
+}
+
+// toldPorts is the Service ports whose traffic was told of last, by ID. Scrapes may come at the same time.
 type toldPorts struct {
 	mu  sync.Mutex
 	ids map[uint32]bool
 }
 
-// metrics returns how many connections of Service ports began, where any did: of all
-// ports, or of those with the most, and of how many nothing is told.
-func (t *toldPorts) metrics(k kernel, all bool) ([]metrics.ServiceCount, int, error) {
-	counted, err := countConnections(k)
+// metrics returns the traffic of Service ports that had connections: of all ports, or of those with
+// the most, and of how many nothing is told.
+func (t *toldPorts) metrics(k kernel, all bool) ([]metrics.ServiceTraffic, int, error) {
+	counted, err := readTraffic(k)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -101,7 +109,7 @@ func (t *toldPorts) metrics(k kernel, all bool) ([]metrics.ServiceCount, int, er
 	if !all {
 		counted, omitted = t.choose(counted)
 	}
-	out := make([]metrics.ServiceCount, 0, len(counted))
+	out := make([]metrics.ServiceTraffic, 0, len(counted))
 	for _, c := range counted {
 		service, err := k.Service(c.service)
 		if err != nil {
@@ -110,24 +118,27 @@ func (t *toldPorts) metrics(k kernel, all bool) ([]metrics.ServiceCount, int, er
 		if service == (plan.Service{}) {
 			continue // it has gone meanwhile
 		}
-		out = append(out, metrics.ServiceCount{Service: service.ServiceName, Port: service.Port, Count: c.count})
+		out = append(out, metrics.ServiceTraffic{
+			Service: service.ServiceName, Port: service.Port, Connections: c.Connections, Traffic: trafficMetrics(c.Traffic),
+			ConnectTimes: metrics.ConnectTimes{Counts: c.ConnectTimes[:], Least: datapath.ConnectTimeLeast},
+		})
 	}
 	return out, omitted, nil
 }
 
-// countConnections returns the Service ports that had connections.
-func countConnections(k kernel) (out []connections, err error) {
+// readTraffic returns that of the Service ports that had connections.
+func readTraffic(k kernel) (out []portTraffic, err error) {
 	ids, err := k.Services()
 	if err != nil {
 		return nil, err
 	}
 	for id := range ids {
-		n, err := k.Connections(id)
+		t, err := k.Traffic(id)
 		if err != nil {
 			return nil, err
 		}
-		if n > 0 {
-			out = append(out, connections{id, n})
+		if t.Connections > 0 {
+			out = append(out, portTraffic{id, t})
 		}
 	}
 	return out, nil
@@ -135,11 +146,11 @@ func countConnections(k kernel) (out []connections, err error) {
 
 // choose returns the ports with the most, and how many it leaves out. Those that were told of last count
 // for more, or series of ports that are about equal would come and go.
-func (t *toldPorts) choose(counted []connections) ([]connections, int) {
+func (t *toldPorts) choose(counted []portTraffic) ([]portTraffic, int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(counted) > maxBackendMetrics {
-		slices.SortFunc(counted, func(a, b connections) int {
+		slices.SortFunc(counted, func(a, b portTraffic) int {
 			return cmp.Or(cmp.Compare(t.weight(b), t.weight(a)), cmp.Compare(a.service, b.service))
 		})
 	}
@@ -152,9 +163,9 @@ func (t *toldPorts) choose(counted []connections) ([]connections, int) {
 }
 
 // weight is how many connections a port counts for: an eighth and ten more where it was told of last.
-func (t *toldPorts) weight(c connections) uint64 {
+func (t *toldPorts) weight(c portTraffic) uint64 {
 	if t.ids[c.service] {
-		return c.count + c.count/8 + 10
+		return c.Connections + c.Connections/8 + 10
 	}
-	return c.count
+	return c.Connections
 }

@@ -52,7 +52,9 @@ func (m *fakeMaps) Services() (iter.Seq[uint32], error) {
 	return slices.Values(slices.Sorted(maps.Keys(m.began))), nil
 }
 
-func (m *fakeMaps) Connections(service uint32) (uint64, error) { return m.began[service], nil }
+func (m *fakeMaps) Traffic(service uint32) (datapath.ServiceTraffic, error) {
+	return datapath.ServiceTraffic{Connections: m.began[service]}, nil
+}
 
 // connect adds a Service port of which so many connections began, and returns its name.
 func (m *fakeMaps) connect(id uint32, n uint64) string {
@@ -160,7 +162,7 @@ func counted(tb testing.TB, told *toldPorts, m *fakeMaps, all bool) (map[string]
 	}
 	out := map[string]uint64{}
 	for _, p := range ports {
-		out[p.Service.Name] = p.Count
+		out[p.Service.Name] = p.Connections
 	}
 	if len(out) != len(ports) {
 		tb.Errorf("%d ports have %d names", len(ports), len(out))

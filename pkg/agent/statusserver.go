@@ -269,7 +269,7 @@ func (a *statusServer) read(r *datapath.Reader) (s metrics.Snapshot, err error) 
 	if s.ServiceDrops, err = serviceDrops(r); err != nil {
 		return s, err
 	}
-	if s.Connections, s.ServicesOmitted, err = a.told.metrics(r, a.cfg.MetricsPerBackend); err != nil {
+	if s.ServiceTraffic, s.ServicesOmitted, err = a.told.metrics(r, a.cfg.MetricsPerBackend); err != nil {
 		return s, err
 	}
 	s.BackendLoads, s.BackendsOmitted, err = backendMetrics(r, a.cfg.MetricsPerBackend, t.Failing > 0)

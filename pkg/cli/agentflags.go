@@ -65,6 +65,7 @@ func (o *agentOptions) addTraffic(f *pflag.FlagSet) {
 	f.BoolVar(&o.Datapath.Redirect, "redirect", false, "send packets to backends on other nodes directly, bypassing the network stack and its filters")
 	f.StringSliceVar(&o.xdp, "xdp", []string{xdpOff}, "devices whose driver sends on what follows in flows to other nodes, by native XDP: off, auto, or names and patterns; implies --redirect")
 	f.BoolVar(&o.Datapath.Filters, "filters", false, "attach to devices by filters (clsact), as on kernels without tcx")
+	f.BoolVar(&o.Datapath.Traffic, "traffic", true, "count bytes, packets, failures and connect times of Services and backends")
 	f.BoolVar(&o.NodePortLoopback, "nodeport-loopback", true, "let NodePorts answer on 127.0.0.1 and ::1 to processes in the node's network namespace, unless --nodeport-addresses leaves loopback out")
 	f.StringSliceVar(&o.serviceCIDRs, "service-cidrs", nil, "prefixes that belong to Services: connections to unassigned addresses in them are refused (default: the API server's ServiceCIDRs)")
 }

@@ -30,6 +30,7 @@ type backend struct {
 	State    string              `json:"state"`
 	datapath.Load
 	ConnectionsPerSecond *rate `json:"connectionsPerSecond,omitempty"`
+	trafficRates
 }
 
 func (b backend) names() []string {
@@ -72,6 +73,12 @@ at --state-dir they are unknown. The states are
 		{title: "HEALTH", of: func(b backend) any { return health(b.Load) }},
 		{title: "CONNECTIONS", of: func(b backend) any { return b.Connections }, wide: true},
 		{title: "CONN/S", of: func(b backend) any { return b.ConnectionsPerSecond.cell() }, wide: true, rated: true},
+		{title: "FAILED", of: func(b backend) any { return b.Failed.Sum() }, wide: true},
+		{title: "FAILED/S", of: func(b backend) any { return b.FailedPerSecond.cell() }, wide: true, rated: true},
+		{title: "BYTES TO", of: func(b backend) any { return size(b.BytesTo) }, wide: true},
+		{title: "BYTES FROM", of: func(b backend) any { return size(b.BytesFrom) }, wide: true},
+		{title: "TO/S", of: func(b backend) any { return b.BytesToPerSecond.size() }, wide: true, rated: true},
+		{title: "FROM/S", of: func(b backend) any { return b.BytesFromPerSecond.size() }, wide: true, rated: true},
 		{title: "STATE", of: func(b backend) any { return b.State }, wide: true},
 		{title: "POD", of: func(b backend) any { return b.where(b.Pod) }, wide: true},
 		{title: "NODE", of: func(b backend) any { return b.where(b.Node) }, wide: true},
@@ -99,6 +106,7 @@ func readBackends(s *sight, do func(*backend) error) error {
 	for id, at := range s.Backends() {
 		b := backend{at: at.At, ID: id, Backend: at.At.String(), Services: services.of(id), Tables: tables.of(id), Load: at.Load}
 		b.ConnectionsPerSecond = s.rates.of(b.Backend, b.Connections)
+		b.trafficRates = s.rates.ofTraffic(b.Backend, b.Traffic)
 		b.describe(said.Of(b.at))
 		if err := do(&b); err != nil {
 			return err

@@ -8,7 +8,9 @@ import (
 // rates tells how fast counters grow, from one reading to the next. A nil one knows no reading.
 type rates struct {
 	at, before   time.Time
-	counts, were map[string]uint64 // by what is counted
+	counts, were map[string]uint64        // by what is counted
+	traffic      map[string]trafficCounts // the same, of those that have any
+	hadTraffic   map[string]trafficCounts
 }
 
 // begin begins a reading.
@@ -18,6 +20,7 @@ func (r *rates) begin(now time.Time) {
 	}
 	r.before, r.were = r.at, r.counts
 	r.at, r.counts = now, make(map[string]uint64, len(r.were))
+	r.hadTraffic, r.traffic = r.traffic, map[string]trafficCounts{}
 }
 
 // of returns by how much something has grown in a second, nil where that is not known: it was

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 )
@@ -28,9 +29,13 @@ type service struct {
 	Refused   uint64             `json:"refused"`
 	Drops     map[string]uint64  `json:"drops,omitempty"` // refusals by reason
 
-	Connections          uint64 `json:"connections"` // that began on this node
-	ConnectionsPerSecond *rate  `json:"connectionsPerSecond,omitempty"`
-	RefusedPerSecond     *rate  `json:"refusedPerSecond,omitempty"`
+	Connections uint64 `json:"connections"` // that began on this node
+	datapath.Traffic
+	ConnectTimes *connectTimes `json:"connectTimes,omitempty"` // of sockets that are closed
+
+	ConnectionsPerSecond *rate `json:"connectionsPerSecond,omitempty"`
+	RefusedPerSecond     *rate `json:"refusedPerSecond,omitempty"`
+	trafficRates
 
 	RefusedByReason map[string]rate `json:"refusedPerSecondByReason,omitempty"` // in a second, without zeros
 }
@@ -53,6 +58,13 @@ var services = noun[service]{
 		{title: "IN FLIGHT", of: func(s service) any { return s.InFlight }},
 		{title: "REFUSED", of: func(s service) any { return s.Refused }},
 		{title: "REFUSED/S", of: func(s service) any { return s.RefusedPerSecond.cell() }, rated: true},
+		{title: "FAILED", of: func(s service) any { return s.Failed.Sum() }},
+		{title: "FAILED/S", of: func(s service) any { return s.FailedPerSecond.cell() }, wide: true, rated: true},
+		{title: "BYTES TO", of: func(s service) any { return size(s.BytesTo) }, wide: true},
+		{title: "BYTES FROM", of: func(s service) any { return size(s.BytesFrom) }, wide: true},
+		{title: "TO/S", of: func(s service) any { return s.BytesToPerSecond.size() }, wide: true, rated: true},
+		{title: "FROM/S", of: func(s service) any { return s.BytesFromPerSecond.size() }, wide: true, rated: true},
+		{title: "CONNECT", of: func(s service) any { return s.ConnectTimes.cell() }, wide: true},
 		{title: "FRONTENDS", of: func(s service) any { return s.Frontends.texts() }, wide: true},
 	},
 	read: eachService, compare: compareServices, namespaced: true,
@@ -147,11 +159,14 @@ func (s *service) read(r *sight) (err error) {
 	for _, n := range s.Drops {
 		s.Refused += n
 	}
-	if s.Connections, err = r.Connections(s.id); err != nil {
+	t, err := r.Traffic(s.id)
+	if err != nil {
 		return err
 	}
+	s.Connections, s.Traffic, s.ConnectTimes = t.Connections, t.Traffic, newConnectTimes(&t.ConnectTimes)
 	if r.rates != nil {
 		name := s.port.String()
+		s.trafficRates = r.rates.ofTraffic(name, s.Traffic)
 		s.ConnectionsPerSecond = r.rates.of(name, s.Connections)
 		s.RefusedPerSecond = r.rates.of("refused of "+name, s.Refused)
 		s.RefusedByReason = r.rates.parts(name, s.Drops, s.RefusedPerSecond)

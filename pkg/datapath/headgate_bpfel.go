@@ -99,7 +99,15 @@ type headgateBackend struct {
 	Home          uint32
 	Connections   uint64
 	Responses     [8]uint64
+	Traffic       headgateTraffic
 }
+
+type headgateConnectTime uint32
+
+const (
+	headgateConnectTimeCONNECT_TIMES      headgateConnectTime = 20
+	headgateConnectTimeCONNECT_TIME_SHIFT headgateConnectTime = 5
+)
 
 type headgateCounters struct {
 	_                   structs.HostLayout
@@ -168,6 +176,14 @@ const (
 	headgateDeviceFlagDEVICE_TAKEN headgateDeviceFlag = 16
 )
 
+type headgateDirection uint32
+
+const (
+	headgateDirectionTO_BACKEND   headgateDirection = 0
+	headgateDirectionFROM_BACKEND headgateDirection = 1
+	headgateDirectionDIRECTIONS   headgateDirection = 2
+)
+
 type headgateDropReason uint32
 
 const (
@@ -203,6 +219,7 @@ const (
 	headgateEntryFlagENTRY_SILENT    headgateEntryFlag = 1
 	headgateEntryFlagENTRY_CONNECTED headgateEntryFlag = 2
 	headgateEntryFlagENTRY_AWAITED   headgateEntryFlag = 4
+	headgateEntryFlagENTRY_COUNTED   headgateEntryFlag = 8
 )
 
 type headgateExpressSet struct {
@@ -222,6 +239,16 @@ type headgateExpressSet struct {
 		Pad     [3]uint32
 	}
 }
+
+type headgateFailure uint32
+
+const (
+	headgateFailureFAILURE_REFUSED     headgateFailure = 0
+	headgateFailureFAILURE_TIMED_OUT   headgateFailure = 1
+	headgateFailureFAILURE_UNREACHABLE headgateFailure = 2
+	headgateFailureFAILURE_RESET       headgateFailure = 3
+	headgateFailureFAILURES            headgateFailure = 4
+)
 
 type headgateFallbacks struct {
 	_     structs.HostLayout
@@ -452,6 +479,11 @@ type headgatePassage struct {
 	TurnsAt uint32
 }
 
+type headgatePayload struct {
+	_     structs.HostLayout
+	Bytes [2]uint64
+}
+
 type headgatePeer struct {
 	_      structs.HostLayout
 	Theirs headgateIpAddr
@@ -519,10 +551,12 @@ const (
 )
 
 type headgateService struct {
-	_           structs.HostLayout
-	Name        [200]int8
-	Drops       [14]uint64
-	Connections uint64
+	_            structs.HostLayout
+	Name         [200]int8
+	Drops        [14]uint64
+	Connections  uint64
+	Traffic      headgateTraffic
+	ConnectTimes [20]uint64
 }
 
 type headgateServiceCidr struct {
@@ -601,6 +635,13 @@ type headgateTable struct {
 	Size   uint32
 }
 
+type headgateTraffic struct {
+	_        structs.HostLayout
+	Bytes    [2]uint64
+	Failures [4]uint64
+	Pad      [2]uint64
+}
+
 type headgateTuple struct {
 	_        structs.HostLayout
 	Src      headgateIpAddr
@@ -646,6 +687,7 @@ const (
 	headgateMapAddresses          = "addresses"
 	headgateMapAffinities         = "affinities"
 	headgateMapBackends           = "backends"
+	headgateMapCountedPayload     = "counted_payload"
 	headgateMapCounters           = "counters"
 	headgateMapDevices            = "devices"
 	headgateMapExemptNamespaces   = "exempt_namespaces"
@@ -689,6 +731,8 @@ const (
 	headgateProgListTcpOwners     = "list_tcp_owners"
 	headgateProgListUdpOwners     = "list_udp_owners"
 	headgateProgNoteProbe         = "note_probe"
+	headgateProgPayloadStored     = "payload_stored"
+	headgateProgPayloadTcp        = "payload_tcp"
 	headgateProgPodIn             = "pod_in"
 	headgateProgPodOut            = "pod_out"
 	headgateProgRecvmsg4          = "recvmsg4"
@@ -705,6 +749,7 @@ const (
 	headgateProgUplink            = "uplink"
 	headgateVarAddressFilterShift = "address_filter_shift"
 	headgateVarCarrying           = "carrying"
+	headgateVarCountTraffic       = "count_traffic"
 	headgateVarDestroyAll         = "destroy_all"
 	headgateVarEjectAfter         = "eject_after"
 	headgateVarExpressSets        = "express_sets"
@@ -786,6 +831,8 @@ type headgateProgramSpecs struct {
 	ListTcpOwners  *ebpf.ProgramSpec `ebpf:"list_tcp_owners"`
 	ListUdpOwners  *ebpf.ProgramSpec `ebpf:"list_udp_owners"`
 	NoteProbe      *ebpf.ProgramSpec `ebpf:"note_probe"`
+	PayloadStored  *ebpf.ProgramSpec `ebpf:"payload_stored"`
+	PayloadTcp     *ebpf.ProgramSpec `ebpf:"payload_tcp"`
 	PodIn          *ebpf.ProgramSpec `ebpf:"pod_in"`
 	PodOut         *ebpf.ProgramSpec `ebpf:"pod_out"`
 	Recvmsg4       *ebpf.ProgramSpec `ebpf:"recvmsg4"`
@@ -811,6 +858,7 @@ type headgateMapSpecs struct {
 	Addresses        *ebpf.MapSpec `ebpf:"addresses"`
 	Affinities       *ebpf.MapSpec `ebpf:"affinities"`
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
+	CountedPayload   *ebpf.MapSpec `ebpf:"counted_payload"`
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
@@ -847,6 +895,7 @@ type headgateMapSpecs struct {
 type headgateVariableSpecs struct {
 	AddressFilterShift *ebpf.VariableSpec `ebpf:"address_filter_shift"`
 	Carrying           *ebpf.VariableSpec `ebpf:"carrying"`
+	CountTraffic       *ebpf.VariableSpec `ebpf:"count_traffic"`
 	DestroyAll         *ebpf.VariableSpec `ebpf:"destroy_all"`
 	EjectAfter         *ebpf.VariableSpec `ebpf:"eject_after"`
 	ExpressSets        *ebpf.VariableSpec `ebpf:"express_sets"`
@@ -896,6 +945,7 @@ type headgateMaps struct {
 	Addresses        *ebpf.Map `ebpf:"addresses"`
 	Affinities       *ebpf.Map `ebpf:"affinities"`
 	Backends         *ebpf.Map `ebpf:"backends"`
+	CountedPayload   *ebpf.Map `ebpf:"counted_payload"`
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Devices          *ebpf.Map `ebpf:"devices"`
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
@@ -933,6 +983,7 @@ func (m *headgateMaps) Close() error {
 		m.Addresses,
 		m.Affinities,
 		m.Backends,
+		m.CountedPayload,
 		m.Counters,
 		m.Devices,
 		m.ExemptNamespaces,
@@ -970,6 +1021,7 @@ func (m *headgateMaps) Close() error {
 type headgateVariables struct {
 	AddressFilterShift *ebpf.Variable `ebpf:"address_filter_shift"`
 	Carrying           *ebpf.Variable `ebpf:"carrying"`
+	CountTraffic       *ebpf.Variable `ebpf:"count_traffic"`
 	DestroyAll         *ebpf.Variable `ebpf:"destroy_all"`
 	EjectAfter         *ebpf.Variable `ebpf:"eject_after"`
 	ExpressSets        *ebpf.Variable `ebpf:"express_sets"`
@@ -1013,6 +1065,8 @@ type headgatePrograms struct {
 	ListTcpOwners  *ebpf.Program `ebpf:"list_tcp_owners"`
 	ListUdpOwners  *ebpf.Program `ebpf:"list_udp_owners"`
 	NoteProbe      *ebpf.Program `ebpf:"note_probe"`
+	PayloadStored  *ebpf.Program `ebpf:"payload_stored"`
+	PayloadTcp     *ebpf.Program `ebpf:"payload_tcp"`
 	PodIn          *ebpf.Program `ebpf:"pod_in"`
 	PodOut         *ebpf.Program `ebpf:"pod_out"`
 	Recvmsg4       *ebpf.Program `ebpf:"recvmsg4"`
@@ -1046,6 +1100,8 @@ func (p *headgatePrograms) Close() error {
 		p.ListTcpOwners,
 		p.ListUdpOwners,
 		p.NoteProbe,
+		p.PayloadStored,
+		p.PayloadTcp,
 		p.PodIn,
 		p.PodOut,
 		p.Recvmsg4,

@@ -69,6 +69,12 @@ type tracerBackend struct {
 	Home          uint32
 	Connections   uint64
 	Responses     [8]uint64
+	Traffic       struct {
+		_        structs.HostLayout
+		Bytes    [2]uint64
+		Failures [4]uint64
+		Pad      [2]uint64
+	}
 }
 
 type tracerCounters struct {
@@ -392,6 +398,11 @@ type tracerPassage struct {
 	TurnsAt uint32
 }
 
+type tracerPayload struct {
+	_     structs.HostLayout
+	Bytes [2]uint64
+}
+
 type tracerPeer struct {
 	_      structs.HostLayout
 	Theirs tracerIpAddr
@@ -434,6 +445,13 @@ type tracerService struct {
 	Name        [200]int8
 	Drops       [14]uint64
 	Connections uint64
+	Traffic     struct {
+		_        structs.HostLayout
+		Bytes    [2]uint64
+		Failures [4]uint64
+		Pad      [2]uint64
+	}
+	ConnectTimes [20]uint64
 }
 
 type tracerServiceCidrs struct {
@@ -593,6 +611,7 @@ const (
 	tracerMapAddresses        = "addresses"
 	tracerMapAffinities       = "affinities"
 	tracerMapBackends         = "backends"
+	tracerMapCountedPayload   = "counted_payload"
 	tracerMapCounters         = "counters"
 	tracerMapDevices          = "devices"
 	tracerMapExemptNamespaces = "exempt_namespaces"
@@ -692,6 +711,7 @@ type tracerMapSpecs struct {
 	Addresses        *ebpf.MapSpec `ebpf:"addresses"`
 	Affinities       *ebpf.MapSpec `ebpf:"affinities"`
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
+	CountedPayload   *ebpf.MapSpec `ebpf:"counted_payload"`
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
@@ -757,6 +777,7 @@ type tracerMaps struct {
 	Addresses        *ebpf.Map `ebpf:"addresses"`
 	Affinities       *ebpf.Map `ebpf:"affinities"`
 	Backends         *ebpf.Map `ebpf:"backends"`
+	CountedPayload   *ebpf.Map `ebpf:"counted_payload"`
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Devices          *ebpf.Map `ebpf:"devices"`
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
@@ -795,6 +816,7 @@ func (m *tracerMaps) Close() error {
 		m.Addresses,
 		m.Affinities,
 		m.Backends,
+		m.CountedPayload,
 		m.Counters,
 		m.Devices,
 		m.ExemptNamespaces,

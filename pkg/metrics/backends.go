@@ -15,24 +15,27 @@ type Backend struct {
 	Service     lb.ServiceName
 	Port        string // name of the Service port, "" where it has none
 	Backend     lb.AddrPort
-	Connections uint64        // and flows that have begun
-	InFlight    uint32        // connections and flows that are open
-	Failures    uint32        // in a row
-	Ejected     bool          // all clients prefer others to it
-	Response    time.Duration // response time as last measured, 0: nobody asks, or none is known
+	Connections uint64 // and flows that have begun
+	Traffic
+	InFlight uint32        // connections and flows that are open
+	Failures uint32        // in a row
+	Ejected  bool          // all clients prefer others to it
+	Response time.Duration // response time as last measured, 0: nobody asks, or none is known
 }
 
 // backends are the metrics with a series for each backend.
 type backends struct {
-	connections, inFlight, failures, ejected, response, omitted *prometheus.Desc
+	connections, bytes, failed, inFlight, failures, ejected, response, omitted *prometheus.Desc
 }
 
 func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc) backends {
-	of := func(name, help string) *prometheus.Desc {
-		return desc("headgate_backend_"+name, help, "namespace", "service", "port", "backend")
+	of := func(name, help string, labels ...string) *prometheus.Desc {
+		return desc("headgate_backend_"+name, help, append([]string{"namespace", "service", "port", "backend"}, labels...)...)
 	}
 	return backends{
 		connections: of("connections_total", "Connections from this node to the backend that began, over all Service ports: of sockets as they get it, of packets once a TCP handshake has ended or another flow begins."),
+		bytes:       of("bytes_total", "Payload of TCP sockets on this node with the backend in bytes, over all Service ports, as in headgate_service_bytes_total.", "direction"),
+		failed:      of("failures_total", "Connections that the backend has failed, over all Service ports, by reason.", "reason"),
 		inFlight:    of("in_flight", "Open connections and flows from this node to a backend, over all Service ports."),
 		failures:    of("consecutive_failures", "Consecutive connections that the backend did not take."),
 		ejected:     of("ejected", "1 if all clients avoid the backend, since it took no connections, else 0."),
@@ -42,13 +45,14 @@ func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc
 }
 
 func (b backends) descs() []*prometheus.Desc {
-	return []*prometheus.Desc{b.connections, b.inFlight, b.failures, b.ejected, b.response, b.omitted}
+	return []*prometheus.Desc{b.connections, b.bytes, b.failed, b.inFlight, b.failures, b.ejected, b.response, b.omitted}
 }
 
 func (b backends) collect(to sink, all []Backend, omitted int) {
 	for _, one := range all {
 		labels := []string{one.Service.Namespace, one.Service.Name, one.Port, one.Backend.String()}
 		to.counter(b.connections, one.Connections, labels...)
+		to.traffic(b.bytes, b.failed, one.Traffic, labels)
 		to.gauge(b.inFlight, float64(one.InFlight), labels...)
 		to.gauge(b.failures, float64(one.Failures), labels...)
 		to.gauge(b.ejected, truth(one.Ejected), labels...)

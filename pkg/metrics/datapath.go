@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,9 +24,9 @@ type Snapshot struct {
 	// ServiceDrops are those of Drops of which the Service is known. Only
 	// Services of which something was dropped belong here: each is a series.
 	ServiceDrops []ServiceCount
-	// Connections are those of Service ports that had any, and not more than Prometheus
-	// should have. Of so many nothing is told.
-	Connections     []ServiceCount
+	// ServiceTraffic is that of Service ports that had any connections, and not more than
+	// Prometheus should have. Of so many nothing is told.
+	ServiceTraffic  []ServiceTraffic
 	ServicesOmitted int
 	Attached        []Program
 	// BackendLoads are backends to tell of one by one: no two with equal labels, and
@@ -75,8 +76,8 @@ type datapath struct {
 	ejected                               *prometheus.Desc
 	mapEntries, mapMaxEntries, mapBytes   *prometheus.Desc
 	writes, events, drops, serviceDrops   *prometheus.Desc
-	connections, servicesOmitted          *prometheus.Desc
-	attached                              *prometheus.Desc
+	servicesOmitted, attached             *prometheus.Desc
+	traffic                               serviceTraffic
 	each                                  backends
 	peers                                 peers
 }
@@ -102,9 +103,9 @@ func newDatapath(read func() (Snapshot, error)) *datapath {
 		events:          desc("headgate_datapath_events_total", "Events in the datapath, by name.", "event"),
 		drops:           desc("headgate_drops_total", "Connections and packets that the datapath refused, by reason.", "reason"),
 		serviceDrops:    desc("headgate_service_drops_total", "Connections and packets that the datapath refused, by reason and Service port; Service ports without any are left out.", "namespace", "service", "port", "reason"),
-		connections:     desc("headgate_service_connections_total", "Connections of a Service port that began on this node: of sockets as they get a backend, of packets once a TCP handshake has ended or another flow begins; Service ports without any are left out.", "namespace", "service", "port"),
-		servicesOmitted: desc("headgate_services_omitted", "Service ports left out of headgate_service_connections_total because of the limit of 1,000: those with the fewest connections; one takes the place of another once it has an eighth and ten connections more."),
+		servicesOmitted: desc("headgate_services_omitted", "Service ports left out of the traffic metrics of Services because of the limit of 1,000: those with the fewest connections; one takes the place of another once it has an eighth and ten connections more."),
 		attached:        desc("headgate_program_attached", "1 if the program of a hook is attached, else 0; the label device is empty for hooks of the cgroup.", "hook", "device"),
+		traffic:         newServiceTraffic(desc),
 		each:            newBackends(desc),
 		peers:           newPeers(desc),
 	}
@@ -112,9 +113,9 @@ func newDatapath(read func() (Snapshot, error)) *datapath {
 
 // Describe is of prometheus.Collector.
 func (d *datapath) Describe(c chan<- *prometheus.Desc) {
-	for _, desc := range append(append(d.each.descs(), d.peers.descs()...),
+	for _, desc := range append(slices.Concat(d.each.descs(), d.peers.descs(), d.traffic.descs()),
 		d.readErrors.Desc(), d.frontends, d.backends, d.ejected, d.tables, d.services, d.mapEntries, d.mapMaxEntries,
-		d.mapBytes, d.writes, d.events, d.drops, d.serviceDrops, d.connections, d.servicesOmitted, d.attached,
+		d.mapBytes, d.writes, d.events, d.drops, d.serviceDrops, d.servicesOmitted, d.attached,
 	) {
 		c <- desc
 	}
@@ -154,9 +155,7 @@ func (d *datapath) collect(to sink, s Snapshot) {
 	for reason, n := range s.Drops {
 		to.counter(d.drops, n, reason)
 	}
-	for _, c := range merged(s.Connections) {
-		to.counter(d.connections, c.Count, c.Service.Namespace, c.Service.Name, c.Port)
-	}
+	d.traffic.collect(to, s.ServiceTraffic)
 	to.gauge(d.servicesOmitted, float64(s.ServicesOmitted))
 	for _, drop := range merged(s.ServiceDrops) {
 		to.counter(d.serviceDrops, drop.Count, drop.Service.Namespace, drop.Service.Name, drop.Port, drop.Reason)

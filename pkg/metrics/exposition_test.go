@@ -68,21 +68,28 @@ var snapshot = Snapshot{
 		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Reason: "no_endpoint", Count: 3},
 		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Reason: "no_endpoint", Count: 4},
 	},
-	Connections: []ServiceCount{
-		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Count: 1204},
-		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Count: 1},
-		{Service: lb.ServiceName{Namespace: "shop", Name: "canary"}, Count: 9},
+	ServiceTraffic: []ServiceTraffic{
+		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Connections: 1204, Traffic: traffic, ConnectTimes: connectTimes},
+		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Connections: 1, Traffic: traffic, ConnectTimes: connectTimes},
+		{Service: lb.ServiceName{Namespace: "shop", Name: "canary"}, Connections: 9},
 	},
 	ServicesOmitted: 3,
 	Peers:           []Peer{{Address: "192.0.2.2", Usable: true, Carried: 7, Received: 5}, {Address: "192.0.2.3"}},
 	Attached:        []Program{{Hook: "connect4", Attached: true}, {Hook: "connect6"}, {Hook: "device_in", Device: "eth0", Attached: true}},
 	BackendLoads: []Backend{
-		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(1), InFlight: 7, Connections: 77, Response: 1500 * time.Microsecond},
+		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(1), InFlight: 7, Connections: 77, Traffic: traffic, Response: 1500 * time.Microsecond},
 		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(2), Failures: 3, Ejected: true},
 		{Service: lb.ServiceName{Namespace: "shop", Name: "canary"}, Backend: backend(1), InFlight: 7}, // they share it
 	},
 	BackendsOmitted: 2,
 }
+
+var traffic = Traffic{
+	Bytes: Directions{To: 1 << 40, From: 3}, Failures: map[string]uint64{"refused": 2, "reset": 0},
+}
+
+// connectTimes are of connects: one of up to an eighth of a second, two of up to four, and one of more.
+var connectTimes = ConnectTimes{Counts: []uint64{1, 0, 0, 0, 0, 2, 1}, Least: -3}
 
 func backend(i byte) lb.AddrPort {
 	return lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 244, 0, i}), Port: 8080, Protocol: lb.TCP}

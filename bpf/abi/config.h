@@ -66,6 +66,13 @@ volatile const bool redirect_flows = false;
 /* Are there Services whose packets are carried to the homes of their backends? */
 volatile const bool carrying = false;
 
+/*
+ * Is what is carried behind an outer header of UDP? Else IP is in IP. Both are taken, UDP at
+ * this port.
+ */
+volatile const bool carry_udp = false;
+volatile const __u16 carry_port = 0;
+
 /* Sets of the express map that each CPU has; 0: nothing is repeated at the driver. */
 volatile const __u32 express_sets = 0;
 

@@ -1,21 +1,27 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The outer header of a packet that is carried: IP in IP (RFC 2003, RFC 2473, RFC 4213),
- * inner and outer family in any mix. What the nodes tell each other stands where it has
- * no other meaning: in the ID of an outer IPv4 header, which is never fragmented
- * (RFC 6864), or in the flow label. Who cuts a large packet into segments, the kernel or a
- * card, adds the number of each to the ID, so that it says so in its upper bits: below them
- * is room for 1,024 segments.
+ * What an outer header of a packet that is carried holds: IP in IP (RFC 2003, RFC 2473,
+ * RFC 4213), or UDP with the inner packet right behind it (GUE, variant 1), inner and outer
+ * family in any mix. Nothing here has a frame: each hook puts it before its own.
+ *
+ * What the nodes tell each other stands where it has no other meaning: in the ID of an outer
+ * IPv4 header, which is never fragmented (RFC 6864), or in the flow label. Who cuts a large
+ * packet into segments, the kernel or a card, adds the number of each to the ID, so that it
+ * says so in its upper bits: below them is room for 1,024 segments.
  */
 #pragma once
 
 #include <linux/if_ether.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
+#include <linux/udp.h>
 
+#include "../abi/config.h"
+#include "../abi/flow_types.h"
 #include "../abi/maps.h"
 #include "../lib/addr.h"
 #include "../lib/csum.h"
+#include "../lib/kernel.h"
 
 #define OUTER_TTL 64
 #define OUTER_TRIED \
@@ -25,10 +31,9 @@
 #define OUTER_ID_TRIED_SHIFT 12 /* the same in the ID */
 #define OUTER_ID_ROUND_SHIFT 10
 #define DONT_FRAGMENT 0x4000
-
-/* Since Linux 6.3; only where the families differ. */
-#define DECAP_L3_IPV4 (1ULL << 7)
-#define DECAP_L3_IPV6 (1ULL << 8)
+#define FLOW_PORT_FACTOR 0x9e3779b97f4a7c15ULL /* 2^64 by the golden ratio */
+#define FIRST_FLOW_PORT \
+	0xc000 /* of the ports that nobody is given (RFC 6335) */
 
 /* What an outer header says. */
 struct outer {
@@ -38,132 +43,148 @@ struct outer {
 	__u8 tos; /* DSCP and ECN of the inner packet (RFC 6040, 4.1) */
 	__u8 tried;
 	__u8 round;
+	__be16 flow_port; /* of UDP: see flow_port() */
 };
 
-static __always_inline __u32 outer_len(const struct peer *p)
-{
-	return is_ip4(&p->theirs) ? sizeof(struct iphdr) :
-				    sizeof(struct ipv6hdr);
-}
-
-/* An outer header of IPv4. */
-static __always_inline struct iphdr outer_ip4(const struct outer *o)
-{
-	struct iphdr ip = {
-		.version = 4,
-		.ihl = 5,
-		.tos = o->tos,
-		.tot_len = bpf_htons(sizeof(ip) + o->len),
-		.id = bpf_htons(
-			(o->tried & OUTER_TRIED) << OUTER_ID_TRIED_SHIFT |
-			(o->round & OUTER_ROUND) << OUTER_ID_ROUND_SHIFT),
-		.frag_off = bpf_htons(DONT_FRAGMENT),
-		.ttl = OUTER_TTL,
-		.protocol = o->inner_ip4 ? IPPROTO_IPIP : IPPROTO_IPV6,
-		.saddr = o->peer->ours.word[3],
-		.daddr = o->peer->theirs.word[3],
-	};
-	const __u32 *word = (const void *)&ip;
-	__u32 sum = 0;
-
-	for (int i = 0; i < (int)(sizeof(ip) / sizeof(*word)); i++)
-		sum = sum_add(sum, word[i]);
-	ip.check = ~sum_fold(sum);
-	return ip;
-}
-
-struct outer_ip6 {
-	__be32 tos_label;
-	__be16 len;
-	__u8 next;
-	__u8 hops;
-	struct ip_addr src;
-	struct ip_addr dst;
+/* Outer headers on the wire: outer_len() says whether that of UDP is part of them. */
+struct outer4 {
+	struct iphdr ip;
+	struct udphdr udp;
 };
 
-/* The same of IPv6. */
-static __always_inline struct outer_ip6 outer_ip6(const struct outer *o)
+struct outer6 {
+	struct {
+		__be32 tos_label;
+		__be16 len;
+		__u8 next;
+		__u8 hops;
+		struct ip_addr src;
+		struct ip_addr dst;
+	} ip;
+	struct udphdr udp;
+};
+
+union outer_header {
+	struct outer4 ip4;
+	struct outer6 ip6;
+};
+
+/* The bytes of an outer header between addresses of a family. */
+static __always_inline __u32 outer_len(bool ip4)
 {
-	return (struct outer_ip6){
-		.tos_label = bpf_htonl(6 << 28 | o->tos << 20 |
-				       (o->round & OUTER_ROUND)
-					       << OUTER_ROUND_SHIFT |
-				       (o->tried & OUTER_TRIED)),
-		.len = bpf_htons(o->len),
-		.next = o->inner_ip4 ? IPPROTO_IPIP : IPPROTO_IPV6,
-		.hops = OUTER_TTL,
-		.src = o->peer->ours,
-		.dst = o->peer->theirs,
-	};
+	__u32 udp = carry_udp ? sizeof(struct udphdr) : 0;
+
+	return (ip4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) + udp;
 }
 
-static __always_inline bool write_outer4(struct __sk_buff *skb, __u32 l3_off,
-					 const struct outer *o)
+/* How many bytes of a packet a peer gets at once, of 0 any number. */
+static __always_inline __u32 most_of(const struct peer *p)
 {
-	struct iphdr ip = outer_ip4(o);
+	__u32 outer = outer_len(is_ip4(&p->theirs));
 
-	return !bpf_skb_store_bytes(skb, l3_off, &ip, sizeof(ip), 0);
-}
-
-static __always_inline bool write_outer6(struct __sk_buff *skb, __u32 l3_off,
-					 const struct outer *o)
-{
-	struct outer_ip6 ip = outer_ip6(o);
-
-	return !bpf_skb_store_bytes(skb, l3_off, &ip, sizeof(ip), 0);
-}
-
-/* Writes the kind of the packet behind an Ethernet header. */
-static __always_inline bool write_kind(struct __sk_buff *skb, __u32 l3_off,
-				       bool ip4)
-{
-	__be16 kind = ip4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-
-	return !l3_off || !bpf_skb_store_bytes(skb, l3_off - sizeof(kind),
-					       &kind, sizeof(kind), 0);
-}
-
-/* Writes an outer header at l3_off, where there is room for it. */
-static __always_inline bool write_outer(struct __sk_buff *skb, __u32 l3_off,
-					const struct outer *o)
-{
-	bool ip4 = is_ip4(&o->peer->theirs);
-
-	return write_kind(skb, l3_off, ip4) &&
-	       (ip4 ? write_outer4(skb, l3_off, o) :
-		      write_outer6(skb, l3_off, o));
+	return p->mtu > outer ? p->mtu - outer : 0;
 }
 
 /*
- * Puts an outer header before the packet at l3_off. Segments that a device is to cut keep
- * their size; where they are too long they may shrink instead.
+ * The source port of UDP: by the ends of the inner packet, so that networks and cards, which
+ * see no more of it, spread flows over paths and queues, and keep the order of each.
  */
-static __always_inline bool put_outer(struct __sk_buff *skb, __u32 l3_off,
-				      const struct outer *o, bool shrink)
+static __always_inline __be16 flow_port(const struct tuple *t)
 {
-	bool ip4 = is_ip4(&o->peer->theirs);
-	__u64 flags = shrink ? 0 : BPF_F_ADJ_ROOM_FIXED_GSO;
-	__u64 encap = ip4 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 :
-			    BPF_F_ADJ_ROOM_ENCAP_L3_IPV6;
-	__u32 len = outer_len(o->peer);
+	__u64 ends = (__u64)(t->src.word[0] ^ t->src.word[2]) << 32 |
+		     (t->src.word[1] ^ t->src.word[3]);
 
-	/* What came here in an outer header may be one to the kernel still. */
-	if (bpf_skb_adjust_room(skb, len, BPF_ADJ_ROOM_MAC, flags | encap) &&
-	    bpf_skb_adjust_room(skb, len, BPF_ADJ_ROOM_MAC, flags))
-		return false;
-	return write_outer(skb, l3_off, o);
+	ends ^= (__u64)t->dst.word[3] << 32 | ports_word(t);
+	ends = (ends ^ hash_key[0]) * FLOW_PORT_FACTOR;
+	return bpf_htons(FIRST_FLOW_PORT | ends >> 50);
 }
 
-/* Removes an outer header of so many bytes from the packet at l3_off. */
-static __always_inline bool remove_outer(struct __sk_buff *skb, __u32 l3_off,
-					 __u32 len, bool outer_ip4,
-					 bool inner_ip4)
+static __always_inline __u8 outer_protocol(const struct outer *o)
 {
-	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
+	if (carry_udp)
+		return IPPROTO_UDP;
+	return o->inner_ip4 ? IPPROTO_IPIP : IPPROTO_IPV6;
+}
 
-	if (outer_ip4 != inner_ip4)
-		flags |= inner_ip4 ? DECAP_L3_IPV4 : DECAP_L3_IPV6;
-	return !bpf_skb_adjust_room(skb, -(__s32)len, BPF_ADJ_ROOM_MAC,
-				    flags) &&
-	       write_kind(skb, l3_off, inner_ip4);
+/*
+ * The checksum is none, also over IPv6 (RFC 6935, RFC 6936): the inner packet has its own, and
+ * an address that has changed on the way is no peer's, or no Service's.
+ */
+static __always_inline struct udphdr outer_udp(const struct outer *o)
+{
+	return (struct udphdr){
+		.source = o->flow_port,
+		.dest = bpf_htons(carry_port),
+		.len = bpf_htons(sizeof(struct udphdr) + o->len),
+	};
+}
+
+static __always_inline void make_outer4(const struct outer *o, struct outer4 *h)
+{
+	const __u32 *word = (const void *)&h->ip;
+	__u32 sum = 0;
+
+	*h = (struct outer4){
+		.ip = {
+			.version = 4,
+			.ihl = 5,
+			.tos = o->tos,
+			.tot_len = bpf_htons(outer_len(true) + o->len),
+			.id = bpf_htons((o->tried & OUTER_TRIED)
+						<< OUTER_ID_TRIED_SHIFT |
+					(o->round & OUTER_ROUND)
+						<< OUTER_ID_ROUND_SHIFT),
+			.frag_off = bpf_htons(DONT_FRAGMENT),
+			.ttl = OUTER_TTL,
+			.protocol = outer_protocol(o),
+			.saddr = o->peer->ours.word[3],
+			.daddr = o->peer->theirs.word[3],
+		},
+		.udp = outer_udp(o),
+	};
+
+	for (int i = 0; i < (int)(sizeof(h->ip) / sizeof(*word)); i++)
+		sum = sum_add(sum, word[i]);
+	h->ip.check = ~sum_fold(sum);
+}
+
+static __always_inline void make_outer6(const struct outer *o, struct outer6 *h)
+{
+	*h = (struct outer6){
+		.ip = {
+			.tos_label = bpf_htonl(6 << 28 | o->tos << 20 |
+					       (o->round & OUTER_ROUND)
+						       << OUTER_ROUND_SHIFT |
+					       (o->tried & OUTER_TRIED)),
+			.len = bpf_htons(outer_len(false) -
+					 sizeof(struct ipv6hdr) + o->len),
+			.next = outer_protocol(o),
+			.hops = OUTER_TTL,
+			.src = o->peer->ours,
+			.dst = o->peer->theirs,
+		},
+		.udp = outer_udp(o),
+	};
+}
+
+/* Which next hop is looked for, on the way to a peer from a device. */
+static __always_inline void aim_at(const struct peer *p, __u32 ifindex,
+				   struct bpf_fib_lookup *hop)
+{
+	hop->ifindex = ifindex;
+	if (is_ip4(&p->theirs)) {
+		hop->family = AF_INET;
+		hop->ipv4_src = p->ours.word[3];
+		hop->ipv4_dst = p->theirs.word[3];
+	} else {
+		hop->family = AF_INET6;
+		__builtin_memcpy(hop->ipv6_src, &p->ours, 16);
+		__builtin_memcpy(hop->ipv6_dst, &p->theirs, 16);
+	}
+}
+
+/* What was carried to each peer, and from it. */
+static __always_inline struct peer_counts *counts_of(__u32 peer)
+{
+	return bpf_map_lookup_elem(&peer_counts, &peer);
 }

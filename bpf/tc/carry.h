@@ -19,43 +19,12 @@
 #include "../lib/addr.h"
 #include "../lib/time.h"
 #include "../lib/verdict.h"
+#include "carried.h"
 #include "classify.h"
+#include "outer.h"
 #include "packet.h"
 #include "parse.h"
 #include "redirect.h"
-
-/* Counts what is carried to a peer, or from it. */
-static __always_inline struct peer_counts *counts_of(__u32 peer)
-{
-	return bpf_map_lookup_elem(&peer_counts, &peer);
-}
-
-static __always_inline void note_carried(const struct packet *pkt, __u32 bytes)
-{
-	struct peer_counts *c = counts_of(pkt->home);
-
-	if (!c)
-		return;
-	c->carried++;
-	c->carried_bytes += bytes;
-	c->passed_on += pkt->carried;
-	if (pkt->l4_proto != IPPROTO_TCP || pkt->fragment)
-		return;
-	if (pkt->tcp_flags & TCP_SYN)
-		c->carried_syn++;
-	else
-		c->carried_tcp++;
-}
-
-/* DSCP and ECN of an IP header. */
-static __always_inline __u8 read_tos(struct __sk_buff *skb,
-				     const struct packet *pkt)
-{
-	__u8 bytes[2] = {};
-
-	bpf_skb_load_bytes(skb, pkt->l3_off, bytes, sizeof(bytes));
-	return pkt->ip4 ? bytes[1] : bytes[0] << 4 | bytes[1] >> 4;
-}
 
 /*
  * Makes a packet ready to be carried to a peer, and says what its outer header does; false
@@ -69,12 +38,7 @@ static __always_inline bool prepare(struct __sk_buff *skb,
 		return false;
 	if (!(pkt->ip4 ? count_hop4(skb) : count_hop6(skb)))
 		return false;
-	o->peer = p;
-	o->len = pkt->end - pkt->l3_off;
-	o->inner_ip4 = pkt->ip4;
-	o->tos = read_tos(skb, pkt);
-	o->tried = pkt->tried;
-	o->round = pkt->round;
+	*o = outer_of(pkt, p, read_tos(skb, pkt));
 	return true;
 }
 
@@ -83,16 +47,7 @@ static __always_inline long find_way(struct __sk_buff *skb,
 				     const struct peer *p,
 				     struct bpf_fib_lookup *hop)
 {
-	hop->ifindex = skb->ifindex;
-	if (is_ip4(&p->theirs)) {
-		hop->family = AF_INET;
-		hop->ipv4_src = p->ours.word[3];
-		hop->ipv4_dst = p->theirs.word[3];
-	} else {
-		hop->family = AF_INET6;
-		__builtin_memcpy(hop->ipv6_src, &p->ours, 16);
-		__builtin_memcpy(hop->ipv6_dst, &p->theirs, 16);
-	}
+	aim_at(p, skb->ifindex, hop);
 	return bpf_fib_lookup(skb, hop, sizeof(*hop), 0);
 }
 
@@ -142,12 +97,6 @@ static __always_inline int send_outer(struct __sk_buff *skb,
 	return bpf_redirect(hop.ifindex, 0);
 }
 
-/* How many bytes of a packet a peer gets at once, of 0 any number. */
-static __always_inline __u32 most_of(const struct peer *p)
-{
-	return p->mtu > outer_len(p) ? p->mtu - outer_len(p) : 0;
-}
-
 /* Is a packet longer than what a peer gets? */
 static __always_inline bool is_too_long(struct __sk_buff *skb,
 					const struct packet *pkt,
@@ -191,26 +140,46 @@ GLOBAL_FUNC int carry_whole(struct __sk_buff *skb, struct packet *pkt,
 /* Is a packet one that a peer may have carried here? Others of this kind are tunnels. */
 static __always_inline bool may_be_outer(const struct packet *pkt)
 {
-	return carrying && !pkt->plain && !pkt->carried && !pkt->pod &&
-	       pkt->tuple.hook == HOOK_IN &&
-	       (pkt->l4_proto == IPPROTO_IPIP ||
-		pkt->l4_proto == IPPROTO_IPV6) &&
-	       pkt->l3_off <= ETH_HLEN && !pkt->fragment &&
-	       !pkt->more_fragments;
+	bool udp = pkt->l4_proto == IPPROTO_UDP && pkt->plain;
+
+	if (!carrying || pkt->pod || pkt->tuple.hook != HOOK_IN ||
+	    pkt->l3_off > ETH_HLEN || pkt->fragment || pkt->more_fragments)
+		return false;
+	return udp ? pkt->tuple.dst_port == bpf_htons(carry_port) :
+		     pkt->l4_proto == IPPROTO_IPIP ||
+			       pkt->l4_proto == IPPROTO_IPV6;
+}
+
+/*
+ * Where in a frame is the packet that an outer header is before, and is it one of IPv4? Behind
+ * a header of UDP its first byte says so, as that of any IP packet.
+ */
+static __always_inline __u32 find_inner(struct __sk_buff *skb,
+					const struct packet *pkt, bool *ip4)
+{
+	__u8 version = 0;
+
+	*ip4 = pkt->l4_proto == IPPROTO_IPIP;
+	if (pkt->l4_proto != IPPROTO_UDP)
+		return pkt->l4_off;
+	bpf_skb_load_bytes(skb, pkt->l4_off + sizeof(struct udphdr), &version,
+			   sizeof(version));
+	*ip4 = version >> 4 == 4;
+	return *ip4 || version >> 4 == 6 ? pkt->l4_off + sizeof(struct udphdr) :
+					   0;
 }
 
 /* Reads where an inner packet goes; false if that is cut short. */
-static __always_inline bool read_inner_dst(struct __sk_buff *skb,
-					   const struct packet *pkt, bool ip4,
-					   struct ip_addr *dst)
+static __always_inline bool read_inner_dst(struct __sk_buff *skb, __u32 inner,
+					   bool ip4, struct ip_addr *dst)
 {
 	__be32 dst4;
 
 	if (!ip4)
 		return !bpf_skb_load_bytes(
-			skb, pkt->l4_off + offsetof(struct ipv6hdr, daddr), dst,
+			skb, inner + offsetof(struct ipv6hdr, daddr), dst,
 			sizeof(*dst));
-	if (bpf_skb_load_bytes(skb, pkt->l4_off + offsetof(struct iphdr, daddr),
+	if (bpf_skb_load_bytes(skb, inner + offsetof(struct iphdr, daddr),
 			       &dst4, sizeof(dst4)))
 		return false;
 	*dst = from_ip4(dst4);
@@ -228,12 +197,18 @@ static __always_inline bool is_service_address(const struct ip_addr *a)
 /* Reads to how many homes a packet was carried before, and how it goes around. */
 static __always_inline void read_way(struct __sk_buff *skb, struct packet *pkt)
 {
-	__u32 id = bpf_ntohs(pkt->fragment_id), label = 0;
+	__be32 label = 0;
+	__be16 id = 0;
 
-	pkt->tried = id >> OUTER_ID_TRIED_SHIFT;
-	pkt->round = id >> OUTER_ID_ROUND_SHIFT & OUTER_ROUND;
-	if (pkt->ip4)
+	if (pkt->ip4) {
+		bpf_skb_load_bytes(skb,
+				   pkt->l3_off + offsetof(struct iphdr, id),
+				   &id, sizeof(id));
+		pkt->tried = bpf_ntohs(id) >> OUTER_ID_TRIED_SHIFT;
+		pkt->round = bpf_ntohs(id) >> OUTER_ID_ROUND_SHIFT &
+			     OUTER_ROUND;
 		return;
+	}
 	bpf_skb_load_bytes(skb, pkt->l3_off, &label, sizeof(label));
 	label = bpf_ntohl(label);
 	pkt->tried = label & OUTER_TRIED;
@@ -248,6 +223,7 @@ static __always_inline bool read_inner(struct __sk_buff *skb,
 	__u32 l3_off = pkt->l3_off ? ETH_HLEN : 0;
 
 	pkt->end = skb->len;
+	pkt->plain = pkt->flowless = false;
 	return read_plain((void *)(long)skb->data, (void *)(long)skb->data_end,
 			  kind, pkt, l3_off) ||
 	       parse(skb, pkt, l3_off, kind);
@@ -262,14 +238,14 @@ GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 	struct ip_addr src, dst = {};
 	struct peer_counts *c;
 	bool inner_ip4, marked;
-	__u32 *peer;
+	__u32 *peer, inner;
 
 	if (!pkt || pkt->end > skb->len || !is_own_address(&pkt->tuple.dst))
 		return VERDICT_CONTINUE;
 	src = pkt->tuple.src;
 	peer = bpf_map_lookup_elem(&peer_addresses, &src);
-	inner_ip4 = pkt->l4_proto == IPPROTO_IPIP;
-	if (!peer || !read_inner_dst(skb, pkt, inner_ip4, &dst) ||
+	inner = find_inner(skb, pkt, &inner_ip4);
+	if (!peer || !inner || !read_inner_dst(skb, inner, inner_ip4, &dst) ||
 	    !is_service_address(&dst))
 		return VERDICT_CONTINUE;
 	pkt->carried = true;
@@ -278,7 +254,7 @@ GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 	c = counts_of(*peer);
 	if (c)
 		c->received++;
-	if (!remove_outer(skb, pkt->l3_off, pkt->l4_off - pkt->l3_off, pkt->ip4,
+	if (!remove_outer(skb, pkt->l3_off, inner - pkt->l3_off, pkt->ip4,
 			  inner_ip4) ||
 	    (marked && !bpf_skb_ecn_set_ce(skb)) ||
 	    !read_inner(skb, pkt, inner_ip4))

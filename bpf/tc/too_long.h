@@ -18,11 +18,14 @@
 #include "../abi/maps.h"
 #include "../carry/outer.h"
 #include "../carry/ring.h"
+#include "../lib/addr.h"
 #include "../lib/csum.h"
 #include "../lib/verdict.h"
+#include "carried.h"
 #include "carry.h"
 #include "fragment.h"
 #include "icmp.h"
+#include "outer.h"
 #include "packet.h"
 #include "parse.h"
 #include "redirect.h"
@@ -114,7 +117,8 @@ GLOBAL_FUNC int cut(struct __sk_buff *skb, struct packet *pkt)
 			 fragment | IP4_MORE_FRAGMENTS))
 		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
 	o.len = header + first;
-	if (bpf_skb_adjust_room(skb, outer_len(p), BPF_ADJ_ROOM_MAC, 0) ||
+	if (bpf_skb_adjust_room(skb, outer_len(is_ip4(&p->theirs)),
+				BPF_ADJ_ROOM_MAC, 0) ||
 	    !write_outer(skb, ETH_HLEN, &o))
 		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
 	note_carried(pkt, skb->len - ETH_HLEN);
@@ -124,7 +128,7 @@ GLOBAL_FUNC int cut(struct __sk_buff *skb, struct packet *pkt)
 	if (found != BPF_FIB_LKUP_RET_SUCCESS || !write_macs(skb, &hop))
 		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
 	bpf_clone_redirect(skb, hop.ifindex, 0);
-	at = ETH_HLEN + outer_len(p);
+	at = ETH_HLEN + outer_len(is_ip4(&p->theirs));
 	o.len = header + len;
 	if (bpf_skb_change_tail(skb, at + header + len, 0) ||
 	    bpf_skb_store_bytes(skb, at + header, rest->bytes, len, 0) ||

@@ -19,7 +19,7 @@
 #include "../lib/addr.h"
 #include "../lib/filter.h"
 #include "../lib/verdict.h"
-#include "../tc/carry.h"
+#include "../tc/carried.h"
 #include "../tc/classify.h"
 #include "../tc/home.h"
 #include "../tc/packet.h"
@@ -70,14 +70,23 @@ static __always_inline void write_before(void *data, const struct outer *o,
 					 const struct express *e)
 {
 	struct ethhdr *eth = data;
+	union outer_header h;
 
 	__builtin_memcpy(data, e->macs, sizeof(e->macs));
 	if (is_ip4(&o->peer->theirs)) {
 		eth->h_proto = bpf_htons(ETH_P_IP);
-		*(struct iphdr *)(eth + 1) = outer_ip4(o);
+		make_outer4(o, &h.ip4);
+		__builtin_memcpy(eth + 1, &h.ip4.ip, sizeof(h.ip4.ip));
+		if (carry_udp)
+			__builtin_memcpy((struct iphdr *)(eth + 1) + 1,
+					 &h.ip4.udp, sizeof(h.ip4.udp));
 	} else {
 		eth->h_proto = bpf_htons(ETH_P_IPV6);
-		*(struct outer_ip6 *)(eth + 1) = outer_ip6(o);
+		make_outer6(o, &h.ip6);
+		__builtin_memcpy(eth + 1, &h.ip6.ip, sizeof(h.ip6.ip));
+		if (carry_udp)
+			__builtin_memcpy((struct ipv6hdr *)(eth + 1) + 1,
+					 &h.ip6.udp, sizeof(h.ip6.udp));
 	}
 }
 
@@ -87,12 +96,8 @@ static __always_inline bool put_outer_here(struct xdp_md *ctx,
 					   const struct peer *p,
 					   const struct express *e)
 {
-	struct outer o = {
-		.peer = p,
-		.len = pkt->end - ETH_HLEN,
-		.inner_ip4 = pkt->ip4,
-	};
-	__u32 len = outer_len(p);
+	struct outer o = outer_of(pkt, p, 0);
+	__u32 len = outer_len(is_ip4(&p->theirs));
 	void *inner;
 
 	if (bpf_xdp_adjust_head(ctx, -(int)len))
@@ -112,7 +117,7 @@ static __always_inline bool has_room(struct xdp_md *ctx,
 {
 	__u32 most = most_of(p);
 
-	return fits(ctx, pkt, e, outer_len(p)) &&
+	return fits(ctx, pkt, e, outer_len(is_ip4(&p->theirs))) &&
 	       (!most || frame_len(ctx, pkt) - ETH_HLEN <= most);
 }
 

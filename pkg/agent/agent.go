@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/pkg/maglev"
 	"github.com/headgate/headgate/pkg/metrics"
 	"github.com/headgate/headgate/pkg/netdev"
+	"github.com/headgate/headgate/pkg/peers"
 	"github.com/headgate/headgate/pkg/reconciler"
 	"github.com/headgate/headgate/pkg/source/kube"
 	"github.com/headgate/headgate/pkg/source/manifest"
@@ -106,6 +107,7 @@ func openDatapath(cfg Config, key maglev.Key, log *zap.Logger, told kernelReport
 	own.Node, own.Version, own.HashKey = cfg.NodeName, cfg.Version, key
 	own.Sizes, own.Pods, own.XDP = datapath.DefaultSizes, cfg.PodDevices.watched(), len(cfg.XDP) > 0
 	own.Carrying = cfg.Forwarding.Carries()
+	own.CarryUDP, own.CarryPort = cfg.Encapsulation == EncapsulationUDP, peers.Port
 	own.ReportSockets = func(how string) {
 		log.Info("sockets are " + how)
 		told.setSockets(how)
@@ -121,9 +123,6 @@ func openDatapath(cfg Config, key maglev.Key, log *zap.Logger, told kernelReport
 		return nil, err
 	}
 	log.Info("datapath open", zap.String("cgroup", own.Cgroup), zap.String("bpf-root", own.Root), zap.Uint64("writes", dp.Writes()))
-	if lack := datapath.NotCarriedHere(); own.Carrying && lack != "" {
-		log.Warn("not all can be carried to this node", zap.String("why", lack))
-	}
 	if err := netdev.TrackAsBefore(own.Root); err != nil { // somebody was killed who removed an agent's programs
 		log.Warn("end a hand-over to the kernel's connection tracking", zap.Error(err))
 	}

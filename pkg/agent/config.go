@@ -41,13 +41,14 @@ type Config struct {
 	PodDevices        PodDevices
 	Journal           *Journal // what can be asked of the log; nil is nothing
 	MetricsTLS        MetricsTLS
-	MetricsPerBackend bool       // /metrics tells of every backend, not only of those that fail or are compared, and of every Service
-	InitOnly          bool       // do what needs privileges, and end
-	Algorithm         string     // of Services that name none, as lb.Algorithms has them; "" is random
-	Forwarding        Forwarding // whose packets are carried to the nodes of their backends
-	IgnoreHealth      bool       // Services that do not say it do not avoid ejected backends
-	HashKeyFile       string     // whose content keys the hashes of flows; "" takes the cluster's certificate authority
-	Limits            plan.Sizes // entries that maps grow to at most, 0 is no limit
+	MetricsPerBackend bool          // /metrics tells of every backend, not only of those that fail or are compared, and of every Service
+	InitOnly          bool          // do what needs privileges, and end
+	Algorithm         string        // of Services that name none, as lb.Algorithms has them; "" is random
+	Forwarding        Forwarding    // whose packets are carried to the nodes of their backends
+	Encapsulation     Encapsulation // of what is carried
+	IgnoreHealth      bool          // Services that do not say it do not avoid ejected backends
+	HashKeyFile       string        // whose content keys the hashes of flows; "" takes the cluster's certificate authority
+	Limits            plan.Sizes    // entries that maps grow to at most, 0 is no limit
 }
 
 // MetricsTLS are PEM files of the server on the metrics address: its certificate with the

@@ -26,6 +26,15 @@ const (
 // Carries says whether any may be carried.
 func (f Forwarding) Carries() bool { return f == ForwardingMarked || f == ForwardingDSR }
 
+// Encapsulation is what is put before carried packets; both are taken.
+type Encapsulation string
+
+// The choices.
+const (
+	EncapsulationIPIP Encapsulation = "ipip" // IP in IP
+	EncapsulationUDP  Encapsulation = "udp"  // for networks that drop IP in IP
+)
+
 // Default is how packets of Services are forwarded that leave it open.
 func (f Forwarding) Default() lb.Forwarding {
 	if f == ForwardingDSR {
@@ -51,7 +60,9 @@ func newPeers(cfg Config, key maglev.Key, inbox *reconciler.Inbox, status *statu
 	}
 	var p *peers.Prober
 	p = peers.New(peers.Config{
-		Here: cfg.NodeName, Port: peers.Port, Digest: peers.DigestOf(key), MTU: mtuAt,
+		Here: cfg.NodeName, Port: peers.Port, MTU: mtuAt,
+		Digest: peers.DigestOf(key, cfg.Encapsulation == EncapsulationUDP),
+		Takes:  []peers.Digest{peers.DigestOf(key, false), peers.DigestOf(key, true)},
 		Counts: status.carried, Usable: status.usablePeers, Notify: inbox.SetPeers,
 		Report: func(all []peers.Status) {
 			said := make([]Peer, len(all))

@@ -79,6 +79,10 @@ type Config struct {
 	// Carrying says that there may be Services whose packets are carried to the homes
 	// of their backends.
 	Carrying bool `bpf:"carrying"`
+	// CarryUDP has what is carried go behind an outer header of UDP instead of IP in IP.
+	// Both are taken, UDP at CarryPort.
+	CarryUDP  bool   `bpf:"carry_udp"`
+	CarryPort uint16 `bpf:"carry_port"`
 	// HashKey is the key of the hashes of flows and clients, the same on all
 	// nodes.
 	HashKey [2]uint64 `bpf:"hash_key" json:"-"`

@@ -748,6 +748,8 @@ const (
 	headgateProgTcpRetransmit     = "tcp_retransmit"
 	headgateProgUplink            = "uplink"
 	headgateVarAddressFilterShift = "address_filter_shift"
+	headgateVarCarryPort          = "carry_port"
+	headgateVarCarryUdp           = "carry_udp"
 	headgateVarCarrying           = "carrying"
 	headgateVarCountTraffic       = "count_traffic"
 	headgateVarDestroyAll         = "destroy_all"
@@ -894,6 +896,8 @@ type headgateMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateVariableSpecs struct {
 	AddressFilterShift *ebpf.VariableSpec `ebpf:"address_filter_shift"`
+	CarryPort          *ebpf.VariableSpec `ebpf:"carry_port"`
+	CarryUdp           *ebpf.VariableSpec `ebpf:"carry_udp"`
 	Carrying           *ebpf.VariableSpec `ebpf:"carrying"`
 	CountTraffic       *ebpf.VariableSpec `ebpf:"count_traffic"`
 	DestroyAll         *ebpf.VariableSpec `ebpf:"destroy_all"`
@@ -1020,6 +1024,8 @@ func (m *headgateMaps) Close() error {
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateVariables struct {
 	AddressFilterShift *ebpf.Variable `ebpf:"address_filter_shift"`
+	CarryPort          *ebpf.Variable `ebpf:"carry_port"`
+	CarryUdp           *ebpf.Variable `ebpf:"carry_udp"`
 	Carrying           *ebpf.Variable `ebpf:"carrying"`
 	CountTraffic       *ebpf.Variable `ebpf:"count_traffic"`
 	DestroyAll         *ebpf.Variable `ebpf:"destroy_all"`

@@ -3,7 +3,6 @@ package datapath
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -62,14 +61,6 @@ func TestTheInnermostMountSaysWhetherItIsShared(t *testing.T) {
 	} {
 		if got := isShared(tc.mounts); got != tc.want {
 			t.Errorf("%s: got %v", tc.name, got)
-		}
-	}
-}
-
-func TestOlderKernelsSayWhatCannotBeCarriedThere(t *testing.T) {
-	for release, want := range map[string]bool{"6.1.0-18-amd64": true, "6.2.9": true, "6.3.0": false, "6.12.5": false, "7.0": false} {
-		if lack := notCarriedTo(release); (lack != "") != want || want && !strings.Contains(lack, release) {
-			t.Errorf("with kernel %s it says %q", release, lack)
 		}
 	}
 }

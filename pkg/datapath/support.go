@@ -132,23 +132,6 @@ func substitutes(cfg Config) (s Substitutes) {
 	return s
 }
 
-// NotCarriedHere says what other nodes cannot carry to this one, "" where they can carry all.
-func NotCarriedHere() string {
-	release, err := kernelRelease()
-	if err != nil {
-		return "" // Examine says so
-	}
-	return notCarriedTo(release)
-}
-
-// notCarriedTo says so of a node with a kernel.
-func notCarriedTo(release string) string {
-	if !olderThan(release, "6.3") {
-		return ""
-	}
-	return "kernel " + release + " takes off no outer header of the other family (requires >= 6.3): IPv6 is carried here only where the node's InternalIP is of IPv6, and IPv4 where it is of IPv4"
-}
-
 // hasTCX says whether the kernel can say what is attached to a device by tcx.
 func hasTCX() bool {
 	const loopback = 1

@@ -9,15 +9,22 @@ import (
 // Port is the UDP port at which agents answer unless told otherwise.
 const Port = 6635
 
-// version is that of what is carried, and of the questions: nodes of different ones do not carry
-// to each other.
-const version = 2
+// Versions of what is carried, and of the questions: nodes carry to those alone that take theirs.
+const (
+	versionIPIP = 2 // IP in IP
+	versionUDP  = 3 // the same behind an outer header of UDP
+)
 
 // Digest is equal on nodes that carry alike.
 type Digest [16]byte
 
-// DigestOf returns the digest of the key by which nodes hash.
-func DigestOf(key [2]uint64) (d Digest) {
+// DigestOf returns the digest of the key by which nodes hash, of one that carries IP in IP, or behind
+// outer headers of UDP.
+func DigestOf(key [2]uint64, udp bool) (d Digest) {
+	version := uint64(versionIPIP)
+	if udp {
+		version = versionUDP
+	}
 	b := []byte("headgate carries as of version ")
 	for _, word := range [...]uint64{version, key[0], key[1]} {
 		b = binary.BigEndian.AppendUint64(b, word)

@@ -119,7 +119,7 @@ func (p *peer) hasAnswered(now time.Time, theirs, ours Digest) {
 	p.verdict.Answered, p.verdict.Silent = now, false
 	p.silent, p.refused, p.suspects = 0, time.Time{}, false
 	if p.differs = theirs != ours; p.differs {
-		p.fail("hashes by another key, or is of a version that carries otherwise: give all nodes the same --hash-key-file")
+		p.fail("hashes by another key, or is of a version that carries otherwise: give all nodes the same --hash-key-file, and one version")
 		return
 	}
 	p.verdict.Carries, p.verdict.Reason = true, ""

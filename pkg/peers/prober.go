@@ -21,7 +21,9 @@ import (
 type Config struct {
 	Here   string // name of this node
 	Port   uint16 // at which all nodes answer
-	Digest Digest
+	Digest Digest // of how this node carries
+	// Takes are the digests of how others may carry to this node.
+	Takes []Digest
 	// MTU returns the longest packet that leaves by the device with an address, in bytes.
 	MTU func(netip.Addr) uint32
 	// Counts returns what was carried to each peer, by its address.

@@ -189,3 +189,40 @@ func TestNobodyIsLeftOutWhileVersionsDiffer(t *testing.T) {
 		}
 	}
 }
+
+// What others may carry here is answered with the digest of the question, all else with this node's own:
+// an earlier version takes no outer header of UDP.
+func TestTheAnswerIsTheQuestionsDigestWhereThatIsTaken(t *testing.T) {
+	key := [2]uint64{3, 4}
+	ipip, udp, other := DigestOf(key, false), DigestOf(key, true), DigestOf([2]uint64{5}, false)
+	n := newNode(t, "here", freePort(t))
+	n.prober.cfg.Digest, n.prober.cfg.Takes = ipip, []Digest{ipip, udp}
+	n.prober.SetNodes(map[string]*lb.Node{"here": nodeAt("127.0.0.1"), "there": nodeAt("127.0.0.2")})
+	n.run()
+	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)}, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(n.prober.cfg.Port)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for asked, want := range map[Digest]Digest{ipip: ipip, udp: udp, other: ipip} {
+		if got := ask(t, conn, asked); got != want {
+			t.Errorf("asked with %x it answers %x, want %x", asked, got, want)
+		}
+	}
+}
+
+// ask returns the digest that a question is answered with.
+func ask(t *testing.T, conn *net.UDPConn, digest Digest) Digest {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		_, _ = conn.Write(message{question, 7, digest}.encode()) // nobody may listen yet
+		_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+		b := make([]byte, 2*messageLen)
+		got, err := conn.Read(b)
+		if m, ok := decode(b[:max(got, 0)]); err == nil && ok && m.kind == answer {
+			return m.digest
+		}
+	}
+	t.Fatal("no answer")
+	return Digest{}
+}

@@ -92,8 +92,12 @@ func (p *Prober) reply(conn *net.UDPConn) {
 			return
 		}
 		if m, ok := decode(b[:n]); err == nil && ok && m.kind == question && p.isNode(from.Addr().Unmap()) {
+			digest := p.cfg.Digest
+			if slices.Contains(p.cfg.Takes, m.digest) {
+				digest = m.digest
+			}
 			// A lost answer is asked for again.
-			_, _ = conn.WriteToUDPAddrPort(message{answer, m.nonce, p.cfg.Digest}.encode(), from)
+			_, _ = conn.WriteToUDPAddrPort(message{answer, m.nonce, digest}.encode(), from)
 		}
 	}
 }

@@ -27,10 +27,9 @@ var below = map[string][]string{
 	"bpf/xdp":   {"bpf/abi", "bpf/lib", "bpf/lb", "bpf/flow", "bpf/carry", "bpf/tc"},
 }
 
-// frameHeaders are the headers of bpf/tc that read and write packets, as TC has them, as
-// bpf/carry/outer.h does, and those of bpf/xdp. All others decide: they take a struct packet,
-// so that any hook can use them.
-var frameHeaders = []string{"parse", "fragment", "nat", "icmp", "reset", "redirect", "tracked", "carry", "mss", "passage", "too_long", "sight", "device"}
+// frameHeaders are the headers of bpf/tc that read and write packets, as TC has them, as do those
+// of bpf/xdp. All others decide: they take a struct packet, so that any hook can use them.
+var frameHeaders = []string{"parse", "fragment", "nat", "icmp", "reset", "redirect", "tracked", "carry", "outer", "mss", "passage", "too_long", "sight", "device"}
 
 // contextOfTC is the type of what a program at TC is given.
 var contextOfTC = regexp.MustCompile(`\b__sk_buff\b`)
@@ -161,7 +160,7 @@ func includesOf(f file) (paths []string) {
 // deciding is a line for every header that decides and knows of frames.
 func deciding(files []file) (complaints []string) {
 	handlesFrames := func(header string) bool {
-		return path.Dir(header) == "bpf/xdp" || header == "bpf/carry/outer.h" || path.Dir(header) == "bpf/tc" && slices.Contains(frameHeaders, strings.TrimSuffix(path.Base(header), ".h"))
+		return path.Dir(header) == "bpf/xdp" || path.Dir(header) == "bpf/tc" && slices.Contains(frameHeaders, strings.TrimSuffix(path.Base(header), ".h"))
 	}
 	for _, f := range files {
 		if handlesFrames(f.path) {

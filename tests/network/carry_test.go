@@ -41,6 +41,7 @@ type underlay struct {
 	name string
 	mtu  int  // of their uplinks
 	ipv6 bool // they are known by an IPv6 address alone
+	udp  bool // what is carried has an outer header of UDP
 }
 
 var carriedAt = [2]netip.AddrPort{netip.MustParseAddrPort("203.0.113.10:80"), netip.MustParseAddrPort("[2001:db8:f::10]:80")}
@@ -174,6 +175,9 @@ func (f *fabric) start() {
 	root := testenv.BPFRoot(f.tb)
 	for _, n := range f.nodes {
 		n.root, n.options = filepath.Join(root, n.name), []string{"--forwarding", "marked", "--state-dir", f.tb.TempDir()}
+		if f.underlay.udp {
+			n.options = append(n.options, "--dsr-encapsulation", "udp")
+		}
 		cgroup, err := traffic.NewCgroup(testenv.Cgroup(f.tb), n.name)
 		if err != nil {
 			f.tb.Fatal(err)

@@ -13,6 +13,8 @@ func TestCarriedTransfersArriveWhole(t *testing.T) {
 	for _, u := range []underlay{
 		{name: "nodes of IPv4", mtu: 1500},
 		{name: "nodes of IPv6, MTU 1400", mtu: 1400, ipv6: true},
+		{name: "nodes of IPv4, UDP", mtu: 1500, udp: true},
+		{name: "nodes of IPv6, UDP", mtu: 1500, ipv6: true, udp: true},
 	} {
 		t.Run(u.name, func(t *testing.T) {
 			f := newFabricOver(t, "dsr", u)

@@ -13,41 +13,56 @@ import (
 	"github.com/headgate/headgate/pkg/plan"
 )
 
-// carryStories are told by TestCarrying, of a fleet of three nodes.
-var carryStories = []struct {
+// carryStory is told by TestCarrying, of a fleet of three nodes.
+type carryStory struct {
 	name string
 	tell func(*testing.T, *fleet)
-}{
+}
+
+// outerStories are of outer headers, whatever these are.
+var outerStories = []carryStory{
 	{"A packet is carried as it came, within an outer header", aPacketIsCarriedAsItCame},
+	{"Flows keep a port of the outer header each", flowsKeepAPort},
 	{"At its home it is what any packet to a local backend is", atHomeItIsAsAnyOther},
-	{"Answers go straight to the client", answersGoStraight},
 	{"What is not carried by a peer for a carried Service stays as it is", othersStayAsTheyAre},
 	{"What was carried and is for nobody goes nowhere", carriedForNobodyGoesNowhere},
-	{"A packet whose time to live ends is left to the stack", whatEndsHereIsNotCarried},
 	{"Who sends what is too long is told so", tooLongIsTold},
 	{"What may be fragmented is carried in two pieces", tooLongIsCut},
-	{"Frames with tags go by the node's address", tagsGoByAddress},
-	{"ICMP errors go to who has the connection", errorsAreCarried},
 	{"Congestion on the way is told to the backend", congestionIsTold},
 	{"Segments leave room for the outer header", segmentsLeaveRoom},
-	{"What begins goes by the node's address where a peer is not usable", notUsableGoesByAddress},
 	{"A connection is found after its slot has moved", aConnectionIsFound},
+	{"The driver carries as TC does", theDriverCarries},
+	{"Nobody's connection is asked for once around and reset where that is certain", nobodysIsReset},
+}
+
+// carryStories are of what goes where.
+var carryStories = []carryStory{
+	{"Answers go straight to the client", answersGoStraight},
+	{"A packet whose time to live ends is left to the stack", whatEndsHereIsNotCarried},
+	{"Frames with tags go by the node's address", tagsGoByAddress},
+	{"ICMP errors go to who has the connection", errorsAreCarried},
+	{"What begins goes by the node's address where a peer is not usable", notUsableGoesByAddress},
 	{"A connection is found past a node that is dead", aConnectionIsFoundPastADeadNode},
 	{"A node that is taken for dead keeps its connections", aNodeThatIsTakenForDeadKeepsItsConnections},
 	{"A node that is yet to learn of changes takes no connection of others", aNodeThatLagsTakesNoConnection},
-	{"Nobody's connection is asked for once around and reset where that is certain", nobodysIsReset},
 	{"Clients outside of source ranges are not carried", sourceRangesHold},
-	{"The driver carries as TC does", theDriverCarries},
 	{"The driver leaves to TC what it does not know any more", theWayToAPeerEnds},
 }
 
 // TestCarrying has the driver see each packet before TC does: what it sends is what TC sends, to the
 // last byte, and all else it leaves as it is.
 func TestCarrying(t *testing.T) {
-	for _, overV6 := range []bool{false, true} {
-		t.Run(map[bool]string{false: "over IPv4", true: "over IPv6"}[overV6], func(t *testing.T) {
-			f := newDrivenFleet(t, overV6)
-			for _, s := range carryStories {
+	for _, outer := range []struct {
+		name        string
+		overV6, udp bool
+	}{{"over IPv4", false, false}, {"over IPv6", true, false}, {"over UDP of IPv4", false, true}, {"over UDP of IPv6", true, true}} {
+		t.Run(outer.name, func(t *testing.T) {
+			f := newDrivenFleet(t, outer.overV6, outer.udp)
+			stories := outerStories
+			if !outer.udp {
+				stories = slices.Concat(outerStories, carryStories)
+			}
+			for _, s := range stories {
 				for _, b := range []book{v4, v6} {
 					t.Run(s.name+"/"+b.family(), func(t *testing.T) {
 						f.book, f.protocol = b, lb.TCP
@@ -127,7 +142,7 @@ func aPacketIsCarriedAsItCame(t *testing.T, f *fleet) {
 					verdict, made := f.nodes[0].run(t, in, uplink, given)
 					p.ttl--
 					want := f.outerOf(0, 1, p.frame(t), 0, 0)
-					if verdict != redirect || len(made) < len(want) || !bytes.Equal(made[ethernetLen:len(want)], want[ethernetLen:]) || made[12] != want[12] || made[13] != want[13] {
+					if verdict != redirect || len(made) < len(want) || !f.isCarriedAs(made[:len(want)], want) {
 						t.Fatalf("%s %s of %d bytes, %d hops: verdict %d\ngot  %s\nwant %s", protocol, flags, size, hops, verdict, dump(made), dump(want))
 					}
 				}
@@ -136,6 +151,29 @@ func aPacketIsCarriedAsItCame(t *testing.T, f *fleet) {
 		if n := f.nodes[0].flows(t); n != 0 {
 			t.Errorf("the node where packets come in keeps %d flows", n)
 		}
+	}
+}
+
+func flowsKeepAPort(t *testing.T, f *fleet) {
+	if !f.udp {
+		return // there is none
+	}
+	f.serve(t, 2)
+	ports := map[uint16]bool{}
+	for port := range uint16(200) {
+		var of [2]uint16
+		for i, size := range []int{10, 900} {
+			p := f.packet(40000+port, "SA"[i:i+1], size)
+			_, made := f.nodes[0].run(t, in, uplink, p.frame(t))
+			of[i] = binary.BigEndian.Uint16(f.flowPort(made))
+		}
+		if of[0] != of[1] || of[0] < firstFlowPort {
+			t.Fatalf("two packets of a flow are carried from ports %d and %d", of[0], of[1])
+		}
+		ports[of[0]] = true
+	}
+	if len(ports) < 150 {
+		t.Errorf("200 flows have %d ports", len(ports))
 	}
 }
 
@@ -236,7 +274,7 @@ func congestionIsTold(t *testing.T, f *fleet) {
 	p := f.packet(40000, "S", 10)
 	_, made := f.nodes[0].run(t, in, uplink, mark(p.frame(t), capable))
 	p.ttl = 63
-	if want := f.outerOf(0, 1, mark(p.frame(t), capable), capable, 0); !bytes.Equal(made[ethernetLen:], want[ethernetLen:]) {
+	if want := f.outerOf(0, 1, mark(p.frame(t), capable), capable, 0); !f.isCarriedAs(made, want) {
 		t.Errorf("got %s\nwant %s", dump(made), dump(want))
 	}
 	p.ttl = 64
@@ -270,10 +308,7 @@ func segmentsLeaveRoom(t *testing.T, f *fleet) {
 	f.serve(t, 2)
 	p, home, backend := f.begin(t, 0, 40000)
 	answer := p.to(f.addrOf(backend), p.src)
-	most := uint16(fleetMTU - 40 - 20)
-	if f.overV6 {
-		most -= 20
-	}
+	most := uint16(fleetMTU - 40 - f.outerLen())
 	if !f.client.Is4() {
 		most -= 20
 	}
@@ -517,7 +552,8 @@ func segmentOf(frame []byte, number uint16) []byte {
 // isCarried says whether a frame has an outer header.
 func isCarried(frame []byte) bool {
 	v, ok := parseFrame(frame)
-	return ok && (v.protocol == 4 || v.protocol == 41)
+	_, dst, _ := ends(frame)
+	return ok && (v.protocol == 4 || v.protocol == 41 || v.protocol == 17 && dst.Port() == carryPort)
 }
 
 // ageSlotChanges lets slots have changed so many seconds before.
@@ -567,7 +603,7 @@ func sourceRangesHold(t *testing.T, f *fleet) {
 // than one frame for each owner and one more. Each node leaves out whom it likes meanwhile: that
 // makes it twice as many, and nothing else.
 func TestNoConnectionIsLostWhileTablesDiffer(t *testing.T) {
-	f := newFleet(t, 3, false)
+	f := newFleet(t, 3, false, false)
 	for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
 		for seed := range uint64(6) {
 			t.Run(fmt.Sprint(protocol, " seed ", seed), func(t *testing.T) {

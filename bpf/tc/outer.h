@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Outer headers at TC: what they hold (carry/outer.h) comes before a frame, and off it. */
+#pragma once
+
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+
+#include "../abi/config.h"
+#include "../carry/outer.h"
+#include "../lib/addr.h"
+#include "packet.h"
+
+/* Since Linux 6.3; only where the families differ. */
+#define DECAP_L3_IPV4 (1ULL << 7)
+#define DECAP_L3_IPV6 (1ULL << 8)
+
+/* DSCP and ECN of an IP header. */
+static __always_inline __u8 read_tos(struct __sk_buff *skb,
+				     const struct packet *pkt)
+{
+	__u8 bytes[2] = {};
+
+	bpf_skb_load_bytes(skb, pkt->l3_off, bytes, sizeof(bytes));
+	return pkt->ip4 ? bytes[1] : bytes[0] << 4 | bytes[1] >> 4;
+}
+
+/* Writes the kind of the packet behind an Ethernet header. */
+static __always_inline bool write_kind(struct __sk_buff *skb, __u32 l3_off,
+				       bool ip4)
+{
+	__be16 kind = ip4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+
+	return !l3_off || !bpf_skb_store_bytes(skb, l3_off - sizeof(kind),
+					       &kind, sizeof(kind), 0);
+}
+
+/*
+ * Writes an outer header at l3_off, where there is room for it. Not inlined, for the stack of
+ * the caller.
+ */
+static __noinline bool write_outer(struct __sk_buff *skb, __u32 l3_off,
+				   const struct outer *o)
+{
+	bool ip4 = is_ip4(&o->peer->theirs);
+	union outer_header h;
+
+	if (ip4)
+		make_outer4(o, &h.ip4);
+	else
+		make_outer6(o, &h.ip6);
+	return write_kind(skb, l3_off, ip4) &&
+	       !bpf_skb_store_bytes(skb, l3_off, &h, outer_len(ip4), 0);
+}
+
+/*
+ * Puts an outer header before the packet at l3_off. Segments that a device is to cut keep
+ * their size; where they are too long they may shrink instead.
+ */
+static __always_inline bool put_outer(struct __sk_buff *skb, __u32 l3_off,
+				      const struct outer *o, bool shrink)
+{
+	bool ip4 = is_ip4(&o->peer->theirs);
+	__u64 flags = shrink ? 0 : BPF_F_ADJ_ROOM_FIXED_GSO;
+	__u64 encap = ip4 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 :
+			    BPF_F_ADJ_ROOM_ENCAP_L3_IPV6;
+	__u32 len = outer_len(ip4);
+
+	if (carry_udp)
+		encap |= BPF_F_ADJ_ROOM_ENCAP_L4_UDP;
+	/* What came here in an outer header may be one to the kernel still. */
+	if (bpf_skb_adjust_room(skb, len, BPF_ADJ_ROOM_MAC, flags | encap) &&
+	    bpf_skb_adjust_room(skb, len, BPF_ADJ_ROOM_MAC, flags))
+		return false;
+	return write_outer(skb, l3_off, o);
+}
+
+/*
+ * Has an outer header become one of the other family, with so many bytes? Before Linux 6.3
+ * none is removed from a packet of the other family. The kernel makes room for the one header in
+ * place of the other, whatever is in it; not before segments of datagrams.
+ */
+static __always_inline bool change_family(struct __sk_buff *skb, bool to_ip4,
+					  __u32 *len)
+{
+	const __u32 more = sizeof(struct ipv6hdr) - sizeof(struct iphdr);
+	__be16 kind = to_ip4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+
+	if (bpf_skb_change_proto(skb, kind, 0))
+		return false;
+	*len = to_ip4 ? *len - more : *len + more;
+	return true;
+}
+
+/* Removes an outer header of so many bytes from the packet at l3_off. */
+static __always_inline bool remove_outer(struct __sk_buff *skb, __u32 l3_off,
+					 __u32 len, bool outer_ip4,
+					 bool inner_ip4)
+{
+	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
+
+	if (outer_ip4 != inner_ip4 && !change_family(skb, inner_ip4, &len))
+		flags |= inner_ip4 ? DECAP_L3_IPV4 : DECAP_L3_IPV6;
+	return !bpf_skb_adjust_room(skb, -(__s32)len, BPF_ADJ_ROOM_MAC,
+				    flags) &&
+	       write_kind(skb, l3_off, inner_ip4);
+}

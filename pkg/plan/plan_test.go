@@ -419,10 +419,10 @@ func everyPrefixIsSafe(t *testing.T, deriveFrom int) {
 }
 
 // recount fails the test unless every backend is used by as many tables as it
-// says, and nothing of a change is left over.
+// says, dense tables have as many slots, and nothing of a change is left over.
 func (l *lab) recount(tb testing.TB) {
 	tb.Helper()
-	uses := map[lb.AddrPort]int{}
+	uses, dense := map[lb.AddrPort]int{}, uint64(0)
 	for _, t := range l.pool.tables {
 		if t.delta != nil || t.successor != nil {
 			tb.Fatalf("table %s still comes after another one, or before one", t.table())
@@ -430,6 +430,12 @@ func (l *lab) recount(tb testing.TB) {
 		for _, b := range t.backends {
 			uses[b] += min(t.uses, 1)
 		}
+		if t.table().Dense() {
+			dense += uint64(t.size)
+		}
+	}
+	if l.pool.dense != dense {
+		tb.Fatalf("dense tables have %d slots, and are said to have %d", dense, l.pool.dense)
 	}
 	for r := range l.pool.backends.all() {
 		b := r.backend

@@ -76,13 +76,15 @@ func (r *driver) growing(c shape, all []*follower, t *table) error {
 	if err := r.row(c, k, all, t); err != nil {
 		return err
 	}
-	if err := r.view.renew(); err != nil {
-		return err
+	for limit := time.Now().Add(time.Minute); r.view.id == before; nap(10 * time.Millisecond) { // what has come may wait for it
+		if err := r.view.renew(); err != nil {
+			return err
+		}
+		if time.Now().After(limit) {
+			return fmt.Errorf("%d Services more, and the frontends map did not grow", n)
+		}
 	}
-	if r.view.id == before {
-		return fmt.Errorf("%d Services more, and the frontends map did not grow", n)
-	}
-	return nil
+	return r.ctx.Err()
 }
 
 // replaced deletes Services and makes as many, all at once.

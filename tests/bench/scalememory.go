@@ -196,16 +196,19 @@ func (s *scaled) withKubeProxy(f func(p *controlplane.Process, fate string, read
 	return f(p, fate, time.Since(from))
 }
 
+// noRules leaves nothing of kube-proxy's tables, whether or not they are there.
+const noRules = "add table ip kube-proxy; delete table ip kube-proxy; add table ip6 kube-proxy; delete table ip6 kube-proxy"
+
 // clearRules removes the rules that kube-proxy has left: others are not to be measured beside them.
 func (s *scaled) clearRules() error {
-	cmd := exec.Command(s.kubeProxy, "--cleanup")
-	p, err := controlplane.StartProcess(s.node(), nil, s.dir, "cleanup", cmd)
+	cmd := exec.Command("nft", noRules)
+	p, err := controlplane.StartProcess(s.node(), nil, s.dir, "nft", cmd)
 	if err != nil {
 		return err
 	}
 	<-p.Ended()
 	if !cmd.ProcessState.Success() {
-		return fmt.Errorf("kube-proxy --cleanup: %s:\n%s", cmd.ProcessState, p.Tail())
+		return fmt.Errorf("remove the rules of kube-proxy: %s:\n%s", cmd.ProcessState, p.Tail())
 	}
 	return nil
 }

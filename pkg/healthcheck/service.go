@@ -41,6 +41,7 @@ type ServiceServer struct {
 	healthy func() bool
 	report  func(lb.ServiceName, uint16, error)
 	listen  func(network, address string) (net.Listener, error)
+	missing chan struct{} // has an element where a port may be missing
 
 	mu        sync.RWMutex
 	addresses []netip.Addr // the zero Addr stands for all
@@ -65,7 +66,7 @@ type finding struct {
 func NewServiceServer(cfg ServiceConfig) *ServiceServer {
 	s := &ServiceServer{
 		healthy: cfg.Healthy, report: cfg.Report, listen: cfg.Listen,
-		addresses: orAll(cfg.Addresses), services: map[lb.ServiceName]*service{},
+		missing: make(chan struct{}, 1), addresses: orAll(cfg.Addresses), services: map[lb.ServiceName]*service{},
 	}
 	if s.report == nil {
 		s.report = func(lb.ServiceName, uint16, error) {}
@@ -159,33 +160,37 @@ func (s *ServiceServer) openOf(some func(*service) bool) {
 	s.tell(found)
 }
 
-// Run retries until the context ends, then closes everything.
+// Run retries what could not be opened, for as long as there is something, until the context
+// ends. Then it closes everything.
 func (s *ServiceServer) Run(ctx context.Context) {
-	retry := time.NewTimer(tick.Next(s.nextTry()))
+	retry := time.NewTimer(time.Hour)
+	retry.Stop()
 	defer retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			s.Close()
 			return
+		case <-s.missing:
 		case <-retry.C:
 			s.Retry()
-			retry.Reset(tick.Next(s.nextTry()))
+		}
+		if s.isMissing() {
+			retry.Reset(tick.Next(httpserve.RetryAfter))
 		}
 	}
 }
 
-// nextTry returns when to retry: soon while a port is missing, and otherwise to see whether
-// one is by now.
-func (s *ServiceServer) nextTry() time.Duration {
+// isMissing says whether a port could not be opened.
+func (s *ServiceServer) isMissing() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, svc := range s.services {
 		if svc.reported != "" {
-			return tick.Next(httpserve.RetryAfter)
+			return true
 		}
 	}
-	return tick.Next(time.Second)
+	return false
 }
 
 // openAll opens what Services miss, and returns what is news.
@@ -205,7 +210,13 @@ func (s *ServiceServer) openAll(names []lb.ServiceName) (found []finding) {
 // tell reports without the lock: who is told may call back.
 func (s *ServiceServer) tell(found []finding) {
 	for _, f := range found {
-		s.report(f.service, f.port, f.err)
+		if s.report(f.service, f.port, f.err); f.err == nil {
+			continue
+		}
+		select {
+		case s.missing <- struct{}{}:
+		default: // Run hears of it already
+		}
 	}
 }
 

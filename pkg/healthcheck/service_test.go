@@ -205,6 +205,13 @@ func TestRunRetriesFourTimesASecondAndClosesAllAtTheEnd(t *testing.T) {
 		if tries.Load() != 10 {
 			t.Errorf("tried %d times, want 10: what is open is left alone", tries.Load())
 		}
+		taken.Store(true)
+		s.Change(map[lb.ServiceName]lb.HealthCheck{api: {Port: 9377, LocalEndpoints: 1}})
+		time.Sleep(1100 * time.Millisecond)
+		synctest.Wait()
+		if tries.Load() != 15 {
+			t.Errorf("tried %d times, want 15: another port is missing for 1.1 s", tries.Load())
+		}
 		cancel()
 		<-done
 		if !closed.Load() {

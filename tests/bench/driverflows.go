@@ -181,10 +181,15 @@ func addr4(a netip.Addr) int {
 
 // pass gives a frame to the programs of the uplink, in and out.
 func (n *packetNode) pass(frame []byte) ([]byte, error) {
+	return n.passBy(n.uplink.Index, frame)
+}
+
+// passBy gives it to those of a device.
+func (n *packetNode) passBy(device uint32, frame []byte) ([]byte, error) {
 	for _, program := range []string{"device_in", "device_out"} {
 		var context [192]byte // struct __sk_buff
-		binary.NativeEndian.PutUint32(context[40:], n.uplink.Index)
-		opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)), Context: context}
+		binary.NativeEndian.PutUint32(context[40:], device)
+		opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: context}
 		if verdict, err := n.programs[program].Run(&opts); err != nil || verdict == tcShot {
 			return nil, fmt.Errorf("%s says %d: %w", program, verdict, err)
 		}
@@ -202,7 +207,8 @@ type expressEntries struct {
 	noted, mtu uint32 // where they stand in it
 	there      int    // entries
 	counters   *ebpf.Map
-	count      uint32 // where the number of packets that were repeated stands in them
+	repeated   uint32 // where the number of packets that were repeated stands in them
+	carried    uint32 // and of those that were carried
 }
 
 func openExpress(root string) (*expressEntries, error) {
@@ -218,7 +224,7 @@ func openExpress(root string) (*expressEntries, error) {
 	if e.size, err = where(m, "express", map[string]*uint32{"noted": &e.noted, "mtu": &e.mtu}); err != nil {
 		return nil, err
 	}
-	if _, err := where(e.counters, "counters", map[string]*uint32{"flow_repeated": &e.count}); err != nil {
+	if _, err := where(e.counters, "counters", map[string]*uint32{"flow_repeated": &e.repeated, "carried_at_driver": &e.carried}); err != nil {
 		return nil, err
 	}
 	e.memory, err = unix.Mmap(m.FD(), 0, int(m.MaxEntries()*m.ValueSize()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -248,8 +254,8 @@ func where(m *ebpf.Map, of string, members map[string]*uint32) (size uint32, err
 	return s.Size, nil
 }
 
-// repeated counts the packets that were, by all CPUs.
-func (e *expressEntries) repeated() (n uint64, err error) {
+// sent counts the packets that were repeated or carried, by all CPUs.
+func (e *expressEntries) sent() (n uint64, err error) {
 	if e == nil {
 		return 0, nil
 	}
@@ -258,7 +264,7 @@ func (e *expressEntries) repeated() (n uint64, err error) {
 		return 0, err
 	}
 	for _, b := range perCPU {
-		n += binary.NativeEndian.Uint64(b[e.count:])
+		n += binary.NativeEndian.Uint64(b[e.repeated:]) + binary.NativeEndian.Uint64(b[e.carried:])
 	}
 	return n, nil
 }

@@ -41,6 +41,7 @@ type packetCase struct {
 	base      *packetCase // what the replay itself costs; nil: it is this one
 	routed    bool        // of flows to backends on other nodes
 	atDriver  bool
+	carried   bool // within an outer header
 
 	frame    []byte
 	sent     uint32
@@ -113,7 +114,11 @@ func (b *bench) packetCases(name string, object []byte) (cases []*packetCase, cl
 		return nil, closeHere, err
 	}
 	routed, closeRouted, err := b.routedPackets(name, object)
-	return append(cases, routed...), func() { closeRouted(); closeHere() }, err
+	if err != nil {
+		return nil, func() { closeRouted(); closeHere() }, err
+	}
+	carried, closeCarried, err := b.carriedPackets(name, object)
+	return slices.Concat(cases, routed, carried), func() { closeCarried(); closeRouted(); closeHere() }, err
 }
 
 // packetsHere are those of flows to a backend on this node; the first one meets no program.
@@ -220,7 +225,7 @@ func (c *packetCase) measure(runs int) error {
 	if c.atDriver {
 		replay = c.node.replay.DriverReplay
 	}
-	before, err := c.node.express.repeated()
+	before, err := c.node.express.sent()
 	if err != nil {
 		return err
 	}
@@ -228,7 +233,7 @@ func (c *packetCase) measure(runs int) error {
 	if err != nil {
 		return err
 	}
-	after, err := c.node.express.repeated()
+	after, err := c.node.express.sent()
 	c.repeated += after - before
 	c.sent += uint32(runs)
 	c.ns = append(c.ns, float64(took.Nanoseconds()))
@@ -260,7 +265,12 @@ func (c *packetCase) ready() error {
 		from = 1
 	}
 	client := clientNet4.As4()
+	bytes := uint32(0)
+	if c.carried {
+		bytes = uint32(len(c.frame))
+	}
 	return errors.Join(
+		r.FrameBytes.Set(bytes),
 		r.Next.Set(c.sent), r.FlowMask.Set(uint32(c.flows-1)), r.Client.Set(binary.BigEndian.Uint32(client[:])),
 		r.Peer.Set(binary.BigEndian.Uint32(peer[:])), r.PeerMask.Set(uint32(max(1, c.peers)-1)), r.PeerPort.Set([2]byte{byte(c.peer.Port() >> 8), byte(c.peer.Port())}), r.FromPeer.Set(from),
 	)

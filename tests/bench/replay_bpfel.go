@@ -24,6 +24,7 @@ const (
 	replayProgReplay        = "replay"
 	replayVarClient         = "client"
 	replayVarFlowMask       = "flow_mask"
+	replayVarFrameBytes     = "frame_bytes"
 	replayVarFromPeer       = "from_peer"
 	replayVarNext           = "next"
 	replayVarPeer           = "peer"
@@ -91,13 +92,14 @@ type replayMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type replayVariableSpecs struct {
-	Client   *ebpf.VariableSpec `ebpf:"client"`
-	FlowMask *ebpf.VariableSpec `ebpf:"flow_mask"`
-	FromPeer *ebpf.VariableSpec `ebpf:"from_peer"`
-	Next     *ebpf.VariableSpec `ebpf:"next"`
-	Peer     *ebpf.VariableSpec `ebpf:"peer"`
-	PeerMask *ebpf.VariableSpec `ebpf:"peer_mask"`
-	PeerPort *ebpf.VariableSpec `ebpf:"peer_port"`
+	Client     *ebpf.VariableSpec `ebpf:"client"`
+	FlowMask   *ebpf.VariableSpec `ebpf:"flow_mask"`
+	FrameBytes *ebpf.VariableSpec `ebpf:"frame_bytes"`
+	FromPeer   *ebpf.VariableSpec `ebpf:"from_peer"`
+	Next       *ebpf.VariableSpec `ebpf:"next"`
+	Peer       *ebpf.VariableSpec `ebpf:"peer"`
+	PeerMask   *ebpf.VariableSpec `ebpf:"peer_mask"`
+	PeerPort   *ebpf.VariableSpec `ebpf:"peer_port"`
 }
 
 // replayObjects contains all objects after they have been loaded into the kernel.
@@ -135,13 +137,14 @@ func (m *replayMaps) Close() error {
 //
 // It can be passed to loadReplayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type replayVariables struct {
-	Client   *ebpf.Variable `ebpf:"client"`
-	FlowMask *ebpf.Variable `ebpf:"flow_mask"`
-	FromPeer *ebpf.Variable `ebpf:"from_peer"`
-	Next     *ebpf.Variable `ebpf:"next"`
-	Peer     *ebpf.Variable `ebpf:"peer"`
-	PeerMask *ebpf.Variable `ebpf:"peer_mask"`
-	PeerPort *ebpf.Variable `ebpf:"peer_port"`
+	Client     *ebpf.Variable `ebpf:"client"`
+	FlowMask   *ebpf.Variable `ebpf:"flow_mask"`
+	FrameBytes *ebpf.Variable `ebpf:"frame_bytes"`
+	FromPeer   *ebpf.Variable `ebpf:"from_peer"`
+	Next       *ebpf.Variable `ebpf:"next"`
+	Peer       *ebpf.Variable `ebpf:"peer"`
+	PeerMask   *ebpf.Variable `ebpf:"peer_mask"`
+	PeerPort   *ebpf.Variable `ebpf:"peer_port"`
 }
 
 // replayPrograms contains all programs after they have been loaded into the kernel.

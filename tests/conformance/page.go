@@ -59,7 +59,7 @@ func (t *table) readCells(text string) {
 		}
 		for _, g := range groups {
 			for i, title := range titles {
-				if i > 0 && g.title == cells[0] && i < len(cells) && cells[i] != notRun {
+				if i > 0 && g.title == cells[0] && i < len(cells) {
 					t.cells[place{proxyTitled(title).name, g.name}] = cells[i]
 				}
 			}

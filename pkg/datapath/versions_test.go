@@ -21,6 +21,7 @@ const (
 // commit; all others do as they are. 7a8b83d has its flows in a map of another kind, which flow_move.go
 // reads, and its frontends behind a hash, which takefrontends.go does.
 var comesAlong = map[string]map[string]string{
+	"e79c009": {},
 	"11e8f86": {"backends": byFields, "services": byFields},
 	"793e169": {
 		"about": byFields, "backends": byFields, "counters": byFields, "flow_scratch": byFields, "services": byFields, "slot_changes": byFields,

@@ -311,7 +311,7 @@ func (n *node) awaitPods(pods int) {
 func eventually(tb testing.TB, what string, wrong func() error) {
 	tb.Helper()
 	var err error
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if err = wrong(); err == nil {
 			return
 		}

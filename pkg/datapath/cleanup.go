@@ -47,7 +47,7 @@ func Remove(root string, to Successor) (c Removed, err error) {
 	if err := checkRoot(root); err != nil {
 		return c, err
 	}
-	f, err := lock(root)
+	f, err := lockPatiently(root)
 	if err != nil {
 		return c, err
 	}

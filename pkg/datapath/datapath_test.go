@@ -6,8 +6,10 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
@@ -185,6 +187,28 @@ func TestASecondAgentIsRefused(t *testing.T) {
 	}
 	if err := datapath.Cleanup(cfg.Root); !errors.Is(err, datapath.ErrBusy) {
 		t.Errorf("cleanup under an agent says %v", err)
+	}
+}
+
+// headgate migrate looks over and over whether an agent runs, by its lock.
+func TestARemovalWaitsForWhoeverJustLooks(t *testing.T) {
+	cfg := config(t)
+	if err := os.MkdirAll(cfg.Root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	looks, err := os.Open(cfg.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(looks.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(100*time.Millisecond, func() { looks.Close() })
+	if err := datapath.Cleanup(cfg.Root); err != nil {
+		t.Errorf("a removal while somebody looks: %v", err)
+	}
+	if _, err := os.Stat(cfg.Root); !os.IsNotExist(err) {
+		t.Errorf("%s is there: %v", cfg.Root, err)
 	}
 }
 

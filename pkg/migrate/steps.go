@@ -86,6 +86,9 @@ var forth = []step{
 			var words []string
 			for _, r := range s.Rules {
 				words = append(words, r.String())
+				if r.KeepConnections() {
+					words = append(words, connectionsLeft(s)+" end with it, which table inet "+netdev.NATTable+" does not keep")
+				}
 			}
 			return len(s.Rules) == 0, orElse(strings.Join(words, "; "), "kube-proxy's rules are gone")
 		},

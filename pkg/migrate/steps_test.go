@@ -78,3 +78,17 @@ func TestPortsAreTakenOnceTheAgentHasThemAll(t *testing.T) {
 		}
 	}
 }
+
+// Connections end with the rules in mode ipvs alone: whoever removes these is told before.
+func TestWhatEndsWithTheRulesIsSaidBefore(t *testing.T) {
+	at := slices.IndexFunc(forth, func(s step) bool { return s.name == "rules-removed" })
+	for _, tc := range []struct {
+		rules preflight.Rules
+		want  bool
+	}{{ipvs, true}, {bare, false}} {
+		done, found := forth[at].done(Status{Rules: []preflight.Rules{tc.rules}, Connections: map[string]int{"TCP": 3}}, Options{})
+		if said := strings.Contains(found, "3 TCP connections of kube-proxy's time end with it"); done || said != tc.want {
+			t.Errorf("mode %s: done is %t, found %q", tc.rules.Mode, done, found)
+		}
+	}
+}

@@ -35,6 +35,10 @@ func (p Rules) Has(family string) bool {
 	return p.Mode == modeIPVS || p.families[map[string]string{"IPv4": "ip", "IPv6": "ip6"}[family]]
 }
 
+// KeepConnections says whether connections are kept in what the rules are of, so that they
+// end with it: IPVS has a table of its own, and connection tracking that of all others.
+func (p Rules) KeepConnections() bool { return p.Mode == modeIPVS }
+
 // String says what there is, and who keeps it.
 func (p Rules) String() string {
 	what := "device " + ipvsDevice

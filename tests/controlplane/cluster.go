@@ -31,6 +31,7 @@ const (
 const (
 	adminToken = "admin"
 	proxyToken = "proxy"
+	guestToken = "guest"
 )
 
 // Config says how a control plane is run.
@@ -179,6 +180,12 @@ func (c *Cluster) Compact(ctx context.Context) error {
 // proxies are, with the rights of the ClusterRole system:node-proxier.
 func (c *Cluster) ProxyKubeconfig() string { return c.path("proxy.kubeconfig") }
 
+// Guest is a user without any right but those that everybody has.
+const Guest = "guest"
+
+// GuestKubeconfig returns the path of a kubeconfig of Guest.
+func (c *Cluster) GuestKubeconfig() string { return c.path("guest.kubeconfig") }
+
 func (c *Cluster) path(name string) string { return filepath.Join(c.config.Dir, name) }
 
 func (c *Cluster) run(name string, args ...string) (*Process, error) {
@@ -198,9 +205,11 @@ func (c *Cluster) writeFiles() error {
 	for name, text := range map[string]string{
 		"accounts.key": string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})),
 		"tokens.csv": adminToken + ",admin,1,system:masters\n" +
-			proxyToken + ",system:kube-proxy,2,system:authenticated\n",
+			proxyToken + ",system:kube-proxy,2,system:authenticated\n" +
+			guestToken + "," + Guest + ",3,system:authenticated\n",
 		"admin.kubeconfig": kubeconfig(adminToken),
 		"proxy.kubeconfig": kubeconfig(proxyToken),
+		"guest.kubeconfig": kubeconfig(guestToken),
 	} {
 		if err := os.WriteFile(c.path(name), []byte(text), 0o600); err != nil {
 			return err

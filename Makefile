@@ -232,13 +232,13 @@ migrate-test: ## Go from kube-proxy to Headgate and back on three nodes, under l
 
 # Earlier versions: the two before, the last one without carrying, and the last one whose flows stood in a map of the kernel,
 # which this one follows alone.
-BEFORE ?= e79c009 11e8f86 793e169 7a8b83d-only-from
+BEFORE ?= e79c009 11e8f86-carries-otherwise 793e169 7a8b83d-only-from
 
 .PHONY: versions-test
 versions-test: ## Replace this version by earlier ones and back, with every option (root)
 	$(call need-root)
 	@rm -rf bin/versions && mkdir -p bin/versions; for version in $(BEFORE); do echo "build $$version"; \
-		mkdir bin/versions/$$version && $(GIT) archive $${version%-only-from} | tar -x -C bin/versions/$$version && \
+		mkdir bin/versions/$$version && $(GIT) archive $${version%%-*} | tar -x -C bin/versions/$$version && \
 		(cd bin/versions/$$version && CGO_ENABLED=0 $(GO) build -o ../headgate-$$version ./cmd/headgate) && \
 		rm -r bin/versions/$$version || exit 1; done
 	@HEADGATE_VERSIONS=$$(ls -d $(CURDIR)/bin/versions/headgate-* | paste -sd,) $(GO) test -count=1 -v -run TestFlowsOutliveOtherVersions ./tests/network

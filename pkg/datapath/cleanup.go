@@ -6,11 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
 // Pins returns how many programs, links and maps are pinned below root.
 func Pins(root string) (n int, err error) {
-	for _, dir := range append(unfinished(root), filepath.Join(root, "links"), filepath.Join(root, "maps")) {
+	for _, dir := range ownDirs(root) {
 		pins, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return n, err
@@ -96,7 +98,26 @@ func Remove(root string, to Successor) (c Removed, err error) {
 			return c, err
 		}
 	}
-	return c, os.RemoveAll(root)
+	return c, removeRoot(root)
+}
+
+// ownDirs are the directories that agents make below root.
+func ownDirs(root string) []string {
+	return append(unfinished(root), filepath.Join(root, "links"), filepath.Join(root, "maps"))
+}
+
+// removeRoot removes what agents have made below root, and root where nothing else is there:
+// whoever names a directory that holds pins of others, such as the mount, loses none of them.
+func removeRoot(root string) error {
+	for _, dir := range ownDirs(root) {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(root); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	return nil
 }
 
 // handOver hands over the connections in the maps below root.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -209,6 +210,28 @@ func TestARemovalWaitsForWhoeverJustLooks(t *testing.T) {
 	}
 	if _, err := os.Stat(cfg.Root); !os.IsNotExist(err) {
 		t.Errorf("%s is there: %v", cfg.Root, err)
+	}
+}
+
+// Whoever names the mount in place of the agent's directory takes nothing from others.
+func TestARemovalLeavesWhatOthersHavePinned(t *testing.T) {
+	cfg := config(t)
+	mustOpen(t, cfg).Close()
+	others := filepath.Join(cfg.Root, "cilium", "globals")
+	if err := os.MkdirAll(others, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := datapath.Cleanup(cfg.Root); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(cfg.Root); err != nil || len(left) != 1 || left[0].Name() != "cilium" {
+		t.Errorf("below %s is %v (%v), want what others have there", cfg.Root, left, err)
+	}
+	if _, err := os.Stat(others); err != nil {
+		t.Error(err)
+	}
+	if err := os.RemoveAll(cfg.Root); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -42,6 +42,7 @@ type underlay struct {
 	mtu  int  // of their uplinks
 	ipv6 bool // they are known by an IPv6 address alone
 	udp  bool // what is carried has an outer header of UDP
+	xdp  bool // drivers carry
 }
 
 var carriedAt = [2]netip.AddrPort{netip.MustParseAddrPort("203.0.113.10:80"), netip.MustParseAddrPort("[2001:db8:f::10]:80")}
@@ -73,7 +74,32 @@ func newFabricOver(tb testing.TB, forwarding string, u underlay) *fabric {
 	f.router.do(func() error {
 		return os.WriteFile("/proc/sys/net/ipv4/fib_multipath_hash_policy", []byte("1"), 0) // ports count
 	})
+	if u.xdp {
+		f.takeDriven()
+	}
 	return f
+}
+
+// takeDriven has the fabric take what drivers of nodes send, see network.takeDriven.
+func (f *fabric) takeDriven() {
+	f.tb.Helper()
+	f.client.sumHere("eth0")
+	for i, n := range f.nodes {
+		n.sumHere("eth0")
+		n.sumHere("pod0")
+		f.pods[i].sumHere("eth0")
+		f.router.takesXDP(n.name)
+		f.router.sumHere(n.name)
+	}
+}
+
+// carriedAtDrivers is how many packets drivers have carried.
+func (f *fabric) carriedAtDrivers(t *testing.T) (sum uint64) {
+	t.Helper()
+	for _, n := range f.nodes {
+		sum += n.counter(t, "carried_at_driver")
+	}
+	return sum
 }
 
 // newNode makes a node with its pod, which serves.
@@ -177,6 +203,9 @@ func (f *fabric) start() {
 		n.root, n.options = filepath.Join(root, n.name), []string{"--forwarding", "marked", "--state-dir", f.tb.TempDir()}
 		if f.underlay.udp {
 			n.options = append(n.options, "--dsr-encapsulation", "udp")
+		}
+		if f.underlay.xdp {
+			n.options = append(n.options, "--xdp", "eth*")
 		}
 		cgroup, err := traffic.NewCgroup(testenv.Cgroup(f.tb), n.name)
 		if err != nil {
@@ -380,9 +409,10 @@ func some(rng *rand.Rand) []int {
 // No connection is lost, whichever backends there are and whichever nodes packets come in at; by
 // SNAT those are lost whose node changes.
 func TestNoCarriedConnectionIsLost(t *testing.T) {
-	for _, forwarding := range []string{"dsr", "snat"} {
-		t.Run(forwarding, func(t *testing.T) {
-			f := newFabric(t, forwarding)
+	for _, how := range []string{"dsr", "dsr by drivers", "snat"} {
+		t.Run(how, func(t *testing.T) {
+			forwarding, driven := strings.CutSuffix(how, " by drivers")
+			f := newFabricOver(t, forwarding, underlay{mtu: 1500, xdp: driven})
 			o := f.story(60, 20, 20, rand.New(rand.NewPCG(1, 1)))
 			t.Log(o)
 			lost := o.reset + o.stuck + o.failed + o.moved
@@ -391,6 +421,8 @@ func TestNoCarriedConnectionIsLost(t *testing.T) {
 				t.Errorf("%s; want none of these", o)
 			case forwarding == "snat" && lost == 0:
 				t.Errorf("%s; the story is harmless", o)
+			case driven && f.carriedAtDrivers(t) == 0:
+				t.Error("no driver carried anything")
 			}
 		})
 	}

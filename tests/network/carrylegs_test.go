@@ -15,6 +15,8 @@ func TestCarriedTransfersArriveWhole(t *testing.T) {
 		{name: "nodes of IPv6, MTU 1400", mtu: 1400, ipv6: true},
 		{name: "nodes of IPv4, UDP", mtu: 1500, udp: true},
 		{name: "nodes of IPv6, UDP", mtu: 1500, ipv6: true, udp: true},
+		{name: "nodes of IPv4, by drivers", mtu: 1500, xdp: true},
+		{name: "nodes of IPv6, UDP, by drivers", mtu: 1500, ipv6: true, udp: true, xdp: true},
 	} {
 		t.Run(u.name, func(t *testing.T) {
 			f := newFabricOver(t, "dsr", u)
@@ -38,6 +40,9 @@ func TestCarriedTransfersArriveWhole(t *testing.T) {
 				if err != nil || !strings.HasSuffix(said, " "+clientAddr[family].String()) {
 					t.Errorf("%s: of a long datagram the answer begins %q, %v; want the client's address", to, said, err)
 				}
+			}
+			if n := f.carriedAtDrivers(t); u.xdp != (n > 0) {
+				t.Errorf("drivers carried %d packets", n)
 			}
 		})
 	}

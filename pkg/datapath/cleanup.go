@@ -50,6 +50,9 @@ func Remove(root string, to Successor) (c Removed, err error) {
 		return c, err
 	}
 	f, err := lockPatiently(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil // another removal has done it meanwhile
+	}
 	if err != nil {
 		return c, err
 	}

@@ -191,25 +191,30 @@ func TestASecondAgentIsRefused(t *testing.T) {
 	}
 }
 
-// headgate migrate looks over and over whether an agent runs, by its lock.
+// headgate migrate looks over and over whether an agent runs, by its lock; two removals at once
+// are one.
 func TestARemovalWaitsForWhoeverJustLooks(t *testing.T) {
-	cfg := config(t)
-	if err := os.MkdirAll(cfg.Root, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	looks, err := os.Open(cfg.Root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Flock(int(looks.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
-	time.AfterFunc(100*time.Millisecond, func() { looks.Close() })
-	if err := datapath.Cleanup(cfg.Root); err != nil {
-		t.Errorf("a removal while somebody looks: %v", err)
-	}
-	if _, err := os.Stat(cfg.Root); !os.IsNotExist(err) {
-		t.Errorf("%s is there: %v", cfg.Root, err)
+	for name, before := range map[string]func(string) error{
+		"somebody looks": func(string) error { return nil }, "somebody removes it, too": os.Remove,
+	} {
+		cfg := config(t)
+		if err := os.MkdirAll(cfg.Root, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		other, err := os.Open(cfg.Root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Flock(int(other.Fd()), unix.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(100*time.Millisecond, func() { _ = before(cfg.Root); other.Close() })
+		if err := datapath.Cleanup(cfg.Root); err != nil {
+			t.Errorf("a removal while %s: %v", name, err)
+		}
+		if _, err := os.Stat(cfg.Root); !os.IsNotExist(err) {
+			t.Errorf("while %s: %s is there: %v", name, cfg.Root, err)
+		}
 	}
 }
 

@@ -76,6 +76,14 @@ struct {
 	__type(value, struct peer_counts);
 } peer_counts SEC(".maps");
 
+/* One for all CPUs: what goes around comes back on any of them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stray_budget);
+} stray_budgets SEC(".maps");
+
 /* Where traffic goes, and how it is there, by backend ID. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

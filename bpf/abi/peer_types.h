@@ -53,6 +53,12 @@ struct peer_counts {
 	__u64 received;	 /* packets that were carried here */
 };
 
+/* How many packets within connections that nobody has came to this node since a time. */
+struct stray_budget {
+	__u64 since_ns;
+	__u64 strays;
+};
+
 _Static_assert(sizeof(struct peer) == 48, "no hidden padding");
 _Static_assert(offsetof(struct peer, flags) == offsetof(struct peer, mtu) + 4,
 	       "one store");

@@ -294,6 +294,11 @@ struct counters {
 	__u64 flow_reset;
 	/* resets and ICMP errors that were not sent, since there were too many */
 	__u64 reset_limited;
+	/*
+	 * packets within connections that nobody may have, and that no other node was asked
+	 * about, since there were too many (DSR)
+	 */
+	__u64 strays_limited;
 	/* connections that a backend did not take */
 	__u64 backend_failed;
 	/* ejections, for one client or for all */

@@ -106,12 +106,49 @@ static __always_inline bool is_settled(__u32 slot, __u64 now_ns)
 }
 
 /*
+ * Each stray, a packet within a connection that nobody has, makes a frame to each node with an
+ * owner of its slot. It comes back to where it set out, so that a node knows of how many it asks
+ * in vain: with more than these within a second it asks nobody until that is over.
+ */
+#define STRAYS_PER_SECOND 10000
+
+static __always_inline struct stray_budget *own_stray_budget(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&stray_budgets, &zero);
+}
+
+static __always_inline bool may_ask_others(__u64 now_ns)
+{
+	struct stray_budget *b = own_stray_budget();
+
+	return !b || b->strays < STRAYS_PER_SECOND ||
+	       elapsed(now_ns, b->since_ns) >= NSEC_PER_SEC;
+}
+
+/* CPUs that begin a second at once forget some of each other's strays. */
+static __always_inline void note_stray(__u64 now_ns)
+{
+	struct stray_budget *b = own_stray_budget();
+
+	if (!b)
+		return;
+	if (elapsed(now_ns, b->since_ns) >= NSEC_PER_SEC) {
+		b->since_ns = now_ns;
+		b->strays = 0;
+	}
+	__sync_fetch_and_add(&b->strays, 1);
+}
+
+/*
  * Nobody knows the connection of a packet. It is reset only where that is certain; a
  * client sends again, and tables agree by then.
  */
 static __always_inline enum verdict known_to_nobody(const struct frontend *f,
 						    __u32 slot, __u64 now_ns)
 {
+	note_stray(now_ns);
 	if (home_of(slot_at(slot)) == HOME_HERE && is_settled(slot, now_ns))
 		return refuse_midstream(f->service);
 	return refuse(DROP_NO_FLOW, f->service);
@@ -185,6 +222,10 @@ static __always_inline enum verdict go_on_at_home(struct packet *pkt,
 	}
 	if (!ring.others)
 		return nobody_else(pkt, f, home);
+	if (!starts && !may_ask_others(flow->now_ns)) {
+		count(strays_limited);
+		return refuse(DROP_NO_FLOW, f->service);
+	}
 	if (goes_around_again(pkt, &ring))
 		return go_around_again(pkt, slot, home);
 	if (!is_around(pkt, &ring))

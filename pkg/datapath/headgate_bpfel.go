@@ -135,6 +135,7 @@ type headgateCounters struct {
 	FlowBroken          uint64
 	FlowReset           uint64
 	ResetLimited        uint64
+	StraysLimited       uint64
 	BackendFailed       uint64
 	BackendEjected      uint64
 	BackendRecovered    uint64
@@ -629,6 +630,12 @@ type headgateStoredSockets struct {
 	Sockets [16]uint32
 }
 
+type headgateStrayBudget struct {
+	_       structs.HostLayout
+	SinceNs uint64
+	Strays  uint64
+}
+
 type headgateTable struct {
 	_      structs.HostLayout
 	Offset uint32
@@ -716,6 +723,7 @@ const (
 	headgateMapSourceRanges       = "source_ranges"
 	headgateMapStoredEntries      = "stored_entries"
 	headgateMapStoredSockets      = "stored_sockets"
+	headgateMapStrayBudgets       = "stray_budgets"
 	headgateProgConnect4          = "connect4"
 	headgateProgConnect6          = "connect6"
 	headgateProgDestroyTcp        = "destroy_tcp"
@@ -889,6 +897,7 @@ type headgateMapSpecs struct {
 	SourceRanges     *ebpf.MapSpec `ebpf:"source_ranges"`
 	StoredEntries    *ebpf.MapSpec `ebpf:"stored_entries"`
 	StoredSockets    *ebpf.MapSpec `ebpf:"stored_sockets"`
+	StrayBudgets     *ebpf.MapSpec `ebpf:"stray_budgets"`
 }
 
 // headgateVariableSpecs contains global variables before they are loaded into the kernel.
@@ -978,6 +987,7 @@ type headgateMaps struct {
 	SourceRanges     *ebpf.Map `ebpf:"source_ranges"`
 	StoredEntries    *ebpf.Map `ebpf:"stored_entries"`
 	StoredSockets    *ebpf.Map `ebpf:"stored_sockets"`
+	StrayBudgets     *ebpf.Map `ebpf:"stray_budgets"`
 }
 
 func (m *headgateMaps) Close() error {
@@ -1016,6 +1026,7 @@ func (m *headgateMaps) Close() error {
 		m.SourceRanges,
 		m.StoredEntries,
 		m.StoredSockets,
+		m.StrayBudgets,
 	)
 }
 

@@ -103,6 +103,7 @@ type tracerCounters struct {
 	FlowBroken          uint64
 	FlowReset           uint64
 	ResetLimited        uint64
+	StraysLimited       uint64
 	BackendFailed       uint64
 	BackendEjected      uint64
 	BackendRecovered    uint64
@@ -571,6 +572,12 @@ type tracerStoredSockets struct {
 	Sockets [16]uint32
 }
 
+type tracerStrayBudget struct {
+	_       structs.HostLayout
+	SinceNs uint64
+	Strays  uint64
+}
+
 type tracerTold struct {
 	_       structs.HostLayout
 	AtNs    uint64
@@ -640,6 +647,7 @@ const (
 	tracerMapSourceRanges     = "source_ranges"
 	tracerMapStoredEntries    = "stored_entries"
 	tracerMapStoredSockets    = "stored_sockets"
+	tracerMapStrayBudgets     = "stray_budgets"
 	tracerMapTellings         = "tellings"
 	tracerProgShowTcp         = "show_tcp"
 	tracerProgShowUdp         = "show_udp"
@@ -740,6 +748,7 @@ type tracerMapSpecs struct {
 	SourceRanges     *ebpf.MapSpec `ebpf:"source_ranges"`
 	StoredEntries    *ebpf.MapSpec `ebpf:"stored_entries"`
 	StoredSockets    *ebpf.MapSpec `ebpf:"stored_sockets"`
+	StrayBudgets     *ebpf.MapSpec `ebpf:"stray_budgets"`
 	Tellings         *ebpf.MapSpec `ebpf:"tellings"`
 }
 
@@ -806,6 +815,7 @@ type tracerMaps struct {
 	SourceRanges     *ebpf.Map `ebpf:"source_ranges"`
 	StoredEntries    *ebpf.Map `ebpf:"stored_entries"`
 	StoredSockets    *ebpf.Map `ebpf:"stored_sockets"`
+	StrayBudgets     *ebpf.Map `ebpf:"stray_budgets"`
 	Tellings         *ebpf.Map `ebpf:"tellings"`
 }
 
@@ -845,6 +855,7 @@ func (m *tracerMaps) Close() error {
 		m.SourceRanges,
 		m.StoredEntries,
 		m.StoredSockets,
+		m.StrayBudgets,
 		m.Tellings,
 	)
 }

@@ -45,6 +45,7 @@ var carryStories = []carryStory{
 	{"A connection is found past a node that is dead", aConnectionIsFoundPastADeadNode},
 	{"A node that is taken for dead keeps its connections", aNodeThatIsTakenForDeadKeepsItsConnections},
 	{"A node that is yet to learn of changes takes no connection of others", aNodeThatLagsTakesNoConnection},
+	{"Of a flood of strays few are asked for", straysAreLimited},
 	{"Clients outside of source ranges are not carried", sourceRangesHold},
 	{"The driver leaves to TC what it does not know any more", theWayToAPeerEnds},
 }

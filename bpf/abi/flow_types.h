@@ -30,12 +30,14 @@ enum flow_flag {
 	FLOW_FROM_POD = 1 << 4,	  /* of a pod on this node: keeps its address */
 	FLOW_REPLY = 1 << 5,	  /* to the client of a flow to a backend */
 	FLOW_BYPASS = 1 << 6,	  /* to a backend past the Services */
-	FLOW_HALF_OPEN = 1 << 7,  /* makes room, in both directions */
-	FLOW_BROKEN = 1 << 8,	  /* its backend has left the Service */
-	FLOW_COUNTED = 1 << 9,	  /* in flight, in the original direction */
-	FLOW_UNSENT = 1 << 10,	  /* what went there ended on this node */
-	FLOW_ORIGINAL = 1 << 11,  /* the direction of the first packet */
-	FLOW_DATAGRAMS = 1 << 12, /* not of TCP */
+	/* Carried to a backend outside, whose answers never come here: one direction. */
+	FLOW_KEPT = FLOW_TO_BACKEND | FLOW_BYPASS,
+	FLOW_HALF_OPEN = 1 << 7,   /* makes room, in both directions */
+	FLOW_BROKEN = 1 << 8,	   /* its backend has left the Service */
+	FLOW_COUNTED = 1 << 9,	   /* in flight, in the original direction */
+	FLOW_UNSENT = 1 << 10,	   /* what went there ended on this node */
+	FLOW_ORIGINAL = 1 << 11,   /* the direction of the first packet */
+	FLOW_DATAGRAMS = 1 << 12,  /* not of TCP */
 	FLOW_GENERATION = 1 << 13, /* two bits that count who has had the way */
 	FLOW_BUSY = 1 << 15, /* the way is being given to a flow, or freed */
 };

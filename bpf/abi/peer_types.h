@@ -19,7 +19,9 @@ enum peer_flag {
 	PEER_USABLE = 1 << 0, /* what begins is carried there */
 	PEER_RETURNS =
 		1 << 1, /* it may answer clients as the Service's address */
-	PEER_SILENT = 1 << 2, /* nothing says that the node is there */
+	PEER_SILENT = 1 << 2,  /* nothing says that the node is there */
+	PEER_OUTSIDE = 1 << 3, /* no node: a backend that takes the outer header
+				* off, and passes nothing on */
 };
 
 /* How a packet goes around the homes that may know its connection; an outer header says so. */

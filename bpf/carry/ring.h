@@ -45,6 +45,14 @@ static __always_inline bool is_usable(__u32 home)
 	return p && p->flags & PEER_USABLE;
 }
 
+/* Is a home a backend outside, which passes on nothing? */
+static __always_inline bool is_outside(__u32 home)
+{
+	struct peer *p = find_peer(home);
+
+	return p && p->flags & PEER_OUTSIDE;
+}
+
 /*
  * What a slot named before; NULL if it has never changed, or has since become another's. The
  * agent writes it before the slot, which names meanwhile what it is about to have named.
@@ -86,7 +94,7 @@ static long try_owner(__u32 i, void *data)
 	home = home_of(s->owner[i]);
 	s->owner[i] = home;
 	p = find_peer(home);
-	if (!p)
+	if (!p || p->flags & PEER_OUTSIDE)
 		return 0;
 	for (__u32 k = 0; k < OWNERS; k++)
 		if (k < i && s->owner[k] == home) {
@@ -112,7 +120,8 @@ static long pass_home(__u32 i, void *data)
 	if (i >= OWNERS)
 		return 1;
 	p = find_peer(s->owner[i]);
-	if (p && p->flags & s->leaves_out && p->ring - s->own < s->best)
+	if (p && !(p->flags & PEER_OUTSIDE) && p->flags & s->leaves_out &&
+	    p->ring - s->own < s->best)
 		s->ring.passed++;
 	return 0;
 }

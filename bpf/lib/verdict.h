@@ -20,6 +20,7 @@ enum verdict {
 	VERDICT_RESET,	  /* a packet is answered with a TCP reset */
 	VERDICT_ASK,	  /* does the kernel track its connection? */
 	VERDICT_CARRY,	  /* a packet goes to the home of its backend */
+	VERDICT_OUTSIDE,  /* a packet goes to a backend outside, by pkt->slot */
 	VERDICT_ABOUT, /* an ICMP error, about a packet of a flow not known here */
 };
 

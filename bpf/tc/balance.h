@@ -22,6 +22,7 @@
 #include "flow.h"
 #include "home.h"
 #include "new_flow.h"
+#include "outside.h"
 #include "packet.h"
 #include "recover.h"
 #include "restore.h"
@@ -249,6 +250,15 @@ GLOBAL_FUNC int from_device(struct packet *pkt, struct new_flow *flow)
 	return VERDICT_BEGIN;
 }
 
+/* A packet follows the flow that another CPU was first to begin. */
+static __always_inline enum verdict follow_first(struct packet *pkt,
+						 __u32 service)
+{
+	enum verdict v = follow_flow(pkt);
+
+	return v == VERDICT_CONTINUE ? refuse(DROP_NO_FLOW, service) : v;
+}
+
 /*
  * A packet of no flow may begin one, and is rewritten then. If another CPU was first
  * it follows; it is dropped if the flow that it found invalid is still there.
@@ -263,6 +273,10 @@ static __always_inline enum verdict begin(struct packet *pkt)
 	flow->now_ns = coarse_now();
 	if (carrying && pkt->tuple.hook == HOOK_IN) {
 		v = find_home(pkt, flow);
+		if (v == VERDICT_OUTSIDE)
+			v = to_outside(pkt);
+		if (v == VERDICT_FOLLOW)
+			return follow_first(pkt, 0);
 		if (v != VERDICT_CONTINUE)
 			return v;
 	}
@@ -277,10 +291,7 @@ static __always_inline enum verdict begin(struct packet *pkt)
 		pkt->to = flow->to;
 		return VERDICT_REWRITE;
 	}
-	if (v != VERDICT_FOLLOW)
-		return v;
-	v = follow_flow(pkt);
-	return v == VERDICT_CONTINUE ? refuse(DROP_NO_FLOW, flow->service) : v;
+	return v == VERDICT_FOLLOW ? follow_first(pkt, flow->service) : v;
 }
 
 /*

@@ -31,28 +31,10 @@
 #include "end.h"
 #include "first_reply.h"
 #include "flow.h"
+#include "kept.h"
 #include "packet.h"
 #include "recover.h"
 #include "restore.h"
-
-/*
- * Does a packet go where another went, whatever has become of the flow? What has no
- * ports of its own follows the first of its datagram, and what begins an SCTP
- * association is never fragmented.
- */
-static __always_inline bool only_follows(const struct packet *pkt)
-{
-	return pkt->fragment ||
-	       (pkt->l4_proto == IPPROTO_SCTP && pkt->more_fragments);
-}
-
-/* Does the packet begin a connection? Datagrams may always begin one. */
-static __always_inline bool may_begin(const struct packet *pkt)
-{
-	return !only_follows(pkt) &&
-	       (pkt->l4_proto != IPPROTO_TCP ||
-		(pkt->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN);
-}
 
 /*
  * Does the Service still have the backend of a flow to it? Some time its ID is
@@ -134,6 +116,8 @@ check_flow(const struct packet *pkt, const struct found *f, __u64 now_ns)
 	if (!(state & FLOW_TO_BACKEND) || only_follows(pkt))
 		return VERDICT_PASS;
 	if (begins && tcp && is_closed(state) && is_over(pkt, f->flow))
+		return VERDICT_CONTINUE;
+	if (begins && is_kept(state) && is_forsaken(f->flow))
 		return VERDICT_CONTINUE;
 	if (!tcp && flow_idle(state, now_ns) > flow_times(udp_flow_timeout_s))
 		return VERDICT_CONTINUE;
@@ -330,6 +314,11 @@ GLOBAL_FUNC int note_packet(const struct packet *pkt, struct flow *flow,
 	if (!pkt || !flow || !state)
 		return 0;
 	f.seen = seen;
+	if (is_kept(seen))
+		return note_kept(pkt, &f, now_ns) &&
+				       pkt->l4_proto == IPPROTO_TCP ?
+			       NOTED_CONFIRMED :
+			       0;
 	seen = note_state(pkt, &f, now_ns);
 	if (seen & FLOW_BUSY)
 		return 0;
@@ -394,5 +383,5 @@ GLOBAL_FUNC int follow_flow(struct packet *pkt)
 	if (noted & NOTED_CONFIRMED)
 		count_confirmed(f.flow);
 	count(flow_packet);
-	return VERDICT_REWRITE;
+	return is_kept(f.seen) ? carry_kept(pkt, &f) : VERDICT_REWRITE;
 }

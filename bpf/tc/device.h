@@ -15,6 +15,7 @@
 #include "icmp.h"
 #include "mss.h"
 #include "nat.h"
+#include "outside.h"
 #include "packet.h"
 #include "parse.h"
 #include "passage.h"
@@ -68,6 +69,8 @@ static __always_inline int handle_packet(struct __sk_buff *skb,
 		v = decide(pkt);
 	if (carrying && v == VERDICT_ABOUT)
 		v = find_home_of_error(pkt);
+	if (carrying && v == VERDICT_OUTSIDE)
+		v = to_outside(pkt);
 	if (v == VERDICT_ASK) {
 		pkt->untracked = !is_tracked(skb, pkt);
 		v = pkt->untracked ? decide(pkt) : VERDICT_PASS;

@@ -4,7 +4,7 @@
  * slot, the slot a backend, and the backend its home. What begins goes there. A packet
  * within a connection that nobody on its way has known goes on around the ring of the
  * homes of the owners of the slot, see carry/ring.h. The node where packets come in keeps
- * nothing.
+ * nothing, unless the backend is outside and passes nothing on, see tc/outside.h.
  */
 #pragma once
 
@@ -13,6 +13,7 @@
 #include "../abi/config.h"
 #include "../abi/maps.h"
 #include "../carry/ring.h"
+#include "../flow/table.h"
 #include "../lb/algorithm.h"
 #include "../lb/client.h"
 #include "../lb/frontend.h"
@@ -22,6 +23,8 @@
 #include "classify.h"
 #include "conntrack.h"
 #include "flow.h"
+#include "kept.h"
+#include "outside.h"
 #include "packet.h"
 #include "recover.h"
 #include "restore.h"
@@ -59,7 +62,7 @@ static __always_inline enum verdict begin_at_home(struct packet *pkt,
 						  __u32 slot,
 						  struct new_flow *flow)
 {
-	__u32 id = slot_at(slot), home = home_of(id);
+	__u32 id = slot_at(slot), home = home_for(pkt, id);
 
 	if (home == HOME_HERE) {
 		flow->backend_id = id;
@@ -69,12 +72,6 @@ static __always_inline enum verdict begin_at_home(struct packet *pkt,
 		return carry_to(pkt, home, pkt->tried + 1);
 	return pkt->carried ? refuse(DROP_NO_FLOW, f->service) :
 			      VERDICT_CONTINUE;
-}
-
-/* May a packet begin something? An ICMP error stands for one within the flow that it is about. */
-static __always_inline bool may_start(const struct packet *pkt)
-{
-	return pkt->l4_proto == pkt->tuple.protocol && may_begin(pkt);
 }
 
 /* For so long after a slot has changed datagrams may be of a flow at a former owner. */
@@ -205,7 +202,7 @@ static __always_inline enum verdict go_on_at_home(struct packet *pkt,
 						  struct new_flow *flow)
 {
 	bool starts = may_start(pkt);
-	__u32 home = home_of(slot_at(slot));
+	__u32 home = home_for(pkt, slot_at(slot));
 	struct choice choice = {};
 	struct ring ring = {};
 
@@ -266,8 +263,8 @@ has_common_slot(const struct packet *pkt, const struct frontend *f, __u32 *slot)
 }
 
 /*
- * Is a packet for a carried frontend, and carried (VERDICT_CARRY)? Any other goes on as if
- * nothing were carried (VERDICT_CONTINUE); flow->backend_id is whom a connection gets that
+ * Is a packet for a carried frontend, and carried (VERDICT_CARRY, VERDICT_OUTSIDE)? Any other
+ * goes on as if nothing were carried (VERDICT_CONTINUE); flow->backend_id is whom a connection gets that
  * begins here, or 0 for whomever it would get anyway.
  */
 GLOBAL_FUNC int find_home(struct packet *pkt, struct new_flow *flow)
@@ -284,7 +281,11 @@ GLOBAL_FUNC int find_home(struct packet *pkt, struct new_flow *flow)
 	if (ends_here(
 		    pkt)) /* the stack says so, about the packet that came in */
 		return VERDICT_PASS;
-	home = home_of(slot_at(slot));
+	home = home_for(pkt, slot_at(slot));
+	if (is_outside(home)) {
+		pkt->slot = slot;
+		return VERDICT_OUTSIDE;
+	}
 	if (!pkt->carried && is_usable(home)) /* as xdp/carry.h does */
 		return carry_to(pkt, home, 0);
 	if (may_start(pkt) && !may_go_on(pkt, slot, flow->now_ns))
@@ -300,10 +301,13 @@ GLOBAL_FUNC int find_home(struct packet *pkt, struct new_flow *flow)
 GLOBAL_FUNC int find_home_of_error(struct packet *pkt)
 {
 	struct new_flow *flow = empty_flow();
+	struct found kept;
 	enum verdict v;
 
 	if (!pkt || !flow)
 		return VERDICT_PASS;
+	if (find_flow(&pkt->tuple, &kept) && is_kept(kept.seen))
+		return carry_kept(pkt, &kept);
 	flow->now_ns = coarse_now();
 	v = find_home(pkt, flow);
 	return v == VERDICT_RESET ? VERDICT_REFUSE : v;

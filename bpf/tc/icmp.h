@@ -16,6 +16,7 @@
 #include "../lib/csum.h"
 #include "../lib/verdict.h"
 #include "first_reply.h"
+#include "kept.h"
 #include "nat.h"
 #include "packet.h"
 #include "parse.h"
@@ -180,7 +181,7 @@ GLOBAL_FUNC int translate_error(struct __sk_buff *skb, struct packet *outer)
 	if (!outer || !parse_inner(skb, outer, &inner))
 		return VERDICT_PASS;
 	to = reversed(&inner.tuple);
-	if (!find_flow(&to, &f))
+	if (!find_flow(&to, &f) || is_kept(f.seen))
 		return ask_others(outer, &to);
 	note_error(skb, outer->l4_off, outer->ip4, &to, &f);
 	if (!becomes(&to, f.flow))

@@ -43,6 +43,7 @@ struct packet {
 	union {
 		struct tuple to; /* what it becomes, if it is to be rewritten */
 		__u32 home;	 /* where it goes, if it is to be carried */
+		__u32 slot;	 /* by which a backend outside is chosen */
 	};
 } __attribute__((aligned(8))); /* so that it is zeroed in fewer stores */
 
@@ -93,4 +94,23 @@ static __always_inline bool is_over_header(const struct packet *pkt)
 {
 	return pkt->fragment &&
 	       pkt->fragment_off < l4_header_len(pkt->l4_proto);
+}
+
+/*
+ * Does a packet go where another went, whatever has become of the flow? What has no
+ * ports of its own follows the first of its datagram, and what begins an SCTP
+ * association is never fragmented.
+ */
+static __always_inline bool only_follows(const struct packet *pkt)
+{
+	return pkt->fragment ||
+	       (pkt->l4_proto == IPPROTO_SCTP && pkt->more_fragments);
+}
+
+/* Does the packet begin a connection? Datagrams may always begin one. */
+static __always_inline bool may_begin(const struct packet *pkt)
+{
+	return !only_follows(pkt) &&
+	       (pkt->l4_proto != IPPROTO_TCP ||
+		(pkt->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN);
 }

@@ -41,7 +41,10 @@ static __always_inline struct peer *find_peer_of(struct packet *pkt)
 		return NULL;
 	pkt->home = home_of(slot_at(slot));
 	p = find_peer(pkt->home);
-	return p && p->flags & PEER_USABLE ? p : NULL;
+	/* Of what goes to a backend outside TC keeps flows. */
+	return p && (p->flags & (PEER_USABLE | PEER_OUTSIDE)) == PEER_USABLE ?
+		       p :
+		       NULL;
 }
 
 /* Takes a hop off a packet that is carried, and reads its DSCP and ECN. */

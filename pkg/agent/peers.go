@@ -60,7 +60,7 @@ func newPeers(cfg Config, key maglev.Key, inbox *reconciler.Inbox, status *statu
 	}
 	var p *peers.Prober
 	p = peers.New(peers.Config{
-		Here: cfg.NodeName, Port: peers.Port, MTU: mtuAt,
+		Here: cfg.NodeName, Port: peers.Port, MTU: mtuAt, Route: peers.RouteTo,
 		Digest: peers.DigestOf(key, cfg.Encapsulation == EncapsulationUDP),
 		Takes:  []peers.Digest{peers.DigestOf(key, false), peers.DigestOf(key, true)},
 		Counts: status.carried, Usable: status.usablePeers, Notify: inbox.SetPeers,

@@ -16,6 +16,7 @@ import (
 type peer struct {
 	Node    string `json:"node,omitempty"` // "" where no agent says it
 	Address string `json:"address"`
+	Outside bool   `json:"outside,omitempty"` // a backend without a node, which is not asked
 	Usable  bool   `json:"usable"`
 	Carries bool   `json:"carries"`
 	Returns bool   `json:"returns"`
@@ -33,7 +34,7 @@ func (peer) owners() []plan.Service { return nil }
 var peerNoun = noun[peer]{
 	name: "peer", kind: "Peer", short: "nodes that packets are carried to, and why not", words: "{NODE | ADDRESS}",
 	columns: []column[peer]{
-		{title: "NODE", of: func(p peer) any { return p.Node }},
+		{title: "NODE", of: func(p peer) any { return p.where() }},
 		{title: "ADDRESS", of: func(p peer) any { return p.Address }},
 		{title: "USABLE", of: func(p peer) any { return p.Usable }},
 		{title: "CARRIES", of: func(p peer) any { return p.Carries }},
@@ -63,7 +64,7 @@ func readPeers(s *sight, do func(*peer) error) error {
 		if err != nil {
 			return err
 		}
-		one := peer{Address: p.Theirs.String(), Usable: p.Usable, Carries: p.Usable, Returns: p.Returns, MTU: p.MTU, Counts: counts}
+		one := peer{Address: p.Theirs.String(), Outside: p.Outside, Usable: p.Usable, Carries: p.Usable, Returns: p.Returns, MTU: p.MTU, Counts: counts}
 		switch asked, ok := said[one.Address]; {
 		case ok:
 			one.Node, one.Carries, one.Returns, one.Reason = asked.Node, asked.Carries, asked.Returns, asked.Reason
@@ -78,6 +79,13 @@ func readPeers(s *sight, do func(*peer) error) error {
 		}
 	}
 	return nil
+}
+
+func (p peer) where() string {
+	if p.Outside {
+		return "(outside)"
+	}
+	return p.Node
 }
 
 // answered is how long ago the peer answered, nil where nobody knows.

@@ -91,6 +91,11 @@ type way struct {
 
 func (w way) has(flag headgateFlowFlag) bool { return w.seen&uint32(flag) != 0 }
 
+// isKept says whether packets of the flow are carried to a backend outside: it has one direction.
+func (w way) isKept() bool {
+	return headgateFlowFlag(w.seen)&headgateFlowFlagFLOW_KEPT == headgateFlowFlagFLOW_KEPT
+}
+
 func (w way) isHalfOpen() bool { return w.has(headgateFlowFlagFLOW_HALF_OPEN) }
 
 // isSameFlow says whether two states of a way are of one flow.

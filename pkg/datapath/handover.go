@@ -133,7 +133,7 @@ func (r *Reader) asksKernel() (bool, error) {
 func (t *flowTable) connections() (flows []headgateFlow, all []Connection) {
 	const wanted = headgateFlowFlagFLOW_ORIGINAL | headgateFlowFlagFLOW_TO_BACKEND
 	for w, f := range t.flows() {
-		if headgateFlowFlag(w.seen)&wanted != wanted || w.has(headgateFlowFlagFLOW_BROKEN) {
+		if headgateFlowFlag(w.seen)&wanted != wanted || w.has(headgateFlowFlagFLOW_BROKEN) || w.isKept() {
 			continue
 		}
 		c := Connection{Protocol: lb.Protocol(f.Protocol), State: w.flowState()}

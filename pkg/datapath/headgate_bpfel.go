@@ -303,6 +303,7 @@ const (
 	headgateFlowFlagFLOW_FROM_POD   headgateFlowFlag = 16
 	headgateFlowFlagFLOW_REPLY      headgateFlowFlag = 32
 	headgateFlowFlagFLOW_BYPASS     headgateFlowFlag = 64
+	headgateFlowFlagFLOW_KEPT       headgateFlowFlag = 65
 	headgateFlowFlagFLOW_HALF_OPEN  headgateFlowFlag = 128
 	headgateFlowFlagFLOW_BROKEN     headgateFlowFlag = 256
 	headgateFlowFlagFLOW_COUNTED    headgateFlowFlag = 512
@@ -510,6 +511,7 @@ const (
 	headgatePeerFlagPEER_USABLE  headgatePeerFlag = 1
 	headgatePeerFlagPEER_RETURNS headgatePeerFlag = 2
 	headgatePeerFlagPEER_SILENT  headgatePeerFlag = 4
+	headgatePeerFlagPEER_OUTSIDE headgatePeerFlag = 8
 )
 
 type headgateProbeResult struct {

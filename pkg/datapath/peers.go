@@ -22,6 +22,7 @@ var peerFlags = map[headgatePeerFlag]func(*plan.Peer) *bool{
 	headgatePeerFlagPEER_USABLE:  func(p *plan.Peer) *bool { return &p.Usable },
 	headgatePeerFlagPEER_RETURNS: func(p *plan.Peer) *bool { return &p.Returns },
 	headgatePeerFlagPEER_SILENT:  func(p *plan.Peer) *bool { return &p.Silent },
+	headgatePeerFlagPEER_OUTSIDE: func(p *plan.Peer) *bool { return &p.Outside },
 }
 
 func encodePeer(p plan.Peer) headgatePeer {

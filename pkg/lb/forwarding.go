@@ -63,6 +63,20 @@ func (f *Frontend) carry(s selection) {
 		f.Algorithm, f.AffinityTimeout = SH, 0
 	}
 	f.Homes = s.homes
+	// Answers of a backend outside are not seen here, so that only probes know how it is.
+	if f.Probe.Kind == NoProbe && f.hasOutside() {
+		f.PassiveHealth = SwitchOff
+	}
+}
+
+// hasOutside says whether a member of a carried frontend is its own home.
+func (f *Frontend) hasOutside() bool {
+	for b, home := range f.Homes {
+		if home == b.Addr.String() {
+			return true
+		}
+	}
+	return false
 }
 
 // selectEverywhere selects the endpoints for clients of carried frontends: hints, zone
@@ -79,12 +93,15 @@ func (s *selection) selectEverywhere(from []candidate, c counts) {
 	s.everywhere = View{Backends: backends, Weights: weightsOf(backends, from), Why: why}
 }
 
-// homesOf returns the names of the nodes where backends run, as far as they are known.
-func homesOf(candidates []candidate) map[AddrPort]string {
+// homesOf returns the names of the nodes where backends run, as far as they are known: where a
+// backend without a node may be its own home, its address is the name.
+func homesOf(candidates []candidate, outside bool) map[AddrPort]string {
 	homes := make(map[AddrPort]string, len(candidates))
 	for _, c := range candidates {
 		if node := c.endpoint.Where.Topology().Node; node != "" {
 			homes[c.backend] = node
+		} else if outside {
+			homes[c.backend] = c.backend.Addr.String()
 		}
 	}
 	return homes

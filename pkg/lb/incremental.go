@@ -42,7 +42,7 @@ func partsOf(svc *Service, from []*Slice, node Node, drained Drained, cacheFrom 
 			p.selection.weightless = !p.selection.hasAny && anyUsable(candidates)
 			p.selection.members = keptBackends(candidates, port.Protocol)
 			if svc.Forwarding == DSR {
-				p.selection.homes = homesOf(candidates)
+				p.selection.homes = homesOf(candidates, svc.Outside)
 			}
 			if slices.Equal(p.selection.members, p.selection.cluster) {
 				p.selection.members = p.selection.cluster // equal content, one slice

@@ -17,6 +17,9 @@ type Policy struct {
 	Zones     ZonePolicy
 	// Forwarding is how packets get to backends on other nodes.
 	Forwarding Forwarding
+	// Outside says that endpoints without a node are homes of their own: what is carried goes
+	// to their addresses, and they take the outer header off. It is no Service's to say.
+	Outside bool
 	// DrainTime is how long what is connected to a backend may go on after the
 	// backend has left the Service; 0 ends it at once.
 	DrainTime time.Duration

@@ -221,7 +221,7 @@ type Frontend struct {
 	// that the external view names. See Service.Carries.
 	Carried bool
 	// Homes are the names of the nodes where the members of a carried frontend run, as far as
-	// they are known.
+	// they are known. That of one outside, which is its own home, is its address.
 	Homes map[AddrPort]string
 }
 

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ type Config struct {
 	Takes []Digest
 	// MTU returns the longest packet that leaves by the device with an address, in bytes.
 	MTU func(netip.Addr) uint32
+	// Route returns the address from which this node reaches another, the zero Addr for none.
+	Route func(netip.Addr) netip.Addr
 	// Counts returns what was carried to each peer, by its address.
 	Counts func() map[netip.Addr]Counts
 	// Usable returns the addresses of peers that an earlier agent found usable.
@@ -53,28 +56,30 @@ type Prober struct {
 
 	mu    sync.Mutex
 	nodes map[string]lb.Node
-	homes map[lb.ServiceName][]string // of what is carried of each Service
+	homes map[lb.ServiceName][]home // of what is carried of each Service
+	names map[string]string         // of peers, by names of homes
 	peers map[string]*asked
 	here  map[netip.Addr]*net.UDPConn // where questions come in
 	deaf  string                      // why they do not, "" where they do
 	said  map[string]plan.Node
 	// reported is what Report was told last; stale says that homes have changed since.
-	reported []Status
-	stale    bool
+	reported  []Status
+	stale     bool
+	foundWays time.Time // when it was looked how backends outside are reached
 }
 
 // asked is a peer with the socket by which it is asked.
 type asked struct {
 	*peer
 	plan.Node
-	isHome bool         // of what is carried
+	isHome bool         // of what is carried, and a node: one outside is not asked
 	conn   *net.UDPConn // nil while it is no home, or cannot be asked
 	nonce  uint64
 }
 
 // New returns a prober that knows no node.
 func New(cfg Config) *Prober {
-	return &Prober{cfg: cfg, wake: make(chan struct{}, 1), nodes: map[string]lb.Node{}, homes: map[lb.ServiceName][]string{}, peers: map[string]*asked{}, here: map[netip.Addr]*net.UDPConn{}}
+	return &Prober{cfg: cfg, wake: make(chan struct{}, 1), nodes: map[string]lb.Node{}, homes: map[lb.ServiceName][]home{}, peers: map[string]*asked{}, here: map[netip.Addr]*net.UDPConn{}}
 }
 
 // SetNodes says what some Nodes are, nil for one that is gone.
@@ -95,14 +100,7 @@ func (p *Prober) SetNodes(nodes map[string]*lb.Node) {
 
 // SetFrontends says what a Service is now, nil for gone.
 func (p *Prober) SetFrontends(name lb.ServiceName, frontends []lb.Frontend) {
-	var homes []string
-	for _, f := range frontends {
-		if f.Carried {
-			homes = slices.AppendSeq(homes, maps.Values(f.Homes))
-		}
-	}
-	slices.Sort(homes)
-	homes = slices.Compact(homes)
+	homes := homesOf(frontends)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if slices.Equal(p.homes[name], homes) {
@@ -155,17 +153,13 @@ func (p *Prober) close() {
 func (p *Prober) settle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	wanted := p.wanted()
+	p.settleOutside(wanted)
 	here, known := p.nodes[p.cfg.Here]
 	if !known || len(p.homes) == 0 && len(p.peers) == 0 {
 		return
 	}
 	usable := p.cfg.Usable()
-	wanted := map[string]bool{}
-	for _, homes := range p.homes {
-		for _, h := range homes {
-			wanted[h] = true
-		}
-	}
 	for name, n := range p.nodes {
 		ours, theirs := between(here, n)
 		a := p.peers[name]
@@ -185,7 +179,7 @@ func (p *Prober) settle() {
 		}
 	}
 	for name, a := range p.peers {
-		if _, theirs := between(here, p.nodes[name]); !theirs.IsValid() {
+		if _, theirs := between(here, p.nodes[name]); !theirs.IsValid() && !a.Outside {
 			a.hangUp()
 			delete(p.peers, name)
 		}
@@ -221,6 +215,7 @@ func (p *Prober) tick(now time.Time) {
 	if len(p.peers) > 0 {
 		p.listen(p.nodes[p.cfg.Here])
 	}
+	p.findWays(now)
 	var counts map[netip.Addr]Counts
 	for _, a := range p.peers {
 		if a.isHome && a.conn == nil && a.isDue(now) {
@@ -271,7 +266,7 @@ func (p *Prober) tell() {
 	for _, name := range slices.Sorted(maps.Keys(p.peers)) {
 		a := p.peers[name]
 		n := a.Node
-		n.Usable, n.Returns, n.Silent = a.said().Usable(), a.verdict.Returns, a.verdict.Silent && !mixed
+		n.Usable, n.Returns, n.Silent = a.Outside || a.said().Usable(), a.verdict.Returns, a.verdict.Silent && !mixed
 		all[name] = n
 		if a.conn != nil {
 			v := a.said()
@@ -302,21 +297,32 @@ func (p *Prober) Problems() (problems []lb.Problem) {
 		})
 	}
 	for _, service := range slices.SortedFunc(maps.Keys(p.homes), lb.ServiceName.Compare) {
-		for _, home := range p.homes[service] {
-			a := p.peers[home]
-			if home == p.cfg.Here || a != nil && a.said().Usable() {
-				continue
+		for _, h := range p.homes[service] {
+			if reason, remedy := p.lack(h); reason != "" {
+				problems = append(problems, lb.Problem{
+					Object: "Service " + service.String(), Field: "metadata.annotations[headgate.dev/forwarding]", Value: "dsr",
+					Reason: reason, Remedy: remedy,
+				})
 			}
-			reason := "no Node of that name has an InternalIP of a family that this node has"
-			if a != nil {
-				reason = a.said().Reason
-			}
-			problems = append(problems, lb.Problem{
-				Object: "Service " + service.String(), Field: "metadata.annotations[headgate.dev/forwarding]", Value: "dsr",
-				Reason: fmt.Sprintf("backends on Node %s get new connections by SNAT from Node %s: %s", home, p.cfg.Here, reason),
-				Remedy: "see headgate peer list, and docs/dsr.md for what carrying needs",
-			})
 		}
 	}
 	return problems
+}
+
+// lack says why what begins is not carried to a home, "" where it is.
+func (p *Prober) lack(h home) (reason, remedy string) {
+	name := cmp.Or(p.names[h.name], h.name)
+	a := p.peers[name]
+	if addr, err := netip.ParseAddr(name); err == nil && !p.isNodeName(name) {
+		return lackOutside(h, addr, a)
+	}
+	if name == p.cfg.Here || a != nil && a.said().Usable() {
+		return "", ""
+	}
+	reason = "no Node of that name has an InternalIP of a family that this node has"
+	if a != nil {
+		reason = a.said().Reason
+	}
+	return fmt.Sprintf("backends on Node %s get new connections by SNAT from Node %s: %s", name, p.cfg.Here, reason),
+		"see headgate peer list, and docs/dsr.md for what carrying needs"
 }

@@ -27,6 +27,7 @@ type Node struct {
 type peers struct {
 	told    bool              // which nodes there are
 	ids     map[string]uint32 // by name of a node
+	at      map[string]uint32 // by its addresses
 	nodes   map[uint32]Node   // as written
 	used    *idPool
 	retired map[uint32]Mark // peers that are nobody's home any more
@@ -44,20 +45,23 @@ func (p *peers) size() uint32 {
 	return p.used.size()
 }
 
-// homeOf returns where a backend runs as far as that is known: by its node, else what an
-// earlier agent wrote, if it is a node still.
+// homeOf returns where a backend runs as far as that is known: by its node, by an address that is
+// one of a node, else what an earlier agent wrote, if it is a node still.
 func (p *peers) homeOf(h home) uint32 {
 	if h.node == "" && p.isNamed(h.peer) {
 		return h.peer
 	}
-	return p.ids[h.node]
+	if id, named := p.ids[h.node]; named {
+		return id
+	}
+	return p.at[h.node]
 }
 
 // SetPeers says which nodes there are, by name, and which of them is this one. It costs what
 // there are of nodes, and of backends of carried frontends.
 func (p *Planner) SetPeers(here string, all map[string]Node) []Op {
 	var ops []Op
-	was := maps.Clone(p.peers.ids)
+	was, wasAt := maps.Clone(p.peers.ids), p.peers.at
 	maps.DeleteFunc(p.peers.ids, func(name string, _ uint32) bool {
 		_, there := all[name]
 		return !there
@@ -65,7 +69,13 @@ func (p *Planner) SetPeers(here string, all map[string]Node) []Op {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		ops = append(ops, p.peers.put(name, name == here, all[name])...)
 	}
-	if !p.peers.told || !maps.Equal(was, p.peers.ids) {
+	p.peers.at = map[string]uint32{}
+	for name, n := range all {
+		for _, a := range n.Addrs {
+			p.peers.at[a.String()] = p.peers.ids[name]
+		}
+	}
+	if !p.peers.told || !maps.Equal(was, p.peers.ids) || !maps.Equal(wasAt, p.peers.at) {
 		p.peers.told = true
 		ops = append(ops, p.pool.moveHomes(p.peers)...)
 	}

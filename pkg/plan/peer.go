@@ -24,6 +24,7 @@ type Peer struct {
 	Usable       bool       // what begins is carried there
 	Returns      bool       // it may answer clients as the Service's address
 	Silent       bool       // nothing says that the node is there
+	Outside      bool       // no node: a backend that takes the outer header off, and passes nothing on
 }
 
 // RingOf returns where a node stands among homes, by its name: the same on all nodes.
@@ -38,7 +39,7 @@ func (p Peer) String() string {
 	for _, word := range []struct {
 		is   bool
 		name string
-	}{{p.Usable, " usable"}, {p.Returns, " returns"}, {p.Silent, " silent"}} {
+	}{{p.Usable, " usable"}, {p.Returns, " returns"}, {p.Silent, " silent"}, {p.Outside, " outside"}} {
 		if word.is {
 			s += word.name
 		}

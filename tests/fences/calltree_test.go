@@ -14,7 +14,7 @@ import (
 
 // The trees of bpf/README.md, and how many lines may be on a page.
 var (
-	treesOf  = []string{"connect4", "begin_flow", "find_home", "carry", "device_in", "device_out", "uplink"}
+	treesOf  = []string{"connect4", "begin_flow", "find_home", "to_outside", "carry", "decide", "device_in", "device_out", "uplink"}
 	pageMost = 64
 )
 

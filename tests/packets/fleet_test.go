@@ -79,7 +79,7 @@ func newFleetOf(t *testing.T, nodes int, overV6, udp bool, change func(*datapath
 			suffix = ""
 		}
 		r := newNode(t, node{cgroup, suffix, nodeAddr(n, false), nodeAddr(n, true)}, func(c *datapath.Config) {
-			c.Carrying, c.Sizes.Peers = true, 16
+			c.Carrying, c.Sizes.Peers, c.EjectAfter, c.MaxEjected = true, 16, 3, 50
 			c.CarryUDP, c.CarryPort = udp, carryPort
 			change(c)
 		})
@@ -249,8 +249,11 @@ func (f *fleet) isBackend(frame []byte, node int) bool {
 
 // outerOf returns a frame as it is carried from one node to another.
 func (f *fleet) outerOf(from, to int, inner []byte, tos, tried byte) []byte {
+	return f.outerBetween(f.nodes[from].addr, f.nodes[to].addr, inner, tos, tried)
+}
+
+func (f *fleet) outerBetween(src, dst netip.Addr, inner []byte, tos, tried byte) []byte {
 	datagram, is4 := inner[ethernetLen:], binary.BigEndian.Uint16(inner[12:]) == 0x0800
-	src, dst := f.nodes[from].addr, f.nodes[to].addr
 	protocol := byte(41)
 	if is4 {
 		protocol = 4

@@ -21,6 +21,8 @@ type Options struct {
 	DSR bool
 	// Forwarding is that of Services which leave it open; the zero value is SNAT.
 	Forwarding lb.Forwarding
+	// Outside takes endpoints of carried Services that say no node for homes of their own.
+	Outside bool
 	// RuntimeClasses are those of Pods whose sockets are not the node's.
 	RuntimeClasses []string
 }
@@ -49,6 +51,7 @@ func (o Options) Service(svc *corev1.Service) (*lb.Service, error) {
 		out.Probe = lb.Probe{}
 	}
 	f.settleForwarding(svc, out, o)
+	out.Outside = o.Outside && out.Forwarding == lb.DSR
 	out.ExternalIPs = slices.DeleteFunc(out.ExternalIPs, func(addr netip.Addr) bool {
 		return !f.honoured(o.ExternalIPs, addr)
 	})

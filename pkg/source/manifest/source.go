@@ -49,6 +49,7 @@ func New(dir, nodeName string) *Source {
 // Convert makes the source follow what the operator decides about Services, and
 // returns it. It is to be called before Run.
 func (s *Source) Convert(opts convert.Options) *Source {
+	opts.Outside = true // in a cluster nobody says of such endpoints that they take outer headers off
 	s.dec.kinds = newKinds(s.node, opts)
 	s.state = newState(s.node, s.dec.kinds)
 	return s

@@ -1,0 +1,262 @@
+// Package kernels has tests of what other kernels than that of this machine do. tests/kernels/run
+// runs them there.
+package kernels
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/traffic"
+	"github.com/headgate/headgate/tests/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+// family is a Service and its backend outside, in one family.
+type family struct {
+	name                       string
+	device                     netlink.Link // that takes the outer header off, as in docs/edge.md
+	client, vip, edge, backend netip.Addr
+}
+
+var families = []family{
+	{"ipip", &netlink.Iptun{LinkAttrs: netlink.LinkAttrs{Name: "ipip0"}, FlowBased: true}, netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.21")},
+	{"ip6tnl", &netlink.Ip6tnl{LinkAttrs: netlink.LinkAttrs{Name: "ip6tnl1"}, FlowBased: true}, netip.MustParseAddr("2001:db8:c::7"), netip.MustParseAddr("2001:db8:f::10"), netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::21")},
+}
+
+// A backend on which no agent runs takes what an edge carries by the kernel's own device, with the settings
+// of docs/edge.md, and answers the client as the Service.
+func TestTheKernelTakesOuterHeadersOff(t *testing.T) {
+	testenv.Need(t)
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) {
+			edge, backend := namespace(t, f.name+"-edge"), namespace(t, f.name+"-backend")
+			inside(t, backend, func() error { return f.setUpBackend(edge) })
+			var carried *os.File
+			inside(t, edge, func() (err error) {
+				carried, err = f.setUpEdge()
+				return err
+			})
+			t.Cleanup(func() { carried.Close() })
+			var conn net.Conn
+			inside(t, edge, func() error {
+				raw, err := f.rawSocket()
+				if err != nil {
+					return err
+				}
+				go f.carry(carried, raw)
+				d := net.Dialer{Timeout: 20 * time.Second, LocalAddr: &net.TCPAddr{IP: f.client.AsSlice()}}
+				conn, err = d.Dial("tcp", netip.AddrPortFrom(f.vip, 80).String())
+				return err
+			})
+			defer conn.Close()
+			must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+			lines := bufio.NewReader(conn)
+			for i := range 3 {
+				fmt.Fprintln(conn, i)
+				said, err := lines.ReadString('\n')
+				if want := fmt.Sprintf("%d of %s\n", i, f.client); err != nil || said != want {
+					t.Fatalf("the answer is %q, %v; want %q", said, err, want)
+				}
+			}
+		})
+	}
+}
+
+func namespace(t *testing.T, name string) *traffic.Namespace {
+	t.Helper()
+	ns, err := traffic.NewNamespace(traffic.RunName("hg-decap") + "-" + name)
+	must(t, err)
+	t.Cleanup(func() { must(t, ns.Close()) })
+	return ns
+}
+
+func inside(t *testing.T, ns *traffic.Namespace, f func() error) {
+	t.Helper()
+	must(t, ns.Do(f))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// first returns the first error of some steps.
+func first(steps ...func() error) error {
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setUpBackend makes the link to the edge, and does what docs/edge.md says.
+func (f family) setUpBackend(edge *traffic.Namespace) error {
+	other, err := os.Open(edge.Path())
+	if err != nil {
+		return err
+	}
+	defer other.Close()
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(other.Fd())}
+	return first(
+		func() error { return netlink.LinkAdd(veth) },
+		func() error { return netlink.LinkAdd(f.device) },
+		func() error { return sysctls("ipv6/conf/all/disable_ipv6", "0", "ipv4/conf/all/rp_filter", "0") },
+		func() error {
+			if f.vip.Is6() {
+				return nil
+			}
+			return sysctls("ipv4/conf/ipip0/rp_filter", "2")
+		},
+		func() error { return address("eth0", f.backend) },
+		func() error { return address(f.device.Attrs().Name, f.vip) },
+		func() error { return route("eth0", f.edge, netip.Addr{}) },
+		func() error { return route("eth0", f.client, f.edge) },
+		f.serve,
+	)
+}
+
+// serve answers each line with the address of the client.
+func (f family) serve() error {
+	l, err := net.Listen("tcp", netip.AddrPortFrom(f.vip, 80).String())
+	if err != nil {
+		return err
+	}
+	go func() {
+		conn, err := l.Accept()
+		l.Close()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		from, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
+		for lines := bufio.NewScanner(conn); lines.Scan(); {
+			fmt.Fprintf(conn, "%s of %s\n", lines.Text(), from)
+		}
+	}()
+	return nil
+}
+
+// setUpEdge has what the client sends to the Service come to the file that it returns.
+func (f family) setUpEdge() (*os.File, error) {
+	tun, err := openTun("client0")
+	if err != nil {
+		return nil, err
+	}
+	return tun, first(
+		func() error { return sysctls("ipv6/conf/all/disable_ipv6", "0", "ipv4/conf/all/rp_filter", "0") },
+		func() error { return address("lo", f.client) },
+		func() error { return address("eth0", f.edge) },
+		func() error { return address("client0", netip.Addr{}) },
+		func() error { return route("eth0", f.backend, netip.Addr{}) },
+		func() error { return route("client0", f.vip, netip.Addr{}) },
+	)
+}
+
+func openTun(name string) (*os.File, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return nil, err
+	}
+	request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+		return nil, fmt.Errorf("make tun device: %w", err)
+	}
+	err = unix.SetNonblock(fd, true)
+	return os.NewFile(uintptr(fd), name), err
+}
+
+// rawSocket returns a socket by which whole packets are sent.
+func (f family) rawSocket() (int, error) {
+	domain := unix.AF_INET
+	if f.vip.Is6() {
+		domain = unix.AF_INET6
+	}
+	return unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+}
+
+// carry puts the outer header of an edge (bpf/carry/outer.h) before what the client sends.
+func (f family) carry(from *os.File, raw int) {
+	defer unix.Close(raw)
+	for b := make([]byte, 65536); ; {
+		n, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		if isIPv6 := b[0]>>4 == 6; isIPv6 != f.vip.Is6() {
+			continue // the stack greets its neighbours
+		}
+		packet := append(f.outer(n), b[:n]...)
+		if f.vip.Is6() {
+			_ = unix.Sendto(raw, packet, 0, &unix.SockaddrInet6{Addr: f.backend.As16()})
+		} else {
+			_ = unix.Sendto(raw, packet, 0, &unix.SockaddrInet4{Addr: f.backend.As4()})
+		}
+	}
+}
+
+func (f family) outer(n int) []byte {
+	var h []byte
+	if f.vip.Is6() {
+		h = []byte{0x60, 0, 0, 0, 0, 0, unix.IPPROTO_IPV6, 64}
+		binary.BigEndian.PutUint16(h[4:], uint16(n))
+	} else { // the kernel sums it up
+		h = []byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, unix.IPPROTO_IPIP, 0, 0}
+		binary.BigEndian.PutUint16(h[2:], uint16(20+n))
+	}
+	return append(append(h, f.edge.AsSlice()...), f.backend.AsSlice()...)
+}
+
+func sysctls(pairs ...string) error {
+	for i := 0; i < len(pairs); i += 2 {
+		if err := os.WriteFile("/proc/sys/net/"+pairs[i], []byte(pairs[i+1]), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// address has a device up with an address, the zero Addr for none.
+func address(device string, a netip.Addr) error {
+	l, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(l); err != nil || !a.IsValid() {
+		return err
+	}
+	return netlink.AddrAdd(l, &netlink.Addr{IPNet: host(a), Flags: unix.IFA_F_NODAD})
+}
+
+func host(a netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
+}
+
+// route has a device, and a gateway if there is one, lead to an address.
+func route(device string, to, via netip.Addr) error {
+	l, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: host(to), Scope: netlink.SCOPE_LINK}
+	if via.IsValid() {
+		r.Gw, r.Scope = via.AsSlice(), netlink.SCOPE_UNIVERSE
+	}
+	return netlink.RouteAdd(r)
+}

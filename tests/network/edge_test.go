@@ -1,0 +1,288 @@
+package network
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/traffic"
+	"github.com/headgate/headgate/tests/testenv"
+)
+
+// edges is two load balancers of their own behind a router that spreads by ports, and three
+// backends on which no agent runs: they take the outer header off as docs/edge.md says.
+type edges struct {
+	tb             testing.TB
+	client, router *host
+	nodes          [2]*node
+	backends       [3]*host
+	manifests      string
+}
+
+// edgeAt is the Service; a backend outside has its port.
+var edgeAt = netip.MustParseAddrPort("203.0.113.10:8080")
+
+func newEdges(tb testing.TB) *edges {
+	tb.Helper()
+	testenv.Need(tb)
+	e := &edges{tb: tb, client: newHost(tb, "client"), router: newHost(tb, "router"), manifests: tb.TempDir()}
+	plug(e.client, "eth0", e.router, "down", 1500)
+	e.client.address("eth0", clientAddr[0].String()+"/24")
+	e.router.address("down", "198.51.100.1/24")
+	e.client.route("0.0.0.0/0", "198.51.100.1")
+	e.client.sumHere("eth0") // what leaves the kernel, to a tunnel in a process, needs its checksum
+	var ports []string
+	add := func(name, addr string) *host {
+		h := newHost(tb, name)
+		plug(e.router, name, h, "eth0", 1500)
+		h.address("eth0", addr+"/24")
+		h.route("0.0.0.0/0", "192.0.2.254")
+		ports = append(ports, name)
+		return h
+	}
+	for i := range e.nodes {
+		addr := fmt.Sprint("192.0.2.", i+1)
+		e.nodes[i] = &node{host: add(fmt.Sprint("edge-", i+1), addr), name: fmt.Sprint("edge-", i+1), addr: netip.MustParseAddr(addr), frontends: 2}
+	}
+	for i := range e.backends {
+		e.backends[i] = add(fmt.Sprint("backend-", i+1), backendAddr(i))
+		e.backends[i].uncover()
+		e.backends[i].serveAs(fmt.Sprint("backend-", i+1))
+	}
+	e.router.bridge("br0", ports...)
+	e.router.address("br0", "192.0.2.254/24")
+	e.router.do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/fib_multipath_hash_policy", []byte("1"), 0) // ports count
+	})
+	return e
+}
+
+func backendAddr(i int) string { return fmt.Sprint("192.0.2.", 21+i) }
+
+// uncover has a host take the outer header off packets for the Service, as the kernel's device
+// ipip does where there is one: it is a module, which tests cannot count on.
+func (h *host) uncover() {
+	h.tb.Helper()
+	device := h.tun("ipip0")
+	h.address("ipip0", edgeAt.Addr().String()+"/32")
+	var raw *os.File
+	h.do(func() error {
+		for name, value := range map[string]string{"all": "0", "ipip0": "2"} {
+			if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+name+"/rp_filter", []byte(value), 0); err != nil {
+				return err
+			}
+		}
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_IPIP)
+		if err != nil {
+			return err
+		}
+		raw = os.NewFile(uintptr(fd), "ipip")
+		return nil
+	})
+	h.tb.Cleanup(func() { raw.Close() })
+	go func() {
+		for b := make([]byte, 65536); ; {
+			n, err := raw.Read(b)
+			if err != nil {
+				return
+			}
+			_, _ = device.Write(b[int(b[0]&15)*4 : n])
+		}
+	}()
+}
+
+// serves says which backends take connections; the others drain.
+func (e *edges) serves(ready ...int) {
+	e.tb.Helper()
+	var text strings.Builder
+	fmt.Fprintf(&text, `apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default, annotations: {headgate.dev/forwarding: dsr}}
+spec: {type: LoadBalancer, clusterIP: 10.96.0.1, ports: [{port: %[1]d, targetPort: %[1]d}]}
+status: {loadBalancer: {ingress: [{ip: %[2]s}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{port: %[1]d}]
+endpoints:
+`, edgeAt.Port(), edgeAt.Addr())
+	for i := range e.backends {
+		is := slices.Contains(ready, i)
+		fmt.Fprintf(&text, "- {addresses: [%s], conditions: {ready: %v, serving: true, terminating: %v}}\n", backendAddr(i), is, !is)
+	}
+	next := filepath.Join(e.tb.TempDir(), "web.yaml")
+	if err := os.WriteFile(next, []byte(text.String()), 0o600); err != nil {
+		e.tb.Fatal(err)
+	}
+	if err := os.Rename(next, filepath.Join(e.manifests, "web.yaml")); err != nil {
+		e.tb.Fatal(err)
+	}
+}
+
+// start starts the agents, and waits until both edges carry.
+func (e *edges) start() {
+	e.tb.Helper()
+	key := filepath.Join(e.tb.TempDir(), "hash-key")
+	if err := os.WriteFile(key, []byte("the same at both edges, and long enough"), 0o600); err != nil {
+		e.tb.Fatal(err)
+	}
+	for _, n := range e.nodes {
+		n.root = filepath.Join(testenv.BPFRoot(e.tb), n.name)
+		n.options = []string{"--forwarding", "marked", "--hash-key-file", key, "--state-dir", e.tb.TempDir()}
+		cgroup, err := traffic.NewCgroup(testenv.Cgroup(e.tb), n.name)
+		if err != nil {
+			e.tb.Fatal(err)
+		}
+		n.cgroup = cgroup
+		e.tb.Cleanup(func() {
+			n.stop()
+			if err := cgroup.Close(); err != nil {
+				e.tb.Error(err)
+			}
+		})
+		n.startAgent(e.manifests)
+	}
+	for i, n := range e.nodes {
+		awaitDevice(n)
+		e.announce(i)
+		eventually(e.tb, n.name+" carries", func() error {
+			said, err := e.client.ask("tcp", edgeAt)
+			if err == nil && !strings.HasSuffix(strings.TrimSpace(said), " "+clientAddr[0].String()) {
+				err = fmt.Errorf("a backend sees %q", said)
+			}
+			return err
+		})
+	}
+}
+
+// awaitDevice waits until a node has a program on its device: a busy machine takes its time.
+func awaitDevice(n *node) {
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
+		if all, err := filepath.Glob(filepath.Join(n.root, "links", "device_in_*")); err == nil && len(all) == 1 {
+			break
+		}
+	}
+	n.awaitBalance(1)
+}
+
+// announce has the router send what is for the Service to some edges.
+func (e *edges) announce(edges ...int) {
+	e.tb.Helper()
+	route := &netlink.Route{Dst: ipNet(netip.PrefixFrom(edgeAt.Addr(), 32))}
+	for _, i := range edges {
+		route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{Gw: net.IP(e.nodes[i].addr.AsSlice())})
+	}
+	e.router.do(func() error { return netlink.RouteReplace(route) })
+}
+
+// kept returns how many connections an edge keeps.
+func (e *edges) kept(edge int) (n int) {
+	e.tb.Helper()
+	i, err := datapath.Inspect(e.nodes[edge].root)
+	if err != nil {
+		e.tb.Fatal(err)
+	}
+	defer i.Close()
+	if err := i.Flows(func(datapath.Flow) error { n++; return nil }); err != nil {
+		e.tb.Fatal(err)
+	}
+	return n
+}
+
+// while has connections go on while something happens, and says what became of them.
+func (e *edges) while(connections int, happens func()) *outcome {
+	e.tb.Helper()
+	o, end := &outcome{}, make(chan struct{})
+	var all sync.WaitGroup
+	for range connections {
+		conn, err := e.client.dial("tcp", edgeAt)
+		if err != nil {
+			e.tb.Fatal(err)
+		}
+		all.Go(func() { o.converse(conn, 50*time.Millisecond, end) })
+	}
+	time.Sleep(300 * time.Millisecond) // all have asked
+	o.begin()
+	happens()
+	time.Sleep(2 * time.Second)
+	close(end)
+	all.Wait()
+	return o
+}
+
+func (o *outcome) lost() int { return o.reset + o.stuck + o.failed + o.moved + o.hidden }
+
+// Edges keep flows, so that backends change under connections; and agree without a word, so that
+// an edge dies under them. What both together lose is said in docs/edge.md.
+func TestEdgesBeforeBackendsWithoutAnAgent(t *testing.T) {
+	const connections = 60
+	e := newEdges(t)
+	e.serves(0, 1, 2)
+	e.start()
+	e.announce(0, 1)
+	dies := e.while(connections, func() {
+		if a, b := e.kept(0), e.kept(1); a == 0 || b == 0 {
+			t.Errorf("the edges keep %d and %d flows, want some at both", a, b)
+		}
+		time.Sleep(time.Second)
+		e.nodes[0].stop()
+		e.nodes[0].setUp("eth0", false)
+		time.Sleep(300 * time.Millisecond) // until the router notices
+		e.announce(1)
+	})
+	t.Log("an edge dies:", dies)
+	if dies.lost() > 0 {
+		t.Errorf("an edge dies: %s; want none lost", dies)
+	}
+	e.nodes[0].setUp("eth0", true)
+	e.nodes[0].route("0.0.0.0/0", "192.0.2.254")
+	e.nodes[0].startAgent(e.manifests)
+	awaitDevice(e.nodes[0])
+	e.announce(0, 1)
+	rng := rand.New(rand.NewPCG(1, 3))
+	changes := e.while(connections, func() {
+		for second := range 8 {
+			e.serves(some(rng)...)
+			time.Sleep(time.Second)
+			switch n := e.nodes[second%2]; {
+			case n.agent == nil:
+				n.startAgent(e.manifests)
+			case second%3 == 0:
+				n.stop()
+			}
+		}
+	})
+	t.Log("backends change:", changes)
+	if changes.lost() > 0 {
+		t.Errorf("backends change, agents die and come again: %s; want none lost", changes)
+	}
+}
+
+// setUp sets a device up or down.
+func (h *host) setUp(device string, up bool) {
+	h.tb.Helper()
+	h.do(func() error {
+		l, err := netlink.LinkByName(device)
+		if err != nil {
+			return err
+		}
+		if up {
+			return netlink.LinkSetUp(l)
+		}
+		return netlink.LinkSetDown(l)
+	})
+}

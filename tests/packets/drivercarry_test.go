@@ -140,9 +140,9 @@ func (f *fleet) countsWhatItCarries(t *testing.T) {
 		}
 	}
 	for _, flags := range []string{"S", "A"} {
-		frame := f.packet(40000, flags, 33).frame(t)
+		frame := f.packet(40002, flags, 33).frame(t) // of no flow that this node has
+		var sent []byte
 		for range 10 { // the way to the peer ends a second after it was found
-			var sent []byte
 			atTC := counted(func() { _, err := n.try(in, uplink, frame); must(t, err) })
 			n.counted = n.counters(t)
 			atDriver := counted(func() { sent = n.repeated(t, frame) })
@@ -154,6 +154,9 @@ func (f *fleet) countsWhatItCarries(t *testing.T) {
 				t.Errorf("%s: the driver counts %+v, TC %+v", flags, atDriver, atTC)
 			}
 			break
+		}
+		if sent == nil {
+			t.Errorf("%s: the driver carries nothing", flags)
 		}
 	}
 }

@@ -5,7 +5,7 @@
 #include <linux/types.h>
 
 /*
- * How a backend failed a connection. The comments are the meanings in docs/metrics.md: a
+ * How a backend failed a connection of a socket. The comments are the meanings in docs/metrics.md: a
  * test writes them there.
  */
 enum failure {
@@ -13,7 +13,7 @@ enum failure {
 	FAILURE_REFUSED,
 	/*
 	 * the backend did not answer until TCP or the client gave up, or, of a
-	 * connection that stood, acknowledged nothing any more; not noticed of packets
+	 * connection that stood, acknowledged nothing any more
 	 */
 	FAILURE_TIMED_OUT,
 	/* an ICMP error said that there is no way to the backend */

@@ -174,3 +174,19 @@ struct sk_buff {
 
 /* Linux 6.2. */
 extern void *bpf_cast_to_kern_ctx(void *obj) __ksym __weak;
+extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym __weak;
+
+/*
+ * The TCP socket at an address, of which KERNEL_READ reads members: each by an instruction where
+ * the kernel can check that, else by a call that takes ten times as long.
+ */
+static __always_inline const struct tcp_sock *readable_tcp(const void *sk)
+{
+	if (bpf_rdonly_cast)
+		return bpf_rdonly_cast(
+			sk, bpf_core_type_id_kernel(struct tcp_sock));
+	return sk;
+}
+
+#define KERNEL_READ(p, member) \
+	(bpf_rdonly_cast ? (p)->member : BPF_CORE_READ(p, member))

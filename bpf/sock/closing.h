@@ -19,14 +19,14 @@
 /* Has the backend answered the SYN of a socket? That outlives the connection. */
 static __always_inline bool was_answered(const struct tcp_sock *tp)
 {
-	return BPF_CORE_READ(tp, rcv_nxt);
+	return KERNEL_READ(tp, rcv_nxt);
 }
 
 /* Did the backend acknowledge anything within the last second? */
 static __always_inline bool is_heard(const struct tcp_sock *tp)
 {
 	__u32 ticks =
-		elapsed_ticks(bpf_jiffies64(), BPF_CORE_READ(tp, rcv_tstamp));
+		elapsed_ticks(bpf_jiffies64(), KERNEL_READ(tp, rcv_tstamp));
 
 	return ticks * (__u64)tick_us <= NSEC_PER_SEC / 1000;
 }
@@ -44,8 +44,7 @@ static __always_inline void note_ended(struct backend *b,
 
 	if (!awaited && b->taken_at == health_time(now_ns))
 		return;
-	if (!was_answered(tp) ||
-	    BPF_CORE_READ(sk, __sk_common.skc_bound_dev_if))
+	if (!was_answered(tp) || KERNEL_READ(sk, __sk_common.skc_bound_dev_if))
 		return;
 	if (awaited)
 		note_taken(b, e, tp, now_ns);
@@ -58,11 +57,12 @@ static __always_inline void end_entry(struct socket_entry *e,
 				      struct bpf_sock *sk)
 {
 	struct backend *b = close_entry(e);
-	const void *tp = sk;
+	const struct tcp_sock *tp;
 
 	if (!b || !kernel_readable || b->to.protocol != IPPROTO_TCP)
 		return;
-	count_closed(e, b, sk);
+	tp = readable_tcp(sk);
+	count_closed(e, b, sk, tp);
 	if (failures_traced)
 		note_ended(b, e, tp, bpf_ktime_get_coarse_ns());
 	if (b->is_timed && client_speaks(tp))

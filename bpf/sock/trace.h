@@ -66,7 +66,7 @@ static __always_inline void note_destroyed(struct sock *sk)
 	if (!is_kernel_socket(sk) || !find_traced(sk, &w))
 		return;
 	note_ended(w.backend, w.entry, w.tp, bpf_ktime_get_ns());
-	count_closed(w.entry, w.backend, w.tp);
+	count_closed(w.entry, w.backend, w.tp, w.tp);
 	forget_kernel_socket(w.tp, bpf_get_socket_cookie(sk));
 }
 

@@ -50,13 +50,13 @@ static __always_inline struct payload payload_of(const struct tcp_sock *tp)
 	const struct sock *sk = (const struct sock *)tp;
 	struct payload p;
 
-	p.bytes[TO_BACKEND] = BPF_CORE_READ(tp, bytes_sent) -
-			      BPF_CORE_READ(tp, bytes_retrans);
+	p.bytes[TO_BACKEND] =
+		KERNEL_READ(tp, bytes_sent) - KERNEL_READ(tp, bytes_retrans);
 	p.bytes[TO_BACKEND] +=
-		BPF_CORE_READ(tp, write_seq) - BPF_CORE_READ(tp, snd_nxt);
-	p.bytes[FROM_BACKEND] = BPF_CORE_READ(tp, bytes_received);
+		KERNEL_READ(tp, write_seq) - KERNEL_READ(tp, snd_nxt);
+	p.bytes[FROM_BACKEND] = KERNEL_READ(tp, bytes_received);
 	if (p.bytes[FROM_BACKEND] &&
-	    BPF_CORE_READ(sk, __sk_common.skc_flags) & SOCK_DONE)
+	    KERNEL_READ(sk, __sk_common.skc_flags) & SOCK_DONE)
 		p.bytes[FROM_BACKEND]--;
 	return p;
 }
@@ -69,7 +69,7 @@ static __always_inline struct payload payload_of(const struct tcp_sock *tp)
 static __always_inline __u64 connect_us(const struct socket_entry *e,
 					const struct tcp_sock *tp)
 {
-	return BPF_CORE_READ(tp, rtt_min.s[0].v) + e->frontend.pad * 1000000ULL;
+	return KERNEL_READ(tp, rtt_min.s[0].v) + e->frontend.pad * 1000000ULL;
 }
 
 /* A SYN is sent again. */
@@ -117,17 +117,17 @@ static __always_inline void leave_new(struct payload *counted,
  * before it has connected once more the kernel has forgotten.
  */
 static __always_inline void count_closed(const struct socket_entry *e,
-					 struct backend *b, void *sk)
+					 struct backend *b, void *sk,
+					 const struct tcp_sock *tp)
 {
-	const struct tcp_sock *tp = sk;
 	struct payload p, *counted;
 	struct service *s;
 
 	if (!count_traffic)
 		return;
-	if (!BPF_CORE_READ(tp, rcv_nxt)) {
-		if (BPF_CORE_READ((const struct sock *)tp,
-				  __sk_common.skc_state) == BPF_TCP_SYN_SENT)
+	if (!KERNEL_READ(tp, rcv_nxt)) {
+		if (KERNEL_READ((const struct sock *)tp,
+				__sk_common.skc_state) == BPF_TCP_SYN_SENT)
 			count_failed(e, b, FAILURE_TIMED_OUT);
 		return;
 	}
@@ -158,7 +158,7 @@ static __always_inline void count_standing(struct sock *sk,
 	if (!counted)
 		return;
 	set_flag(e, ENTRY_COUNTED);
-	p = payload_of(tp);
+	p = payload_of(readable_tcp(tp));
 	leave_new(counted, &p);
 	add_payload(service_named(service_of_entry(e)), b, &p);
 }

@@ -35,7 +35,7 @@ func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc
 	return backends{
 		connections: of("connections_total", "Connections from this node to the backend that began, over all Service ports: of sockets as they get it, of packets once a TCP handshake has ended or another flow begins."),
 		bytes:       of("bytes_total", "Payload of TCP sockets on this node with the backend in bytes, over all Service ports, as in headgate_service_bytes_total.", "direction"),
-		failed:      of("failures_total", "Connections that the backend has failed, over all Service ports, by reason.", "reason"),
+		failed:      of("failures_total", "Connections of TCP sockets on this node that the backend has failed, over all Service ports, by reason.", "reason"),
 		inFlight:    of("in_flight", "Open connections and flows from this node to a backend, over all Service ports."),
 		failures:    of("consecutive_failures", "Consecutive connections that the backend did not take."),
 		ejected:     of("ejected", "1 if all clients avoid the backend, since it took no connections, else 0."),

@@ -45,7 +45,7 @@ func newServiceTraffic(desc func(name, help string, labels ...string) *prometheu
 	return serviceTraffic{
 		connections:  of("connections_total", "Connections of a Service port that began on this node: of sockets as they get a backend, of packets once a TCP handshake has ended or another flow begins; Service ports without any are left out."),
 		bytes:        of("bytes_total", "Payload of TCP sockets on this node with a Service port in bytes, as they are closed, and twice a minute while they are open.", "direction"),
-		failures:     of("failures_total", "Connections of a Service port that backends have failed, by reason.", "reason"),
+		failures:     of("failures_total", "Connections of TCP sockets on this node with a Service port that backends have failed, by reason.", "reason"),
 		connectTimes: of("connect_seconds", "Time of a connect() to a Service port in seconds, from the SYN to its answer: the shortest round trip of the connection, and a second for each SYN that was sent again. TCP sockets on this node, as they are closed."),
 	}
 }

@@ -169,7 +169,7 @@ func (b *bench) productOf(name string, object []byte, f flavour, services, backe
 func (g *group) config(object []byte) datapath.Config {
 	return datapath.Config{
 		Root: g.root, Cgroup: g.path, Node: "node-a", Version: "bench", Object: object,
-		Sizes: datapath.DefaultSizes, SocketEntries: datapath.DefaultSocketEntries, Affinities: datapath.DefaultAffinities,
+		Sizes: datapath.DefaultSizes, SocketEntries: datapath.DefaultSocketEntries, Affinities: datapath.DefaultAffinities, Traffic: true,
 	}
 }
 

@@ -162,6 +162,7 @@ type section struct {
 var sections = []section{
 	{"connect", (*bench).connect},
 	{"lifetime", (*bench).lifetime},
+	{"traffic", (*bench).traffic},
 	{"datagram", (*bench).datagram},
 	{"programs", (*bench).programs},
 	{"algorithms", (*bench).algorithms},

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -175,11 +176,37 @@ func BPFRoot(tb testing.TB) string {
 	Need(tb)
 	root := filepath.Join(os.Getenv(bpffsVar), filepath.Base(tb.TempDir()))
 	tb.Cleanup(func() {
-		if err := datapath.Cleanup(root); err != nil {
+		if err := cleanUp(root); err != nil {
 			tb.Errorf("clean up %s: %v", root, err)
 		}
 	})
 	return root
+}
+
+// cleanUp removes what agents have pinned below root, and below directories in it: tests with
+// several nodes give each its own. The next test may get a directory of the same name, so
+// whatever stays would be what its agents find.
+func cleanUp(root string) error {
+	entries, err := filepath.Glob(filepath.Join(root, "*", "*"))
+	if err != nil {
+		return err
+	}
+	roots := []string{root}
+	for _, e := range entries {
+		if i, err := os.Stat(e); err == nil && i.IsDir() { // pins are files
+			roots = append(roots, filepath.Dir(e))
+		}
+	}
+	slices.Sort(roots)
+	for _, r := range slices.Backward(slices.Compact(roots)) {
+		if err := datapath.Cleanup(r); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(root); err == nil {
+		return errors.New("something is left")
+	}
+	return nil
 }
 
 // AddAddress gives the loopback device an address, which servers of the test

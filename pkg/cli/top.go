@@ -39,7 +39,8 @@ func newTop(e *env) *cobra.Command {
 flight, refused a second with the reasons, the share of new connections that stay in the zone of this
 node, and how many backends are ready, ejected and draining (or terminating). Above them stands the sum; a
 backend of several Services counts once there, and in each of theirs. "Not taken" are connections that
-backends refused or did not answer.
+backends refused or did not answer. A wide screen has columns of bytes in a second, failures and connect
+times, too.
 
 A letter sorts by a column, and by the same in the other order; / shows only what has a text in its name,
 Enter the backends of a Service, Esc goes back, q ends. Arrows, Page Up and Page Down move.

@@ -25,8 +25,8 @@ const (
 	reverse
 )
 
-// frameLines are those of a frame that are no rows of its table: title, two of summary, header, keys.
-const frameLines = 5
+// frameLines are those of a frame that are no rows of its table: title, three of summary, header, keys.
+const frameLines = 6
 
 // frame returns what the screen shows: at most as many lines as it has, none longer than it is wide.
 func (v *topView) frame() []screenLine {
@@ -127,10 +127,31 @@ func (p *pane) row(of item, width int) string {
 // left, and what stands behind the numbers.
 func (p *pane) isText(i int) bool { return p.widths[i] == 0 || p.widths[i] >= 10 }
 
+// leastColumns are those that every screen shows, and leastName what is left to the first of them.
+const (
+	leastColumns = 8
+	leastName    = 22
+)
+
+// shown returns the widths of the columns for which a screen has room.
+func (p *pane) shown(width int) []int {
+	n := min(leastColumns, len(p.widths))
+	width -= leastName
+	for _, w := range p.widths[:n] {
+		width -= w + 1
+	}
+	for n < len(p.widths) && width >= p.widths[n] {
+		width -= p.widths[n] + 1
+		n++
+	}
+	return p.widths[:n]
+}
+
 // line returns cells in their columns.
 func (p *pane) line(cells []string, width int) string {
 	left, sharing := width, 0
-	for i, w := range p.widths {
+	widths := p.shown(width)
+	for i, w := range widths {
 		left -= w
 		if i > 0 {
 			left--
@@ -140,7 +161,7 @@ func (p *pane) line(cells []string, width int) string {
 		}
 	}
 	var b strings.Builder
-	for i, w := range p.widths {
+	for i, w := range widths {
 		if w == 0 {
 			if w = left / sharing; sharing > 1 {
 				w = max(w, address)

@@ -47,7 +47,7 @@ type topView struct {
 // pane is a table with a row that is chosen.
 type pane struct {
 	columns  []column[item]
-	widths   []int // of the columns; 0 shares what is left
+	widths   []int // of the columns; 0 shares what is left. The last ones need a wide screen
 	keys     string
 	by       int // the column that sorts
 	reversed bool
@@ -61,7 +61,7 @@ type pane struct {
 func newTopView(g *grammar, by int, every time.Duration) *topView {
 	return &topView{
 		every:    every,
-		services: pane{columns: g.columns, widths: []int{0, 8, 9, 9, 5, 5, 7, 8}, keys: "scirzyed", by: by},
+		services: pane{columns: g.columns, widths: []int{0, 8, 9, 9, 5, 5, 7, 8, 9, 9, 8, 9}, keys: "scirzyedtfan", by: by},
 		backends: pane{columns: backendColumns.untyped().columns, widths: []int{0, 8, 9, 13, 10, 0}, keys: "bcitzp", by: 1},
 	}
 }

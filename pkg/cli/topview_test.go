@@ -1,6 +1,7 @@
 package cli
 
 import (
+	stdcmp "cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -39,16 +40,16 @@ func seenTraffic() (*trafficLook, []item) {
 		t.judge(l, l.healthOf(ids))
 		return t
 	}
-	return l, []item{
-		one("dns", 0, 0, nil, 3),
-		one("none", 0, 0.5, map[string]rate{"no_endpoint": 0.5}),
-		one("web", 40, 0, nil, 1, 2),
-	}
+	web := one("web", 40, 0, nil, 1, 2)
+	web.(*traffic).trafficRates = trafficRates{new(rate(2048)), new(rate(3 << 20)), new(rate(0.5))}
+	return l, []item{one("dns", 0, 0, nil, 3), one("none", 0, 0.5, map[string]rate{"no_endpoint": 0.5}), web}
 }
 
 const (
-	keysOfTheList = "q end  Enter backends  / filter  sort: s c i r z y e d, again: reverse"
-	sumOfAll      = "40 conn/s, 10 in flight, 75% in zone a; 0.3/s not taken, 0 ejections\n3 backends: 1 ready, 1 ejected, 1 draining; refused 0.5/s: no_endpoint 0.5\n"
+	keysOfTheList = "q end  Enter backends  / filter  sort: s c i r z y e d t f a n, again: reverse"
+	trafficOfWeb  = "2.0 KiB/s to backends, 3.0 MiB/s from them; failed 0.5/s\n"
+	noTraffic     = "-/s to backends, -/s from them; failed -/s\n"
+	sumOfAll      = "40 conn/s, 10 in flight, 75% in zone a; 0.3/s not taken, 0 ejections\n3 backends: 1 ready, 1 ejected, 1 draining; refused 0.5/s: no_endpoint 0.5\n" + trafficOfWeb
 	headerAt80    = "SERVICE                  CONN/S IN FLIGHT REFUSED/S  ZONE READY EJECTED DRAINING\n"
 	webAt80       = "default/web:http/TCP         40         8         0   75%     1       1        0\n"
 	dnsAt80       = "default/dns:http/TCP          0         2         0     -     0       0        1\n"
@@ -64,7 +65,7 @@ func TestTheFrameFollowsFromWhatWasReadAndPressed(t *testing.T) {
 		return "default/web:http/TCP  random  by " + by + `  node-a  14:03:22  every 1s
 40 conn/s, 8 in flight, 75% in zone a
 2 backends: 1 ready, 1 ejected, 0 draining; refused 0/s
-BACKEND                 CONN/S IN FLIGHT STATE         ZONE       POD           
+` + trafficOfWeb + `BACKEND                 CONN/S IN FLIGHT STATE         ZONE       POD           
 >` + strings.Join(rows, "") + "\nq end  Esc back  sort: b c i t z p, again: reverse"
 	}
 	first := "10.244.1.1:8080             30         7 ready         a          default/pod-1 \n"
@@ -85,17 +86,17 @@ BACKEND                 CONN/S IN FLIGHT STATE         ZONE       POD
 		{"Esc goes back", list("conn/s", 0, webAt80, dnsAt80, noneAt80), []key{keyEnter, keyEscape}},
 		{"letters without meaning have none", list("conn/s", 0, webAt80, dnsAt80, noneAt80), []key{'x', keyBackspace, keyEscape, keySuspend}},
 		{"a filter that is kept", "headgate top  by conn/s  1 of 3 Service ports with \"we\"  node-a  14:03:22  ever~\n" +
-			"40 conn/s, 8 in flight, 75% in zone a; 0.3/s not taken, 0 ejections\n2 backends: 1 ready, 1 ejected, 0 draining; refused 0/s\n" + headerAt80 + ">" + webAt80 + "\n\n" + keysOfTheList,
+			"40 conn/s, 8 in flight, 75% in zone a; 0.3/s not taken, 0 ejections\n2 backends: 1 ready, 1 ejected, 0 draining; refused 0/s\n" + trafficOfWeb + headerAt80 + ">" + webAt80 + "\n\n" + keysOfTheList,
 			[]key{'/', 'w', 'e', 'x', keyBackspace, keyEnter}},
 		{"a filter that is typed means no keys", "headgate top  by conn/s  0 of 3 Service ports with \"q\"  node-a  14:03:22  every~\n" +
-			"- conn/s, 0 in flight, - in zone a; 0.3/s not taken, 0 ejections\n0 backends: 0 ready, 0 ejected, 0 draining; refused -/s\n" + headerAt80 + "\n\n\n/q_   Enter keeps it, Esc shows all",
+			"- conn/s, 0 in flight, - in zone a; 0.3/s not taken, 0 ejections\n0 backends: 0 ready, 0 ejected, 0 draining; refused -/s\n" + noTraffic + headerAt80 + "\n\n\n/q_   Enter keeps it, Esc shows all",
 			[]key{'/', 'q'}},
 		{"Enter chooses nothing of nothing", "headgate top  by conn/s  0 of 3 Service ports with \"q\"  node-a  14:03:22  every~\n" +
-			"- conn/s, 0 in flight, - in zone a; 0.3/s not taken, 0 ejections\n0 backends: 0 ready, 0 ejected, 0 draining; refused -/s\n" + headerAt80 + "\n\n\n" + keysOfTheList,
+			"- conn/s, 0 in flight, - in zone a; 0.3/s not taken, 0 ejections\n0 backends: 0 ready, 0 ejected, 0 draining; refused -/s\n" + noTraffic + headerAt80 + "\n\n\n" + keysOfTheList,
 			[]key{'/', 'q', keyEnter, keyEnter}},
 		{"Esc takes a filter away", list("conn/s", 0, webAt80, dnsAt80, noneAt80), []key{'/', 'q', keyEnter, keyEscape}},
 	} {
-		v := viewOf(80, 8)
+		v := viewOf(80, 9)
 		for _, k := range tc.keys {
 			if v.press(k) {
 				t.Errorf("%s: it ends", tc.name)
@@ -118,7 +119,7 @@ func viewOf(width, height int) *topView {
 func textOf(v *topView) string {
 	var all []string
 	for i, line := range v.frame() {
-		if line.style == reverse && i != 3 {
+		if line.style == reverse && i != 4 {
 			line.text = ">" + line.text
 		}
 		all = append(all, line.text)
@@ -128,7 +129,7 @@ func textOf(v *topView) string {
 
 func TestTheScreenEndsByTheKeysThatEndIt(t *testing.T) {
 	for _, keys := range [][]key{{'q'}, {keyQuit}, {keyEnter, 'q'}, {'/', keyQuit}} {
-		v, ended := viewOf(80, 8), false
+		v, ended := viewOf(80, 9), false
 		for _, k := range keys {
 			ended = v.press(k)
 		}
@@ -140,7 +141,7 @@ func TestTheScreenEndsByTheKeysThatEndIt(t *testing.T) {
 
 // Whatever is pressed, on a screen of any size: a frame fits, and shows the row that is chosen.
 func TestAFrameFitsTheScreen(t *testing.T) {
-	for _, size := range [][2]int{{80, 24}, {80, 8}, {200, 60}, {40, 6}, {20, 3}, {1, 1}, {0, 0}} {
+	for _, size := range [][2]int{{80, 24}, {80, 9}, {200, 60}, {40, 7}, {20, 3}, {1, 1}, {0, 0}} {
 		v := viewOf(size[0], size[1])
 		for _, k := range []key{keyEnd, keyHome, 'c', 'z', keyEnter, keyDown, 'p', keyEscape, '/', 'é', 'w', keyEscape, keyEnd} {
 			v.press(k)
@@ -153,7 +154,7 @@ func TestAFrameFitsTheScreen(t *testing.T) {
 				if n := utf8.RuneCountInString(line.text); n > size[0] {
 					t.Errorf("%v: a line of %d: %s", size, n, line.text)
 				}
-				if line.style == reverse && i > 3 {
+				if line.style == reverse && i > 4 {
 					chosen++
 				}
 			}
@@ -165,20 +166,20 @@ func TestAFrameFitsTheScreen(t *testing.T) {
 }
 
 func TestTheScreenScrollsToTheChosenRow(t *testing.T) {
-	v := viewOf(80, 6) // one row
+	v := viewOf(80, 7) // one row
 	for _, step := range []struct {
 		press key
 		want  string
 	}{{'s', "dns"}, {keyDown, "none"}, {keyDown, "web"}, {keyUp, "none"}, {keyHome, "dns"}, {keyPageDown, "none"}, {keyEnd, "web"}} {
 		v.press(step.press)
-		if row := v.frame()[4]; !strings.HasPrefix(row.text, "default/"+step.want+":") {
+		if row := v.frame()[5]; !strings.HasPrefix(row.text, "default/"+step.want+":") {
 			t.Errorf("after %d: %s, want %s", step.press, row.text, step.want)
 		}
 	}
 }
 
 func TestWhatIsSeenLaterTakesTheChosenRowAlong(t *testing.T) {
-	v := viewOf(80, 8)
+	v := viewOf(80, 9)
 	v.press(keyDown) // dns
 	l, items := seenTraffic()
 	l.ejections += 2
@@ -214,7 +215,7 @@ func TestWithoutAnAgentNobodyKnowsStatesAndZones(t *testing.T) {
 		*one = traffic{service: one.service}
 		one.judge(l, l.healthOf(one.ids))
 	}
-	v := viewOf(80, 8)
+	v := viewOf(80, 9)
 	v.saw(l, items)
 	text := textOf(v)
 	for _, want := range []string{"in flight, zone unknown; ", "3 backends: 1 ejected, no agent says more; ", "40         8         0     -     -       1        -\n"} {
@@ -233,5 +234,28 @@ func TestATerminalShowsAFrameOverTheOneBefore(t *testing.T) {
 	want := "\x1b[H" + clear + "\x1b[1ma\r\n" + clear + "\x1b[7mb  \r\n" + clear + "c\x1b[0m\x1b[J"
 	if got := ansi([]screenLine{{"a", bold}, {"b", reverse}, {"c", plain}}, 3); got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// What an ordinary screen has no room for a wide one shows, column by column; the name has room on each.
+func TestAWideScreenShowsBytesFailuresAndConnectTimes(t *testing.T) {
+	p := newTopView((&trafficReader{}).noun(), 1, time.Second).services
+	more := ""
+	for width, title := range map[int]string{80: "", 89: "", 90: "TO/S", 100: "FROM/S", 109: "FAILED/S", 119: "CONNECT", 300: "CONNECT"} {
+		header := p.header(width)
+		if len(header) != width || !strings.HasSuffix(header, stdcmp.Or(title, "DRAINING")) {
+			t.Errorf("%d columns: %q, want %d that end with %q", width, header, width, stdcmp.Or(title, "DRAINING"))
+		}
+		if width == 300 {
+			more = header
+		}
+	}
+	if want := "DRAINING      TO/S    FROM/S FAILED/S   CONNECT"; !strings.HasSuffix(more, want) {
+		t.Errorf("%q, want %q at its end", more, want)
+	}
+	rates := trafficRates{new(rate(2048)), new(rate(3 << 20)), new(rate(0.5))}
+	row := p.row(&traffic{service: service{trafficRates: rates, ConnectTimes: &connectTimes{7, 31 * time.Microsecond, time.Second}}}, 119)
+	if want := "2.0 KiB   3.0 MiB      0.5      31µs"; !strings.HasSuffix(row, want) {
+		t.Errorf("%q, want %q at its end", row, want)
 	}
 }

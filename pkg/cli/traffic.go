@@ -78,6 +78,10 @@ func (t *trafficReader) noun() *grammar {
 			{title: "READY", of: func(t traffic) any { return cellOf(t.Ready) }},
 			{title: "EJECTED", of: func(t traffic) any { return t.Avoided }},
 			{title: "DRAINING", of: func(t traffic) any { return cellOf(t.Draining) }},
+			{title: "TO/S", of: func(t traffic) any { return t.BytesToPerSecond.size() }, wide: true},
+			{title: "FROM/S", of: func(t traffic) any { return t.BytesFromPerSecond.size() }, wide: true},
+			{title: "FAILED/S", of: func(t traffic) any { return t.FailedPerSecond.cell() }, wide: true},
+			{title: "CONNECT", of: func(t traffic) any { return t.ConnectTimes.half() }, wide: true},
 			{title: "REFUSED BY", of: func(t traffic) any { return t.reasons() }, wide: true},
 		},
 		read: t.read, compare: func(a, b traffic) int { return compareServices(a.service, b.service) }, namespaced: true,
@@ -195,6 +199,7 @@ func (l *trafficLook) total(of []item) *traffic {
 		}
 		out.ConnectionsPerSecond = plus(out.ConnectionsPerSecond, t.ConnectionsPerSecond)
 		out.RefusedPerSecond = plus(out.RefusedPerSecond, t.RefusedPerSecond)
+		out.trafficRates = out.trafficRates.plus(t.trafficRates)
 		for reason, n := range t.RefusedByReason {
 			if out.RefusedByReason == nil {
 				out.RefusedByReason = map[string]rate{}
@@ -252,8 +257,8 @@ var backendColumns = noun[backend]{columns: []column[backend]{
 	{title: "POD", of: func(b backend) any { return b.where(b.Pod) }},
 }}
 
-// summary says in two lines what goes on at one Service port or at all of some.
-func (l *trafficLook) summary(t *traffic, since uint64) [2]string {
+// summary says in three lines what goes on at one Service port or at all of some.
+func (l *trafficLook) summary(t *traffic, since uint64) [3]string {
 	share := "zone unknown"
 	if l.zone != "" {
 		share = fmt.Sprintf("%s in zone %s", lines(cellOf(t.InZone))[0], l.zone)
@@ -272,5 +277,7 @@ func (l *trafficLook) summary(t *traffic, since uint64) [2]string {
 	if why := t.reasons(); why != "" {
 		second += ": " + why
 	}
-	return [2]string{first, second}
+	third := fmt.Sprintf("%s/s to backends, %s/s from them; failed %s/s",
+		lines(t.BytesToPerSecond.size())[0], lines(t.BytesFromPerSecond.size())[0], lines(t.FailedPerSecond.cell())[0])
+	return [3]string{first, second, third}
 }

@@ -14,6 +14,14 @@ type trafficRates struct {
 	FailedPerSecond    *rate `json:"failedPerSecond,omitempty"`
 }
 
+func (t trafficRates) plus(other trafficRates) trafficRates {
+	return trafficRates{
+		plus(t.BytesToPerSecond, other.BytesToPerSecond),
+		plus(t.BytesFromPerSecond, other.BytesFromPerSecond),
+		plus(t.FailedPerSecond, other.FailedPerSecond),
+	}
+}
+
 // trafficCounts is what has to be remembered of traffic from one reading to the next.
 type trafficCounts struct{ to, from, failed uint64 }
 
@@ -76,6 +84,14 @@ func (c *connectTimes) cell() any {
 		return nil
 	}
 	return shortTime(c.Half) + " / " + shortTime(c.Nearly)
+}
+
+// half returns how long half of them took, as columns have it.
+func (c *connectTimes) half() any {
+	if c == nil {
+		return nil
+	}
+	return c.Half.Round(time.Microsecond)
 }
 
 // shortTime has no more digits than a bound of a bucket is worth.

@@ -300,8 +300,12 @@ func (a *apiServer) start(t *testing.T) {
 	a.server.Start()
 }
 
-// stop closes the port and every watch.
-func (a *apiServer) stop() { a.server.CloseClientConnections(); a.server.Close() }
+// stop closes the port and every watch, the port first: Close waits for watches that come meanwhile.
+func (a *apiServer) stop() {
+	a.server.Listener.Close()
+	a.server.CloseClientConnections()
+	a.server.Close()
+}
 
 // kinds are what agents list, by the last part of the path.
 var kinds = map[string]string{"services": "v1 Service", "endpointslices": "discovery.k8s.io/v1 EndpointSlice", "servicecidrs": "networking.k8s.io/v1 ServiceCIDR", "nodes": "v1 Node"}

@@ -6,14 +6,22 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/url"
 
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// serveBackends answers what is said of all backends: a line each, with tabs, since there may be
-// very many.
+// asked is the parameter that names backends, as lb.SelectionOf reads it.
+const asked = "of"
+
+// serveBackends answers what is said of backends, of all where none is named: a line each, with tabs, since
+// there may be very many.
 func (a *statusServer) serveBackends(w http.ResponseWriter, r *http.Request) {
-	all, err := a.inbox.Describe(r.Context())
+	var selected *lb.Selection
+	if words := r.URL.Query()[asked]; len(words) > 0 {
+		selected = lb.SelectionOf(words)
+	}
+	all, err := a.inbox.Describe(r.Context(), selected)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusConflict)
 		return
@@ -38,13 +46,18 @@ func writeDescriptions(to io.Writer, all lb.Descriptions) error {
 	return out.Flush()
 }
 
-// AskBackends asks the agent with a state directory what is said of all backends. Of what it does
-// not know nothing is there; the list is nil with an error alone.
-func AskBackends(ctx context.Context, stateDir string) (lb.Descriptions, error) {
+// AskBackends asks the agent with a state directory what is said of backends: of all, or where there are words of
+// those that lb.SelectionOf makes of them; an earlier agent tells of all. Of what it does not know nothing is
+// there; the list is nil with an error alone.
+func AskBackends(ctx context.Context, stateDir string, words ...string) (lb.Descriptions, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	what := "/backends"
+	if len(words) > 0 {
+		what += "?" + url.Values{asked: words}.Encode()
+	}
 	var all lb.Descriptions
-	err := listen(ctx, stateDir, http.MethodGet, "/backends", func(from io.Reader) (err error) {
+	err := listen(ctx, stateDir, http.MethodGet, what, func(from io.Reader) (err error) {
 		all, err = readDescriptions(from)
 		return err
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -101,7 +102,7 @@ func readBackends(s *sight, do func(*backend) error) error {
 	}
 	var said lb.Descriptions
 	if s.full {
-		said = s.env.described()
+		said = s.env.described(s.namedBackend()...)
 	}
 	for id, at := range s.Backends() {
 		b := backend{at: at.At, ID: id, Backend: at.At.String(), Services: services.of(id), Tables: tables.of(id), Load: at.Load}
@@ -118,9 +119,20 @@ func readBackends(s *sight, do func(*backend) error) error {
 // unknown stands for what only an agent knows, where none says it.
 const unknown = "unknown"
 
-// described returns what the agent says of backends, nothing where none answers.
-func (e *env) described() lb.Descriptions {
-	said, err := agent.AskBackends(context.Background(), e.state)
+// namedBackend returns the words by which the agent knows the backends that are wanted, none for all.
+func (s *sight) namedBackend() []string {
+	if s.wanted.word == "" {
+		return nil
+	}
+	if id, err := strconv.ParseUint(s.wanted.word, 10, 32); err == nil { // no agent knows IDs
+		return []string{s.wanted.word, s.Backend(uint32(id)).At.Addr.String()}
+	}
+	return []string{s.wanted.word}
+}
+
+// described returns what the agent says of backends, of all or of those with some names; nothing where none answers.
+func (e *env) described(words ...string) lb.Descriptions {
+	said, err := agent.AskBackends(context.Background(), e.state, words...)
 	if err != nil {
 		return nil
 	}

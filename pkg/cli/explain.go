@@ -19,13 +19,12 @@ import (
 type explanation struct {
 	at       lb.AddrPort
 	asker    asker
-	said     lb.Descriptions // of backends, by the agent
-	Client   string          `json:"client"`
-	Decided  string          `json:"decided"`            // where
-	Address  string          `json:"address"`            // that the client asks for
-	Frontend string          `json:"frontend,omitempty"` // "" where there is none
-	Kind     string          `json:"kind,omitempty"`
-	Service  string          `json:"service,omitempty"`
+	Client   string `json:"client"`
+	Decided  string `json:"decided"`            // where
+	Address  string `json:"address"`            // that the client asks for
+	Frontend string `json:"frontend,omitempty"` // "" where there is none
+	Kind     string `json:"kind,omitempty"`
+	Service  string `json:"service,omitempty"`
 	// Ranges are the prefixes that the frontend is restricted to.
 	Ranges    []string         `json:"ranges,omitempty"`
 	Affinity  string           `json:"affinity,omitempty"`
@@ -149,14 +148,13 @@ func explainAll(ctx context.Context, s *sight, who asker) (out []explanation, er
 	if err != nil {
 		return nil, err
 	}
-	said := s.env.described()
 	var replays replays
 	defer replays.close()
 	for _, at := range targets {
 		if ctx.Err() != nil {
 			return out, ctx.Err()
 		}
-		x := explanation{at: at, asker: who, said: said, Address: at.String()}
+		x := explanation{at: at, asker: who, Address: at.String()}
 		if err := x.read(s); err != nil {
 			return nil, err
 		}
@@ -285,15 +283,36 @@ func (x *explanation) readShares(s *sight, v plan.View) error {
 		slots[id] = 0
 		b := s.Backend(id)
 		share := explainedShare{at: b.At, Backend: b.At.String(), Health: health(b.Load)}
-		if d := x.said.Of(b.At); d != nil {
-			share.Pod, share.Node, share.Zone = podName(d), d.Node, d.Zone
-		}
 		if percent := 100 * float64(n) / float64(len(ids)); !v.Algorithm.Compares() && !v.Weighted {
 			share.Percent = &percent
 		}
 		x.Backends = append(x.Backends, share)
 	}
+	x.describe(s.env)
 	return nil
+}
+
+// fewAddresses is how many are asked for by name: they stand in one line of a request.
+const fewAddresses = 200
+
+// describe takes what the agent says of the backends.
+func (x *explanation) describe(e *env) {
+	var words []string
+	for _, b := range x.Backends[:min(len(x.Backends), fewAddresses+1)] {
+		words = append(words, b.at.Addr.String())
+	}
+	if len(words) == 0 {
+		return
+	}
+	if len(words) > fewAddresses {
+		words = nil
+	}
+	said := e.described(words...)
+	for i := range x.Backends {
+		if d := said.Of(x.Backends[i].at); d != nil {
+			x.Backends[i].Pod, x.Backends[i].Node, x.Backends[i].Zone = podName(d), d.Node, d.Zone
+		}
+	}
 }
 
 // decideAtConnect says what becomes of a process on this node, by what the maps say.

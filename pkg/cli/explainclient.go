@@ -104,7 +104,7 @@ func podNamed(word, namespace string) lb.PodName {
 
 // namePod takes what the agent says of a pod, and returns its node. It knows those that are backends.
 func (e *env) namePod(a *asker, pod lb.PodName) (node string, err error) {
-	all, err := agent.AskBackends(context.Background(), e.state)
+	all, err := agent.AskBackends(context.Background(), e.state, pod.String())
 	if err != nil {
 		return "", fmt.Errorf("--from pod:%s: nobody says which address it has: %w; write its address, such as pod:10.244.1.7", lb.Quote(pod.String()), err)
 	}

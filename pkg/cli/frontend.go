@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 )
@@ -30,6 +29,7 @@ type view struct {
 	View     string             `json:"view"`  // such as "internal"
 	Table    string             `json:"table"` // "offset+size", "none" or "no-local"
 	Backends texts[lb.AddrPort] `json:"backends"`
+	backends int                // how many, also where they are not read
 	Why      string             `json:"why,omitempty"`
 }
 
@@ -47,51 +47,62 @@ var frontends = noun[frontend]{
 		{title: "ALGORITHM", of: func(f frontend) any { return f.Algorithm }},
 		{title: "INTERNAL", of: func(f frontend) any { return f.Views[lb.Internal].Table }},
 		{title: "EXTERNAL", of: func(f frontend) any { return f.Views[lb.External].Table }},
-		{title: "BACKENDS", of: func(f frontend) any { return len(f.Views[lb.Internal].Backends) }},
+		{title: "BACKENDS", of: func(f frontend) any { return f.Views[lb.Internal].backends }},
 		{title: "POLICY", of: func(f frontend) any { return f.Policy }, wide: true},
 	},
-	read: readFrontends, compare: compareFrontends, show: showFrontend, namespaced: true,
+	read: readFrontends, show: showFrontend, namespaced: true,
 }
 
 func newFrontend(e *env) *cobra.Command { return frontends.command(e) }
 
-func compareFrontends(a, b frontend) int { return a.at.Compare(b.at) }
-
-// readFrontends reads the frontends that are wanted. The others cost little.
-func readFrontends(s *sight, do func(*frontend) error) error {
-	services := map[uint32]plan.Service{}
-	return s.Frontends(func(at lb.AddrPort, f plan.Frontend) (err error) {
-		service, ok := services[f.Service]
-		if !ok {
-			if service, err = s.Service(f.Service); err != nil {
-				return err
-			}
-			services[f.Service] = service
-		}
-		one := frontend{at: at, service: service}
-		if !s.wanted.wants(one) {
-			return nil
-		}
-		if one, err = readFrontend(s.Reader, one, f); err != nil {
-			return err
-		}
-		return do(&one)
-	})
+// foundFrontend is one of which no more is read yet.
+type foundFrontend struct {
+	at      lb.AddrPort
+	service plan.Service
+	holds   plan.Frontend
 }
 
-func readFrontend(r *datapath.Reader, out frontend, f plan.Frontend) (frontend, error) {
-	out.Frontend, out.Kind, out.Service = out.at.String(), f.Kind.String(), out.service.String()
-	out.Algorithm, out.Policy = f.Algorithm().String(), f.Words()
-	var err error
-	if out.Drops, err = r.Drops(f.Service); err != nil {
+// readFrontends reads the frontends that are wanted, in order. The others cost little, and so do those of which
+// nobody has asked for the next yet.
+func readFrontends(s *sight, do func(*frontend) error) error {
+	var all []*foundFrontend
+	err := s.Frontends(func(at lb.AddrPort, f plan.Frontend) error {
+		service, err := s.Service(f.Service)
+		if err == nil && s.wanted.wants(frontend{at: at, service: service}) {
+			all = append(all, &foundFrontend{at, service, f})
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(all, func(a, b *foundFrontend) int { return a.at.Compare(b.at) })
+	for i, found := range all {
+		one, err := found.read(s)
+		if err != nil {
+			return err
+		}
+		if err := do(&one); err != nil {
+			return err
+		}
+		all[i] = nil
+	}
+	return nil
+}
+
+func (f *foundFrontend) read(s *sight) (out frontend, err error) {
+	out = frontend{
+		at: f.at, service: f.service, Frontend: f.at.String(), Kind: f.holds.Kind.String(), Service: f.service.String(),
+		Algorithm: f.holds.Algorithm().String(), Policy: f.holds.Words(), Views: make([]view, 0, lb.FallbackZone),
+	}
+	if out.Drops, err = s.Drops(f.holds.Service); err != nil {
 		return out, err
 	}
-	out.Views = make([]view, 0, lb.FallbackZone)
-	for i, v := range f.Views {
+	for i, v := range f.holds.Views {
 		if i >= lb.FallbackZone && v.Table.Size == 0 {
 			continue
 		}
-		shown, err := readView(r, lb.ViewName(i), v)
+		shown, err := readView(s, lb.ViewName(i), v)
 		if err != nil {
 			return out, err
 		}
@@ -100,20 +111,20 @@ func readFrontend(r *datapath.Reader, out frontend, f plan.Frontend) (frontend, 
 	return out, nil
 }
 
-// fewBackends is how many most views have at the most.
-const fewBackends = 8
-
-func readView(r *datapath.Reader, name string, v plan.View) (view, error) {
-	out := view{View: name, Table: v.String(), Why: v.Why.String()}
-	ids, err := r.Slots(v.Table)
-	out.Backends = make(texts[lb.AddrPort], 0, min(len(ids), fewBackends))
+func readView(s *sight, name string, v plan.View) (view, error) {
+	out := view{View: name, Table: v.String(), Why: v.Why.String(), Backends: texts[lb.AddrPort]{}}
+	ids, err := s.Slots(v.Table)
 	seen := map[uint32]bool{} // weights and hashes make a table name them again and again
 	for _, id := range ids {
-		if !seen[id] {
-			seen[id] = true
-			out.Backends = append(out.Backends, r.Backend(id).At)
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		if s.full {
+			out.Backends = append(out.Backends, s.Backend(id).At)
 		}
 	}
+	out.backends = len(seen)
 	return out, err
 }
 

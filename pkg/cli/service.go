@@ -82,7 +82,13 @@ func (s service) portName() string {
 
 // eachService calls do with all Service ports.
 func eachService(s *sight, do func(*service) error) error {
-	all, err := readServices(s)
+	all, err := readSome(s, func(id uint32) bool {
+		if s.wanted.everything() {
+			return true
+		}
+		port, err := s.Service(id)
+		return err != nil || s.wanted.wants(service{port: port}) // an error comes again, and is told
+	})
 	for i := range all {
 		if err == nil {
 			err = do(&all[i])
@@ -96,26 +102,28 @@ func readServices(s *sight) ([]service, error) {
 	return readSome(s, func(uint32) bool { return true })
 }
 
+// none is the place of a Service port of which no frontend was read yet.
+const none = -1
+
 // readSome returns the Service ports whose IDs are wanted.
 func readSome(s *sight, wanted func(id uint32) bool) ([]service, error) {
 	ids, err := s.Services()
 	if err != nil {
 		return nil, err
 	}
-	n := 0
+	at := map[uint32]int{} // by ID
 	for id := range ids {
 		if wanted(id) {
-			n++
+			at[id] = none
 		}
 	}
-	at := map[uint32]int{} // by ID
-	all := make([]service, 0, n)
+	all := make([]service, 0, len(at))
 	err = s.Frontends(func(addr lb.AddrPort, f plan.Frontend) error {
-		if !wanted(f.Service) {
-			return nil
-		}
 		i, ok := at[f.Service]
 		if !ok {
+			return nil
+		}
+		if i == none {
 			i, at[f.Service] = len(all), len(all)
 			all = append(all, service{id: f.Service, Algorithm: f.Algorithm().String()})
 		}
@@ -123,6 +131,7 @@ func readSome(s *sight, wanted func(id uint32) bool) ([]service, error) {
 		all[i].Frontends = append(all[i].Frontends, addr)
 		return nil
 	})
+	slices.SortFunc(all, func(a, b service) int { return cmp.Compare(a.id, b.id) }) // so that maps are read from their beginnings on
 	for i := range all {
 		if err == nil {
 			err = all[i].read(s)

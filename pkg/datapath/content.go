@@ -89,7 +89,7 @@ func (s *mapSet) readServices(out map[uint32]plan.Service) error {
 	}
 	defer names.Close()
 	for id := uint32(1); id < names.len; id++ {
-		service, err := s.service(names, id)
+		service, err := s.service(names.at(id), id)
 		if err != nil {
 			return err
 		}
@@ -101,8 +101,8 @@ func (s *mapSet) readServices(out map[uint32]plan.Service) error {
 }
 
 // service returns the Service port with an ID; the zero Service for none.
-func (s *mapSet) service(names *mapping[headgateService], id uint32) (plan.Service, error) {
-	name := readName(names.at(id), &s.about.at(0).Writes)
+func (s *mapSet) service(at *headgateService, id uint32) (plan.Service, error) {
+	name := readName(at, &s.about.at(0).Writes)
 	if name == "" {
 		return plan.Service{}, nil
 	}

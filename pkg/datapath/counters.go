@@ -96,24 +96,22 @@ func (r *Reader) Refused() (total uint64, err error) {
 
 // Connections returns how many connections of a Service port have begun since it was named.
 func (r *Reader) Connections(service uint32) (uint64, error) {
-	services, err := r.services()
-	if err != nil || service >= services.len {
-		return 0, err
+	if service >= r.services.len {
+		return 0, nil
 	}
-	return services.at(service).Connections, nil
+	return r.services.at(service).Connections, nil
 }
 
 // Drops returns what was refused of a Service port, by drop reason, without zeros: nil for nothing.
 func (r *Reader) Drops(service uint32) (out map[string]uint64, err error) {
-	services, err := r.services()
-	if err != nil || service >= services.len {
-		return nil, err
+	if service >= r.services.len {
+		return nil, nil
 	}
 	names, err := names()
 	if err != nil {
 		return nil, err
 	}
-	for i, n := range services.at(service).Drops {
+	for i, n := range r.services.at(service).Drops {
 		if n == 0 {
 			continue
 		}

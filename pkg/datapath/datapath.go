@@ -166,7 +166,7 @@ func (d *Datapath) open() error {
 	if d.object, err = newObject(d.cfg); err != nil {
 		return err
 	}
-	pinned, err := openMaps(d.path("maps"), d.object.spec.Maps)
+	pinned, err := openMaps(d.path("maps"), d.object.spec.Maps, true)
 	if err != nil {
 		return err
 	}

@@ -96,9 +96,8 @@ func (r *Reader) flowOwners() (o flowOwners, err error) {
 		return *r.owners, nil
 	}
 	o = flowOwners{map[lb.AddrPort]uint32{}, map[headgateAddrPort]uint32{}}
-	backends := r.backends()
-	for id := uint32(1); id < backends.len; id++ {
-		if to := backends.at(id).To; to.Port != 0 {
+	for id := uint32(1); id < r.backends.len; id++ {
+		if to := r.backends.at(id).To; to.Port != 0 {
 			o.backends[to] = id
 		}
 	}

@@ -34,19 +34,17 @@ type Backend struct {
 
 // Backend returns the backend with an ID, whose port is 0 where there is none.
 func (r *Reader) Backend(id uint32) Backend {
-	backends := r.backends()
-	if id >= backends.len {
+	if id >= r.backends.len {
 		return Backend{}
 	}
-	return decodeBackend(backends.at(id))
+	return decodeBackend(r.backends.at(id))
 }
 
 // Backends returns all backends by ID.
 func (r *Reader) Backends() iter.Seq2[uint32, Backend] {
 	return func(yield func(uint32, Backend) bool) {
-		backends := r.backends()
-		for id := uint32(1); id < backends.len; id++ {
-			if b := backends.at(id); b.To.Port != 0 && !yield(id, decodeBackend(b)) {
+		for id := uint32(1); id < r.backends.len; id++ {
+			if b := r.backends.at(id); b.To.Port != 0 && !yield(id, decodeBackend(b)) {
 				return
 			}
 		}

@@ -40,7 +40,7 @@ const slotsPerChunk = uint32(len(headgateSlotChunk{}.Backend))
 
 // openMaps opens the maps pinned in a directory; none is no error. Those laid
 // out otherwise than in an object are opened, but not mapped.
-func openMaps(dir string, specs map[string]*ebpf.MapSpec) (*mapSet, error) {
+func openMaps(dir string, specs map[string]*ebpf.MapSpec, filter bool) (*mapSet, error) {
 	s := &mapSet{byName: map[string]*ebpf.Map{}}
 	for _, name := range append(slices.Collect(maps.Keys(specs)), formerFrontendIDs) {
 		if isInternal(name) {
@@ -62,7 +62,7 @@ func openMaps(dir string, specs map[string]*ebpf.MapSpec) (*mapSet, error) {
 	if !s.laidOutAs(specs) {
 		return s, nil
 	}
-	if err := s.mapMemory(true); err != nil {
+	if err := s.mapMemory(filter); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -96,20 +96,21 @@ func (s *mapSet) laidOutAs(specs map[string]*ebpf.MapSpec) bool {
 	return true
 }
 
-// mapMemory maps the arrays that are written by stores.
-func (s *mapSet) mapMemory(writable bool) (err error) {
-	about, err := newMapping[headgateAbout](s.byName["about"], writable)
+// mapMemory maps the arrays that are written by stores, the filter of addresses, which is large, only for
+// who writes it.
+func (s *mapSet) mapMemory(filter bool) (err error) {
+	about, err := newMapping[headgateAbout](s.byName["about"], true)
 	if err != nil {
 		return err
 	}
 	s.about = &aboutMap{about}
-	if s.frontends, err = newMapping[headgateFrontend](s.byName["frontends"], writable); err != nil {
+	if s.frontends, err = newMapping[headgateFrontend](s.byName["frontends"], true); err != nil {
 		return err
 	}
-	if s.fallbacks, err = newMapping[headgateFallbacks](s.byName["fallbacks"], writable); err != nil {
+	if s.fallbacks, err = newMapping[headgateFallbacks](s.byName["fallbacks"], true); err != nil {
 		return err
 	}
-	if s.slots, err = newMapping[headgateSlotChunk](s.byName["slots"], writable); err != nil {
+	if s.slots, err = newMapping[headgateSlotChunk](s.byName["slots"], true); err != nil {
 		return err
 	}
 	if s.backends, err = newSeldom[headgateBackend](s.byName["backends"]); err != nil {
@@ -118,14 +119,14 @@ func (s *mapSet) mapMemory(writable bool) (err error) {
 	if s.services, err = newSeldom[headgateService](s.byName["services"]); err != nil {
 		return err
 	}
-	if s.cidrs, err = newMapping[headgateServiceCidrs](s.byName["service_cidrs"], writable); err != nil {
+	if s.cidrs, err = newMapping[headgateServiceCidrs](s.byName["service_cidrs"], true); err != nil {
 		return err
 	}
-	if s.peers, err = newMapping[headgatePeer](s.byName["peers"], writable); err != nil {
+	if s.peers, err = newMapping[headgatePeer](s.byName["peers"], true); err != nil {
 		return err
 	}
-	if m := s.byName[addressFilter]; m != nil { // objects older than it have none
-		s.filter, err = newMapping[headgateFilterChunk](m, writable)
+	if m := s.byName[addressFilter]; m != nil && filter { // objects older than it have none
+		s.filter, err = newMapping[headgateFilterChunk](m, true)
 	}
 	return err
 }

@@ -25,11 +25,13 @@ type Reader struct {
 	maps *mapSet
 	link func(pin string) (*link.Info, error)
 
-	// What is read of it, nil until it is asked for, and why it cannot be.
-	named  *mapping[headgateService]
-	at     *mapping[headgateBackend]
-	owners *flowOwners
-	failed error
+	services *glance[headgateService]
+	backends *glance[headgateBackend]
+	owners   *flowOwners // nil until they are asked for
+}
+
+func newReader(root string, maps *mapSet, link func(pin string) (*link.Info, error)) *Reader {
+	return &Reader{root: root, maps: maps, link: link, services: newGlance[headgateService](maps.services.m), backends: newGlance[headgateBackend](maps.backends.m)}
 }
 
 // Inspect returns a reader of what is pinned below root, whether or not an agent
@@ -54,12 +56,7 @@ func Inspect(root string) (*Reader, error) {
 		maps.Close()
 		return nil, fmt.Errorf("the maps below %s were made by another version: use the headgate that made them", root)
 	}
-	r := &Reader{root: root, maps: maps, link: func(pin string) (*link.Info, error) { return pinnedLink(root, pin) }}
-	if r.backends(); r.failed != nil {
-		maps.Close()
-		return nil, r.failed
-	}
-	return r, nil
+	return newReader(root, maps, func(pin string) (*link.Info, error) { return pinnedLink(root, pin) }), nil
 }
 
 // openInForce opens the maps in a directory that an agent may replace at any moment: some would be
@@ -67,7 +64,7 @@ func Inspect(root string) (*Reader, error) {
 func openInForce(dir string, specs map[string]*ebpf.MapSpec) (*mapSet, error) {
 	for {
 		before, _ := os.Stat(dir)
-		s, err := openMaps(dir, specs)
+		s, err := openMaps(dir, specs, false)
 		if after, _ := os.Stat(dir); os.SameFile(before, after) || before == nil && after == nil {
 			return s, err
 		}
@@ -94,7 +91,7 @@ func (d *Datapath) Reader() (*Reader, error) {
 	if d.inForce == nil {
 		return nil, fmt.Errorf("%w: no programs are in force yet", ErrNotLoaded)
 	}
-	return &Reader{root: d.cfg.Root, maps: d.inForce.share(), link: d.heldLink}, nil
+	return newReader(d.cfg.Root, d.inForce.share(), d.heldLink), nil
 }
 
 // heldLink returns what the kernel says of a link that this process holds.
@@ -118,29 +115,13 @@ func (d *Datapath) publish(maps *mapSet) {
 
 // Close lets go of the maps.
 func (r *Reader) Close() {
-	r.named.Close()
-	r.at.Close()
+	r.services.Close()
+	r.backends.Close()
 	r.maps.Close()
 }
 
-// backends returns the backends by ID. Where they cannot be mapped there are none, which Look says.
-func (r *Reader) backends() *mapping[headgateBackend] {
-	if r.at == nil && r.failed == nil {
-		r.at, r.failed = r.maps.backends.all(false)
-	}
-	if r.failed != nil {
-		return &mapping[headgateBackend]{}
-	}
-	return r.at
-}
-
-// services returns the Service ports by ID.
-func (r *Reader) services() (_ *mapping[headgateService], err error) {
-	if r.named == nil {
-		r.named, err = r.maps.services.all(false)
-	}
-	return r.named, err
-}
+// failed is why maps could not be read: they then seem empty, which Look says.
+func (r *Reader) failed() error { return errors.Join(r.services.failed, r.backends.failed) }
 
 // contradiction is an error of maps that do not belong together: they hold nonsense,
 // or one of them was replaced by a larger one while another was read.
@@ -164,7 +145,7 @@ func look(open func() (*Reader, error), do func(*Reader) error) error {
 		return err
 	}
 	defer r.Close()
-	return errors.Join(do(r), r.failed)
+	return errors.Join(do(r), r.failed())
 }
 
 // Node returns the name of this node.
@@ -203,23 +184,21 @@ func (r *Reader) Slots(t plan.Table) ([]uint32, error) {
 
 // Service returns the Service port with an ID; the zero Service for none.
 func (r *Reader) Service(id uint32) (plan.Service, error) {
-	services, err := r.services()
-	if err != nil || id >= services.len {
-		return plan.Service{}, err
+	if id >= r.services.len {
+		return plan.Service{}, nil
 	}
-	return r.maps.service(services, id)
+	return r.maps.service(r.services.at(id), id)
 }
 
 // Services returns the IDs of all Service ports.
 func (r *Reader) Services() (iter.Seq[uint32], error) {
-	services, err := r.services()
 	return func(yield func(uint32) bool) {
-		for id := uint32(1); err == nil && id < services.len; id++ {
-			if isNamed(services.at(id)) && !yield(id) {
+		for id := uint32(1); id < r.services.len; id++ {
+			if isNamed(r.services.at(id)) && !yield(id) {
 				return
 			}
 		}
-	}, err
+	}, r.services.failed
 }
 
 // SourceRanges returns the prefixes from which filtered frontends may be used.

@@ -1,9 +1,6 @@
 package datapath
 
 import (
-	"fmt"
-	"unsafe"
-
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
@@ -13,11 +10,9 @@ import (
 // backends 192 bytes, 92 MiB for 500,000. It is no memory of this process but while somebody reads it, and a window where it was
 // written last. T is the type of its elements.
 type seldom[T any] struct {
-	m      *ebpf.Map
+	window
 	len    uint32  // elements
 	stride uintptr // bytes from one element to the next
-	from   uintptr // where the window begins
-	window []byte  // nil while nothing was written
 	missed uintptr // where put last wrote elsewhere, in windows; 0 at first, where IDs begin
 }
 
@@ -30,7 +25,7 @@ func newSeldom[T any](m *ebpf.Map) (*seldom[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	return &seldom[T]{m: m, len: m.MaxEntries(), stride: stride}, nil
+	return &seldom[T]{window: newWindow(m, seldomWindow, unix.PROT_READ|unix.PROT_WRITE), len: m.MaxEntries(), stride: stride}, nil
 }
 
 // all returns all of it as memory, which is to be closed soon.
@@ -39,12 +34,12 @@ func (s *seldom[T]) all(writable bool) (*mapping[T], error) { return newMapping[
 // at returns element i, which must be below len, until the next call.
 func (s *seldom[T]) at(i uint32) (*T, error) {
 	offset := s.offset(i)
-	if !s.shows(offset) {
-		if err := s.move(offset); err != nil {
+	if !s.shows(offset, s.stride) {
+		if err := s.move(offset, s.stride); err != nil {
 			return nil, err
 		}
 	}
-	return (*T)(unsafe.Pointer(&s.window[offset-s.from])), nil
+	return (*T)(s.window.at(offset)), nil
 }
 
 // put replaces all of element i, which must be below len. The window moves for the second element in a row
@@ -52,7 +47,7 @@ func (s *seldom[T]) at(i uint32) (*T, error) {
 // elements come from everywhere.
 func (s *seldom[T]) put(i uint32, value T) error {
 	offset := s.offset(i)
-	if place := offset / seldomWindow; !s.shows(offset) && place != s.missed {
+	if place := offset / seldomWindow; !s.shows(offset, s.stride) && place != s.missed {
 		s.missed = place
 		return s.m.Update(&i, &value, ebpf.UpdateAny)
 	}
@@ -71,27 +66,9 @@ func (s *seldom[T]) offset(i uint32) uintptr {
 	return uintptr(i) * s.stride
 }
 
-// shows says whether all of the element that begins at an offset is in the window.
-func (s *seldom[T]) shows(offset uintptr) bool {
-	return offset >= s.from && offset+s.stride <= s.from+uintptr(len(s.window))
-}
-
-// move has the window hold the element that begins at an offset.
-func (s *seldom[T]) move(offset uintptr) (err error) {
-	s.Close()
-	s.from = offset &^ (seldomWindow - 1)
-	size := min(seldomWindow+wholePages(s.stride), wholePages(s.stride*uintptr(s.len))-s.from)
-	s.window, err = unix.Mmap(s.m.FD(), int64(s.from), int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return fmt.Errorf("map a part of %s into memory: %w", s.m, err)
-	}
-	return nil
-}
-
 // Close lets go of the window. A nil map has none.
 func (s *seldom[T]) Close() {
-	if s != nil && s.window != nil {
-		_ = unix.Munmap(s.window) // fails only for memory that is not mapped
-		s.window = nil
+	if s != nil {
+		s.window.Close()
 	}
 }

@@ -88,10 +88,9 @@ type ServiceTraffic struct {
 
 // Traffic returns that of a Service port.
 func (r *Reader) Traffic(service uint32) (out ServiceTraffic, err error) {
-	services, err := r.services()
-	if err != nil || service >= services.len {
-		return out, err
+	if service >= r.services.len {
+		return out, nil
 	}
-	s := services.at(service)
+	s := r.services.at(service)
 	return ServiceTraffic{s.Connections, decodeTraffic((*headgateTraffic)(&s.Traffic)), s.ConnectTimes}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // BackendState is what Kubernetes and operators say of a backend.
@@ -63,17 +64,64 @@ type described struct {
 	namespace string
 }
 
-// Describe returns what is said of all backends that slices tell of. Of several that are one backend
-// it is the one to believe.
-func (st *State) Describe() Descriptions {
+// Selection says of which backends somebody asks: those at some addresses, and those that are Pods or
+// stand behind Services of some names, of any namespace where this is empty.
+type Selection struct {
+	Addrs map[netip.Addr]bool
+	Names map[ServiceName]bool
+}
+
+// SelectionOf reads words: ADDRESS[:PORT] or [NAMESPACE/]NAME[:PORT].
+func SelectionOf(words []string) *Selection {
+	s := &Selection{Addrs: map[netip.Addr]bool{}, Names: map[ServiceName]bool{}}
+	for _, word := range words {
+		if addr, err := netip.ParseAddr(word); err == nil {
+			s.Addrs[addr.Unmap()] = true
+			continue
+		}
+		address, _, _ := strings.Cut(word, "/")
+		if at, err := netip.ParseAddrPort(address); err == nil {
+			s.Addrs[at.Addr().Unmap()] = true
+			continue
+		}
+		word, _, _ = strings.Cut(word, ":")
+		namespace, name, both := strings.Cut(word, "/")
+		if !both {
+			namespace, name = "", word
+		}
+		if name != "" { // which an endpoint that is no Pod has
+			s.Names[ServiceName{namespace, name}] = true
+		}
+	}
+	return s
+}
+
+// names says whether somebody asks for a name.
+func (s *Selection) names(namespace, name string) bool {
+	return s.Names[ServiceName{namespace, name}] || s.Names[ServiceName{"", name}]
+}
+
+// has says whether somebody asks for an endpoint of a slice; a nil Selection has all.
+func (s *Selection) has(of *Slice, e *Endpoint) bool {
+	return s == nil || s.Addrs[e.Addr] || len(s.Names) > 0 && (s.names(of.Namespace, of.Service) || s.names(of.Namespace, e.Pod))
+}
+
+// Describe returns what is said of backends that slices tell of: of all, or of those in a selection. Of several
+// that are one backend it is the one to believe.
+func (st *State) Describe(asked *Selection) Descriptions {
 	var all []described
 	var of []candidate // a slice
 	for _, s := range st.slices {
 		of = of[:0]
 		for _, p := range s.Ports {
 			for i := range s.Endpoints {
-				of = append(of, candidate{backend: AddrPort{s.Endpoints[i].Addr, p.Port, p.Protocol}, endpoint: &s.Endpoints[i]})
+				if e := &s.Endpoints[i]; asked.has(s, e) {
+					of = append(of, candidate{backend: AddrPort{e.Addr, p.Port, p.Protocol}, endpoint: e})
+				}
 			}
+		}
+		if len(of) == 0 {
+			continue
 		}
 		weigh(of, st.weightsFor(s))
 		st.drained.takeOut(of)

@@ -3,6 +3,7 @@ package lb
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -27,7 +28,7 @@ func TestABackendIsDescribedByItsSliceAndByOperators(t *testing.T) {
 	st.Apply(withSlices(s, old))
 	st.SetDrained(Drained{Backends: map[AddrPort]bool{{netip.MustParseAddr("10.0.0.7"), 8080, TCP}: true}})
 	got := ""
-	for _, d := range st.Describe() {
+	for _, d := range st.Describe(nil) {
 		got += fmt.Sprintln(d.Backend, d.Pod, d.Node, d.Zone, d.State)
 	}
 	if want := `10.0.0.1:8080/TCP default/web-a node-a zone-a ready
@@ -58,5 +59,35 @@ func TestADescriptionIsFoundByItsBackend(t *testing.T) {
 	}
 	if d := all.Of(at(2)); d != nil {
 		t.Errorf("got %v for a backend of which nothing is said", d)
+	}
+}
+
+func TestOnlyWhatIsAskedForIsDescribed(t *testing.T) {
+	st := NewState()
+	st.Apply(services(service(webName, "10.96.0.1")))
+	st.Apply(withSlices(of("web", &Slice{SliceName: SliceName{"default", "web-1"}, Ports: []SlicePort{{"http", TCP, 8080}}, Endpoints: []Endpoint{
+		{Addr: netip.MustParseAddr("10.0.0.1"), Pod: "web-a", Ready: true}, {Addr: netip.MustParseAddr("10.0.0.2"), Pod: "web-b", Ready: true},
+	}}), of("other", &Slice{SliceName: SliceName{"elsewhere", "other-1"}, Ports: []SlicePort{{"", UDP, 53}}, Endpoints: []Endpoint{
+		{Addr: netip.MustParseAddr("10.0.0.3"), Ready: true}, {Addr: netip.MustParseAddr("fd00::3"), Pod: "web-a", Ready: true},
+	}})))
+	for _, tc := range []struct{ words, want string }{
+		{"10.0.0.1", "10.0.0.1:8080/TCP"},
+		{"10.0.0.2:8080/TCP fd00::3", "10.0.0.2:8080/TCP [fd00::3]:53/UDP"},
+		{"::ffff:10.0.0.1", "10.0.0.1:8080/TCP"},
+		{"[fd00::3]:53/UDP", "[fd00::3]:53/UDP"},
+		{"web:http/TCP", "10.0.0.1:8080/TCP 10.0.0.2:8080/TCP"},
+		{"default/web", "10.0.0.1:8080/TCP 10.0.0.2:8080/TCP"},
+		{"elsewhere/web", ""},
+		{"web-a", "10.0.0.1:8080/TCP [fd00::3]:53/UDP"},
+		{"elsewhere/web-a other", "10.0.0.3:53/UDP [fd00::3]:53/UDP"},
+		{"10.0.0.9 / : -", ""},
+	} {
+		var got []string
+		for _, d := range st.Describe(SelectionOf(strings.Fields(tc.words))) {
+			got = append(got, d.Backend.String())
+		}
+		if strings.Join(got, " ") != tc.want {
+			t.Errorf("%q: %q, want %q", tc.words, got, tc.want)
+		}
 	}
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// Describe returns what sources and operators say of all backends, once everything that they say
-// is in the kernel.
-func (i *Inbox) Describe(ctx context.Context) (all lb.Descriptions, err error) {
-	asked := i.ask(ctx, lb.Drained{}, func(r *Reconciler) bool {
+// Describe returns what sources and operators say of backends, of all where nil is asked for, once everything
+// that they say is in the kernel.
+func (i *Inbox) Describe(ctx context.Context, asked *lb.Selection) (all lb.Descriptions, err error) {
+	failed := i.ask(ctx, lb.Drained{}, func(r *Reconciler) bool {
 		if !r.isReady() {
 			err = errNotReady
 			return false
 		}
-		all = r.state.Describe()
+		all = r.state.Describe(asked)
 		return false
 	})
-	return all, errors.Join(asked, err)
+	return all, errors.Join(failed, err)
 }

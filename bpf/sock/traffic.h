@@ -95,24 +95,6 @@ static __always_inline void count_error(const struct watched *w, int error)
 }
 
 /*
- * Leaves of a payload what has not been counted yet. Of two who count at once each leaves
- * its own part.
- */
-static __always_inline void leave_new(struct payload *counted,
-				      struct payload *p)
-{
-	for (int d = 0; d < DIRECTIONS; d++) {
-		__u64 was = *(volatile __u64 *)&counted->bytes[d];
-		__u64 all = p->bytes[d];
-
-		p->bytes[d] = 0;
-		if (all > was && __sync_val_compare_and_swap(&counted->bytes[d],
-							     was, all) == was)
-			p->bytes[d] = all - was;
-	}
-}
-
-/*
  * A TCP socket is closed: its traffic counts, or that it was not answered. What a socket was
  * before it has connected once more the kernel has forgotten.
  */

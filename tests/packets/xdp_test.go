@@ -18,10 +18,10 @@ var xdpStories = []story{
 	{"A hook at XDP would decide as others do", aHookAtXDPWouldDecideAsOthersDo},
 }
 
-// atXDP loads a program that decides at XDP, over the maps of the rig.
-func (r *rig) atXDP(t *testing.T) *ebpf.Program {
+// overMaps loads a program of a test at XDP, over the maps of the rig.
+func (r *rig) overMaps(t *testing.T, file, program string) *ebpf.Program {
 	t.Helper()
-	spec, err := ebpf.LoadCollectionSpec(testenv.Compile(t, "testdata/decide.bpf.c", "../../bpf"))
+	spec, err := ebpf.LoadCollectionSpec(testenv.Compile(t, file, "../../bpf"))
 	must(t, err)
 	shared := map[string]*ebpf.Map{}
 	for name := range spec.Maps {
@@ -37,7 +37,7 @@ func (r *rig) atXDP(t *testing.T) *ebpf.Program {
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 	must(t, err)
 	t.Cleanup(c.Close)
-	return c.Programs["decide_at_xdp"]
+	return c.Programs[program]
 }
 
 // setConstants gives an object the constants that the programs in force have.
@@ -89,11 +89,10 @@ func (c cast) firstPacket(client, frontend netip.AddrPort) []byte {
 // on at TC.
 func (c cast) choices(t *testing.T, p *ebpf.Program) (out []netip.AddrPort) {
 	t.Helper()
-	const pass = 2
 	for port := range uint16(60) {
 		verdict, becomes, err := p.Test(c.firstPacket(at(c.client, 40000+port), at(c.vip, 80)))
 		must(t, err)
-		if verdict != pass {
+		if verdict != xdpPass {
 			t.Fatalf("nobody is chosen: %d", verdict)
 		}
 		backend := at(netip.AddrFrom16([16]byte(becomes[16:])).Unmap(), binary.BigEndian.Uint16(becomes[34:]))
@@ -107,7 +106,7 @@ func (c cast) choices(t *testing.T, p *ebpf.Program) (out []netip.AddrPort) {
 }
 
 func aHookAtXDPWouldDecideAsOthersDo(t *testing.T, c cast) {
-	p := c.atXDP(t)
+	p := c.overMaps(t, "testdata/decide.bpf.c", "decide_at_xdp")
 	backends := []netip.AddrPort{at(c.local, 8080), at(c.local2, 8080), at(c.local2, 8081)}
 	for _, name := range lb.Algorithms() {
 		a, _ := lb.ParseAlgorithm(name)

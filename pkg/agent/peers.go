@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/maglev"
 	"github.com/headgate/headgate/pkg/metrics"
+	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/peers"
 	"github.com/headgate/headgate/pkg/reconciler"
 )
@@ -60,7 +61,7 @@ func newPeers(cfg Config, key maglev.Key, inbox *reconciler.Inbox, status *statu
 	}
 	var p *peers.Prober
 	p = peers.New(peers.Config{
-		Here: cfg.NodeName, Port: peers.Port, MTU: mtuAt, Route: peers.RouteTo,
+		Here: cfg.NodeName, Port: peers.Port, MTU: mtuAt, Route: peers.RouteTo, Filtered: netdev.FilteredTunnel,
 		Digest: peers.DigestOf(key, cfg.Encapsulation == EncapsulationUDP),
 		Takes:  []peers.Digest{peers.DigestOf(key, false), peers.DigestOf(key, true)},
 		Counts: status.carried, Usable: status.usablePeers, Notify: inbox.SetPeers,

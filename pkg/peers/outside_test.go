@@ -21,7 +21,8 @@ func newEdge(t *testing.T) *edge {
 	t.Helper()
 	e := &edge{routes: map[string]string{}}
 	e.Prober = New(Config{
-		Here: "edge-a", Port: freePort(t),
+		Filtered: func(netip.Addr) string { return "" },
+		Here:     "edge-a", Port: freePort(t),
 		MTU:    func(netip.Addr) uint32 { return 1500 },
 		Counts: func() map[netip.Addr]Counts { return nil },
 		Usable: func() map[netip.Addr]bool { return nil },

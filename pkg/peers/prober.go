@@ -29,6 +29,8 @@ type Config struct {
 	MTU func(netip.Addr) uint32
 	// Route returns the address from which this node reaches another, the zero Addr for none.
 	Route func(netip.Addr) netip.Addr
+	// Filtered returns the device with an address that drops what is carried there, "" for none.
+	Filtered func(netip.Addr) string
 	// Counts returns what was carried to each peer, by its address.
 	Counts func() map[netip.Addr]Counts
 	// Usable returns the addresses of peers that an earlier agent found usable.
@@ -60,13 +62,16 @@ type Prober struct {
 	names map[string]string         // of peers, by names of homes
 	peers map[string]*asked
 	here  map[netip.Addr]*net.UDPConn // where questions come in
-	deaf  string                      // why they do not, "" where they do
+	deaf  deafness
 	said  map[string]plan.Node
 	// reported is what Report was told last; stale says that homes have changed since.
 	reported  []Status
 	stale     bool
 	foundWays time.Time // when it was looked how backends outside are reached
 }
+
+// deafness is why questions do not come in, and what helps; empty where they do.
+type deafness struct{ reason, remedy string }
 
 // asked is a peer with the socket by which it is asked.
 type asked struct {
@@ -290,10 +295,9 @@ func (p *Prober) tell() {
 func (p *Prober) Problems() (problems []lb.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.deaf != "" {
+	if p.deaf != (deafness{}) {
 		problems = append(problems, lb.Problem{
-			Object: "the node", Reason: "cannot answer other nodes, so they carry nothing here: " + p.deaf,
-			Remedy: "free the port, which is tried again all the time",
+			Object: "the node", Reason: "does not answer other nodes, so they carry nothing here: " + p.deaf.reason, Remedy: p.deaf.remedy,
 		})
 	}
 	for _, service := range slices.SortedFunc(maps.Keys(p.homes), lb.ServiceName.Compare) {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,8 +23,9 @@ const patience = 20 * time.Second
 // node is the prober of a node.
 type node struct {
 	*testing.T
-	prober  *Prober
-	reports chan []Status
+	prober   *Prober
+	reports  chan []Status
+	filtered atomic.Bool // its device drops what is carried
 }
 
 // newNode returns a node that has another one, there, as the home of what is carried.
@@ -32,11 +34,12 @@ func newNode(t *testing.T, name string, port uint16) *node {
 	n := &node{T: t, reports: make(chan []Status, 1000)}
 	n.prober = New(Config{
 		Here: name, Port: port,
-		MTU:    func(netip.Addr) uint32 { return 1500 },
-		Counts: func() map[netip.Addr]Counts { return nil },
-		Usable: func() map[netip.Addr]bool { return nil },
-		Notify: func(string, map[string]plan.Node) {},
-		Report: func(all []Status) { n.reports <- all },
+		MTU:      func(netip.Addr) uint32 { return 1500 },
+		Filtered: func(netip.Addr) string { return map[bool]string{true: "vxlan0"}[n.filtered.Load()] },
+		Counts:   func() map[netip.Addr]Counts { return nil },
+		Usable:   func() map[netip.Addr]bool { return nil },
+		Notify:   func(string, map[string]plan.Node) {},
+		Report:   func(all []Status) { n.reports <- all },
 	})
 	n.prober.SetFrontends(lb.ServiceName{Namespace: "default", Name: "web"}, []lb.Frontend{{
 		Carried: true, Homes: map[lb.AddrPort]string{{Addr: netip.MustParseAddr("10.244.1.2"), Port: 80, Protocol: lb.TCP}: "there"},
@@ -128,9 +131,25 @@ func TestAPortThatIsTakenIsTriedAgain(t *testing.T) {
 	n := newNode(t, "here", portOf(taken))
 	n.prober.SetNodes(map[string]*lb.Node{"here": nodeAt("127.0.0.1"), "there": nodeAt("127.0.0.2")})
 	n.run()
-	n.says("why nobody is answered", has("cannot answer other nodes"))
+	n.says("why nobody is answered", has("does not answer other nodes"))
 	taken.Close()
-	n.says("that all are", not(has("cannot answer other nodes")))
+	n.says("that all are", not(has("does not answer other nodes")))
+}
+
+// TestANodeWhoseDeviceFiltersDoesNotAnswer has the filter set to loose after a while.
+func TestANodeWhoseDeviceFiltersDoesNotAnswer(t *testing.T) {
+	port := freePort(t)
+	both := map[string]*lb.Node{"here": nodeAt("127.0.0.1"), "there": nodeAt("127.0.0.2")}
+	here, there := newNode(t, "here", port), newNode(t, "there", port)
+	there.filtered.Store(true)
+	for _, n := range []*node{here, there} {
+		n.prober.SetNodes(both)
+		n.run()
+	}
+	there.says("what helps", has("set net.ipv4.conf.vxlan0.rp_filter to 2"))
+	here.says("that nobody listens there", has("no agent runs there"))
+	there.filtered.Store(false)
+	here.says("that all is well", well)
 }
 
 // TestANodeThatGetsItsAddressLaterAsks has a node that is known before its address is there.

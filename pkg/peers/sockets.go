@@ -2,6 +2,7 @@ package peers
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -67,20 +68,36 @@ func (p *Prober) listen(here lb.Node) {
 		return gone
 	})
 	was := p.deaf
-	p.deaf = ""
+	p.deaf = deafness{}
 	for _, a := range at {
 		if p.here[a] != nil {
 			continue
 		}
-		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, p.cfg.Port)))
-		if err != nil {
-			p.deaf = err.Error()
+		conn, why := p.open(a)
+		if conn == nil {
+			p.deaf = why
 			continue
 		}
 		p.here[a] = conn
 		go p.reply(conn)
 	}
 	p.stale = p.stale || p.deaf != was
+}
+
+// open returns a socket for questions to an address, or why there is none. One who would lose what
+// is carried does not answer.
+func (p *Prober) open(a netip.Addr) (*net.UDPConn, deafness) {
+	if device := p.cfg.Filtered(a); device != "" {
+		return nil, deafness{
+			fmt.Sprintf("%s, which has its address %s, drops packets of clients that are answered by another device (rp_filter)", device, a),
+			fmt.Sprintf("set net.ipv4.conf.%s.rp_filter to 2 (loose), or give the node an InternalIP of another device", device),
+		}
+	}
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, p.cfg.Port)))
+	if err != nil {
+		return nil, deafness{err.Error(), "free the port, which is tried again all the time"}
+	}
+	return conn, deafness{}
 }
 
 // reply answers the nodes of the cluster, and nobody else.

@@ -1,8 +1,6 @@
 package network
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -12,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -38,11 +35,12 @@ type fabric struct {
 
 // underlay is what carries between the nodes.
 type underlay struct {
-	name string
-	mtu  int  // of their uplinks
-	ipv6 bool // they are known by an IPv6 address alone
-	udp  bool // what is carried has an outer header of UDP
-	xdp  bool // drivers carry
+	name  string
+	mtu   int  // of their uplinks
+	ipv6  bool // they are known by an IPv6 address alone
+	udp   bool // what is carried has an outer header of UDP
+	xdp   bool // drivers carry
+	vxlan bool // they are known by an address of a VXLAN device
 }
 
 var carriedAt = [2]netip.AddrPort{netip.MustParseAddrPort("203.0.113.10:80"), netip.MustParseAddrPort("[2001:db8:f::10]:80")}
@@ -110,6 +108,7 @@ func (f *fabric) newNode(number int) (*node, *host) {
 		host: newHost(f.tb, name), number: number, name: name,
 		addr: netip.MustParseAddr(fmt.Sprint("192.0.2.", number)), addr6: netip.MustParseAddr(fmt.Sprint("2001:db8::", number)),
 	}
+	n.snat = [2]netip.Addr{netip.MustParseAddr(fmt.Sprint("172.31.0.", number)), netip.MustParseAddr(fmt.Sprint("fd00:31::", number))}
 	plug(f.router, name, n.host, "eth0", f.underlay.mtu)
 	n.address("eth0", n.addr.String()+"/24", n.addr6.String()+"/64")
 	n.route("0.0.0.0/0", "192.0.2.254")
@@ -129,6 +128,10 @@ func (f *fabric) newNode(number int) (*node, *host) {
 // connect makes the way from a node to the others and to their pods.
 func (f *fabric) connect(n *node) {
 	f.tb.Helper()
+	if f.underlay.vxlan {
+		f.tunnel(n)
+		return
+	}
 	for _, other := range f.nodes {
 		if other != n {
 			n.route(fmt.Sprintf("10.244.%d.0/24", other.number), other.addr.String())
@@ -139,6 +142,9 @@ func (f *fabric) connect(n *node) {
 
 // known is the address that others know a node by.
 func (f *fabric) known(n *node) netip.Addr {
+	if f.underlay.vxlan {
+		return n.snat[0]
+	}
 	if f.underlay.ipv6 {
 		return n.addr6
 	}
@@ -230,135 +236,16 @@ func (f *fabric) start() {
 // busy machine its time.
 func (f *fabric) awaitPrograms(n *node) {
 	f.tb.Helper()
-	links := filepath.Join(n.root, "links", "device_in_*")
+	links, want := filepath.Join(n.root, "links", "device_in_*"), 1
+	if f.underlay.vxlan {
+		want = 2
+	}
 	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
-		if attached, err := filepath.Glob(links); err == nil && len(attached) == 1 {
+		if attached, err := filepath.Glob(links); err == nil && len(attached) == want {
 			break
 		}
 	}
-	n.awaitBalance(1)
-}
-
-// outcome is what became of connections.
-type outcome struct {
-	mu                             sync.Mutex
-	answered, reset, stuck, failed int
-	moved                          int // answered by another pod than before
-	hidden                         int // answered by a pod that did not see the client's address
-	missing                        int // datagrams without an answer
-	began                          time.Time
-	broken                         []time.Duration // since then, one for each flow that broke
-}
-
-func (o *outcome) String() string {
-	return fmt.Sprintf("%d answers, %d datagrams without one, of flows: %d reset, %d stuck, %d failed otherwise, %d at another backend, %d with a hidden client", o.answered, o.missing, o.reset, o.stuck, o.failed, o.moved, o.hidden)
-}
-
-// stuckAfter is how long an answer may take: TCP sends again meanwhile.
-const stuckAfter = 30 * time.Second
-
-// converse asks over one connection until it is told to end, and notes what happens.
-func (o *outcome) converse(conn net.Conn, pause time.Duration, end <-chan struct{}) {
-	defer conn.Close()
-	r, first := bufio.NewReader(conn), ""
-	for {
-		_ = conn.SetDeadline(time.Now().Add(stuckAfter))
-		_, err := fmt.Fprintln(conn, "who")
-		line := ""
-		if err == nil {
-			line, err = r.ReadString('\n')
-		}
-		if !o.note(line, &first, err) {
-			return
-		}
-		select {
-		case <-end:
-			return
-		case <-time.After(pause + rand.N(pause/2)):
-		}
-	}
-}
-
-// missingMost is how many datagrams in a row may have no answer, each of them for a second.
-const missingMost = 10
-
-// send does so by datagrams with sequence numbers, of which some may be lost.
-func (o *outcome) send(conn net.Conn, pause time.Duration, end <-chan struct{}) {
-	defer conn.Close()
-	first, missing := "", 0
-	for number := 0; ; number++ {
-		said, err := askNumbered(conn, fmt.Sprint("number ", number))
-		if missing++; err == nil {
-			missing = 0
-		}
-		switch {
-		case err == nil || missing == missingMost:
-			if !o.note(said, &first, err) {
-				return
-			}
-		default:
-			o.mu.Lock()
-			o.missing++
-			o.mu.Unlock()
-		}
-		select {
-		case <-end:
-			return
-		case <-time.After(pause + rand.N(pause/2)):
-		}
-	}
-}
-
-// askNumbered sends a datagram, and returns what a server puts before it in the answer.
-func askNumbered(conn net.Conn, payload string) (string, error) {
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
-	if _, err := conn.Write([]byte(payload)); err != nil {
-		return "", err
-	}
-	for b := make([]byte, 256); ; {
-		n, err := conn.Read(b)
-		if err != nil {
-			return "", err
-		}
-		if said, is := strings.CutSuffix(string(b[:n]), " "+payload); is { // others are late
-			return said + "\n", nil
-		}
-	}
-}
-
-// begin notes that changes begin, while connections are under way.
-func (o *outcome) begin() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.began = time.Now()
-}
-
-// note says whether the connection goes on.
-func (o *outcome) note(line string, first *string, err error) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if err != nil || *first != "" && line != *first {
-		o.broken = append(o.broken, time.Since(o.began))
-	}
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		o.stuck++
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		o.reset++
-	case err != nil:
-		o.failed++
-	case *first == "" && !strings.HasSuffix(line, " "+clientAddr[0].String()+"\n"):
-		o.hidden++
-		fallthrough
-	default:
-		if o.answered++; *first != "" && line != *first {
-			o.moved++
-			return false
-		}
-		*first = line
-		return true
-	}
-	return false
+	n.awaitBalance(want)
 }
 
 // story is connections and flows of datagrams while backends come and drain, the router chooses other nodes, both once

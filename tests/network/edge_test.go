@@ -77,13 +77,10 @@ func (h *host) uncover() {
 	h.tb.Helper()
 	device := h.tun("ipip0")
 	h.address("ipip0", edgeAt.Addr().String()+"/32")
+	h.filter("0", "all")
+	h.filter("2", "ipip0")
 	var raw *os.File
 	h.do(func() error {
-		for name, value := range map[string]string{"all": "0", "ipip0": "2"} {
-			if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+name+"/rp_filter", []byte(value), 0); err != nil {
-				return err
-			}
-		}
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_IPIP)
 		if err != nil {
 			return err

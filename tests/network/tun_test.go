@@ -69,14 +69,7 @@ func TestATunnelWithoutEthernetHeader(t *testing.T) {
 					node.snat = [2]netip.Addr{netip.MustParseAddr(fmt.Sprintf("172.30.0.%d", node.number)), netip.MustParseAddr(fmt.Sprintf("fd00:30::%d", node.number))}
 					node.address("tun0", node.snat[0].String()+"/24", node.snat[1].String()+"/64")
 				} else { // answers come by the other device
-					node.do(func() error {
-						for _, scope := range []string{"all", "eth0", "tun0"} { // a device without address passes no filter
-							if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+scope+"/rp_filter", []byte("0"), 0); err != nil {
-								return err
-							}
-						}
-						return nil
-					})
+					node.filter("0", "all", "eth0", "tun0") // a device without address passes no filter
 				}
 				node.link("tun0", fmt.Sprintf("10.244.%d.0/24", other.number))
 				node.link("tun0", fmt.Sprintf("fd00:10:244:%d::/64", other.number))

@@ -110,6 +110,19 @@ func (h *host) address(device string, prefixes ...string) {
 	})
 }
 
+// filter sets how devices, or all, filter by reverse paths: the greater value counts.
+func (h *host) filter(value string, devices ...string) {
+	h.tb.Helper()
+	h.do(func() error {
+		for _, d := range devices {
+			if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+d+"/rp_filter", []byte(value), 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // route sends what is for a prefix to a gateway.
 func (h *host) route(prefix, gateway string) {
 	h.tb.Helper()

@@ -158,6 +158,7 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 		group.Go(func() error { in.peers.Run(ctx); return nil })
 	}
 	group.Go(func() error { return r.Run(ctx) })
+	group.Go(func() error { in.status.live.begins(ctx, r.Ready(), r.TriedDevices()); return nil })
 	group.Go(func() error { returnMemory(ctx, r.Ready()); return nil })
 	group.Go(func() error {
 		if err := in.status.clearEjected(ctx, r.Ready(), in.inbox); err != nil {

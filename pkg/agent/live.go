@@ -20,6 +20,8 @@ import (
 type Live struct {
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
+	// Starting is set until what the source and the node said first is in force, or was refused.
+	Starting bool `json:"starting,omitempty"`
 	// Follows is where Services come from: a folder, or "the API server".
 	Follows string   `json:"follows"`
 	Change  *Change  `json:"change,omitempty"`  // the last one, nil where there was none
@@ -67,7 +69,7 @@ func newLive(cfg Config, now time.Time) *live {
 	if follows == "" {
 		follows = "the API server"
 	}
-	return &live{now: Live{PID: os.Getpid(), Started: now, Follows: follows}}
+	return &live{now: Live{PID: os.Getpid(), Started: now, Starting: true, Follows: follows}}
 }
 
 // get returns what there is to say now.
@@ -77,6 +79,20 @@ func (l *live) get() Live {
 	now := l.now
 	now.Faults = slices.DeleteFunc(slices.Clone(now.Faults), func(f Refused) bool { return time.Since(f.At) >= faultFor })
 	return now
+}
+
+// begins notes that all of these are done, unless the context ends before.
+func (l *live) begins(ctx context.Context, all ...<-chan struct{}) {
+	for _, done := range all {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.now.Starting = false
 }
 
 // changed notes what was brought into the kernel.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -60,5 +61,23 @@ func TestAFaultIsToldOfForAMinute(t *testing.T) {
 	l.now.Faults = []Refused{fault("web", 0), fault("dns", 2*time.Minute)}
 	if got := l.get().Faults; !slices.Equal(got, l.now.Faults[:1]) {
 		t.Errorf("told of are %v, want that of the last minute alone", got)
+	}
+}
+
+// An agent says that it is starting until all that it waits for is done.
+func TestAnAgentIsStartingUntilAllIsDone(t *testing.T) {
+	l := newLive(Config{}, time.Now())
+	one, two := make(chan struct{}), make(chan struct{})
+	close(one)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	l.begins(ended, one, two)
+	if !l.get().Starting {
+		t.Error("it is not starting with something left to do")
+	}
+	close(two)
+	l.begins(t.Context(), one, two)
+	if l.get().Starting {
+		t.Error("it is starting with everything done")
 	}
 }

@@ -128,7 +128,7 @@ func (e *env) undrainable(word string) (lb.Drained, error) {
 		d.Nodes[node] = true
 	}
 	if d.IsEmpty() {
-		return d, fmt.Errorf("%s: is not drained; headgate drain shows what is", lb.Quote(word))
+		return d, fmt.Errorf("%s is not drained: headgate drain shows what is", lb.Quote(word))
 	}
 	return d, nil
 }
@@ -154,6 +154,9 @@ func (e *env) drain(cmd *cobra.Command, d lb.Drained, drain, force bool) error {
 
 // printDrained shows what is drained.
 func (e *env) printDrained(cmd *cobra.Command) error {
+	if err := e.mayRead(); err != nil { // else nothing seems drained where the file is not to be seen
+		return err
+	}
 	d, err := agent.ReadDrained(e.state)
 	if err != nil {
 		return needsRoot(err)

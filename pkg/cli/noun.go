@@ -161,7 +161,7 @@ func (l *listing) addNamespace(cmd *cobra.Command, namespaced bool) {
 	}
 	cmd.Flags().StringVarP(&l.namespace, "namespace", "n", "", "namespace of the Services (default: all of them)")
 	cmd.Flags().BoolVarP(&l.all, "all-namespaces", "A", false, "Services of all namespaces, as without --namespace")
-	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	command.OneOfBoth(cmd, "namespace", "all-namespaces")
 }
 
 // atMostOne refuses more than one argument.
@@ -237,7 +237,7 @@ func (n *grammar) inFull(one item) (rows [][]string) {
 		return n.show(one)
 	}
 	for _, c := range n.columns {
-		title := strings.ToLower(c.title)
+		title := inLine(c.title)
 		for _, line := range lines(c.of(one)) {
 			rows = append(rows, []string{title, line})
 			title = ""
@@ -245,6 +245,18 @@ func (n *grammar) inFull(one item) (rows [][]string) {
 	}
 	return rows
 }
+
+// inLine returns a title as it stands before a value: a unit keeps its case.
+func inLine(title string) string {
+	what, unit, _ := strings.Cut(title, " ")
+	if units[unit] {
+		return strings.ToLower(what) + " " + unit
+	}
+	return strings.ToLower(title)
+}
+
+// units are those that titles end with.
+var units = map[string]bool{"B": true, "KiB": true}
 
 // fullNames returns the names with a namespace that a word stands for, of an item or of its Services.
 func fullNames(one item, w wanted) (names []string) {
@@ -319,9 +331,17 @@ func capitalized(text string) string { return strings.ToUpper(text[:1]) + text[1
 func (e *env) look(do func(*datapath.Reader) error) error {
 	err := datapath.Look(e.open, do)
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("read %s: permission denied; run it with sudo", e.bpfRoot)
+		return fmt.Errorf("read %s: %w; run it with sudo", e.bpfRoot, fs.ErrPermission)
 	}
 	return err
+}
+
+// mayRead returns an error where this user may not see what is pinned, whether or not something is.
+func (e *env) mayRead() error {
+	if err := e.look(func(*datapath.Reader) error { return nil }); errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return nil
 }
 
 // open returns a reader of what is pinned.

@@ -68,16 +68,45 @@ The commands demo and bench run headgate-bench, the traffic generator, where it 
 	flags.StringVar(&e.state, "state-dir", cmp.Or(os.Getenv("STATE_DIRECTORY"), agent.DefaultStateDir), "directory where the agent keeps files that outlive it: its report, addresses of API servers, what files said of its node")
 	e.AddFlags(flags)
 	e.AddFormat(flags)
-	root.AddCommand(
-		newCheck(e), newMigrate(e), newAgent(e), newCleanup(e),
-		newReady(e), newStatus(e), newExplain(e), newMakeCalls(), newService(e), newFrontend(e), newBackend(e), newTable(e), newFlow(e), newAffinity(e), newRange(e),
-		newDevice(e), newPeer(e), newMap(e), newProblem(e), newTop(e), newTrace(e), newUI(e), newDiff(e), newDrain(e), newUndrain(e), newFlush(e), newLogLevel(e), newSysdump(e), command.NewVersion(&e.Output, "headgate", e.version),
-		newElsewhere("demo", "Show Headgate at work in network namespaces of its own (headgate-bench)"),
-		newElsewhere("bench", "Send traffic and measure rates, latencies and errors (headgate-bench)"),
-	)
+	for _, g := range groups(e) {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
+		for _, c := range g.commands {
+			c.GroupID = g.title
+			root.AddCommand(c)
+		}
+	}
+	root.AddCommand(newMakeCalls())
+	root.SetHelpCommandGroupID(aboutItself)
+	root.SetCompletionCommandGroupID(aboutItself)
 	command.RefuseUnknownShells(root)
+	command.HelpOf(root)
 	command.CompleteFlags(root)
 	return root
+}
+
+// group is commands that the help shows together.
+type group struct {
+	title    string
+	commands []*cobra.Command
+}
+
+// aboutItself is the group of commands that say something of the program alone.
+const aboutItself = "This program"
+
+func groups(e *env) []group {
+	return []group{
+		{"What the kernel holds, each with list and show", []*cobra.Command{
+			newService(e), newFrontend(e), newBackend(e), newTable(e), newFlow(e), newAffinity(e), newRange(e), newDevice(e), newPeer(e), newMap(e), newProblem(e),
+		}},
+		{"How it is, and why", []*cobra.Command{newStatus(e), newExplain(e), newTop(e), newTrace(e), newDiff(e), newUI(e), newSysdump(e)}},
+		{"What the agent of this node is to do", []*cobra.Command{newDrain(e), newUndrain(e), newFlush(e), newLogLevel(e), newReady(e)}},
+		{"Installation", []*cobra.Command{newCheck(e), newMigrate(e), newAgent(e), newCleanup(e)}},
+		{"Traffic", []*cobra.Command{
+			newElsewhere("demo", "Show Headgate at work in network namespaces of its own (headgate-bench)"),
+			newElsewhere("bench", "Send traffic and measure rates, latencies and errors (headgate-bench)"),
+		}},
+		{aboutItself, []*cobra.Command{command.NewVersion(&e.Output, "headgate", e.version)}},
+	}
 }
 
 // Command returns the commands, for what describes them: a page, man pages.

@@ -118,6 +118,8 @@ func (s *status) deviceLine(ofPods bool) string {
 		}
 	}
 	switch {
+	case len(all) == 0 && s.Live != nil && s.Live.Starting:
+		return "none yet: the agent is starting"
 	case len(all) == 0 && ofPods:
 		return "none is balanced at its device"
 	case len(all) == 0:

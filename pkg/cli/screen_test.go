@@ -84,6 +84,7 @@ func TestTheScreenSaysWhatIsNotWell(t *testing.T) {
 			"2 programs are not attached", "1 of 2 programs (NOT ATTACHED: connect4)"}},
 		{"a device", func(*status) {}, []string{"1 program is not attached", "vxlan0 tcx NOT ATTACHED: device_out"}},
 		{"nothing was refused", func(s *status) { s.Drops, s.Live.Refused = nil, nil }, []string{"refused   nothing\n"}},
+		{"no device yet", func(s *status) { s.Devices, s.Live.Starting = nil, true }, []string{"DEGRADED: the agent is starting", "none yet: the agent is starting"}},
 		{"no device", func(s *status) { s.Devices = nil }, []string{"no device is chosen"}},
 	} {
 		s := someStatus()

@@ -170,6 +170,10 @@ func (s *status) reasons() []string {
 		out = append(out, "the agent is starting")
 	case s.Contact != nil && !s.Contact.Lost.IsZero():
 		out = append(out, "no contact with the API server")
+	case s.Live == nil:
+		out = append(out, "the agent does not answer")
+	case s.Live.Starting:
+		out = append(out, "the agent is starting")
 	}
 	missing := 0
 	for _, hooks := range s.hooks() {

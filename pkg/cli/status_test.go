@@ -7,6 +7,24 @@ import (
 	"github.com/headgate/headgate/pkg/agent"
 )
 
+// What an agent does not say yet is not well.
+func TestTheVerdictWaitsForAnAgentThatStarts(t *testing.T) {
+	for _, tc := range []struct {
+		live *agent.Live
+		want []string
+	}{
+		{nil, []string{"the agent does not answer"}},
+		{&agent.Live{Starting: true}, []string{"the agent is starting"}},
+		{&agent.Live{}, []string{}},
+	} {
+		s := status{Live: tc.live}
+		s.Agent = true
+		if got := s.reasons(); !slices.Equal(got, tc.want) {
+			t.Errorf("got %q, want %q", got, tc.want)
+		}
+	}
+}
+
 // A Service that refuses for a fault of the node is named; what Kubernetes says is none.
 func TestTheVerdictNamesServicesThatTheNodeDoesNotServe(t *testing.T) {
 	for _, tc := range []struct {

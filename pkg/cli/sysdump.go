@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -47,10 +46,8 @@ certificates and annotations are not, whatever the agent was given. "-" writes t
 pod needs it.`,
 		Args: atMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if r, err := e.open(); errors.Is(err, fs.ErrPermission) {
-				return needsRoot(err)
-			} else if err == nil {
-				r.Close()
+			if err := e.mayRead(); err != nil {
+				return err
 			}
 			d := sysdump{Type: command.TypeOf("Sysdump"), Files: []string{}, Missing: []string{}}
 			d.File = "headgate-sysdump-" + time.Now().UTC().Format("20060102T150405Z") + ".tar.gz"

@@ -61,6 +61,9 @@ func NewRoot(name, version, short, long string) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if meant := flagMeant(cmd, err); meant != "" {
+			return fmt.Errorf("%w: did you mean --%s?", ExplainFlag(err), meant)
+		}
 		return fmt.Errorf("%w; %s --help lists the flags", ExplainFlag(err), cmd.CommandPath())
 	})
 	return root

@@ -48,7 +48,7 @@ func TestAValueIsPrintedInTheFormThatIsAskedFor(t *testing.T) {
 }
 
 func TestAFormThatThereIsNotIsRefused(t *testing.T) {
-	for _, form := range []string{"xml", "", "jsonpath", "jsonpath={.a", "jsonpath={range .a}x", "jsonpath={.a}{end}", "jsonpath={.a[?(@.b==1)]}", "jsonpath={..a}"} {
+	for _, form := range []string{"xml", "", "jsonpath", "jsonpath=", "jsonpath={.a", "jsonpath={range .a}x", "jsonpath={.a}{end}", "jsonpath={.a[?(@.b==1)]}", "jsonpath={..a}"} {
 		var f format
 		if err := f.Set(form); err == nil {
 			t.Errorf("%q is taken", form)

@@ -41,6 +41,9 @@ var stepText = regexp.MustCompile(`^(?:\.([\w-]+)|\.?\[(\*|-?\d+)\]|\['([^']*)'\
 
 // parsePath reads a template. As for kubectl braces and the first dot may be missing.
 func parsePath(template string) (*path, error) {
+	if template == "" {
+		return nil, errors.New("no path")
+	}
 	if !strings.Contains(template, "{") {
 		template = "{." + strings.TrimPrefix(template, ".") + "}"
 	}

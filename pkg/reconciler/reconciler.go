@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -59,12 +60,16 @@ type Reconciler struct {
 	gotUpdate  bool
 	gotAddress bool
 	ready      chan struct{}
-	adopted    map[lb.ServiceName]bool // in force since before, not set yet
-	waiting    map[lb.ServiceName]bool // changed, but frozen or refused
-	pending    []plan.Op
-	problems   *ProblemLog
-	wrong      []lb.Problem // as reported last
-	reported   bool         // that was ever
+
+	triedDevices chan struct{}
+	sayTried     sync.Once
+
+	adopted  map[lb.ServiceName]bool // in force since before, not set yet
+	waiting  map[lb.ServiceName]bool // changed, but frozen or refused
+	pending  []plan.Op
+	problems *ProblemLog
+	wrong    []lb.Problem // as reported last
+	reported bool         // that was ever
 	// wrongBesides counts the problems that were not in the list.
 	wrongBesides int
 
@@ -98,8 +103,10 @@ type Reconciler struct {
 func New(log *zap.Logger, inbox *Inbox, dp Datapath, limits plan.Sizes) (*Reconciler, error) {
 	r := &Reconciler{
 		log: log, inbox: inbox, observer: blind{}, noLocal: map[lb.ServiceName]map[lb.Family]lb.NoLocal{}, noLocalSum: map[lb.Family]lb.NoLocal{}, began: time.Now(), dp: dp, limits: limits, state: lb.NewState(),
-		ready:   make(chan struct{}),
-		adopted: map[lb.ServiceName]bool{}, waiting: map[lb.ServiceName]bool{},
+		ready: make(chan struct{}),
+
+		triedDevices: make(chan struct{}),
+		adopted:      map[lb.ServiceName]bool{}, waiting: map[lb.ServiceName]bool{},
 		problems: NewProblemLog(log), beside: beside{ended: make(chan func() bool, atOnce)},
 	}
 	if err := r.adopt(); err != nil {
@@ -140,6 +147,9 @@ func (r *Reconciler) ExternalIPs(e lb.ExternalIPs) { r.state.SetExternalIPs(e) }
 
 // Ready is closed once everything that the sources said at first is in force.
 func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
+
+// TriedDevices is closed once it was tried to attach to the devices that were found at first.
+func (r *Reconciler) TriedDevices() <-chan struct{} { return r.triedDevices }
 
 // Run reconciles until the context ends and what it began is done, and then returns nil. What
 // the kernel refuses it returns while nothing was in force yet: later on what is in force stays.
@@ -301,6 +311,7 @@ func (r *Reconciler) attachDevices() error {
 		return nil
 	}
 	err := r.dp.SetDevices(r.attached)
+	r.sayTried.Do(func() { close(r.triedDevices) })
 	r.deviceError = err
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err

@@ -42,6 +42,7 @@ func newRoot(e *env) *cobra.Command {
 		newDemo(), command.NewVersion(&e.Output, "headgate-bench", e.version),
 	)
 	command.RefuseUnknownShells(root)
+	command.HelpOf(root)
 	return root
 }
 

@@ -92,11 +92,14 @@ func (p *Prober) settleOutside(wanted map[string]bool) {
 	})
 }
 
-// findWay makes a peer of a backend outside, none of one that no route leads to.
+// findWay makes a peer of a backend outside, none of one that no route has led to. One whose route
+// is gone stays as it was: with the route come packets, before anyone has looked for it again.
 func (p *Prober) findWay(name string, theirs netip.Addr) {
 	ours := p.cfg.Route(theirs)
 	if !ours.IsValid() {
-		delete(p.peers, name)
+		if a := p.peers[name]; a != nil && !a.Outside {
+			delete(p.peers, name)
+		}
 		return
 	}
 	p.peers[name] = &asked{peer: newPeer(true), Node: plan.Node{Peer: plan.Peer{

@@ -97,6 +97,12 @@ func TestABackendOutsideFollowsItsRoute(t *testing.T) {
 			t.Errorf("with a route from %s told is %v, said is %q", ours, n.Peer, e.problems())
 		}
 	}
+	delete(e.routes, "192.0.2.7") // as while a link is down
+	e.tick(now.Add(calm))
+	e.tell()
+	if n := e.told["192.0.2.7"]; n.Ours.String() != "192.0.2.2" {
+		t.Errorf("while the route is gone told is %v, want what was told: packets come with the route", n.Peer)
+	}
 }
 
 func TestABackendOutsideHasThePortOfTheService(t *testing.T) {

@@ -56,6 +56,8 @@ type Prober struct {
 	cfg  Config
 	wake chan struct{}
 
+	telling sync.Mutex // what is told first is older
+
 	mu    sync.Mutex
 	nodes map[string]lb.Node
 	homes map[lb.ServiceName][]home // of what is carried of each Service
@@ -260,8 +262,17 @@ func (p *Prober) isMixed() bool {
 	return false
 }
 
+// Settle puts peers in line with nodes and homes, and returns when Notify knows them. Nobody is
+// asked for that.
+func (p *Prober) Settle() {
+	p.settle()
+	p.tell()
+}
+
 // tell tells what has changed.
 func (p *Prober) tell() {
+	p.telling.Lock()
+	defer p.telling.Unlock()
 	p.mu.Lock()
 	if len(p.peers) == 0 && p.said == nil {
 		p.mu.Unlock()

@@ -14,6 +14,28 @@ type Prober interface {
 	SetFrontends(lb.ServiceName, []lb.Frontend)
 }
 
+// settler is a prober that knows by itself, from what Services are, how packets get to their
+// backends.
+type settler interface {
+	// Settle returns when the inbox has that.
+	Settle()
+}
+
+// settle has the first picture be whole, with how packets get to backends: what begins as soon as
+// that is in force would go another way to its end.
+func (r *Reconciler) settle() {
+	if r.settled || !r.complete() {
+		return
+	}
+	r.settled = true
+	for _, p := range r.probers {
+		if s, can := p.(settler); can {
+			s.Settle()
+		}
+	}
+	r.gather()
+}
+
 // ejecter is a datapath that takes the word of others for how a backend is.
 type ejecter interface {
 	// Eject ejects a backend, which gets no retry for so long, or makes it one like

@@ -100,3 +100,39 @@ func TestVerdictsComeToTheDatapath(t *testing.T) {
 		}
 	})
 }
+
+// knows is a prober that knows how packets get to backends once it has heard of Services.
+type knows struct {
+	heard
+	tell func()
+}
+
+func (k *knows) Settle() {
+	if len(k.got) > 0 {
+		k.tell()
+	}
+}
+
+// Clients come as soon as the first picture is in force: how their packets get to backends is part of it.
+func TestTheFirstPictureHasPeers(t *testing.T) {
+	dp := &fake{}
+	attached := 0
+	dp.fail = func(call string) error {
+		if strings.HasPrefix(call, "attach") {
+			if attached++; len(dp.content().Peers) != 1 {
+				t.Errorf("programs are attached while peers are %v, want one", dp.content().Peers)
+			}
+		}
+		return nil
+	}
+	inBubble(t, dp, func(t *testing.T, b *bench) {
+		backend := netip.MustParseAddr("192.0.2.21")
+		b.Probe(&knows{tell: func() {
+			b.SetPeers("edge-1", map[string]plan.Node{backend.String(): {Peer: plan.Peer{Theirs: backend, Outside: true}}})
+		}})
+		b.begin(web(1, 1))
+		if attached == 0 {
+			t.Error("no program is attached")
+		}
+	})
+}

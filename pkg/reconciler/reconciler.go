@@ -50,6 +50,7 @@ type Reconciler struct {
 
 	observer Observer
 	probers  []Prober
+	settled  bool // probers have said how packets get to backends
 	dp       Datapath
 	limits   plan.Sizes
 	state    *lb.State
@@ -267,6 +268,7 @@ func (r *Reconciler) gather() {
 	}
 	maps.Copy(r.waiting, dirty)
 	r.planWaiting()
+	r.settle()
 }
 
 // complete says whether there is a whole first picture to bring in.

@@ -29,6 +29,7 @@ type edges struct {
 	nodes          [2]*node
 	backends       [3]*host
 	manifests      string
+	at             netip.AddrPort // of the Service
 }
 
 // edgeAt is the Service; a backend outside has its port.
@@ -37,7 +38,7 @@ var edgeAt = netip.MustParseAddrPort("203.0.113.10:8080")
 func newEdges(tb testing.TB) *edges {
 	tb.Helper()
 	testenv.Need(tb)
-	e := &edges{tb: tb, client: newHost(tb, "client"), router: newHost(tb, "router"), manifests: tb.TempDir()}
+	e := &edges{tb: tb, client: newHost(tb, "client"), router: newHost(tb, "router"), manifests: tb.TempDir(), at: edgeAt}
 	plug(e.client, "eth0", e.router, "down", 1500)
 	e.client.address("eth0", clientAddr[0].String()+"/24")
 	e.router.address("down", "198.51.100.1/24")
@@ -206,7 +207,7 @@ func (e *edges) while(connections int, happens func()) *outcome {
 	o, end := &outcome{}, make(chan struct{})
 	var all sync.WaitGroup
 	for range connections {
-		conn, err := e.client.dial("tcp", edgeAt)
+		conn, err := e.client.dial("tcp", e.at)
 		if err != nil {
 			e.tb.Fatal(err)
 		}

@@ -73,8 +73,11 @@ volatile const bool carrying = false;
 volatile const bool carry_udp = false;
 volatile const __u16 carry_port = 0;
 
-/* Sets of the express map that each CPU has; 0: nothing is repeated at the driver. */
+/* Sets of the express map that each CPU has; 0: nothing is repeated. */
 volatile const __u32 express_sets = 0;
+
+/* Is it TC that repeats, and no driver? */
+volatile const bool repeats_at_tc = false;
 
 /* Idle seconds after which a flow of datagrams is a new one. */
 volatile const __u32 udp_flow_timeout_s = 0;

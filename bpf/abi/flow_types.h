@@ -167,6 +167,8 @@ struct passage {
 	__u32 ifindex;	/* of the device by which it leaves; 0: it does not */
 	__u32 repeats;	/* 1: it is there, and makes an express entry */
 	__u32 turns_at; /* see struct express */
+	__u32 repeated; /* 1: it leaves as it is to be, see tc/repeat.h */
+	__u32 pad;
 } __attribute__((aligned(8)));
 
 /* A fragment that has no ports belongs to a datagram whose first one had. */

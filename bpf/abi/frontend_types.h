@@ -186,7 +186,7 @@ struct backend {
 	__u8 retries;	       /* since it was ejected */
 	enum ejection ejection;
 	__u8 is_timed; /* an algorithm asks for response times */
-	__u8 pad;
+	__u8 scarce_at; /* when source ports to it ran short last, 0: they did not */
 	__u32 home; /* ID of the peer that it runs on, or enum home; of the agent */
 	__u64 connections; /* that began since the agent wrote the address */
 	__u64 responses[RESPONSE_CLIENTS]; /* enum response_word */

@@ -257,7 +257,10 @@ struct counters {
 	__u64 flow_error;
 	/* packets that left past the stack (--redirect) */
 	__u64 flow_redirected;
-	/* those of them that left from the driver of a device (--xdp) */
+	/*
+	 * those of them that became what the packet before had become: with --xdp at the
+	 * driver of a device
+	 */
 	__u64 flow_repeated;
 	/* packets that may be of flows and that a driver has left to TC (--xdp) */
 	__u64 flow_unrepeated;
@@ -311,8 +314,8 @@ struct counters {
 	/* connections that ejected backends got as a retry */
 	__u64 backend_retry;
 	/*
-	 * clients that got another backend than an ejected one, or than one
-	 * that starts slowly
+	 * clients that got another backend than an ejected one, than one that
+	 * starts slowly, or than one towards which source ports run short
 	 */
 	__u64 choice_avoided;
 	/*

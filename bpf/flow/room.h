@@ -326,9 +326,9 @@ static __always_inline enum added try_add(struct new_flow *n)
 
 /*
  * A set is looked at so often until no way of it is busy, and none moves: mostly it is for
- * 100 ns, and so many looks take some microseconds. An agent that is killed while it frees a way
- * leaves that busy until the next one starts: each packet that begins a flow in the set waits in
- * vain until then, twice eight times.
+ * 100 ns, and so many looks take some microseconds. An agent or a command that is killed while it
+ * frees a way leaves that busy until an agent counts anew, half a minute, or the next one starts:
+ * each packet that begins a flow in the set waits in vain until then, twice eight times.
  */
 #define BUSY_LOOKS (1 << 10)
 #define ADD_TRIES 8

@@ -298,6 +298,36 @@ static __always_inline bool slow_start_skips(struct backend *b, __u32 seconds)
 	return random_u32() > ((__u64)age << 32) / span;
 }
 
+/* Units of 2^30 ns, about a second, of which a backend has eight bits. */
+#define SCARCE_TIME_SHIFT 30
+#define SCARCE_TIMES 4
+
+static __always_inline __u8 scarce_time(__u64 now_ns)
+{
+	__u8 time = now_ns >> SCARCE_TIME_SHIFT;
+
+	return time ?: 1;
+}
+
+/* Source ports of this node towards a backend run short. */
+static __always_inline void note_scarce(struct backend *b, __u64 now_ns)
+{
+	b->scarce_at = scarce_time(now_ns);
+}
+
+/* Did they a moment ago? What is longer ago is forgotten, before its time comes round. */
+static __always_inline bool is_scarce(struct backend *b, __u64 now_ns)
+{
+	__u8 at = b->scarce_at;
+
+	if (!at)
+		return false;
+	if (elapsed_bits(scarce_time(now_ns), at, 8) < SCARCE_TIMES)
+		return true;
+	b->scarce_at = 0;
+	return false;
+}
+
 /*
  * Returns 1 if there is such a backend, and failures eject, else 0. What an
  * earlier configuration has ejected is cleared also where they do not.

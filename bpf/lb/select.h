@@ -9,6 +9,7 @@
 #include "../abi/config.h"
 #include "../abi/maps.h"
 #include "../lib/mask.h"
+#include "../lib/time.h"
 #include "../lib/verdict.h"
 #include "affinity.h"
 #include "algorithm.h"
@@ -47,6 +48,12 @@ static __always_inline __u32 surveyed(const struct survey *s, __u32 i)
 	return index >= s->table.size ? index - s->table.size : index;
 }
 
+/* Where source ports run short is the last to be taken: more than is ever in flight. */
+static __always_inline __u64 scarce_last(const struct backend *b)
+{
+	return 1ULL << 62 & mask_if_less(0, b->scarce_at);
+}
+
 /*
  * What is best is kept without a branch: the verifier of Linux 6.1 sees one look at a slot, and
  * takes away the branches that only a second one takes.
@@ -65,7 +72,8 @@ static long survey_slot(__u32 i, void *data)
 		s->ejected_before += index < s->chosen;
 	} else if (index != s->chosen) {
 		s->best = lesser(s->best,
-				 ((__u64)in_flight(b) << 32 & s->compares) | i);
+				 ((__u64)in_flight(b) << 32 & s->compares) |
+					 scarce_last(b) | i);
 	}
 	return 0;
 }
@@ -123,6 +131,15 @@ static __always_inline bool is_sure(__u32 slot, __u32 client)
 	return b && (b->ejection != EJECTION_ALL || b->failed_by == client);
 }
 
+/* Does the client avoid the backend of a slot, as that is ejected? */
+static __always_inline bool is_ejected_slot(__u32 slot, __u32 client)
+{
+	__u32 id = slot_at(slot);
+	struct backend *b = bpf_map_lookup_elem(&backends, &id);
+
+	return b && is_ejected_for(b, client);
+}
+
 static __always_inline struct fallbacks *fallbacks_of(const struct frontend *f)
 {
 	__u32 place = f->place;
@@ -177,7 +194,8 @@ GLOBAL_FUNC __u32 avoid(__u64 view, __u32 slot, bool falls_back, __u32 client)
 	struct survey s = { .chosen = slot - v.offset, .client = client };
 
 	survey_view(&s, v);
-	if (!(falls_back && is_sure(slot, client)) && is_too_many(&s))
+	if (is_ejected_slot(slot, client) &&
+	    !(falls_back && is_sure(slot, client)) && is_too_many(&s))
 		return NO_SLOT;
 	slot = best_slot(&s);
 	if (slot == NO_SLOT)
@@ -202,12 +220,22 @@ static __always_inline bool is_ejected(const struct frontend *f,
 	return is_ejected_for(b, id) && !take_retry(b, id);
 }
 
+/*
+ * Does a client from elsewhere need a source port of this node, where these run short? One of
+ * the node needs none, and forgets what is long ago, too.
+ */
+static __always_inline bool lacks_port(struct backend *b,
+				       const struct client *client)
+{
+	return b->scarce_at && is_scarce(b, coarse_now()) && !client->on_node;
+}
+
 /* Does a frontend want a backend avoided for the moment? */
 static __always_inline bool is_avoided(const struct frontend *f,
 				       struct backend *b,
 				       const struct client *client)
 {
-	return is_ejected(f, b, client) ||
+	return is_ejected(f, b, client) || lacks_port(b, client) ||
 	       (f->slow_start_s && !b->ejection &&
 		slow_start_skips(b, f->slow_start_s));
 }

@@ -378,7 +378,8 @@ GLOBAL_FUNC int follow_flow(struct packet *pkt)
 	pkt->to = pkt->tuple;
 	if (!becomes(&pkt->to, f.flow))
 		return VERDICT_CONTINUE; /* it was given to another one just now */
-	if (noted & NOTED_MISSING)
+	/* One that goes just now leaves a direction that ages, and that others may have. */
+	if (noted & NOTED_MISSING && is_same_flow(*f.state, f.seen))
 		restore_other(pkt, f.seen, now_ns);
 	if (noted & NOTED_CONFIRMED)
 		count_confirmed(f.flow);

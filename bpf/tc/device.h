@@ -19,6 +19,7 @@
 #include "packet.h"
 #include "parse.h"
 #include "passage.h"
+#include "repeat.h"
 #include "reset.h"
 #include "sight.h"
 #include "too_long.h"
@@ -31,6 +32,14 @@ struct point {
 	__u32 l3_off; /* where packets begin in its frames */
 };
 
+/* May a packet become what the one before it became, without a decision? */
+static __always_inline bool may_be_repeated(const struct packet *pkt,
+					    struct point at)
+{
+	return repeats_at_tc && at.l3_off && !at.pod && pkt->plain &&
+	       !pkt->flowless;
+}
+
 /*
  * A packet is read, what becomes of it is decided, and that is done. Programs of others
  * that are attached there come after: ours only ever decides to drop. Of a packet that is
@@ -42,6 +51,7 @@ static __always_inline int handle_packet(struct __sk_buff *skb,
 	enum verdict v = VERDICT_CONTINUE,
 		     sight = at_first_sight(skb, at.hook, at.l3_off);
 	__u32 l3_off = at.l3_off, kind;
+	int next;
 
 	pkt->rewritten = false;
 	if (sight == VERDICT_PASS)
@@ -62,6 +72,14 @@ static __always_inline int handle_packet(struct __sk_buff *skb,
 		return TC_ACT_SHOT;
 	if (is_martian(&pkt->tuple))
 		return refuse(DROP_MARTIAN, 0), TC_ACT_SHOT;
+	if (may_be_repeated(pkt, at)) {
+		if (at.hook == HOOK_OUT && was_repeated(pkt))
+			return TC_ACT_UNSPEC;
+		next = at.hook == HOOK_IN ? repeat_here(skb, pkt) :
+					    TC_ACT_UNSPEC;
+		if (next != TC_ACT_UNSPEC)
+			return next;
+	}
 	if (!pkt->plain)
 		v = is_icmp_error(skb, pkt) ? translate_error(skb, pkt) :
 					      find_ports(skb, pkt);

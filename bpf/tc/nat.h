@@ -5,7 +5,7 @@
  *
  * A plain packet is written where it lies, without a call of the kernel. At each
  * hook one end of a packet becomes another: the destination on the way in, the source
- * on the way out, as tc/conntrack.h shows. Both ports may change. The checksums of
+ * on the way out, as tc/conntrack.h shows; both where that is repeated (tc/repeat.h). Both ports may change. The checksums of
  * all other packets go through the kernel's helpers, since only they know whether a device
  * is still to finish them.
  */
@@ -43,28 +43,28 @@ static __always_inline void write_addr6(struct in6_addr *at,
 		write_word(&at->in6_u.u6_addr32[i], to->word[i], sum);
 }
 
-/* Writes the end that changes, and returns what that changes a sum by. */
+/* Writes the end that changes, or both, and returns what that changes a sum by. */
 static __always_inline __u32 write_end4(struct iphdr *ip,
-					const struct packet *pkt)
+					const struct packet *pkt, bool both)
 {
 	__u32 sum = 0;
 
-	if (pkt->tuple.hook == HOOK_IN)
+	if (both || pkt->tuple.hook == HOOK_IN)
 		write_word(&ip->daddr, pkt->to.dst.word[3], &sum);
-	else
+	if (both || pkt->tuple.hook != HOOK_IN)
 		write_word(&ip->saddr, pkt->to.src.word[3], &sum);
 	ip->check = ~sum_fold(sum_add((__u16)~ip->check, sum));
 	return sum;
 }
 
 static __always_inline __u32 write_end6(struct ipv6hdr *ip,
-					const struct packet *pkt)
+					const struct packet *pkt, bool both)
 {
 	__u32 sum = 0;
 
-	if (pkt->tuple.hook == HOOK_IN)
+	if (both || pkt->tuple.hook == HOOK_IN)
 		write_addr6(&ip->daddr, &pkt->to.dst, &sum);
-	else
+	if (both || pkt->tuple.hook != HOOK_IN)
 		write_addr6(&ip->saddr, &pkt->to.src, &sum);
 	return sum;
 }
@@ -118,7 +118,8 @@ static __always_inline __u16 *csum_at(void *ports, const struct packet *pkt)
 
 static __always_inline bool rewrite_plain4(struct __sk_buff *skb,
 					   const struct packet *pkt,
-					   __u32 l3_off, __u32 summed)
+					   __u32 l3_off, __u32 summed,
+					   bool both)
 {
 	void *data_end = (void *)(long)skb->data_end;
 	struct plain_ip4 *h = (void *)(long)skb->data + l3_off;
@@ -127,14 +128,15 @@ static __always_inline bool rewrite_plain4(struct __sk_buff *skb,
 
 	if ((void *)(h + 1) > data_end || (void *)(csum + 1) > data_end)
 		return false;
-	addrs = write_end4(&h->ip, pkt);
+	addrs = write_end4(&h->ip, pkt, both);
 	note_change(skb, summed, write_l4(&h->ports, csum, pkt, addrs, summed));
 	return true;
 }
 
 static __always_inline bool rewrite_plain6(struct __sk_buff *skb,
 					   const struct packet *pkt,
-					   __u32 l3_off, __u32 summed)
+					   __u32 l3_off, __u32 summed,
+					   bool both)
 {
 	void *data_end = (void *)(long)skb->data_end;
 	struct plain_ip6 *h = (void *)(long)skb->data + l3_off;
@@ -143,29 +145,46 @@ static __always_inline bool rewrite_plain6(struct __sk_buff *skb,
 
 	if ((void *)(h + 1) > data_end || (void *)(csum + 1) > data_end)
 		return false;
-	addrs = write_end6(&h->ip, pkt);
+	addrs = write_end6(&h->ip, pkt, both);
 	sum = write_l4(&h->ports, csum, pkt, addrs, summed);
 	note_change(skb, summed, sum_add(addrs, sum));
 	return true;
 }
 
-/* Makes a plain packet what it becomes; false if that is to be done otherwise. */
-GLOBAL_FUNC bool rewrite_plain(struct __sk_buff *skb, struct packet *pkt)
+/*
+ * Makes a plain packet what it becomes; false if that is to be done otherwise, and nothing
+ * was written.
+ */
+static __always_inline bool write_plain(struct __sk_buff *skb,
+					struct packet *pkt, bool both)
 {
 	__u32 l3_off, summed;
 	struct sk_buff *k;
 	bool done;
 
-	if (!pkt || !bpf_cast_to_kern_ctx)
+	if (!bpf_cast_to_kern_ctx)
 		return false;
 	k = bpf_cast_to_kern_ctx(skb);
 	summed = BPF_CORE_READ_BITFIELD(k, ip_summed);
 	l3_off = pkt->l3_off ? ETH_HLEN : 0;
-	done = pkt->ip4 ? rewrite_plain4(skb, pkt, l3_off, summed) :
-			  rewrite_plain6(skb, pkt, l3_off, summed);
+	done = pkt->ip4 ? rewrite_plain4(skb, pkt, l3_off, summed, both) :
+			  rewrite_plain6(skb, pkt, l3_off, summed, both);
 	if (done)
 		note_rewritten(pkt);
 	return done;
+}
+
+/* Writes the end that changes at a hook. */
+GLOBAL_FUNC bool rewrite_plain(struct __sk_buff *skb, struct packet *pkt)
+{
+	return pkt && write_plain(skb, pkt, false);
+}
+
+/* Writes what changes at two hooks, of a packet that passes the node. */
+static __always_inline bool rewrite_both_ends(struct __sk_buff *skb,
+					      struct packet *pkt)
+{
+	return write_plain(skb, pkt, true);
 }
 
 /*

@@ -7,6 +7,7 @@
 #include "../flow/state.h"
 #include "../flow/table.h"
 #include "../lb/health.h"
+#include "../lib/addr.h"
 #include "../lib/filter.h"
 #include "../lib/verdict.h"
 #include "conntrack.h"
@@ -45,6 +46,27 @@ static __noinline int give_back(const struct packet *pkt,
 	other_key(&key, &flow->to, pkt->tuple.hook);
 	if (find_flow(&key, &f) && (!unknown || f.seen == flow->added_state))
 		remove_flow(&f);
+	return 0;
+}
+
+/*
+ * Source ports to the backend of a packet that leaves run short: who comes next gets
+ * another one while there are some left. Not inlined, for the stack of the caller.
+ */
+static __noinline int note_scarce_ports(const struct packet *pkt,
+					const struct new_flow *flow)
+{
+	struct tuple key = reversed(&pkt->tuple);
+	struct found reply, original;
+	struct backend *b;
+
+	key.hook = HOOK_OUT;
+	if (!find_flow(&key, &reply) ||
+	    !find_other(&key, reply.flow, &original))
+		return 0;
+	b = flow_backend(original.flow);
+	if (b && same_addr(&b->to.addr, &pkt->tuple.dst))
+		note_scarce(b, flow->now_ns);
 	return 0;
 }
 
@@ -102,6 +124,8 @@ GLOBAL_FUNC int begin_flow(struct packet *pkt, struct new_flow *flow)
 	if (!(flow->flags & FLOW_SEEN))
 		flow->flags |= FLOW_HALF_OPEN;
 	added = add_reply(flow, begun, pkt->pod);
+	if (flow->taken >= SNAT_SCARCE && pkt->tuple.hook == HOOK_OUT)
+		note_scarce_ports(pkt, flow);
 	if (added != FLOW_ADDED)
 		return refuse_flow(pkt, flow, added, begun);
 	flow_filter_add(&flow->sent.dst, flow->sent.dst_port);

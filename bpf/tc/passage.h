@@ -45,6 +45,7 @@ static __always_inline void note_arrival(const struct packet *pkt,
 	p->now = pkt->to;
 	p->noted = repeats_since(pkt);
 	p->ifindex = 0;
+	p->repeated = 0; /* the one before it may never have left */
 }
 
 /* A packet leaves by a device whose driver can repeat that. */

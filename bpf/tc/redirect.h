@@ -101,17 +101,27 @@ static __always_inline bool count_hop6(struct __sk_buff *skb)
 	return true;
 }
 
-/* Writes the Ethernet header, which no sum of the packet covers. */
-static __always_inline bool write_macs(struct __sk_buff *skb,
-				       const struct bpf_fib_lookup *hop)
+/* Writes the addresses of the Ethernet header, which no sum of the packet covers. */
+static __always_inline bool write_both_macs(struct __sk_buff *skb,
+					    const __u8 *macs)
 {
 	struct ethhdr *eth = (void *)(long)skb->data;
 
 	if ((void *)(eth + 1) > (void *)(long)skb->data_end)
 		return false;
-	__builtin_memcpy(eth->h_dest, hop->dmac, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, hop->smac, ETH_ALEN);
+	__builtin_memcpy(eth, macs, 2 * ETH_ALEN);
 	return true;
+}
+
+/* The same to a next hop, which has them the other way round. */
+static __always_inline bool write_macs(struct __sk_buff *skb,
+				       const struct bpf_fib_lookup *hop)
+{
+	__u8 macs[2 * ETH_ALEN];
+
+	__builtin_memcpy(macs, hop->dmac, ETH_ALEN);
+	__builtin_memcpy(macs + ETH_ALEN, hop->smac, ETH_ALEN);
+	return write_both_macs(skb, macs);
 }
 
 /*
@@ -162,7 +172,7 @@ GLOBAL_FUNC int send_on(struct __sk_buff *skb, struct packet *pkt)
 		return send_and_ask(&hop);
 	if (!write_macs(skb, &hop))
 		return TC_ACT_SHOT;
-	if (express_sets && out->flags & DEVICE_XDP)
+	if (express_sets && (repeats_at_tc || out->flags & DEVICE_XDP))
 		passage_leaves(out, hop.ifindex, hop.mtu_result);
 	return bpf_redirect(hop.ifindex, 0);
 }

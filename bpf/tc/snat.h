@@ -26,6 +26,7 @@
 #define SNAT_UNSHARED_TRIES 16
 #define SNAT_SAMPLE 8
 #define SNAT_ONE_SIDED_SAMPLE 64
+#define SNAT_SCARCE 128 /* tries that all met flows which go on */
 
 #define GOLDEN_RATIO \
 	0x9e3779b1U /* of 2^32: its multiples lie far from each other */

@@ -31,6 +31,7 @@ type derivedConstants struct {
 	SocketNatMask   uint32 `bpf:"socket_nat_mask"`
 	FlowSets        uint32 `bpf:"flow_sets"`
 	ExpressSets     uint32 `bpf:"express_sets"`
+	RepeatsAtTC     bool   `bpf:"repeats_at_tc"`
 	UDPFlowTimeoutS uint32 `bpf:"udp_flow_timeout_s"`
 	NameSockets     bool   `bpf:"name_sockets"` // see teller.destroyHere
 	DestroyAll      bool   `bpf:"destroy_all"`  // see mapSet.tellAll
@@ -54,7 +55,7 @@ func (c Config) constants() (map[string]any, error) {
 	return tagged(c, ports,
 		machineConstants{NodeNetnsCookie: cookie, IP6CsumFlag: ip6CsumFlag(), KernelReadable: !lockedDown(), KernelTracks: kernelTracks(), FailuresTraced: c.traced(), TickUs: tick()},
 		derivedConstants{
-			SocketNatMask: c.SocketEntries - 1, FlowSets: flowSets(c.Flows), ExpressSets: c.expressSets(),
+			SocketNatMask: c.SocketEntries - 1, FlowSets: flowSets(c.Flows), ExpressSets: c.expressSets(), RepeatsAtTC: c.Redirect && !c.XDP,
 			UDPFlowTimeoutS: uint32(udpFlowTimeout / time.Second),
 			FrontendFactors: newFrontendFactors(c.HashKey),
 		}), nil

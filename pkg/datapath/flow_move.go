@@ -117,7 +117,7 @@ func takeLastFlows(moves []*flowMove) error {
 	return takeFlows(moves)
 }
 
-// freeAbandonedFlows frees what an agent that died was giving to a flow.
+// freeAbandonedFlows frees what an agent that died was giving to a flow, or a command was taking away.
 func (d *Datapath) freeAbandonedFlows() error {
 	if d.maps.byName[flowTableMap] == nil {
 		return nil // an older object has none

@@ -177,7 +177,7 @@ func (t *flowTable) ways(set uint32) iter.Seq[way] {
 	}
 }
 
-// freeAbandoned frees the ways that an agent had made busy when it died: no program comes
+// freeAbandoned frees the ways that an agent or a command had made busy when it died: no program comes
 // to its end where they are. Programs have one busy for some nanoseconds, and none does
 // after a grace period.
 func (t *flowTable) freeAbandoned(grace func() error) error {

@@ -95,7 +95,7 @@ type headgateBackend struct {
 	Retries       uint8
 	Ejection      headgateEjection
 	IsTimed       uint8
-	Pad           uint8
+	ScarceAt      uint8
 	Home          uint32
 	Connections   uint64
 	Responses     [8]uint64
@@ -470,15 +470,17 @@ type headgateNewFlow struct {
 }
 
 type headgatePassage struct {
-	_       structs.HostLayout
-	Came    headgateTuple
-	Now     headgateTuple
-	Epoch   uint32
-	Noted   uint32
-	Mtu     uint32
-	Ifindex uint32
-	Repeats uint32
-	TurnsAt uint32
+	_        structs.HostLayout
+	Came     headgateTuple
+	Now      headgateTuple
+	Epoch    uint32
+	Noted    uint32
+	Mtu      uint32
+	Ifindex  uint32
+	Repeats  uint32
+	TurnsAt  uint32
+	Repeated uint32
+	Pad      uint32
 }
 
 type headgatePayload struct {
@@ -778,6 +780,7 @@ const (
 	headgateVarNodeNetnsCookie    = "node_netns_cookie"
 	headgateVarPodDevices         = "pod_devices"
 	headgateVarRedirectFlows      = "redirect_flows"
+	headgateVarRepeatsAtTc        = "repeats_at_tc"
 	headgateVarSnatFirst          = "snat_first"
 	headgateVarSnatPorts          = "snat_ports"
 	headgateVarSnatUnshared       = "snat_unshared"
@@ -927,6 +930,7 @@ type headgateVariableSpecs struct {
 	NodeNetnsCookie    *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
 	PodDevices         *ebpf.VariableSpec `ebpf:"pod_devices"`
 	RedirectFlows      *ebpf.VariableSpec `ebpf:"redirect_flows"`
+	RepeatsAtTc        *ebpf.VariableSpec `ebpf:"repeats_at_tc"`
 	SnatFirst          *ebpf.VariableSpec `ebpf:"snat_first"`
 	SnatPorts          *ebpf.VariableSpec `ebpf:"snat_ports"`
 	SnatUnshared       *ebpf.VariableSpec `ebpf:"snat_unshared"`
@@ -1057,6 +1061,7 @@ type headgateVariables struct {
 	NodeNetnsCookie    *ebpf.Variable `ebpf:"node_netns_cookie"`
 	PodDevices         *ebpf.Variable `ebpf:"pod_devices"`
 	RedirectFlows      *ebpf.Variable `ebpf:"redirect_flows"`
+	RepeatsAtTc        *ebpf.Variable `ebpf:"repeats_at_tc"`
 	SnatFirst          *ebpf.Variable `ebpf:"snat_first"`
 	SnatPorts          *ebpf.Variable `ebpf:"snat_ports"`
 	SnatUnshared       *ebpf.Variable `ebpf:"snat_unshared"`

@@ -42,8 +42,9 @@ func (c *census) stop() (resume func()) {
 
 // Recount corrects the connections in flight of all backends by what socket NAT entries and
 // flows there are, and returns how many corrections that took. It frees the slots of
-// sockets that are gone, too, which takes several calls, and flows that are silent for long, and
-// adds what sockets have sent and received that live long.
+// sockets that are gone, too, which takes several calls, flows that are silent for long, and
+// ways of flows that a command which was killed had made busy, and adds what sockets have sent
+// and received that live long.
 // It may be called while other calls are under way, but not twice at a time. One that replaces
 // the maps ends it early.
 func (d *Datapath) Recount() (corrected int, err error) {
@@ -58,7 +59,7 @@ func (d *Datapath) Recount() (corrected int, err error) {
 		return 0, err
 	}
 	defer c.backends.Close()
-	err = errors.Join(d.freeStale(), d.countPayload())
+	err = errors.Join(d.freeStale(), d.freeAbandonedFlows(), d.countPayload())
 	corrected, some, errCount := d.recount()
 	if c.none = nil; !some && d.stale.found == nil {
 		c.none, c.seen = d.maps, seen

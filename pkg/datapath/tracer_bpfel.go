@@ -65,7 +65,7 @@ type tracerBackend struct {
 	Retries       uint8
 	Ejection      uint8
 	IsTimed       uint8
-	Pad           uint8
+	ScarceAt      uint8
 	Home          uint32
 	Connections   uint64
 	Responses     [8]uint64
@@ -391,12 +391,14 @@ type tracerPassage struct {
 		Hook     uint8
 		Pad      [2]uint8
 	}
-	Epoch   uint32
-	Noted   uint32
-	Mtu     uint32
-	Ifindex uint32
-	Repeats uint32
-	TurnsAt uint32
+	Epoch    uint32
+	Noted    uint32
+	Mtu      uint32
+	Ifindex  uint32
+	Repeats  uint32
+	TurnsAt  uint32
+	Repeated uint32
+	Pad      uint32
 }
 
 type tracerPayload struct {

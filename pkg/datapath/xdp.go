@@ -41,7 +41,7 @@ var possibleCPUs = sync.OnceValue(func() int {
 // together have room for as many entries as there are directions of flows, two for each that
 // is needed: the flows of one CPU may be more than those of another.
 func (c Config) expressSets() uint32 {
-	if !c.XDP {
+	if !c.XDP && !c.Redirect {
 		return 0
 	}
 	return max(1, c.Flows/expressWays/uint32(possibleCPUs()))

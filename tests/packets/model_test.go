@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
@@ -30,8 +31,9 @@ type model struct {
 	affinities map[affinityKey]uint32
 	counts     map[string]uint64
 	missing    []missingDirection
-	mayConfirm []key // datagrams that do if their flow is old enough
-	mayBegin   *view // a packet of the node, to where no flow has gone as far as is known
+	given      time.Time // when the packet was that is judged
+	mayConfirm []key     // datagrams that do if their flow is old enough
+	mayBegin   *view     // a packet of the node, to where no flow has gone as far as is known
 }
 
 type fragmentKey struct {

@@ -147,7 +147,7 @@ func (m *model) note(frame []byte, v view, f *modelFlow) {
 	case other == nil && (!f.halfOpen || !f.closing):
 		m.missing = append(m.missing, missingDirection{f.otherKey(v.key), &modelFlow{
 			src: v.dst, dst: v.src, toBackend: f.reply, reply: f.toBackend, bypass: f.bypass, original: !f.original,
-			backend: m.replying(v, f), seen: !f.halfOpen, halfOpen: f.halfOpen, begun: time.Now(),
+			backend: m.replying(v, f), seen: !f.halfOpen, halfOpen: f.halfOpen, begun: m.given,
 		}})
 	case other == nil:
 	case f.halfOpen:
@@ -227,14 +227,14 @@ func (m *model) begin(v view, src, dst netip.AddrPort, first uint16, f *modelFlo
 	old := m.flows[reply(src.Port())]
 	if old != nil && old.src == v.dst && old.dst == v.src {
 		old.closing, old.broken, old.halfOpen = false, false, !f.seen || old.halfOpen && !old.seen
-		old.backend, old.begun = f.backend, time.Now()
+		old.backend, old.begun = f.backend, m.given
 	} else {
 		if old != nil {
 			delete(m.flows, old.otherKey(reply(src.Port())))
 		}
 		m.flows[reply(src.Port())] = &modelFlow{
 			src: v.dst, dst: v.src, reply: f.toBackend, bypass: f.bypass, seen: f.seen, halfOpen: !f.seen,
-			backend: f.backend, begun: time.Now(),
+			backend: f.backend, begun: m.given,
 		}
 	}
 	f.src, f.dst, f.halfOpen, f.original = src, dst, !f.seen, true

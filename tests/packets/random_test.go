@@ -156,6 +156,7 @@ func (w *world) step(tb testing.TB) error {
 
 // both gives a frame to the programs and what they do to the model.
 func (w *world) both(tb testing.TB, h hook, device string, frame []byte) error {
+	w.model.given = time.Now() // before, as the kernel may stop this for long
 	got, err := w.try(h, device, frame)
 	if errors.Is(err, unix.EINVAL) && len(frame) < ethernetLen+40 {
 		return nil

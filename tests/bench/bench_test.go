@@ -96,9 +96,9 @@ func TestASummaryIsTheMedianWithQuartiles(t *testing.T) {
 		want   stat
 	}{
 		{nil, stat{}},
-		{[]float64{7}, stat{7, 7, 7}},
-		{[]float64{5, 1, 3, 2, 4}, stat{3, 2, 4}},
-		{[]float64{1, 2}, stat{1.5, 1.25, 1.75}},
+		{[]float64{7}, stat{7, 7, 7, 7}},
+		{[]float64{5, 1, 3, 2, 4}, stat{3, 2, 4, 1}},
+		{[]float64{1, 2}, stat{1.5, 1.25, 1.75, 1}},
 	} {
 		if diff := cmp.Diff(tc.want, summary(tc.rounds)); diff != "" {
 			t.Errorf("summary of %v (-want +got):\n%s", tc.rounds, diff)

@@ -15,8 +15,9 @@ func (b *bench) routedPackets(name string, object []byte) (cases []*packetCase, 
 			c()
 		}
 	}
+	driven := false
 	add := func(n *packetNode, base *packetCase, c packetCase) *packetCase {
-		c.node, c.base, c.routed, c.atDriver, c.protocol = n, base, true, n.express != nil, lb.TCP
+		c.node, c.base, c.routed, c.atDriver, c.protocol = n, base, true, driven, lb.TCP
 		if c.peers == 0 {
 			c.peer, c.peers = n.frontend, routedBackends
 		}
@@ -26,6 +27,7 @@ func (b *bench) routedPackets(name string, object []byte) (cases []*packetCase, 
 	var atTC, atDriver *packetCase
 	for _, flows := range b.plan.flows {
 		key := fmt.Sprint(flows)
+		driven = false
 		n, err := b.routedNode("routed-"+key+name, object, flows, false)
 		if err != nil {
 			return nil, closeAll, err
@@ -34,9 +36,11 @@ func (b *bench) routedPackets(name string, object []byte) (cases []*packetCase, 
 		if atTC == nil {
 			atTC = add(n, nil, packetCase{name: "no program", flows: 1, flags: ack})
 		}
-		add(n, atTC, packetCase{name: "at TC, where it comes", key: "routed_in/" + key, flows: flows, program: "device_in", flags: ack})
-		add(n, atTC, packetCase{name: "at TC, where it leaves", key: "routed_out/" + key, flows: flows, program: "device_out", flags: ack, peer: n.backend, peers: routedBackends})
+		add(n, atTC, packetCase{name: "at TC, decided where it comes", key: "routed_in/" + key, flows: flows, program: "device_in", flags: ack, decided: true})
+		add(n, atTC, packetCase{name: "at TC, decided where it leaves", key: "routed_out/" + key, flows: flows, program: "device_out", flags: ack, peer: n.backend, peers: routedBackends, decided: true})
+		add(n, atTC, packetCase{name: "at TC, repeated where it comes", key: "routed_repeat/" + key, flows: flows, program: "device_in", flags: ack})
 
+		driven = true
 		if n, err = b.routedNode("driven-"+key+name, object, flows, true); err != nil {
 			return nil, closeAll, err
 		}
@@ -56,8 +60,8 @@ func (b *bench) reportDriver(cases []*packetCase) {
 	t := table{
 		Title:  "A packet of a flow to another node, at TC and at a driver: run time of the program, TCP over IPv4, ns",
 		Header: []string{"packet", "flows", "net", "quartiles", "least", "repeated"},
-		Note: "As above. At TC one packet meets two programs, where it comes and where it leaves; the first asks the kernel for the next hop (--redirect). What it takes to make a packet of a frame " +
-			"comes on top there, and not at a driver (--xdp), which an empty program stands for. What is carried keeps nothing of a connection, so that each packet may as well be the first. Repeated is the share of the packets that the driver sent on; " +
+		Note: "As above. At TC one packet meets two programs, where it comes and where it leaves; the first asks the kernel for the next hop (--redirect), once a second. Of all that follow it repeats what both did to the one before, and the other program, which is not in that line, lets it pass. What it takes to make a packet of a frame " +
+			"comes on top there, and not at a driver (--xdp), which an empty program stands for. What is carried keeps nothing of a connection, so that each packet may as well be the first. Repeated is the share of the packets that were; " +
 			"before each batch all entries are made as young as if TC had just seen a packet of each.",
 	}
 	for _, c := range cases {
@@ -65,7 +69,7 @@ func (b *bench) reportDriver(cases []*packetCase) {
 			continue
 		}
 		share := ""
-		if c.atDriver {
+		if c.repeated > 0 || c.atDriver {
 			share = fmt.Sprintf("%.1f %%", 100*float64(c.repeated)/float64(c.sent))
 		}
 		t.row(append(append([]string{c.name}, b.packetFigures(c)...), share)...)

@@ -113,7 +113,7 @@ func (n *packetNode) findWays(g *group) (err error) {
 			return err
 		}
 	}
-	if n.express.renew(); n.express.there < carriedPeers {
+	if n.express.renew(false); n.express.there < carriedPeers {
 		return fmt.Errorf("a driver knows the way to %d of %d nodes", n.express.there, carriedPeers)
 	}
 	return nil

@@ -104,21 +104,19 @@ func (n *packetNode) establishRouted(b *bench, g *group, flows int, driven bool)
 	if err := b.step("establish %s flows to other nodes", count(flows)); err != nil {
 		return err
 	}
-	if driven {
-		var err error
-		if n.express, err = openExpress(g.root); err != nil {
-			return err
-		}
+	var err error
+	if n.express, err = openExpress(g.root); err != nil {
+		return err
 	}
 	for flow := range flows {
 		if err := n.handshake(flow); err != nil {
 			return fmt.Errorf("flow %d: %w", flow, err)
 		}
-		if flow%(1<<13) == 0 && n.express != nil { // or later ones take the places of the first
-			n.express.renew()
+		if flow%(1<<10) == 0 { // or later ones take the places of the first
+			n.express.renew(false)
 		}
 	}
-	if n.express == nil {
+	if n.express.renew(false); !driven && n.express.there == 0 { // an object that does not repeat at TC
 		return b.ctx.Err()
 	}
 	return errors.Join(b.ctx.Err(), n.settleRouted(flows))
@@ -128,7 +126,7 @@ func (n *packetNode) establishRouted(b *bench, g *group, flows int, driven bool)
 // long as the device is about to come up.
 func (n *packetNode) settleRouted(flows int) error {
 	for range 5 {
-		if n.express.renew(); n.express.there*10 >= flows*9 {
+		if n.express.renew(false); n.express.there*10 >= flows*9 {
 			return nil
 		}
 		time.Sleep(300 * time.Millisecond)
@@ -200,7 +198,7 @@ func (n *packetNode) passBy(device uint32, frame []byte) ([]byte, error) {
 
 const tcShot = 2
 
-// expressEntries are what a driver repeats, in memory that is shared with the kernel.
+// expressEntries are what is repeated, in memory that is shared with the kernel.
 type expressEntries struct {
 	memory     []byte
 	size       uint32 // of an entry
@@ -269,17 +267,21 @@ func (e *expressEntries) sent() (n uint64, err error) {
 	return n, nil
 }
 
-// renew makes all entries as young as can be, and counts them.
-func (e *expressEntries) renew() {
+// renew makes all entries as young as can be, or too old to be repeated, and counts them.
+func (e *expressEntries) renew(old bool) {
 	const noteShift = 28 // FLOW_TIME_NS_SHIFT
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now)
+	noted := uint32(now.Nano() >> noteShift)
+	if old {
+		noted -= 8 // two seconds
+	}
 	e.there = 0
 	for at := uint32(0); int(at+e.size) <= len(e.memory); at += e.size {
 		if *(*uint32)(unsafe.Pointer(&e.memory[at+e.mtu])) == 0 {
 			continue
 		}
-		*(*uint32)(unsafe.Pointer(&e.memory[at+e.noted])) = uint32(now.Nano() >> noteShift)
+		*(*uint32)(unsafe.Pointer(&e.memory[at+e.noted])) = noted
 		e.there++
 	}
 }

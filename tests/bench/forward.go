@@ -64,7 +64,7 @@ func (b *bench) reportForwardTCP(paths []*forwardPath) {
 			"connections a second, of one CPU, are whole ones with one request, from socket() to the end by a reset." + missing(paths),
 	}
 	direct := paths[0]
-	micro := func(s stat) stat { return stat{s.Median / 1000, s.Low / 1000, s.High / 1000} }
+	micro := func(s stat) stat { return stat{s.Median / 1000, s.Low / 1000, s.High / 1000, s.Least / 1000} }
 	for _, p := range paths {
 		if p.talk == nil {
 			continue

@@ -25,7 +25,7 @@ type packetNode struct {
 	// Of a node whose backends are on others.
 	uplink            plan.Device     // by which they are reached
 	frontend, backend netip.AddrPort  // the first of several
-	express           *expressEntries // nil: nothing is repeated
+	express           *expressEntries // nil: there are none
 }
 
 // packetNode brings a Service with one backend into the kernel.

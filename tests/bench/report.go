@@ -52,7 +52,7 @@ func newReport(o options) *report {
 
 func (r *report) add(key, unit string, s stat) { r.Figures[key] = figure{unit, s} }
 
-func (r *report) value(key, unit string, v float64) { r.add(key, unit, stat{v, v, v}) }
+func (r *report) value(key, unit string, v float64) { r.add(key, unit, stat{v, v, v, v}) }
 
 func (r *report) table(t table) { r.Tables = append(r.Tables, t) }
 

@@ -26,11 +26,12 @@ type kase struct {
 	p99     []float64
 }
 
-// stat is the median of rounds with the quartiles.
+// stat is the median of rounds with the quartiles and the least.
 type stat struct {
 	Median float64 `json:"median"`
 	Low    float64 `json:"q1"`
 	High   float64 `json:"q3"`
+	Least  float64 `json:"least"`
 }
 
 // interleave measures the cases in rounds: each round has a batch of each case,
@@ -120,7 +121,7 @@ func summary(rounds []float64) stat {
 		}
 		return s[i] + (x-float64(i))*(s[i+1]-s[i])
 	}
-	return stat{at(0.5), at(0.25), at(0.75)}
+	return stat{at(0.5), at(0.25), at(0.75), s[0]}
 }
 
 // added is by how much one case is slower than another, round by round.

@@ -31,19 +31,26 @@ func TestCarriedTransfersArriveWhole(t *testing.T) {
 						t.Errorf("%s: %v", to, err)
 					}
 				}
-				conn, err := f.client.dial("udp", to)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer conn.Close()
-				said, err := exchange(conn, strings.Repeat("x", 1500-[]int{20, 40}[family]-8))
-				if err != nil || !strings.HasSuffix(said, " "+clientAddr[family].String()) {
-					t.Errorf("%s: of a long datagram the answer begins %q, %v; want the client's address", to, said, err)
-				}
+				f.wantLongDatagram(t, family)
 			}
 			if n := f.carriedAtDrivers(t); u.xdp != (n > 0) {
 				t.Errorf("drivers carried %d packets", n)
 			}
 		})
+	}
+}
+
+// wantLongDatagram has the client send a datagram as long as its link takes.
+func (f *fabric) wantLongDatagram(t *testing.T, family family) {
+	t.Helper()
+	to := carriedAt[family]
+	conn, err := f.client.dial("udp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	said, err := exchange(conn, strings.Repeat("x", 1500-[]int{20, 40}[family]-8))
+	if err != nil || !strings.HasSuffix(said, " "+clientAddr[family].String()) {
+		t.Errorf("%s: of a long datagram the answer begins %.60q, %v; want the client's address", to, said, err)
 	}
 }

@@ -68,14 +68,6 @@ func TestNodesBehindAFilteredTunnelAreNotCarriedTo(t *testing.T) {
 	eventually(t, "all nodes carry", f.carries)
 	for _, family := range families {
 		ask(family, false)
-		conn, err := f.client.dial("udp", carriedAt[family])
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		said, err := exchange(conn, strings.Repeat("x", 1500-[]int{20, 40}[family]-8))
-		if err != nil || !strings.HasSuffix(said, " "+clientAddr[family].String()) {
-			t.Errorf("%v: of a long datagram the answer begins %.60q, %v; want the client's address", family, said, err)
-		}
+		f.wantLongDatagram(t, family)
 	}
 }

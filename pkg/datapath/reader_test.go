@@ -77,6 +77,7 @@ func TestAReaderOfThePinsHasMapsOfOneSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir, aside := filepath.Join(cfg.Root, "maps"), filepath.Join(cfg.Root, "aside")
+	t.Cleanup(func() { os.RemoveAll(aside) }) // no agent made it, so none removes it
 	small := datapath.RoomOf(t, cfg.Root)
 	if err := d.PinMaps(aside); err != nil {
 		t.Fatal(err)

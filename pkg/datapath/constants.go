@@ -104,18 +104,6 @@ func setConstants(spec *ebpf.CollectionSpec, values map[string]any) error {
 	return nil
 }
 
-// ip6CsumFlag returns BPF_F_IPV6 where the kernel has it: without, packets of
-// devices that sum up whole frames get a wrong sum. Since Linux 6.16, and in
-// stable kernels from 6.12.34 and 6.15.3 on, which are not told apart here.
-func ip6CsumFlag() uint64 {
-	const flag = 1 << 7
-	var uname unix.Utsname
-	if unix.Uname(&uname) != nil || olderThan(unix.ByteSliceToString(uname.Release[:]), "6.16") {
-		return 0
-	}
-	return flag
-}
-
 // tick returns how long a jiffy of the kernel is, in µs: its coarse clocks go by them.
 // It is the longest that there is where that cannot be known.
 func tick() uint32 {

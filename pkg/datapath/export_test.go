@@ -9,6 +9,12 @@ import (
 	"github.com/headgate/headgate/pkg/plan"
 )
 
+// What the kernel is asked for, and how its releases are compared.
+var (
+	IP6CsumFlag = ip6CsumFlag
+	OlderThan   = olderThan
+)
+
 // FlowsMigrated is what the maps say of themselves, for tests.
 func (d *Datapath) FlowsMigrated() *uint64 { return &d.maps.about.at(0).FlowsMigrated }
 

@@ -199,7 +199,7 @@ func (l *trafficLook) total(of []item) *traffic {
 		}
 		out.ConnectionsPerSecond = plus(out.ConnectionsPerSecond, t.ConnectionsPerSecond)
 		out.RefusedPerSecond = plus(out.RefusedPerSecond, t.RefusedPerSecond)
-		out.trafficRates = out.trafficRates.plus(t.trafficRates)
+		out.trafficRates = out.plus(t.trafficRates)
 		for reason, n := range t.RefusedByReason {
 			if out.RefusedByReason == nil {
 				out.RefusedByReason = map[string]rate{}

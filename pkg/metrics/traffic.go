@@ -92,7 +92,7 @@ func mergedTraffic(all []ServiceTraffic) (out []ServiceTraffic) {
 			continue
 		}
 		out[i].Connections += t.Connections
-		out[i].Traffic = out[i].Traffic.plus(t.Traffic)
+		out[i].Traffic = out[i].plus(t.Traffic)
 		out[i].ConnectTimes = out[i].ConnectTimes.plus(t.ConnectTimes)
 	}
 	return out

@@ -82,11 +82,16 @@ struct ring_search {
 	__u32 owner[OWNERS]; /* backend IDs, in place of which their homes come */
 };
 
-/* Takes the home of an owner into account, if that is another node. */
+/*
+ * Takes the home of an owner into account, if that is another node. Whether there is a next one
+ * already must not be asked: the verifier of Linux 6.1 sees the first owner alone, and takes away
+ * what only a later one does.
+ */
 static long try_owner(__u32 i, void *data)
 {
 	struct ring_search *s = data;
 	struct peer *p;
+	__u64 above;
 	__u32 home;
 
 	if (i >= OWNERS || !s->owner[i])
@@ -104,8 +109,9 @@ static long try_owner(__u32 i, void *data)
 	s->ring.others++;
 	if (p->flags & s->leaves_out)
 		return 0;
-	if (!s->ring.next || p->ring - s->own < s->best) {
-		s->best = p->ring - s->own; /* around the ring: modulo 2^64 */
+	above = p->ring - s->own; /* around the ring: modulo 2^64 */
+	if (above < s->best) {
+		s->best = above;
 		s->ring.next = home;
 	}
 	return 0;

@@ -260,32 +260,21 @@ func whatEndsHereIsNotCarried(t *testing.T, f *fleet) {
 // The outer header has the marks of the inner one; what routers add is told (RFC 6040).
 func congestionIsTold(t *testing.T, f *fleet) {
 	f.serve(t, 2)
-	mark := func(frame []byte, tos byte) []byte {
-		h := bytes.Clone(frame)[ethernetLen:]
-		if f.client.Is4() {
-			h[1] = tos
-			binary.BigEndian.PutUint16(h[10:], 0)
-			binary.BigEndian.PutUint16(h[10:], sum16(h[:20]))
-		} else {
-			h[0], h[1] = 0x60|tos>>4, tos<<4
-		}
-		return append(bytes.Clone(frame[:ethernetLen]), h...)
-	}
 	const capable, experienced, other = 0x2a, 0x2b, 0x28
 	p := f.packet(40000, "S", 10)
-	_, made := f.nodes[0].run(t, in, uplink, mark(p.frame(t), capable))
+	_, made := f.nodes[0].run(t, in, uplink, f.marked(p.frame(t), capable))
 	p.ttl = 63
-	if want := f.outerOf(0, 1, mark(p.frame(t), capable), capable, 0); !f.isCarriedAs(made, want) {
+	if want := f.outerOf(0, 1, f.marked(p.frame(t), capable), capable, 0); !f.isCarriedAs(made, want) {
 		t.Errorf("got %s\nwant %s", dump(made), dump(want))
 	}
 	p.ttl = 64
 	for _, c := range []struct{ inner, outer, becomes byte }{{capable, capable, capable}, {capable, experienced, experienced}, {other, other, other}, {experienced, experienced, experienced}} {
-		verdict, got := f.nodes[1].run(t, in, uplink, f.outerOf(0, 1, mark(p.frame(t), c.inner), c.outer, 0))
-		if want := mark(p.to(p.src, f.addrOf(2)).frame(t), c.becomes); verdict != pass || !bytes.Equal(got[ethernetLen:], want[ethernetLen:]) {
+		verdict, got := f.nodes[1].run(t, in, uplink, f.outerOf(0, 1, f.marked(p.frame(t), c.inner), c.outer, 0))
+		if want := f.marked(p.to(p.src, f.addrOf(2)).frame(t), c.becomes); verdict != pass || !bytes.Equal(got[ethernetLen:], want[ethernetLen:]) {
 			t.Errorf("%x within %x: verdict %d, got %s\nwant %s", c.inner, c.outer, verdict, dump(got), dump(want))
 		}
 	}
-	if verdict, _ := f.nodes[1].run(t, in, uplink, f.outerOf(0, 1, mark(p.frame(t), other), experienced, 0)); verdict != drop {
+	if verdict, _ := f.nodes[1].run(t, in, uplink, f.outerOf(0, 1, f.marked(p.frame(t), other), experienced, 0)); verdict != drop {
 		t.Errorf("a mark that cannot be told: verdict %d", verdict)
 	}
 }

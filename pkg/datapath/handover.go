@@ -66,6 +66,7 @@ func (r *Reader) handOver(to Successor, c *HandedOver) error {
 	if err := r.maps.beginHandOver(); err != nil {
 		return err
 	}
+	var one Connection // that is left
 	for range handOverRounds {
 		flows, all := t.connections()
 		if c.Left = len(all); c.Left == 0 {
@@ -75,6 +76,9 @@ func (r *Reader) handOver(to Successor, c *HandedOver) error {
 		err = errors.Join(err, waitGrace()) // a program that has found a flow already still translates it
 		t.forget(flows, left)
 		c.Done, c.Left = c.Done+len(all)-len(left), len(left)
+		if len(left) > 0 {
+			one = all[left[0]]
+		}
 		if err != nil {
 			return errors.Join(unforgotten, err)
 		}
@@ -82,7 +86,12 @@ func (r *Reader) handOver(to Successor, c *HandedOver) error {
 	if c.Left == 0 {
 		return nil
 	}
-	return errors.Join(unforgotten, errors.New("the kernel has tracked packets of theirs each time"))
+	return errors.Join(unforgotten, fmt.Errorf("the kernel has tracked packets of theirs each time, as of %s", one))
+}
+
+// String says who asked whom, and how far it is.
+func (c Connection) String() string {
+	return fmt.Sprintf("%s from %s to %s (backend %s, %s)", c.Protocol, c.From, c.To, c.Backend, c.State)
 }
 
 func orUnsupported(err error) error {

@@ -36,8 +36,8 @@ type drill struct {
 type step struct {
 	name  string
 	began time.Time
-	told  int // sockets, as the command says
-	lost  int // connections of clients outside, as it says
+	told  int    // sockets, as the command says
+	lost  string // what it says of connections of clients outside that are
 }
 
 // begin begins a step.
@@ -336,12 +336,12 @@ func toldIn(said string) (told int) {
 	return told
 }
 
-// lostIn returns how many connections of clients outside a command could not hand over.
-func lostIn(said string) (lost int) {
+// lostIn returns what a command says of connections of clients outside that it could not hand over.
+func lostIn(said string) string {
 	for words := range strings.SplitSeq(said, "; ") {
 		if strings.Contains(words, " of clients outside lost: ") {
-			_, _ = fmt.Sscan(words, &lost)
+			return strings.TrimSpace(words)
 		}
 	}
-	return lost
+	return ""
 }

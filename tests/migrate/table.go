@@ -112,8 +112,8 @@ func (d *drill) report(w io.Writer) (bad bool) {
 	}
 	fmt.Fprintln(w)
 	for _, s := range d.steps {
-		if s.lost > 0 {
-			fmt.Fprintf(w, "%s: %d connections of clients outside are lost\n", s.name, s.lost)
+		if s.lost != "" {
+			fmt.Fprintf(w, "%s: %s\n", s.name, s.lost)
 			bad = true
 		}
 	}

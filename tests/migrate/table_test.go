@@ -93,7 +93,7 @@ func TestADrillFailsByWhatItMustNotShow(t *testing.T) {
 		{"connections fail while sockets are told", func(d *drill) { d.steps[1].told = 2; d.of("held TCP", false).DueFailed = 1 }, "**1 failed"},
 		{"nobody answers a probe for too long", func(d *drill) { d.probes[0].note(gap{d.steps[1].began, healthLimit + 1}) }, "| 1.0 s |"},
 		{"a load balancer misses one probe", func(d *drill) { d.probes[0].note(gap{d.steps[1].began, healthLimit}) }, ""},
-		{"connections are lost on the way back", func(d *drill) { d.steps[1].lost = 4 }, "4 connections of clients outside are lost"},
+		{"connections are lost on the way back", func(d *drill) { d.steps[1].lost = "4 connections of clients outside lost: so" }, "4 connections of clients outside lost: so"},
 		{"a load does nothing", func(d *drill) {
 			for _, o := range d.outcomes[place{name: "pod"}] {
 				for i := range o.Run.TimeLine[second/interval-1:] {
@@ -121,11 +121,16 @@ func TestADrillReadsWhatTheCommandSays(t *testing.T) {
 	const back = `acts     headgate-removed: programs of Headgate are in force: removed Headgate; handed 657 connections of clients outside over to the kernel's connection tracking; 4 connections of clients outside lost: the kernel has tracked packets of theirs each time; told 22 connected UDP sockets
 `
 	for _, tc := range []struct {
-		said       string
-		told, lost int
-	}{{run, 12, 0}, {back, 22, 4}, {"done     sockets-told: 0 connected UDP sockets go through kube-proxy's rules\n", 0, 0}} {
+		said string
+		told int
+		lost string
+	}{
+		{run, 12, ""},
+		{back, 22, "4 connections of clients outside lost: the kernel has tracked packets of theirs each time"},
+		{"done     sockets-told: 0 connected UDP sockets go through kube-proxy's rules\n", 0, ""},
+	} {
 		if told, lost := toldIn(tc.said), lostIn(tc.said); told != tc.told || lost != tc.lost {
-			t.Errorf("told %d, lost %d, want %d and %d, by\n%s", told, lost, tc.told, tc.lost, tc.said)
+			t.Errorf("told %d, lost %q, want %d and %q, by\n%s", told, lost, tc.told, tc.lost, tc.said)
 		}
 	}
 }

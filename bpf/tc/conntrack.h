@@ -155,16 +155,16 @@ static __always_inline bool is_one_of_many(const struct packet *pkt,
 
 /*
  * Does a packet of the original direction prove that its sender has received packets
- * of the reply? A reset or a FIN proves nothing that would be worth it. With datagrams
- * anybody can forge a second one: it takes time at least.
+ * of the reply? With datagrams anybody can forge a second one: it takes time at least.
  */
-static __always_inline bool confirms(const struct packet *pkt, __u32 state,
-				     const struct found *reply, __u64 now_ns)
+static __always_inline bool proves_receipt(const struct packet *pkt,
+					   __u32 state,
+					   const struct found *reply,
+					   __u64 now_ns)
 {
 	__u32 known = reply->flow->known;
 
-	if (!(state & FLOW_ORIGINAL) || !(reply->seen & FLOW_SEEN) ||
-	    (state | reply->seen) & FLOW_CLOSING)
+	if (!(state & FLOW_ORIGINAL) || !(reply->seen & FLOW_SEEN))
 		return false;
 	if (pkt->l4_proto != IPPROTO_TCP)
 		return elapsed_ticks(flow_time(now_ns), known) >=
@@ -241,6 +241,14 @@ static __always_inline bool is_half_confirmed(const struct packet *pkt,
 	       leads_back(&pkt->tuple, other->flow);
 }
 
+/* A connection is over on both sides, as a packet has proved. */
+static __always_inline void end_flow(const struct found *f,
+				     const struct found *other)
+{
+	set_flow_flag(f, FLOW_HALF_OPEN | FLOW_CLOSING);
+	set_flow_flag(other, FLOW_HALF_OPEN | FLOW_CLOSING);
+}
+
 /* Notes how far a flow has got, of which both directions are there; returns enum noted. */
 static __always_inline __u32 note_progress(const struct packet *pkt,
 					   const struct found *f, __u32 was,
@@ -251,11 +259,14 @@ static __always_inline __u32 note_progress(const struct packet *pkt,
 		clear_flow_flag(f, FLOW_HALF_OPEN);
 		clear_flow_flag(other, FLOW_HALF_OPEN);
 	} else if (was & FLOW_HALF_OPEN) {
-		if (confirms(pkt, f->seen, other, now_ns))
+		if (!proves_receipt(pkt, f->seen, other, now_ns))
+			return 0;
+		if (!((f->seen | other->seen) & FLOW_CLOSING))
 			return confirm(pkt, f, other);
+		if (pkt->tcp_flags & TCP_RST) /* a check of health, mostly */
+			end_flow(f, other);
 	} else if (proves_end(pkt, f, other)) {
-		set_flow_flag(f, FLOW_HALF_OPEN);
-		set_flow_flag(other, FLOW_HALF_OPEN);
+		end_flow(f, other);
 	}
 	return 0;
 }

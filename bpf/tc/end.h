@@ -3,7 +3,7 @@
  * The end of TCP connections, which strangers may forge: they send a reset or a FIN with
  * addresses and ports of others. The true ends ignore it, since its sequence number is
  * wrong. So what one side says is noted (FLOW_CLOSING), and only what proves that both are
- * done has the flow make room as a half-open one.
+ * done has the flow make room as a half-open one, and its client's port begin anew.
  */
 #pragma once
 
@@ -33,8 +33,9 @@ static __always_inline bool is_within(__be32 number, __u32 began)
 }
 
 /*
- * Does what the second side sends prove that a connection is closed? A blind guess of both
- * numbers succeeds once in 65,536. Where a side has sent more than 16 MiB there is no proof.
+ * Does a packet prove that a connection is over: a reset, or the second FIN? A blind guess
+ * of both numbers succeeds once in 65,536. Where a side has sent more than 16 MiB there is
+ * no proof, and none by a reset without ACK.
  */
 static __always_inline bool proves_end(const struct packet *pkt,
 				       const struct found *f,
@@ -42,9 +43,9 @@ static __always_inline bool proves_end(const struct packet *pkt,
 {
 	bool original = f->seen & FLOW_ORIGINAL;
 	__u32 began = (original ? other : f)->flow->known;
+	__u32 ends = other->seen & FLOW_CLOSING ? TCP_FIN | TCP_RST : TCP_RST;
 
-	return pkt->tcp_flags & (TCP_FIN | TCP_RST) &&
-	       pkt->tcp_flags & TCP_ACK && other->seen & FLOW_CLOSING &&
+	return pkt->tcp_flags & ends && pkt->tcp_flags & TCP_ACK &&
 	       is_within(original ? pkt->tcp_seq : pkt->tcp_ack, began) &&
 	       is_within(original ? pkt->tcp_ack : pkt->tcp_seq, began >> 16);
 }

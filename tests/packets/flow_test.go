@@ -131,7 +131,7 @@ func portsOfEndedFlowsAreUsedAgain(t *testing.T, c cast) {
 		flags []string
 	}{
 		{"nobody answered", false, nil}, {"it is open", true, []string{"SA", "A"}}, {"the backend has closed it", true, []string{"SA", "A", "FA"}},
-		{"the backend has reset it, or somebody else", true, []string{"SA", "RA"}}, {"both have closed it", false, []string{"SA", "A", "FA", "client FA"}},
+		{"the backend has reset it", false, []string{"SA", "RA"}}, {"somebody has reset it", true, []string{"SA", "R"}}, {"both have closed it", false, []string{"SA", "A", "FA", "client FA"}},
 		{"the client has reset what the backend closed", false, []string{"SA", "A", "FA", "client RA"}},
 	} {
 		c.forget(t)

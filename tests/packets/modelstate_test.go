@@ -151,18 +151,27 @@ func (m *model) note(frame []byte, v view, f *modelFlow) {
 		}})
 	case other == nil:
 	case f.halfOpen:
-		if !f.original || !other.seen || f.closing || other.closing {
+		if !f.original || !other.seen {
 			return
 		}
 		if v.protocol != lb.TCP {
 			m.mayConfirm = append(m.mayConfirm, v.key)
-		} else if seq, ack := numbers(frame, v); flags&(flagSYN|flagACK) == flagACK && ack-other.known < 1<<20 {
+		} else if seq, ack := numbers(frame, v); flags&(flagSYN|flagACK) != flagACK || ack-other.known >= 1<<20 {
+			return // it proves no receipt
+		} else if !f.closing && !other.closing {
 			other.known = other.known&^0xffff | seq>>16
 			m.confirm(f, other)
+		} else if flags&flagRST != 0 {
+			endBoth(f, other)
 		}
-	case flags&(flagFIN|flagRST) != 0 && flags&flagACK != 0 && other.closing && provesEnd(frame, v, f, other):
-		f.halfOpen, other.halfOpen = true, true
+	case flags&flagACK != 0 && (flags&flagRST != 0 || flags&flagFIN != 0 && other.closing) && provesEnd(frame, v, f, other):
+		endBoth(f, other)
 	}
+}
+
+// endBoth takes note that both sides are done with a connection.
+func endBoth(f, other *modelFlow) {
+	f.halfOpen, other.halfOpen, f.closing, other.closing = true, true, true, true
 }
 
 // numbers are the sequence number of a packet of TCP and the one that it acknowledges.

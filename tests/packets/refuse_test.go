@@ -1,6 +1,7 @@
 package packets
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ var refuseStories = []story{
 	{"A connection outlives draining and is reset then", aConnectionOutlivesDrainingAndIsResetThen},
 	{"A flow that was noted just now loses its backend at once", aFlowLosesItsBackendAtOnce},
 	{"A port that comes again is a new choice", aPortThatComesAgainIsANewChoice},
+	{"A port that comes again after a check is a new choice", aPortThatComesAgainAfterACheckIsANewChoice},
 	{"A client outside comes back to its backend", aClientOutsideComesBackToItsBackend},
 }
 
@@ -161,9 +163,7 @@ func aConnectionOutlivesDrainingAndIsResetThen(t *testing.T, c cast) {
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, gone))
 	p := c.packet(at(c.client, 40000), vip, 4)
 	c.becomes(t, "the connection begins", in, uplink, p, p.to(p.src, gone))
-	draining := c.frontend(lb.LoadBalancerIP, vip, gone, now)
-	draining.Views[lb.External].Backends, draining.Views[lb.Internal].Backends = draining.Members[1:], draining.Members[1:]
-	c.set(t, "web", draining)
+	c.drain(t, vip, gone, now)
 	c.becomes(t, "a draining backend keeps it, even its SYN", in, uplink, p, p.to(p.src, gone))
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, now))
 	c.isReset(t, "the client of one that is gone is told", in, uplink, p.with("A"))
@@ -202,21 +202,57 @@ func aPortThatComesAgainIsANewChoice(t *testing.T, c cast) {
 		return
 	}
 	vip, gone, now := at(c.vip, 80), at(c.local, 8080), at(c.local2, 8080)
-	for i, last := range []string{"FA", "RA", "A"} {
+	for i, end := range []struct {
+		client, backend string // the flags of what each says last, if it says anything
+		isProved        bool
+	}{
+		{"FA", "FA", true}, {"FA", "RA", true}, {"FA", "A", false},
+		{"RA", "", true}, {"", "RA", true}, {"R", "", false}, {"", "R", false},
+	} {
+		when := fmt.Sprintf("%q of the client and %q of the backend", end.client, end.backend)
 		c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, gone))
 		p := c.establish(t, at(c.client, 40000+uint16(i)), vip, gone)
-		draining := c.frontend(lb.LoadBalancerIP, vip, gone, now)
-		draining.Views[lb.External].Backends, draining.Views[lb.Internal].Backends = draining.Members[1:], draining.Members[1:]
-		c.set(t, "web", draining)
-		c.becomes(t, "the client closes", in, uplink, p.with("FA"), p.with("FA").to(p.src, gone))
-		a := p.to(p.src, gone).answer(last, nil)
-		c.becomes(t, "the backend says "+last, out, uplink, a, a.to(vip, p.src))
-		to := map[bool]netip.AddrPort{true: gone, false: now}[last == "A"]
-		c.becomes(t, "the port comes again after "+last, in, uplink, p, p.to(p.src, to))
+		c.drain(t, vip, gone, now)
+		if end.client != "" {
+			c.becomes(t, "the client says "+end.client, in, uplink, p.with(end.client), p.with(end.client).to(p.src, gone))
+		}
+		a := p.to(p.src, gone).answer(end.backend, nil)
+		if end.backend != "" {
+			c.becomes(t, "the backend says "+end.backend, out, uplink, a, a.to(vip, p.src))
+		}
+		to := map[bool]netip.AddrPort{true: now, false: gone}[end.isProved]
+		c.becomes(t, "the port comes again after "+when, in, uplink, p, p.to(p.src, to))
 		b := p.to(p.src, to).answer("SA", nil)
-		c.becomes(t, "and back, after "+last, out, uplink, b, b.to(vip, p.src))
-		c.becomes(t, "what comes again from the one before, after "+last, out, uplink, a, a.to(vip, p.src))
+		c.becomes(t, "and back, after "+when, out, uplink, b, b.to(vip, p.src))
+		c.becomes(t, "what comes again from the one before, after "+when, out, uplink, a, a.to(vip, p.src))
 	}
+}
+
+// A check of health answers the backend's SYN with a reset.
+func aPortThatComesAgainAfterACheckIsANewChoice(t *testing.T, c cast) {
+	if c.protocol != lb.TCP {
+		return
+	}
+	vip, gone, now := at(c.vip, 80), at(c.local, 8080), at(c.local2, 8080)
+	for i, last := range []string{"RA", "R"} {
+		c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, gone))
+		p := c.packet(at(c.client, 40000+uint16(i)), vip, 0)
+		c.becomes(t, "a SYN", in, uplink, p, p.to(p.src, gone))
+		a := p.to(p.src, gone).answer("SA", nil)
+		c.becomes(t, "is answered", out, uplink, a, a.to(vip, p.src))
+		c.becomes(t, "and reset", in, uplink, p.with(last), p.with(last).to(p.src, gone))
+		c.drain(t, vip, gone, now)
+		to := map[bool]netip.AddrPort{true: now, false: gone}[last == "RA"]
+		c.becomes(t, "the port comes again after "+last, in, uplink, p, p.to(p.src, to))
+	}
+}
+
+// drain has a Service choose one backend, and keep another one for connections that have it.
+func (c cast) drain(t *testing.T, vip, draining, now netip.AddrPort) {
+	t.Helper()
+	f := c.frontend(lb.LoadBalancerIP, vip, draining, now)
+	f.Views[lb.External].Backends, f.Views[lb.Internal].Backends = f.Members[1:], f.Members[1:]
+	c.set(t, "web", f)
 }
 
 func aClientOutsideComesBackToItsBackend(t *testing.T, c cast) {

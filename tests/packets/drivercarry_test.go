@@ -15,14 +15,13 @@ import (
 
 // newDrivenFleet makes a fleet each node of which has drivers that carry, and compares what they do
 // with what TC does. All nodes reach each other by the uplink of the first one.
-func newDrivenFleet(t *testing.T, overV6, udp bool) *fleet {
+func newDrivenFleet(t *testing.T, udp bool) *fleet {
 	t.Helper()
-	f := newFleetOf(t, 3, overV6, udp, func(c *datapath.Config) { c.XDP = true })
+	f := newFleetOf(t, 3, false, udp, func(c *datapath.Config) { c.XDP = true })
 	for _, n := range f.nodes {
 		n.openDriver(t)
 		n.sendsXDP(t, n.devices[uplink])
 		n.sendsXDP(t, f.nodes[0].devices[uplink])
-		n.driver = &comparison{}
 	}
 	return f
 }

@@ -69,9 +69,9 @@ func newFleet(t *testing.T, nodes int, overV6, udp bool) *fleet {
 // newFleetOf does so with a configuration that is changed.
 func newFleetOf(t *testing.T, nodes int, overV6, udp bool, change func(*datapath.Config)) *fleet {
 	t.Helper()
-	f := &fleet{book: v4, protocol: lb.TCP, overV6: overV6, udp: udp}
+	f := &fleet{book: v4, protocol: lb.TCP, udp: udp}
 	for n := range nodes {
-		cgroup := filepath.Join(testenv.Cgroup(t), fmt.Sprintf("fleet%d-%s-%v", n, f.family(), f.udp))
+		cgroup := filepath.Join(testenv.Cgroup(t), fmt.Sprintf("fleet%d-%v-%v", n, overV6, udp))
 		must(t, os.Mkdir(cgroup, 0o755))
 		t.Cleanup(func() { must(t, os.Remove(cgroup)) })
 		suffix := fmt.Sprint(n)
@@ -83,13 +83,39 @@ func newFleetOf(t *testing.T, nodes int, overV6, udp bool, change func(*datapath
 			c.CarryUDP, c.CarryPort = udp, carryPort
 			change(c)
 		})
-		f.nodes = append(f.nodes, &fleetNode{rig: r, number: n, addr: nodeAddr(n, overV6), silent: map[int]bool{}})
+		f.nodes = append(f.nodes, &fleetNode{rig: r, number: n, silent: map[int]bool{}})
 	}
 	for n := range nodes {
 		f.nodes[0].routeTo(t, nodeAddr(n, false), nodeAddr(n, true))
-		f.nodes[n].introduce(t, f)
 	}
+	f.carryOver(t, overV6)
 	return f
+}
+
+// carryOver has nodes know each other by addresses of a family, which outer headers have from now on.
+func (f *fleet) carryOver(t *testing.T, v6 bool) {
+	t.Helper()
+	was := f.nodes[0].addr
+	f.overV6 = v6
+	for _, n := range f.nodes {
+		n.addr = nodeAddr(n.number, v6)
+	}
+	for _, n := range f.nodes {
+		if was.IsValid() {
+			n.forgetAddresses(t, f, was.Is6())
+		}
+		n.introduce(t, f)
+	}
+}
+
+// forgetAddresses has a node take nothing more from the addresses of a family that others have.
+func (n *fleetNode) forgetAddresses(t *testing.T, f *fleet, of6 bool) {
+	t.Helper()
+	for _, o := range f.nodes {
+		if o != n {
+			n.apply(t, []plan.Op{plan.DeletePeerAddress{Addr: nodeAddr(o.number, of6)}})
+		}
+	}
 }
 
 // introduce tells a node of the others, and of all backends.

@@ -11,10 +11,12 @@
 #include <linux/if_ether.h>
 #include <linux/ip.h>
 #include <linux/pkt_cls.h>
+#include <linux/tcp.h>
 
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#define AF_INET 2
 #define PORTS 32768 /* of a client */
 #define FIRST_PORT 32768
 
@@ -51,7 +53,7 @@ struct ends {
 	__be16 dst_port;
 };
 
-/* Makes a packet one of the next flow; false if it is too short. */
+/* Makes a packet at data one of the next flow; false if it is too short. */
 static __always_inline bool next_flow(void *data, void *data_end)
 {
 	/* An odd factor, so that flows come in no order, but each in turn. */
@@ -59,7 +61,7 @@ static __always_inline bool next_flow(void *data, void *data_end)
 	__be32 addr = bpf_htonl(client + flow / PORTS),
 	       other = bpf_htonl(peer + (flow & peer_mask));
 	__be16 port = bpf_htons(FIRST_PORT + flow % PORTS);
-	struct ends *e = data + ETH_HLEN + offsetof(struct iphdr, ttl);
+	struct ends *e = data + offsetof(struct iphdr, ttl);
 
 	if ((void *)(e + 1) > data_end)
 		return false;
@@ -71,10 +73,36 @@ static __always_inline bool next_flow(void *data, void *data_end)
 	return true;
 }
 
+/*
+ * At TC, of what is carried: the program puts so many bytes before a packet, which are taken off
+ * again, or takes an outer header off, so that a frame begins with these headers again. Frames
+ * are longer than their packets: there is room for many runs.
+ */
+__u32 outer_bytes;
+__u32 covered;
+__u32 far; /* address of a peer, in host order */
+struct {
+	struct ethhdr eth;
+	struct iphdr outer;
+	struct iphdr inner;
+	struct tcphdr tcp;
+} __attribute__((packed)) headers;
+
 SEC("tc")
 int replay(struct __sk_buff *skb)
 {
-	if (next_flow((void *)(long)skb->data, (void *)(long)skb->data_end))
+	void *l3;
+
+	if (outer_bytes &&
+	    bpf_skb_adjust_room(skb, -(__s32)outer_bytes, BPF_ADJ_ROOM_MAC, 0))
+		return TC_ACT_SHOT;
+	if (covered &&
+	    bpf_skb_store_bytes(skb, 0, &headers, sizeof(headers), 0))
+		return TC_ACT_SHOT;
+	l3 = (void *)(long)skb->data + ETH_HLEN;
+	if (covered)
+		l3 += sizeof(struct iphdr);
+	if (next_flow(l3, (void *)(long)skb->data_end))
 		bpf_tail_call(skb, &target, 0);
 	return TC_ACT_SHOT;
 }
@@ -107,7 +135,8 @@ int driver_replay(struct xdp_md *ctx)
 {
 	if (frame_bytes && !uncover(ctx))
 		return XDP_ABORTED;
-	if (next_flow((void *)(long)ctx->data, (void *)(long)ctx->data_end))
+	if (next_flow((void *)(long)ctx->data + ETH_HLEN,
+		      (void *)(long)ctx->data_end))
 		bpf_tail_call(ctx, &driver_target, 0);
 	return XDP_ABORTED;
 }
@@ -117,6 +146,38 @@ SEC("tc")
 int nothing(struct __sk_buff *skb)
 {
 	return TC_ACT_UNSPEC;
+}
+
+/*
+ * Stand for programs that carry, and do nothing of it but what the kernel does: making room, and
+ * finding the next hop to a peer.
+ */
+static __always_inline int room(struct __sk_buff *skb)
+{
+	if (bpf_skb_adjust_room(skb, outer_bytes, BPF_ADJ_ROOM_MAC, 0))
+		return TC_ACT_SHOT;
+	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int make_room(struct __sk_buff *skb)
+{
+	return room(skb);
+}
+
+SEC("tc")
+int find_hop(struct __sk_buff *skb)
+{
+	struct bpf_fib_lookup hop = {
+		.family = AF_INET,
+		.ifindex = skb->ifindex,
+		.ipv4_src = bpf_htonl(client),
+		.ipv4_dst = bpf_htonl(far),
+	};
+
+	if (bpf_fib_lookup(skb, &hop, sizeof(hop), 0))
+		return TC_ACT_SHOT;
+	return room(skb);
 }
 
 SEC("xdp.frags")

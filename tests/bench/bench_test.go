@@ -135,10 +135,10 @@ func TestNumbersHaveCommas(t *testing.T) {
 // where it is missed.
 func TestAMissedAimIsAnsweredByItsFloor(t *testing.T) {
 	r := newReport(options{plan: fullEffort})
-	aims := append(slices.Collect(maps.Keys(before)), "packets/driver/foreign", "packets/driver/first", "forward/driver-1/few/frame", "forward/driver-1/many/frame",
+	aims := append(slices.Collect(maps.Keys(before)), "packets/driver/foreign", "packets/driver/first", "packets/carry/syn", "forward/driver-1/few/frame", "forward/driver-1/many/frame",
 		"scale/10000x10/at1000/cpu", "scale/10000x10/idle", "scale/10000x10/agent/resident", "scale/10000x10/replaced", "scale/100000x5/ready")
 	for _, flows := range r.plan.flows {
-		aims = append(aims, fmt.Sprintf("packets/driver/repeat/%d", flows))
+		aims = append(aims, fmt.Sprintf("packets/driver/repeat/%d", flows), fmt.Sprintf("packets/carry/%d", flows), fmt.Sprintf("packets/home/%d/over_local", flows))
 	}
 	for _, key := range aims {
 		r.value(key, "", 1e9)

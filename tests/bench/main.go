@@ -174,6 +174,7 @@ var sections = []section{
 	{"floor", (*bench).floor},
 	{"fair", (*bench).fair},
 	{"forward", (*bench).forward},
+	{"carry", (*bench).carry},
 	{"scale", (*bench).scale},
 }
 

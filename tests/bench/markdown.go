@@ -24,6 +24,7 @@ func (r *report) aims() []table {
 	r.packetAims(&first)
 	r.connectAims(&first)
 	r.forwardAims(&first)
+	r.carryAims(&first)
 	r.aim(&first, fmt.Sprintf("cold start of %s Services with %d endpoints", count(r.plan.big), endpointsEach), "start/cold", 600, "%.0f ms")
 	r.aim(&first, "restart of the same without a change", "start/restart", 250, "%.0f ms")
 	r.atLeast(&first, "connections that one client outside holds to one remote backend", "fair/held_connections", heldConnections, "%.0f")

@@ -26,6 +26,7 @@ type packetNode struct {
 	uplink            plan.Device     // by which they are reached
 	frontend, backend netip.AddrPort  // the first of several
 	express           *expressEntries // nil: there are none
+	outer             []byte          // header before what a peer carries here; nil: none does
 }
 
 // packetNode brings a Service with one backend into the kernel.
@@ -57,7 +58,7 @@ func newPacketNode(cfg datapath.Config) (*packetNode, error) {
 	if err := loadReplayObjects(n.replay, nil); err != nil {
 		return nil, fmt.Errorf("load the program that replays packets: %w", err)
 	}
-	n.programs[""] = n.replay.Nothing
+	n.programs[""], n.programs["make_room"], n.programs["find_hop"] = n.replay.Nothing, n.replay.MakeRoom, n.replay.FindHop
 	return n, nil
 }
 

@@ -41,7 +41,7 @@ type packetCase struct {
 	base      *packetCase // what the replay itself costs; nil: it is this one
 	routed    bool        // of flows to backends on other nodes
 	atDriver  bool
-	carried   bool // within an outer header
+	carried   bool // the program puts an outer header before it
 	decided   bool // nothing is repeated: entries are as old as after a second
 
 	frame    []byte
@@ -223,30 +223,46 @@ func (c *packetCase) measure(runs int) error {
 	if err := c.ready(); err != nil {
 		return err
 	}
-	replay := c.node.replay.Replay
-	if c.atDriver {
-		replay = c.node.replay.DriverReplay
-	}
 	before, err := c.node.express.sent()
 	if err != nil {
 		return err
 	}
-	_, took, err := replay.Benchmark(c.frame, runs, nil)
+	took, err := c.run(runs)
 	if err != nil {
 		return err
 	}
 	after, err := c.node.express.sent()
 	c.repeated += after - before
 	c.sent += uint32(runs)
-	c.ns = append(c.ns, float64(took.Nanoseconds()))
+	c.ns = append(c.ns, took)
 	return err
+}
+
+// run runs the program so many times, and returns the mean of a run in ns.
+func (c *packetCase) run(runs int) (ns float64, err error) {
+	replay, most := c.node.replay.Replay, runs
+	switch {
+	case c.atDriver:
+		replay = c.node.replay.DriverReplay
+	case c.carried || c.isCovered():
+		most = outerRuns
+	}
+	for left := runs; left > 0; left -= most {
+		some := min(left, most)
+		_, took, err := replay.Benchmark(c.frame, some, nil)
+		if err != nil {
+			return 0, err
+		}
+		ns += float64(took.Nanoseconds()) * float64(some) / float64(runs)
+	}
+	return ns, nil
 }
 
 // ready tells the program that replays packets which ones.
 func (c *packetCase) ready() error {
 	r := c.node.replay
 	if c.frame == nil {
-		c.frame = c.template()
+		c.frame = c.withOuter(c.template())
 	}
 	target, program := r.Target, c.node.programs[c.program]
 	if c.atDriver {
@@ -267,12 +283,8 @@ func (c *packetCase) ready() error {
 		from = 1
 	}
 	client := clientNet4.As4()
-	bytes := uint32(0)
-	if c.carried {
-		bytes = uint32(len(c.frame))
-	}
 	return errors.Join(
-		r.FrameBytes.Set(bytes),
+		c.readyOuter(),
 		r.Next.Set(c.sent), r.FlowMask.Set(uint32(c.flows-1)), r.Client.Set(binary.BigEndian.Uint32(client[:])),
 		r.Peer.Set(binary.BigEndian.Uint32(peer[:])), r.PeerMask.Set(uint32(max(1, c.peers)-1)), r.PeerPort.Set([2]byte{byte(c.peer.Port() >> 8), byte(c.peer.Port())}), r.FromPeer.Set(from),
 	)

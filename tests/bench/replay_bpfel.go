@@ -20,13 +20,19 @@ const (
 	replayMapTarget         = "target"
 	replayProgDriverNothing = "driver_nothing"
 	replayProgDriverReplay  = "driver_replay"
+	replayProgFindHop       = "find_hop"
+	replayProgMakeRoom      = "make_room"
 	replayProgNothing       = "nothing"
 	replayProgReplay        = "replay"
 	replayVarClient         = "client"
+	replayVarCovered        = "covered"
+	replayVarFar            = "far"
 	replayVarFlowMask       = "flow_mask"
 	replayVarFrameBytes     = "frame_bytes"
 	replayVarFromPeer       = "from_peer"
+	replayVarHeaders        = "headers"
 	replayVarNext           = "next"
+	replayVarOuterBytes     = "outer_bytes"
 	replayVarPeer           = "peer"
 	replayVarPeerMask       = "peer_mask"
 	replayVarPeerPort       = "peer_port"
@@ -76,6 +82,8 @@ type replaySpecs struct {
 type replayProgramSpecs struct {
 	DriverNothing *ebpf.ProgramSpec `ebpf:"driver_nothing"`
 	DriverReplay  *ebpf.ProgramSpec `ebpf:"driver_replay"`
+	FindHop       *ebpf.ProgramSpec `ebpf:"find_hop"`
+	MakeRoom      *ebpf.ProgramSpec `ebpf:"make_room"`
 	Nothing       *ebpf.ProgramSpec `ebpf:"nothing"`
 	Replay        *ebpf.ProgramSpec `ebpf:"replay"`
 }
@@ -93,10 +101,14 @@ type replayMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type replayVariableSpecs struct {
 	Client     *ebpf.VariableSpec `ebpf:"client"`
+	Covered    *ebpf.VariableSpec `ebpf:"covered"`
+	Far        *ebpf.VariableSpec `ebpf:"far"`
 	FlowMask   *ebpf.VariableSpec `ebpf:"flow_mask"`
 	FrameBytes *ebpf.VariableSpec `ebpf:"frame_bytes"`
 	FromPeer   *ebpf.VariableSpec `ebpf:"from_peer"`
+	Headers    *ebpf.VariableSpec `ebpf:"headers"`
 	Next       *ebpf.VariableSpec `ebpf:"next"`
+	OuterBytes *ebpf.VariableSpec `ebpf:"outer_bytes"`
 	Peer       *ebpf.VariableSpec `ebpf:"peer"`
 	PeerMask   *ebpf.VariableSpec `ebpf:"peer_mask"`
 	PeerPort   *ebpf.VariableSpec `ebpf:"peer_port"`
@@ -138,10 +150,14 @@ func (m *replayMaps) Close() error {
 // It can be passed to loadReplayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type replayVariables struct {
 	Client     *ebpf.Variable `ebpf:"client"`
+	Covered    *ebpf.Variable `ebpf:"covered"`
+	Far        *ebpf.Variable `ebpf:"far"`
 	FlowMask   *ebpf.Variable `ebpf:"flow_mask"`
 	FrameBytes *ebpf.Variable `ebpf:"frame_bytes"`
 	FromPeer   *ebpf.Variable `ebpf:"from_peer"`
+	Headers    *ebpf.Variable `ebpf:"headers"`
 	Next       *ebpf.Variable `ebpf:"next"`
+	OuterBytes *ebpf.Variable `ebpf:"outer_bytes"`
 	Peer       *ebpf.Variable `ebpf:"peer"`
 	PeerMask   *ebpf.Variable `ebpf:"peer_mask"`
 	PeerPort   *ebpf.Variable `ebpf:"peer_port"`
@@ -153,6 +169,8 @@ type replayVariables struct {
 type replayPrograms struct {
 	DriverNothing *ebpf.Program `ebpf:"driver_nothing"`
 	DriverReplay  *ebpf.Program `ebpf:"driver_replay"`
+	FindHop       *ebpf.Program `ebpf:"find_hop"`
+	MakeRoom      *ebpf.Program `ebpf:"make_room"`
 	Nothing       *ebpf.Program `ebpf:"nothing"`
 	Replay        *ebpf.Program `ebpf:"replay"`
 }
@@ -161,6 +179,8 @@ func (p *replayPrograms) Close() error {
 	return _ReplayClose(
 		p.DriverNothing,
 		p.DriverReplay,
+		p.FindHop,
+		p.MakeRoom,
 		p.Nothing,
 		p.Replay,
 	)

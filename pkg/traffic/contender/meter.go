@@ -85,14 +85,10 @@ func (u usage) since(first usage) *result.Use {
 }
 
 func (p *Contender) usage() (u usage, err error) {
-	stat, err := os.ReadFile("/proc/stat")
-	if err != nil {
+	if u.cpus, u.idle, err = Idle(); err != nil {
 		return u, err
 	}
 	u.at = time.Now()
-	if u.cpus, u.idle, err = idle(string(stat)); err != nil {
-		return u, err
-	}
 	if u.client, err = cgroupCPU(p.cgroup.Path); err != nil {
 		return u, err
 	}
@@ -109,6 +105,16 @@ func (p *Contender) usage() (u usage, err error) {
 
 // tick is the unit of /proc/stat, USER_HZ.
 const tick = 10 * time.Millisecond
+
+// Idle returns how many CPUs the machine has and how long they had nothing to do since it began,
+// together. That is exact to 10 ms.
+func Idle() (cpus int, sum time.Duration, err error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0, err
+	}
+	return idle(string(stat))
+}
 
 // idle reads how many CPUs there are and how long they had nothing to do, or were
 // not there since other guests of the host had them.

@@ -83,8 +83,9 @@ func TrackAsBefore(dir string) error {
 }
 
 // HandOver has the kernel's connection tracking go on with connections, as if its rules had
-// translated them; those that it translates so already stay. It returns the places of those
-// that it did not take, which may be tried again.
+// translated them; those that it translates so already stay, and those that are closed and
+// whose client has begun another one by the same port. It returns the places of those that
+// it did not take, which may be tried again.
 func HandOver(all []Connection) (left []int, err error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -115,7 +116,11 @@ func HandOver(all []Connection) (left []int, err error) {
 		time.Sleep(time.Duration(try) * time.Millisecond)
 		left, err = inParts(left, func(some []int) ([]int, error) { return handOverSome(s, all, some, known) })
 	}
-	return left, err
+	if len(left) == 0 || err != nil {
+		return left, err
+	}
+	known, err = trackedConnections()
+	return slices.DeleteFunc(left, func(i int) bool { return known.hasBegunAnew(all[i]) }), err
 }
 
 // handOverTries is how often a connection is handed over.

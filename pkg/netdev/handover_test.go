@@ -51,6 +51,11 @@ func TestConnectionsAreHandedOverOnce(t *testing.T) {
 	if left, err := netdev.HandOver(all); err != nil || !slices.Equal(left, []int{0}) {
 		t.Errorf("what the kernel sends elsewhere is not left: %v, %v", left, err)
 	}
+	all[0].TCP = netdev.TCPClosing
+	if left, err := netdev.HandOver(all); err != nil || len(left) > 0 {
+		t.Errorf("what is closed, and whose port the kernel has sent elsewhere, is left: %v, %v", left, err)
+	}
+	all[0].TCP = netdev.TCPOpen
 	if err := netdev.ForgetOthers(all); err != nil || !slices.Equal(tracked(), want[1:]) {
 		t.Errorf("what is of another time is not forgotten alone: %q, %v", tracked(), err)
 	}

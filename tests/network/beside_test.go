@@ -169,10 +169,10 @@ type proxyRules struct {
 	masquerade bool // clients outside; else they keep their address, and backends are on the node
 }
 
-// command runs one on the node.
-func (s *besideStage) command(stdin, name string, args ...string) {
-	s.tb.Helper()
-	s.node.do(func() error {
+// execute runs a program on a machine, which has to succeed.
+func (h *host) execute(stdin, name string, args ...string) {
+	h.tb.Helper()
+	h.do(func() error {
 		cmd := exec.Command(name, args...)
 		cmd.Stdin = strings.NewReader(stdin)
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -185,13 +185,13 @@ func (s *besideStage) command(stdin, name string, args ...string) {
 func writeNFTables(s *besideStage, services []rules.Service, local netip.Prefix) {
 	s.tb.Helper()
 	for _, transaction := range rules.NFTables(services, local) {
-		s.command(transaction, "nft", "-f", "-")
+		s.node.execute(transaction, "nft", "-f", "-")
 	}
 }
 
 func deleteNFTables(s *besideStage, f family) {
 	s.tb.Helper()
-	s.command("", "nft", "delete", "table", []string{"ip", "ip6"}[f], "headgate-bench")
+	s.node.execute("", "nft", "delete", "table", []string{"ip", "ip6"}[f], "headgate-bench")
 }
 
 func writeIPTables(s *besideStage, services []rules.Service, local netip.Prefix) {
@@ -200,12 +200,12 @@ func writeIPTables(s *besideStage, services []rules.Service, local netip.Prefix)
 	if local.Addr().Is6() {
 		f = 1
 	}
-	s.command(rules.IPTables(services, local), iptables(f)+"-restore", "-w")
+	s.node.execute(rules.IPTables(services, local), iptables(f)+"-restore", "-w")
 }
 
 func deleteIPTables(s *besideStage, f family) {
 	s.tb.Helper()
-	s.command(`*nat
+	s.node.execute(`*nat
 -D PREROUTING -j HG-SERVICES
 -D OUTPUT -j HG-SERVICES
 -D POSTROUTING -j HG-POST

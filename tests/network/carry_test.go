@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -41,6 +42,9 @@ type underlay struct {
 	udp   bool // what is carried has an outer header of UDP
 	xdp   bool // drivers carry
 	vxlan bool // they are known by an address of a VXLAN device
+	home  int  // MTU of the uplink of the second node; 0: as the others
+	leg   int  // MTU of a leg between client and router; 0: 1500
+	quiet bool // no ICMP error passes the router
 }
 
 var carriedAt = [2]netip.AddrPort{netip.MustParseAddrPort("203.0.113.10:80"), netip.MustParseAddrPort("[2001:db8:f::10]:80")}
@@ -53,12 +57,8 @@ func newFabric(tb testing.TB, forwarding string) *fabric {
 func newFabricOver(tb testing.TB, forwarding string, u underlay) *fabric {
 	tb.Helper()
 	testenv.Need(tb)
-	f := &fabric{tb: tb, underlay: u, client: newHost(tb, "client"), router: newHost(tb, "router"), manifests: tb.TempDir(), forwarding: forwarding, pause: 100 * time.Millisecond}
-	plug(f.client, "eth0", f.router, "down", 1500)
-	f.client.address("eth0", "198.51.100.7/24", "2001:db8:c::7/64")
-	f.router.address("down", "198.51.100.1/24", "2001:db8:c::1/64")
-	f.client.route("0.0.0.0/0", "198.51.100.1")
-	f.client.route("::/0", "2001:db8:c::1")
+	f := &fabric{tb: tb, underlay: u, manifests: tb.TempDir(), forwarding: forwarding, pause: 100 * time.Millisecond}
+	f.client, _, f.router = newWay(tb, cmp.Or(u.leg, 1500))
 	var ports []string
 	for i := range f.nodes {
 		f.nodes[i], f.pods[i] = f.newNode(i + 1)
@@ -74,6 +74,9 @@ func newFabricOver(tb testing.TB, forwarding string, u underlay) *fabric {
 	})
 	if u.xdp {
 		f.takeDriven()
+	}
+	if u.quiet {
+		f.router.dropErrors()
 	}
 	return f
 }
@@ -109,7 +112,11 @@ func (f *fabric) newNode(number int) (*node, *host) {
 		addr: netip.MustParseAddr(fmt.Sprint("192.0.2.", number)), addr6: netip.MustParseAddr(fmt.Sprint("2001:db8::", number)),
 	}
 	n.snat = [2]netip.Addr{netip.MustParseAddr(fmt.Sprint("172.31.0.", number)), netip.MustParseAddr(fmt.Sprint("fd00:31::", number))}
-	plug(f.router, name, n.host, "eth0", f.underlay.mtu)
+	mtu := f.underlay.mtu
+	if number == 2 {
+		mtu = cmp.Or(f.underlay.home, mtu)
+	}
+	plug(f.router, name, n.host, "eth0", mtu)
 	n.address("eth0", n.addr.String()+"/24", n.addr6.String()+"/64")
 	n.route("0.0.0.0/0", "192.0.2.254")
 	n.route("::/0", "2001:db8::fe")

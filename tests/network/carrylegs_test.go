@@ -1,15 +1,20 @@
 package network
 
 import (
-	"strings"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
 	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // TestCarriedTransfersArriveWhole has all go to other nodes than the one where it comes in: long
-// transfers, of which the client's device is to cut segments, and datagrams as long as the
-// client's link takes, which are too long with an outer header.
+// transfers, of which the client's device is to cut segments, and datagrams.
 func TestCarriedTransfersArriveWhole(t *testing.T) {
-	const transfers, bytes = 4, 4 << 20
+	const transfers = 4
 	for _, u := range []underlay{
 		{name: "nodes of IPv4", mtu: 1500},
 		{name: "nodes of IPv6, MTU 1400", mtu: 1400, ipv6: true},
@@ -20,19 +25,13 @@ func TestCarriedTransfersArriveWhole(t *testing.T) {
 	} {
 		t.Run(u.name, func(t *testing.T) {
 			f := newFabricOver(t, "dsr", u)
-			f.announce([]int{0})
-			f.endpoints([]int{1, 2})
-			f.start()
-			eventually(t, "all nodes carry", f.carries)
+			f.startCarrying(t, 1, 2)
 			for _, family := range families {
-				to := carriedAt[family]
 				for range transfers {
-					if err := f.client.transfer(to, bytes); err != nil {
-						t.Errorf("%s: %v", to, err)
-					}
+					f.wantTransfer(t, family, 4<<20)
 				}
-				f.wantLongDatagram(t, family)
 			}
+			f.wantDatagrams(t)
 			if n := f.carriedAtDrivers(t); u.xdp != (n > 0) {
 				t.Errorf("drivers carried %d packets", n)
 			}
@@ -40,17 +39,82 @@ func TestCarriedTransfersArriveWhole(t *testing.T) {
 	}
 }
 
-// wantLongDatagram has the client send a datagram as long as its link takes.
-func (f *fabric) wantLongDatagram(t *testing.T, family family) {
+// TestLongCarriedTransfersOverNarrowLegs moves 100 MB each way, where one leg is narrow between the
+// client and the router, and one to the home. What a router says of the first comes in at a node that
+// carries nothing else: who sends has to hear of it. Where no error arrives the home's word alone, in
+// its answer to a SYN, keeps segments short enough to be carried.
+func TestLongCarriedTransfersOverNarrowLegs(t *testing.T) {
+	for _, u := range []underlay{
+		{name: "legs of 1,300 and 1,400", mtu: 1500, home: 1400, leg: 1300},
+		{name: "no ICMP", mtu: 1500, home: 1400, quiet: true},
+	} {
+		t.Run(u.name, func(t *testing.T) {
+			f := newFabricOver(t, "dsr", u)
+			const ingress, home, other = 0, 1, 2
+			f.startCarrying(t, home)
+			f.announceErrors(other)
+			for _, family := range families {
+				told := f.nodes[other].carriedTo(t)
+				f.wantTransfer(t, family, 50<<20)
+				if told = f.nodes[other].carriedTo(t) - told; (told > 0) != (u.leg > 0) {
+					t.Errorf("%s: %d errors are carried", family, told)
+				}
+			}
+		})
+	}
+}
+
+// startCarrying starts agents, with backends on some nodes, and all that is for the Service at the
+// first one.
+func (f *fabric) startCarrying(t *testing.T, homes ...int) {
 	t.Helper()
-	to := carriedAt[family]
-	conn, err := f.client.dial("udp", to)
-	if err != nil {
-		t.Fatal(err)
+	f.announce([]int{0})
+	f.endpoints(homes)
+	f.start()
+	eventually(t, "all nodes carry", f.carries)
+}
+
+// wantTransfer has so many bytes arrive whole, each way.
+func (f *fabric) wantTransfer(t *testing.T, family family, bytes int64) {
+	t.Helper()
+	if err := f.client.transfer(carriedAt[family], bytes); err != nil {
+		t.Errorf("%s: %v", carriedAt[family], err)
 	}
-	defer conn.Close()
-	said, err := exchange(conn, strings.Repeat("x", 1500-[]int{20, 40}[family]-8))
-	if err != nil || !strings.HasSuffix(said, " "+clientAddr[family].String()) {
-		t.Errorf("%s: of a long datagram the answer begins %.60q, %v; want the client's address", to, said, err)
+}
+
+// announceErrors has the router send ICMP that is for the Service to one node, whatever else goes to
+// others.
+func (f *fabric) announceErrors(to int) {
+	f.tb.Helper()
+	const table = 100
+	for family, at := range carriedAt {
+		rule := netlink.NewRule()
+		rule.Family, rule.IPProto = []int{unix.AF_INET, unix.AF_INET6}[family], []int{unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6}[family]
+		rule.Table, rule.Priority = table, table
+		via := [2]netip.Addr{f.nodes[to].addr, f.nodes[to].addr6}[family]
+		route := &netlink.Route{Dst: ipNet(netip.PrefixFrom(at.Addr(), at.Addr().BitLen())), Gw: net.IP(via.AsSlice()), Table: table}
+		f.router.do(func() error {
+			if err := netlink.RuleAdd(rule); err != nil {
+				return fmt.Errorf("add a rule: %w", err)
+			}
+			return netlink.RouteReplace(route)
+		})
 	}
+}
+
+// dropErrors has a machine drop all ICMP errors, those of its own, too.
+func (h *host) dropErrors() {
+	h.tb.Helper()
+	if _, err := exec.LookPath("nft"); err != nil {
+		h.tb.Skip("needs nftables: apt-get install nftables")
+	}
+	h.execute(`table inet quiet {
+ chain comes { type filter hook prerouting priority raw; jump errors; }
+ chain own { type filter hook output priority raw; jump errors; }
+ chain errors {
+  icmp type { destination-unreachable, time-exceeded, parameter-problem } drop
+  icmpv6 type { destination-unreachable, packet-too-big, time-exceeded, parameter-problem } drop
+ }
+}
+`, "nft", "-f", "-")
 }

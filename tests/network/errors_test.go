@@ -84,6 +84,11 @@ func (h *host) provoke(f family, to netip.AddrPort, size, hops int) (report, err
 		return report{}, err
 	}
 	defer conn.Close()
+	return provoke(f, conn, size, hops)
+}
+
+// provoke does so over a flow.
+func provoke(f family, conn net.Conn, size, hops int) (report, error) {
 	raw, err := conn.(*net.UDPConn).SyscallConn()
 	if err != nil {
 		return report{}, err

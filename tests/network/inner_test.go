@@ -48,9 +48,9 @@ type unfinishedSum struct {
 // checksum; one within its payload is to be finished.
 func (n *network) sendUnfinished(port uint16) {
 	n.tb.Helper()
-	transport := n.serialized(gopacket.SerializeOptions{FixLengths: true},
+	transport := serialized(n.tb, gopacket.SerializeOptions{FixLengths: true},
 		&layers.UDP{SrcPort: 50000, DstPort: layers.UDPPort(port)}, gopacket.Payload(make([]byte, 32)))
-	frame := n.serialized(gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+	frame := serialized(n.tb, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
 		&layers.Ethernet{SrcMAC: n.client.mac("eth0"), DstMAC: n.far.mac("near"), EthernetType: layers.EthernetTypeIPv4},
 		&layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: clientAddr[0].AsSlice(), DstIP: n.nodes[0].addr.AsSlice()},
 		gopacket.Payload(transport))
@@ -76,11 +76,11 @@ func (n *network) sendUnfinished(port uint16) {
 	})
 }
 
-func (n *network) serialized(options gopacket.SerializeOptions, of ...gopacket.SerializableLayer) []byte {
-	n.tb.Helper()
+func serialized(tb testing.TB, options gopacket.SerializeOptions, of ...gopacket.SerializableLayer) []byte {
+	tb.Helper()
 	b := gopacket.NewSerializeBuffer()
 	if err := gopacket.SerializeLayers(b, options, of...); err != nil {
-		n.tb.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b.Bytes()
 }

@@ -87,27 +87,13 @@ func newNetworkOf(tb testing.TB, l layout) *network {
 	tb.Helper()
 	tunnel := l.tunnel
 	testenv.Need(tb)
-	n := &network{tb: tb, client: newHost(tb, "client"), far: newHost(tb, "far"), router: newHost(tb, "router"), manifests: tb.TempDir()}
-	plug(n.client, "eth0", n.far, "near", 1500)
-	n.client.address("eth0", "198.51.100.7/24", "2001:db8:c::7/64")
-	n.far.address("near", "198.51.100.1/24", "2001:db8:c::1/64")
-	plug(n.far, "up", n.router, "down", 1400)
-	n.far.address("up", "198.18.0.1/24", "2001:db8:18::1/64")
-	n.router.address("down", "198.18.0.2/24", "2001:db8:18::2/64")
+	n := &network{tb: tb, manifests: tb.TempDir()}
+	n.client, n.far, n.router = newWay(tb, 1400)
 	for i := range n.nodes {
 		n.nodes[i] = n.newNode(i+1, l)
 	}
 	n.router.bridge("br0", "node-1", "node-2")
 	n.router.address("br0", "192.0.2.254/24", "2001:db8::fe/64")
-	for _, r := range []struct {
-		h      *host
-		v4, v6 string
-	}{{n.client, "198.51.100.1", "2001:db8:c::1"}, {n.far, "198.18.0.2", "2001:db8:18::2"}} {
-		r.h.route("0.0.0.0/0", r.v4)
-		r.h.route("::/0", r.v6)
-	}
-	n.router.route("198.51.100.0/24", "198.18.0.1")
-	n.router.route("2001:db8:c::/64", "2001:db8:18::1")
 	n.router.route("203.0.113.0/24", "192.0.2.1") // as announced by a load balancer
 	n.router.route("2001:db8:f::/64", "2001:db8::1")
 	for _, node := range n.nodes {
@@ -124,6 +110,28 @@ func newNetworkOf(tb testing.TB, l layout) *network {
 		}
 	}
 	return n
+}
+
+// newWay makes a client, a router, and a machine between them; mtu is that of its leg to the router.
+func newWay(tb testing.TB, mtu int) (client, far, router *host) {
+	tb.Helper()
+	client, far, router = newHost(tb, "client"), newHost(tb, "far"), newHost(tb, "router")
+	plug(client, "eth0", far, "near", 1500)
+	client.address("eth0", "198.51.100.7/24", "2001:db8:c::7/64")
+	far.address("near", "198.51.100.1/24", "2001:db8:c::1/64")
+	plug(far, "up", router, "down", mtu)
+	far.address("up", "198.18.0.1/24", "2001:db8:18::1/64")
+	router.address("down", "198.18.0.2/24", "2001:db8:18::2/64")
+	for _, r := range []struct {
+		from   *host
+		v4, v6 string
+	}{{client, "198.51.100.1", "2001:db8:c::1"}, {far, "198.18.0.2", "2001:db8:18::2"}} {
+		r.from.route("0.0.0.0/0", r.v4)
+		r.from.route("::/0", r.v6)
+	}
+	router.route("198.51.100.0/24", "198.18.0.1")
+	router.route("2001:db8:c::/64", "2001:db8:18::1")
+	return client, far, router
 }
 
 // newNode makes a node with its pod.

@@ -147,25 +147,31 @@ func who(conn net.Conn) (string, error) {
 
 // exchange sends a datagram and returns what was put before it in the answer.
 // It tries again: a lost datagram is no fault.
-func exchange(conn net.Conn, payload string) (string, error) {
-	b := make([]byte, 65536)
-	var err error
+func exchange(conn net.Conn, payload string) (said string, err error) {
 	for range 6 {
 		if _, err = conn.Write([]byte(payload)); err != nil {
 			continue
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-		var n int
-		if n, err = conn.Read(b); err != nil {
-			continue
+		if said, err = answerTo(conn, payload); err == nil {
+			return said, nil
 		}
-		said, whole := strings.CutSuffix(string(b[:n]), " "+payload)
-		if !whole {
-			return "", fmt.Errorf("%d bytes came back for %d", n, len(payload))
-		}
-		return said, nil
 	}
 	return "", err
+}
+
+// answerTo waits for the answer to a datagram, and returns what was put before it.
+func answerTo(conn net.Conn, payload string) (string, error) {
+	_ = conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+	b := make([]byte, 65536)
+	n, err := conn.Read(b)
+	if err != nil {
+		return "", err
+	}
+	said, whole := strings.CutSuffix(string(b[:n]), " "+payload)
+	if !whole {
+		return "", fmt.Errorf("%d bytes came back for %d", n, len(payload))
+	}
+	return said, nil
 }
 
 // transfer moves so many bytes one way and then the other, and compares their sums.

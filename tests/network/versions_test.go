@@ -73,9 +73,9 @@ func (s optionStage) wantPast(t *testing.T, flags []string) {
 }
 
 // carriedTo returns how many packets the node has carried to others.
-func (s optionStage) carriedTo(t *testing.T) (packets uint64) {
+func (n *node) carriedTo(t *testing.T) (packets uint64) {
 	t.Helper()
-	r, err := datapath.Inspect(s.node.root)
+	r, err := datapath.Inspect(n.root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func outliveVersion(t *testing.T, program string, flags ...string) {
 	s := newOptionStage(t, flags...)
 	if slices.Contains(flags, carriesAll) {
 		eventually(t, "packets are carried", func() error {
-			if _, err := s.client.ask("tcp", netip.MustParseAddrPort("203.0.113.1:80")); err != nil || s.carriedTo(t) == 0 {
+			if _, err := s.client.ask("tcp", netip.MustParseAddrPort("203.0.113.1:80")); err != nil || s.node.carriedTo(t) == 0 {
 				return fmt.Errorf("none yet: %v", err)
 			}
 			return nil

@@ -17,6 +17,7 @@
 #include "tc/packet.h"
 #include "tc/passage.h"
 #include "tc/redirect.h"
+#include "xdp/trace.h"
 #include "xdp/uplink.h"
 
 SEC("cgroup/connect4")
@@ -180,7 +181,14 @@ int device_out(struct __sk_buff *skb)
 SEC("xdp.frags")
 int uplink(struct xdp_md *ctx)
 {
-	return send_here(ctx);
+	int sent;
+
+	if (is_traced())
+		note_came(ctx);
+	sent = send_here(ctx);
+	if (is_traced())
+		tell_sent(ctx, sent);
+	return sent;
 }
 
 /* The same on devices whose packets have no Ethernet header. */

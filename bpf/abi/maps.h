@@ -8,6 +8,7 @@
 #include "flow_types.h"
 #include "frontend_types.h"
 #include "peer_types.h"
+#include "trace_types.h"
 #include "types.h"
 
 /*
@@ -260,6 +261,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct passage);
 } passage SEC(".maps");
+
+/* What became of packets at drivers, for who looks, by the CPU that had them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct told_packets);
+} driver_told SEC(".maps");
 
 /* Ports of datagrams that come in fragments. */
 struct {

@@ -333,7 +333,7 @@ struct counters {
 	__u64 drops[DROP_REASONS]; /* enum drop_reason */
 };
 
-/* Which agent made the maps. The agent writes it, people read it. */
+/* Which agent made the maps. The agent writes it but for one field, people read it. */
 struct about {
 	char version[64]; /* of headgate, NUL-terminated */
 	char node[256];	  /* name of the node, NUL-terminated */
@@ -341,10 +341,12 @@ struct about {
 	__u8 object[32];  /* SHA-256 of the object and its constants */
 	__u64 writes;	  /* by the agent to the maps, since they were made */
 	__u64 flows_migrated; /* 1: no other maps know flows that these do not */
-	__u64 removed_ns; /* a Service last lost a backend; monotonic clock */
+	/* Until when packets at drivers are told of, by who looks at them; 0: nobody does. */
+	__u64 traced_until_ns; /* monotonic clock */
 	/* Goes up after whatever is taken away: what was done before is not repeated. */
 	__u32 epoch;
 	__u32 hands_over; /* 1: flows, to the kernel, before the programs go */
+	__u64 removed_ns; /* a Service last lost a backend; monotonic clock */
 };
 
 /* A socket as INET_DIAG knows it; IPv4 addresses stand in the first word. */

@@ -92,10 +92,10 @@ func (c capture) begin() error {
 	return c.block(interfaceBlock, words(network, 0)) // which ends the options
 }
 
-// decision writes the packet as it would have come, and as it goes on.
+// decision writes the packet as it would have come, and as it goes on, if it does so as another.
 func (c capture) decision(one traced) error {
 	what := one.comment()
-	if err := c.packet(one.At, one.before, "before: "+what); err != nil || one.Refused != "" {
+	if err := c.packet(one.At, one.before, "before: "+what); err != nil || one.Refused != "" || one.before == one.after || one.Verdict == datapath.Carried {
 		return err
 	}
 	return c.packet(one.At, one.after, "after: "+what)

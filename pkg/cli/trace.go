@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,16 +23,19 @@ type traced struct {
 	backend lb.AddrPort
 	// before and after are the ends of a packet.
 	before, after packetEnds
-	At            time.Time `json:"at"`
-	Where         string    `json:"where"`             // connect, sendmsg; in and out for packets
-	PID           uint32    `json:"pid,omitempty"`     // of sockets
-	Process       string    `json:"process,omitempty"` // likewise
-	From          string    `json:"from,omitempty"`    // of packets
-	Asked         string    `json:"asked,omitempty"`
-	Got           string    `json:"got,omitempty"`     // "" where it was refused
-	Pod           string    `json:"pod,omitempty"`     // that the backend is, where an agent knows it
-	Refused       string    `json:"refused,omitempty"` // why
-	Service       string    `json:"service,omitempty"`
+	At            time.Time        `json:"at"`
+	Where         string           `json:"where"`             // connect, sendmsg; in and out for packets, driver for those at a driver
+	Device        string           `json:"device,omitempty"`  // of packets at a driver
+	Verdict       datapath.Verdict `json:"verdict,omitempty"` // likewise
+	PID           uint32           `json:"pid,omitempty"`     // of sockets
+	Process       string           `json:"process,omitempty"` // likewise
+	From          string           `json:"from,omitempty"`    // of packets
+	Asked         string           `json:"asked,omitempty"`
+	Got           string           `json:"got,omitempty"`     // "" where it was refused or passed
+	NowFrom       string           `json:"nowFrom,omitempty"` // of packets that a driver sent: what From became
+	Pod           string           `json:"pod,omitempty"`     // that the backend is, where an agent knows it
+	Refused       string           `json:"refused,omitempty"` // why
+	Service       string           `json:"service,omitempty"`
 }
 
 // changedSince stands for a reason that is no more when it is looked for.
@@ -44,15 +48,20 @@ func newTrace(e *env) *cobra.Command {
 	t := &trace{env: e}
 	cmd := &cobra.Command{
 		Use:   "trace [{ADDRESS[:PORT] | [NAMESPACE/]SERVICE[:PORT]}]",
-		Short: "Show decisions as they are made: connect(), sendmsg(), new flows of packets",
+		Short: "Show decisions as they are made: connect(), sendmsg(), new flows of packets, packets at drivers",
 		Long: `Shows decisions as they are made, until it is interrupted or --for is over: which backend a connect() or a
 datagram of a socket on this node got, by which process, or why it was refused; and new flows of
 packets, which are looked for five times a second, so that shorter ones are missed. Which Pod a backend
 is an agent says, where one answers at --state-dir.
 
+Where drivers repeat or carry (--xdp of the agent), it shows packets there: as they came, and what was done:
+repeated, with the addresses that they left with; carried, with those of the outer header; or passed to TC. Of many,
+100 in a second are shown from each CPU, whomever they are for, and it is said how many others there were.
+
 Programs that tell of sockets are attached behind those that decide for as long as this command
 runs. So it costs nothing else; meanwhile a connect() to a Service costs some hundred nanoseconds more.
-Where more is decided than can be shown it says how many decisions are missing.
+Drivers tell of packets until a second after the last look. Where more is decided than can be shown it says how many
+decisions are missing.
 
 With --pcap each decision is written as two packets, too, for Wireshark and tcpdump: as it was
 meant to go and as it goes, with a comment that names process, Service, backend and Pod; a refused one as the first
@@ -86,6 +95,7 @@ type trace struct {
 	packets         capture // to nowhere unless it is asked for
 	lines           command.Lines
 	lost            uint64 // said
+	drivers         driverTrace
 	said            said
 	flows           map[flowKey]datapath.FlowState
 }
@@ -106,6 +116,9 @@ func (t *trace) run(ctx context.Context) error {
 		return err
 	}
 	if err := t.lookAtPackets(); err != nil { // those that there are
+		return err
+	}
+	if err := t.lookAtDrivers(false); err != nil {
 		return err
 	}
 	var sockets *datapath.Tracer
@@ -129,6 +142,9 @@ func (t *trace) showAll(ctx context.Context, sockets *datapath.Tracer) error {
 			return err
 		}
 		if err := t.lookAtPackets(); err != nil {
+			return err
+		}
+		if err := t.lookAtDrivers(ended); err != nil {
 			return err
 		}
 	}
@@ -309,7 +325,8 @@ func (t *trace) show(one traced) error {
 	if one.PID != 0 {
 		who = fmt.Sprintf("pid %d %s", one.PID, one.Process)
 	}
-	return t.lines.Write(t.out, []string{one.At.Format("15:04:05.000"), one.Where, who, one.Asked, one.became(), one.Service})
+	where := strings.TrimSpace(one.Where + " " + one.Device)
+	return t.lines.Write(t.out, []string{one.At.Format("15:04:05.000"), where, who, one.Asked, one.became(), one.Service})
 }
 
 // became is the backend, or why there is none.
@@ -317,6 +334,8 @@ func (one traced) became() string {
 	switch {
 	case one.Refused != "":
 		return "refused " + one.Refused
+	case one.Verdict != "":
+		return one.atDriver()
 	case one.Pod != "":
 		return one.Got + " pod " + one.Pod
 	default:

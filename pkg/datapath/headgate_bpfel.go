@@ -21,9 +21,10 @@ type headgateAbout struct {
 	Object        [32]uint8
 	Writes        uint64
 	FlowsMigrated uint64
-	RemovedNs     uint64
+	TracedUntilNs uint64
 	Epoch         uint32
 	HandsOver     uint32
+	RemovedNs     uint64
 }
 
 type headgateAddrPort struct {
@@ -646,6 +647,34 @@ type headgateTable struct {
 	Size   uint32
 }
 
+type headgateToldPacket struct {
+	_       structs.HostLayout
+	Number  uint64
+	AtNs    uint64
+	Ifindex uint32
+	Verdict headgateToldVerdict
+	Came    headgateTuple
+	Leaves  headgateTuple
+}
+
+type headgateToldPackets struct {
+	_       structs.HostLayout
+	SinceNs uint64
+	Told    uint32
+	Len     uint32
+	Last    uint64
+	LeftOut uint64
+	Packet  [64]headgateToldPacket
+}
+
+type headgateToldVerdict uint32
+
+const (
+	headgateToldVerdictTOLD_PASSED   headgateToldVerdict = 0
+	headgateToldVerdictTOLD_REPEATED headgateToldVerdict = 1
+	headgateToldVerdictTOLD_CARRIED  headgateToldVerdict = 2
+)
+
 type headgateTraffic struct {
 	_        structs.HostLayout
 	Bytes    [2]uint64
@@ -701,6 +730,7 @@ const (
 	headgateMapCountedPayload     = "counted_payload"
 	headgateMapCounters           = "counters"
 	headgateMapDevices            = "devices"
+	headgateMapDriverTold         = "driver_told"
 	headgateMapExemptNamespaces   = "exempt_namespaces"
 	headgateMapExpress            = "express"
 	headgateMapFallbacks          = "fallbacks"
@@ -876,6 +906,7 @@ type headgateMapSpecs struct {
 	CountedPayload   *ebpf.MapSpec `ebpf:"counted_payload"`
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
+	DriverTold       *ebpf.MapSpec `ebpf:"driver_told"`
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
 	Express          *ebpf.MapSpec `ebpf:"express"`
 	Fallbacks        *ebpf.MapSpec `ebpf:"fallbacks"`
@@ -967,6 +998,7 @@ type headgateMaps struct {
 	CountedPayload   *ebpf.Map `ebpf:"counted_payload"`
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Devices          *ebpf.Map `ebpf:"devices"`
+	DriverTold       *ebpf.Map `ebpf:"driver_told"`
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
 	Express          *ebpf.Map `ebpf:"express"`
 	Fallbacks        *ebpf.Map `ebpf:"fallbacks"`
@@ -1006,6 +1038,7 @@ func (m *headgateMaps) Close() error {
 		m.CountedPayload,
 		m.Counters,
 		m.Devices,
+		m.DriverTold,
 		m.ExemptNamespaces,
 		m.Express,
 		m.Fallbacks,

@@ -21,9 +21,10 @@ type tracerAbout struct {
 	Object        [32]uint8
 	Writes        uint64
 	FlowsMigrated uint64
-	RemovedNs     uint64
+	TracedUntilNs uint64
 	Epoch         uint32
 	HandsOver     uint32
+	RemovedNs     uint64
 }
 
 type tracerAddress struct {
@@ -611,6 +612,42 @@ const (
 	tracerToldHookTOLD_SENDMSG tracerToldHook = 1
 )
 
+type tracerToldPackets struct {
+	_       structs.HostLayout
+	SinceNs uint64
+	Told    uint32
+	Len     uint32
+	Last    uint64
+	LeftOut uint64
+	Packet  [64]struct {
+		_       structs.HostLayout
+		Number  uint64
+		AtNs    uint64
+		Ifindex uint32
+		Verdict uint32
+		Came    struct {
+			_        structs.HostLayout
+			Src      tracerIpAddr
+			Dst      tracerIpAddr
+			SrcPort  uint16
+			DstPort  uint16
+			Protocol uint8
+			Hook     uint8
+			Pad      [2]uint8
+		}
+		Leaves struct {
+			_        structs.HostLayout
+			Src      tracerIpAddr
+			Dst      tracerIpAddr
+			SrcPort  uint16
+			DstPort  uint16
+			Protocol uint8
+			Hook     uint8
+			Pad      [2]uint8
+		}
+	}
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -623,6 +660,7 @@ const (
 	tracerMapCountedPayload   = "counted_payload"
 	tracerMapCounters         = "counters"
 	tracerMapDevices          = "devices"
+	tracerMapDriverTold       = "driver_told"
 	tracerMapExemptNamespaces = "exempt_namespaces"
 	tracerMapExpress          = "express"
 	tracerMapFallbacks        = "fallbacks"
@@ -724,6 +762,7 @@ type tracerMapSpecs struct {
 	CountedPayload   *ebpf.MapSpec `ebpf:"counted_payload"`
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
+	DriverTold       *ebpf.MapSpec `ebpf:"driver_told"`
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
 	Express          *ebpf.MapSpec `ebpf:"express"`
 	Fallbacks        *ebpf.MapSpec `ebpf:"fallbacks"`
@@ -791,6 +830,7 @@ type tracerMaps struct {
 	CountedPayload   *ebpf.Map `ebpf:"counted_payload"`
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Devices          *ebpf.Map `ebpf:"devices"`
+	DriverTold       *ebpf.Map `ebpf:"driver_told"`
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
 	Express          *ebpf.Map `ebpf:"express"`
 	Fallbacks        *ebpf.Map `ebpf:"fallbacks"`
@@ -831,6 +871,7 @@ func (m *tracerMaps) Close() error {
 		m.CountedPayload,
 		m.Counters,
 		m.Devices,
+		m.DriverTold,
 		m.ExemptNamespaces,
 		m.Express,
 		m.Fallbacks,

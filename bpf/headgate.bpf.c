@@ -354,7 +354,8 @@ int shared_flow_enums(enum hook hook, enum flow_flag flow_flag,
 }
 
 int shared_traffic_enums(enum failure failure, enum direction direction,
-			 enum connect_time connect_time)
+			 enum connect_time connect_time,
+			 enum packet_count packet_count)
 {
 	return 0;
 }

@@ -92,6 +92,16 @@ struct flow_set {
 	struct flow way[FLOW_WAYS];
 } __attribute__((aligned(8)));
 
+/*
+ * What the packets of the flows of a set were, by way, each line with a word to spare. Nothing
+ * of it is atomic: where two CPUs have packets of one direction at the same time, those of one
+ * of them may not count.
+ */
+struct flow_traffic {
+	__u64 counted[FLOW_WAYS + 1]; /* enum packet_count */
+	__u64 taken[FLOW_WAYS + 1];   /* what of it Service and backend have */
+} __attribute__((aligned(8)));
+
 /* Random numbers, for as long as there is a table in whose order flows are by them. */
 struct flow_factors {
 	__u64 factor[FLOW_FACTORS];
@@ -117,6 +127,8 @@ struct new_flow {
 	__u32 added_flags; /* of the direction, with what is known of it */
 	__u32 added_known;
 	__u32 added_state; /* that it got, 0 if it was there before */
+	__u32 added_place; /* see place_of() */
+	__u32 pad;
 	struct tuple key;
 	struct tuple becomes;
 	__u64 hash;
@@ -150,7 +162,8 @@ struct express {
 	__u16 l4_diff;	/* what both do to a sum over addresses and ports */
 	__u16 ip_diff;	/* the same over addresses */
 	__u32 turns_at; /* what came by this device goes by XDP_TX; 0: by none */
-	__u32 pad[3];
+	__u32 counts_at; /* the place of the flow by which they come */
+	__u32 pad[2];
 } __attribute__((aligned(8)));
 
 struct express_set {
@@ -163,12 +176,12 @@ struct passage {
 	struct tuple now;
 	__u32 epoch; /* before it was sent on, see struct about */
 	__u32 noted; /* when its flow was, if more like it may be repeated, or 0 */
-	__u32 mtu;	/* of the route by which it leaves, in bytes */
-	__u32 ifindex;	/* of the device by which it leaves; 0: it does not */
-	__u32 repeats;	/* 1: it is there, and makes an express entry */
-	__u32 turns_at; /* see struct express */
-	__u32 repeated; /* 1: it leaves as it is to be, see tc/repeat.h */
-	__u32 pad;
+	__u32 mtu;	 /* of the route by which it leaves, in bytes */
+	__u32 ifindex;	 /* of the device by which it leaves; 0: it does not */
+	__u32 repeats;	 /* 1: it is there, and makes an express entry */
+	__u32 turns_at;	 /* see struct express */
+	__u32 repeated;	 /* 1: it leaves as it is to be, see tc/repeat.h */
+	__u32 counts_at; /* see struct express */
 } __attribute__((aligned(8)));
 
 /* A fragment that has no ports belongs to a datagram whose first one had. */
@@ -244,4 +257,5 @@ struct reset_budget {
 _Static_assert(sizeof(struct tuple) == 40, "no hidden padding");
 _Static_assert(sizeof(struct flow) == 64, "one cache line");
 _Static_assert(sizeof(struct flow_set) == 512, "eight cache lines");
+_Static_assert(sizeof(struct flow_traffic) == 128, "two cache lines");
 _Static_assert(sizeof(struct express) == 128, "two cache lines");

@@ -224,6 +224,15 @@ struct {
 	__type(value, struct flow_set);
 } flow_table SEC(".maps");
 
+/* What their packets were, by set, see flow/traffic.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow_traffic);
+} flow_traffic SEC(".maps");
+
 /* In which sets of it flows are. The agent writes them once. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -30,11 +30,14 @@ enum direction {
 	DIRECTIONS,
 };
 
-/* The traffic of a Service port, or of a backend: a cache line. Bytes are payload of TCP. */
+/*
+ * The traffic of a Service port, or of a backend: a cache line. Bytes are payload: of TCP
+ * sockets on this node, and of the packets of flows. Packets are those of flows.
+ */
 struct traffic {
 	__u64 bytes[DIRECTIONS];
 	__u64 failures[FAILURES];
-	__u64 pad[2];
+	__u64 packets[DIRECTIONS];
 };
 
 /*
@@ -44,6 +47,14 @@ struct traffic {
 enum connect_time {
 	CONNECT_TIMES = 20,
 	CONNECT_TIME_SHIFT = 5, /* of the first one's bound, in 2^-20 s */
+};
+
+/*
+ * What the packets of a direction of a flow were is one word, which goes up: how many, and below
+ * their payload in bytes. Of two words the difference is exact up to 64 GiB, or 2^28 packets.
+ */
+enum packet_count {
+	PACKET_COUNT_SHIFT = 36, /* of how many there were */
 };
 
 /* The payload of a connection so far, in bytes each way. */

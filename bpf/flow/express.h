@@ -58,10 +58,10 @@ static __always_inline struct tuple way_to(const struct peer *p, __u32 ifindex)
 	};
 }
 
-/* The entries of this CPU among which that of a tuple is. */
-static __always_inline struct express_set *express_set(const struct tuple *came)
+/* The entries of this CPU among which that of a tuple is, by the hash of that. */
+static __always_inline struct express_set *express_set(__u64 hash)
 {
-	__u32 index = (flow_hash(came) >> 32) * express_sets >> 32;
+	__u32 index = (hash >> 32) * express_sets >> 32;
 
 	index += bpf_get_smp_processor_id() * express_sets;
 	return bpf_map_lookup_elem(&express, &index);
@@ -79,11 +79,9 @@ static __always_inline bool is_express_of(const struct express *e,
 	return !differs;
 }
 
-/* The entry of a tuple that comes into the node, in force or not; NULL: none. */
-static __always_inline struct express *find_express(const struct tuple *came)
+static __always_inline struct express *find_express_in(struct express_set *s,
+						       const struct tuple *came)
 {
-	struct express_set *s = express_set(came);
-
 	if (!s)
 		return NULL;
 	for (int w = 0; w < EXPRESS_WAYS; w++)
@@ -92,10 +90,27 @@ static __always_inline struct express *find_express(const struct tuple *came)
 	return NULL;
 }
 
+/* The entry of a tuple that comes into the node, in force or not; NULL: none. */
+static __always_inline struct express *find_express(const struct tuple *came)
+{
+	return find_express_in(express_set(flow_hash(came)), came);
+}
+
+/* The same of a flow, whose packets count where that stands. */
+static __always_inline struct express *
+find_express_of_flow(const struct tuple *came)
+{
+	__u64 hash = flow_hash(came);
+	struct express_set *s = express_set(hash);
+
+	fetch_traffic(first_set(hash));
+	return find_express_in(s, came);
+}
+
 /* Where the entry of a tuple may stand: its own place, or one that has come free. */
 static __always_inline struct express *express_place(const struct tuple *came)
 {
-	struct express_set *s = express_set(came);
+	struct express_set *s = express_set(flow_hash(came));
 	struct express *free = NULL;
 
 	if (!s)
@@ -117,7 +132,7 @@ static __always_inline struct express *
 express_place_at_last(const struct tuple *came)
 {
 	struct express *e = express_place(came);
-	struct express_set *s = e ? NULL : express_set(came);
+	struct express_set *s = e ? NULL : express_set(flow_hash(came));
 
 	return s ? &s->way[0] : e;
 }

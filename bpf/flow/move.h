@@ -9,6 +9,7 @@
 #include "../lib/verdict.h"
 #include "state.h"
 #include "table.h"
+#include "traffic.h"
 
 /* Notes that flows of a set are in their second one, before any can be found there. */
 static __always_inline void note_overflow(struct flow_set *s)
@@ -92,6 +93,7 @@ static __always_inline bool move_way(struct flow_set *s, __u32 index, __u32 way,
 		count(flow_expired);
 	}
 	note_overflow(s);
+	move_traffic(place_of(index, way), place_of(other, free));
 	to->tag[free] = tag_of(hash);
 	to->way[free] = *flow;
 	state = (seen & ~FLOW_GENERATIONS) | next_generation(state);

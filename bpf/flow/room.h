@@ -21,6 +21,7 @@
 #include "one_sided.h"
 #include "state.h"
 #include "table.h"
+#include "traffic.h"
 
 /*
  * What follows has no branches: a CPU would predict few of them, and the verifier
@@ -241,6 +242,8 @@ static __always_inline enum added take_room(struct new_flow *n, __u32 index,
 		else
 			count(flow_evicted);
 	}
+	n->added_place = place_of(index, way);
+	begin_traffic(n->added_place);
 	s->tag[way] = tag_of(n->hash);
 	write_flow(&s->way[way], n);
 	n->added_state = n->added_flags | next_generation(seen) |

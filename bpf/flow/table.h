@@ -39,6 +39,7 @@ struct found {
 	__u32 *state;
 	__u32 *tag;
 	__u32 seen; /* the state as it was read */
+	__u32 place;
 };
 
 /* A time of the coarse clock as flows have it. */
@@ -177,6 +178,27 @@ static __always_inline void fetch_line(const void *line)
 	(void)*(const volatile __u32 *)line;
 }
 
+/* The place of a flow: its set, and in the lowest three bits its way. */
+#define NO_FLOW 0xffffffff
+
+static __always_inline __u32 place_of(__u32 index, __u32 way)
+{
+	return index << 3 | way;
+}
+
+/* The same where the packets of a set are counted, NULL where none is. */
+static __always_inline struct flow_traffic *fetch_traffic(__u32 index)
+{
+	struct flow_traffic *t;
+
+	if (!count_traffic)
+		return NULL;
+	t = bpf_map_lookup_elem(&flow_traffic, &index);
+	if (t)
+		fetch_line(t);
+	return t;
+}
+
 static __always_inline bool is_in(struct flow_set *s, __u32 way, __u32 tag,
 				  const struct tuple *t, struct found *f)
 {
@@ -193,6 +215,7 @@ static __always_inline bool is_in(struct flow_set *s, __u32 way, __u32 tag,
 
 static __always_inline bool find_in(__u32 index, __u32 tag,
 				    const struct tuple *t, struct found *f,
+				    struct flow_traffic **traffic,
 				    bool *overflow)
 {
 	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
@@ -200,28 +223,31 @@ static __always_inline bool find_in(__u32 index, __u32 tag,
 	if (!s)
 		return false;
 	fetch_line(&s->way[usual_way(tag)]);
+	*traffic = fetch_traffic(index);
+	if (count_traffic && !*traffic)
+		return false; /* never: each set has one */
 #pragma unroll
 	for (int w = 0; w < FLOW_WAYS; w++)
-		if (is_in(s, w, tag, t, f))
+		if (is_in(s, w, tag, t, f)) {
+			f->place = place_of(index, w);
 			return true;
+		}
 	*overflow = *(volatile __u32 *)&s->overflow;
 	return false;
 }
 
-/* Finds the flow with a key. For packets, of which there are many. */
-static __always_inline bool find_here(const struct tuple *t, struct found *f)
+/* Finds the flow with a key, and where it counts. For packets, of which there are many. */
+static __always_inline bool find_here(const struct tuple *t, struct found *f,
+				      struct flow_traffic **traffic)
 {
 	__u64 hash = flow_hash(t);
 	bool overflow = false;
 
-	if (find_in(first_set(hash), tag_of(hash), t, f, &overflow))
+	if (find_in(first_set(hash), tag_of(hash), t, f, traffic, &overflow))
 		return true;
-	return overflow &&
-	       find_in(second_set(hash), tag_of(hash), t, f, &overflow);
+	return overflow && find_in(second_set(hash), tag_of(hash), t, f,
+				   traffic, &overflow);
 }
-
-/* The place of a flow: its set, and in the lowest three bits its way. */
-#define NO_FLOW 0xffffffff
 
 static __always_inline __u32 place_in(__u32 index, __u32 tag,
 				      const struct tuple *t, bool *overflow)
@@ -235,7 +261,7 @@ static __always_inline __u32 place_in(__u32 index, __u32 tag,
 		if (s->tag[w] == tag &&
 		    is_used(*(volatile __u32 *)&s->state[w]) &&
 		    has_key(&s->way[w], t))
-			return index << 3 | w;
+			return place_of(index, w);
 	*overflow = *(volatile __u32 *)&s->overflow;
 	return NO_FLOW;
 }
@@ -268,6 +294,7 @@ static __always_inline bool flow_at(__u32 place, struct found *f)
 	f->state = &s->state[way];
 	f->tag = &s->tag[way];
 	f->seen = *(volatile __u32 *)f->state;
+	f->place = place;
 	return is_used(f->seen);
 }
 

@@ -23,6 +23,7 @@
 #include "../abi/maps.h"
 #include "../flow/state.h"
 #include "../flow/table.h"
+#include "../flow/traffic.h"
 #include "../lb/health.h"
 #include "../lb/table.h"
 #include "../lib/addr.h"
@@ -343,27 +344,12 @@ GLOBAL_FUNC int note_packet(const struct packet *pkt, struct flow *flow,
 }
 
 /*
- * Counts a connection of TCP that is confirmed, given its original direction. The
- * Service is that of the frontend. Not inlined, for the stack of the caller.
- */
-static __noinline int count_confirmed(const struct flow *flow)
-{
-	struct backend *b = flow_backend(flow);
-	struct frontend *f;
-
-	if (!b)
-		return 0;
-	f = frontend_of(&flow->dst, flow->dst_port, flow->protocol);
-	count_connection(f ? f->service : 0, b);
-	return 0;
-}
-
-/*
  * A packet of a flow, whose ports are known, becomes what that says (VERDICT_REWRITE);
  * what has none goes on to the next step.
  */
 GLOBAL_FUNC int follow_flow(struct packet *pkt)
 {
+	struct flow_traffic *traffic;
 	struct found f = {};
 	__u32 noted = 0;
 	enum verdict v;
@@ -371,7 +357,7 @@ GLOBAL_FUNC int follow_flow(struct packet *pkt)
 
 	if (!pkt)
 		return VERDICT_PASS;
-	if (!find_here(&pkt->tuple, &f))
+	if (!find_here(&pkt->tuple, &f, &traffic))
 		return VERDICT_CONTINUE;
 	if (is_over_header(pkt))
 		return refuse(DROP_FRAGMENT, 0);
@@ -394,6 +380,8 @@ GLOBAL_FUNC int follow_flow(struct packet *pkt)
 		restore_other(pkt, f.seen, now_ns);
 	if (noted & NOTED_CONFIRMED)
 		count_confirmed(f.flow);
-	count(flow_packet);
+	if (count_traffic && is_to_count(f.seen))
+		count_packet_in(traffic, f.place, payload_len(pkt));
+	count(flow_packet); /* after it: so the agent misses none */
 	return is_kept(f.seen) ? carry_kept(pkt, &f) : VERDICT_REWRITE;
 }

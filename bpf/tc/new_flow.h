@@ -6,6 +6,7 @@
 #include "../flow/room.h"
 #include "../flow/state.h"
 #include "../flow/table.h"
+#include "../flow/traffic.h"
 #include "../lb/health.h"
 #include "../lib/addr.h"
 #include "../lib/filter.h"
@@ -139,6 +140,8 @@ GLOBAL_FUNC int begin_flow(struct packet *pkt, struct new_flow *flow)
 	flow->added_known = flow->backend_id;
 	added = add_flow(flow);
 	if (added == FLOW_ADDED) {
+		if (is_to_count(flow->added_flags))
+			count_packet(flow->added_place, payload_len(pkt));
 		count(flow_made);
 		count_flow(pkt, flow);
 		return VERDICT_CONTINUE;

@@ -10,6 +10,7 @@
 #include "../abi/maps.h"
 #include "../carry/ring.h"
 #include "../flow/room.h"
+#include "../flow/traffic.h"
 #include "../lb/client.h"
 #include "../lb/health.h"
 #include "../lb/select.h"
@@ -126,8 +127,10 @@ GLOBAL_FUNC int to_outside(struct packet *pkt)
 		added = keep_flow(pkt, flow, &choice);
 		if (added == FLOW_EXISTS)
 			return VERDICT_FOLLOW;
-		if (added == FLOW_ADDED)
+		if (added == FLOW_ADDED) {
+			count_packet(flow->added_place, payload_len(pkt));
 			count(flow_made);
+		}
 		if (added == FLOW_ADDED && pkt->l4_proto != IPPROTO_TCP)
 			count_connection(f->service, choice.backend);
 	}

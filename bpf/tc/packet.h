@@ -24,6 +24,7 @@ struct packet {
 	bool ip4;
 	bool fragment : 1; /* has no ports: not the first of its datagram */
 	bool more_fragments : 1;
+	__u8 tcp_words : 4; /* of 4 bytes, in the TCP header */
 	__u16 fragment_off; /* in bytes */
 	bool pod;	    /* seen on the device of a pod */
 	bool rewritten;	    /* has another tuple now */
@@ -84,6 +85,18 @@ static __always_inline __u32 l4_header_len(__u8 protocol)
 	default: /* UDP */
 		return 8;
 	}
+}
+
+/* The payload of a packet in bytes: of a later fragment all that is behind the IP header. */
+static __always_inline __u32 payload_len(const struct packet *pkt)
+{
+	__u32 len = pkt->end - pkt->l4_off, header = 0;
+
+	if (pkt->l4_proto == IPPROTO_TCP)
+		header = pkt->tcp_words * 4;
+	else if (!pkt->fragment)
+		header = l4_header_len(pkt->l4_proto);
+	return len > header ? len - header : 0;
 }
 
 /*

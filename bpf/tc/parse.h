@@ -16,6 +16,7 @@
 #include <linux/tcp.h>
 #include <linux/udp.h>
 
+#include "../abi/config.h"
 #include "../lib/addr.h"
 #include "../lib/verdict.h"
 #include "packet.h"
@@ -25,6 +26,7 @@
 #define IP4_DONT_FRAGMENT 0x4000
 #define IP6_MAX_HEADERS 6
 #define TCP_SEQ_OFF 4
+#define TCP_LEN_OFF 12
 #define TCP_FLAGS_OFF 13
 
 static __always_inline struct ip_addr from_ip6(const struct in6_addr *a)
@@ -194,6 +196,7 @@ static __always_inline bool parse_tcp(struct __sk_buff *skb, struct packet *pkt)
 	pkt->tcp_seq = tcp.seq;
 	pkt->tcp_ack = tcp.ack;
 	pkt->tcp_flags = tcp.flags;
+	pkt->tcp_words = tcp.len >> 4;
 	return true;
 }
 
@@ -251,6 +254,8 @@ static __always_inline bool read_l4(struct packet *pkt, const void *l4,
 	if (pkt->tuple.protocol != IPPROTO_TCP || (void *)(tcp + 1) > data_end)
 		return false;
 	pkt->tcp_flags = ((const __u8 *)l4)[TCP_FLAGS_OFF];
+	if (count_traffic)
+		pkt->tcp_words = ((const __u8 *)l4)[TCP_LEN_OFF] >> 4;
 	pkt->tcp_seq = tcp->seq;
 	pkt->tcp_ack = tcp->ack_seq;
 	return pkt->plain && pkt->l4_off + sizeof(*tcp) <= pkt->end;

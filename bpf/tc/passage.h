@@ -21,9 +21,10 @@
 /*
  * When the flow was noted that a packet follows, if others may follow it and nobody asks,
  * until it is to be noted again; 0 if not. Had it a backend that a Service has lost
- * meanwhile, it was noted before.
+ * meanwhile, it was noted before. Says where the flow is, too.
  */
-static __always_inline __u32 repeats_since(const struct packet *pkt)
+static __always_inline __u32 repeats_since(const struct packet *pkt,
+					   __u32 *place)
 {
 	__u64 now_ns = coarse_now();
 	struct found f;
@@ -33,6 +34,7 @@ static __always_inline __u32 repeats_since(const struct packet *pkt)
 	    (f.seen & (FLOW_SEEN | FLOW_HALF_OPEN | FLOW_CLOSING | FLOW_BROKEN |
 		       FLOW_REFUSED)) != FLOW_SEEN)
 		return 0;
+	*place = f.place;
 	return noted_at(f.seen, now_ns);
 }
 
@@ -43,7 +45,7 @@ static __always_inline void note_arrival(const struct packet *pkt,
 	p->epoch = current_epoch();
 	p->came = pkt->tuple;
 	p->now = pkt->to;
-	p->noted = repeats_since(pkt);
+	p->noted = repeats_since(pkt, &p->counts_at);
 	p->ifindex = 0;
 	p->repeated = 0; /* the one before it may never have left */
 }
@@ -68,7 +70,7 @@ static __always_inline void passage_leaves(const struct device *out,
 static __always_inline void note_departure(const struct packet *pkt,
 					   struct passage *p)
 {
-	__u32 noted = repeats_since(pkt);
+	__u32 place, noted = repeats_since(pkt, &place);
 
 	p->repeats = noted && p->noted && p->ifindex == pkt->ifindex &&
 		     same_tuple(&p->now, &pkt->tuple);
@@ -113,6 +115,7 @@ GLOBAL_FUNC int add_express(struct __sk_buff *skb, struct packet *pkt)
 	e->noted = p->noted;
 	e->mtu = p->mtu;
 	e->turns_at = p->turns_at;
+	e->counts_at = p->counts_at;
 	e->l4_diff = sum_fold(tuple_diff(&p->came, &pkt->tuple));
 	e->ip_diff = sum_fold(addr_diff(&p->came, &pkt->tuple));
 	return 0;

@@ -16,6 +16,7 @@
 #include "../abi/config.h"
 #include "../abi/maps.h"
 #include "../flow/express.h"
+#include "../flow/traffic.h"
 #include "../lib/verdict.h"
 #include "nat.h"
 #include "packet.h"
@@ -86,7 +87,7 @@ GLOBAL_FUNC int repeat_here(struct __sk_buff *skb, struct packet *pkt)
 	if (!pkt || !p || pkt->l3_off != ETH_HLEN || pkt->hops <= 1 ||
 	    skb->vlan_present)
 		return TC_ACT_UNSPEC;
-	e = find_express(&pkt->tuple);
+	e = find_express_of_flow(&pkt->tuple);
 	if (!e)
 		return TC_ACT_UNSPEC;
 	if (pkt->tcp_flags & TCP_ENDS) {
@@ -97,6 +98,7 @@ GLOBAL_FUNC int repeat_here(struct __sk_buff *skb, struct packet *pkt)
 	    !write_repeated(skb, pkt, e))
 		return TC_ACT_UNSPEC;
 	note_repeated(p, e);
+	count_packet(e->counts_at, payload_len(pkt));
 	count_repeated_here();
 	return bpf_redirect(e->ifindex, 0);
 }

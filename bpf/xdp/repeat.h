@@ -11,6 +11,7 @@
 
 #include "../abi/maps.h"
 #include "../flow/express.h"
+#include "../flow/traffic.h"
 #include "../lib/csum.h"
 #include "../lib/filter.h"
 #include "../lib/verdict.h"
@@ -142,7 +143,7 @@ static __always_inline void count_repeated(void)
 static __always_inline const struct express *
 make_repeated(struct xdp_md *ctx, const struct packet *pkt)
 {
-	struct express *e = find_express(&pkt->tuple);
+	struct express *e = find_express_of_flow(&pkt->tuple);
 
 	if (!e)
 		return NULL;
@@ -164,6 +165,7 @@ static __always_inline int repeat(struct xdp_md *ctx, const struct packet *pkt)
 
 	if (!e)
 		return XDP_PASS;
+	count_packet(e->counts_at, payload_len(pkt));
 	count_repeated();
 	return send_by(ctx, e);
 }

@@ -32,9 +32,10 @@ static __always_inline bool read_here(struct xdp_md *ctx, struct packet *pkt)
 /* Is a packet of a flow, as far as this node knows? */
 static __always_inline bool is_of_flow(const struct packet *pkt)
 {
+	struct flow_traffic *traffic;
 	struct found f;
 
-	return find_here(&pkt->tuple, &f);
+	return find_here(&pkt->tuple, &f, &traffic);
 }
 
 /* Sends a packet as TC would, or leaves it to TC. */

@@ -82,6 +82,7 @@ func first[T any](all []T, most int) ([]T, int) {
 func trafficMetrics(t datapath.Traffic) metrics.Traffic {
 	return metrics.Traffic{
 		Bytes:    metrics.Directions{To: t.BytesTo, From: t.BytesFrom},
+		Packets:  metrics.Directions{To: t.PacketsTo, From: t.PacketsFrom},
 		Failures: t.Failed.ByReason(),
 	}
 }

@@ -78,6 +78,8 @@ at --state-dir they are unknown. The states are
 		{title: "FAILED/S", of: func(b backend) any { return b.FailedPerSecond.cell() }, wide: true, rated: true},
 		{title: "BYTES TO", of: func(b backend) any { return size(b.BytesTo) }, wide: true},
 		{title: "BYTES FROM", of: func(b backend) any { return size(b.BytesFrom) }, wide: true},
+		{title: "PACKETS TO", of: func(b backend) any { return b.PacketsTo }, wide: true},
+		{title: "PACKETS FROM", of: func(b backend) any { return b.PacketsFrom }, wide: true},
 		{title: "TO/S", of: func(b backend) any { return b.BytesToPerSecond.size() }, wide: true, rated: true},
 		{title: "FROM/S", of: func(b backend) any { return b.BytesFromPerSecond.size() }, wide: true, rated: true},
 		{title: "STATE", of: func(b backend) any { return b.State }, wide: true},

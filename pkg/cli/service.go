@@ -62,6 +62,8 @@ var services = noun[service]{
 		{title: "FAILED/S", of: func(s service) any { return s.FailedPerSecond.cell() }, wide: true, rated: true},
 		{title: "BYTES TO", of: func(s service) any { return size(s.BytesTo) }, wide: true},
 		{title: "BYTES FROM", of: func(s service) any { return size(s.BytesFrom) }, wide: true},
+		{title: "PACKETS TO", of: func(s service) any { return s.PacketsTo }, wide: true},
+		{title: "PACKETS FROM", of: func(s service) any { return s.PacketsFrom }, wide: true},
 		{title: "TO/S", of: func(s service) any { return s.BytesToPerSecond.size() }, wide: true, rated: true},
 		{title: "FROM/S", of: func(s service) any { return s.BytesFromPerSecond.size() }, wide: true, rated: true},
 		{title: "CONNECT", of: func(s service) any { return s.ConnectTimes.cell() }, wide: true},

@@ -163,6 +163,8 @@ var formerly = map[string][]string{
 
 	"slot_change.was": {"from"},
 
+	"traffic.packets": {"pad"}, // was zero
+
 	"socket_slot.entry":       {"promise"},
 	"stored_entries.entry":    {"promise"},
 	"backend.ejected_since_s": {"suspect_since_s"},

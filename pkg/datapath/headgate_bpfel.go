@@ -227,18 +227,19 @@ const (
 type headgateExpressSet struct {
 	_   structs.HostLayout
 	Way [2]struct {
-		_       structs.HostLayout
-		Came    headgateTuple
-		Leaves  headgateTuple
-		Macs    [12]uint8
-		Ifindex uint32
-		Epoch   uint32
-		Noted   uint32
-		Mtu     uint32
-		L4Diff  uint16
-		IpDiff  uint16
-		TurnsAt uint32
-		Pad     [3]uint32
+		_        structs.HostLayout
+		Came     headgateTuple
+		Leaves   headgateTuple
+		Macs     [12]uint8
+		Ifindex  uint32
+		Epoch    uint32
+		Noted    uint32
+		Mtu      uint32
+		L4Diff   uint16
+		IpDiff   uint16
+		TurnsAt  uint32
+		CountsAt uint32
+		Pad      [2]uint32
 	}
 }
 
@@ -332,6 +333,12 @@ const (
 	headgateFlowTimeIDLE_ENDED_S       headgateFlowTime = 60
 	headgateFlowTimeIDLE_ESTABLISHED_S headgateFlowTime = 7440
 )
+
+type headgateFlowTraffic struct {
+	_       structs.HostLayout
+	Counted [8]uint64
+	Taken   [8]uint64
+}
 
 type headgateFragmentKey struct {
 	_        structs.HostLayout
@@ -428,6 +435,8 @@ type headgateNewFlow struct {
 	AddedFlags uint32
 	AddedKnown uint32
 	AddedState uint32
+	AddedPlace uint32
+	Pad        uint32
 	Key        headgateTuple
 	Becomes    headgateTuple
 	Hash       uint64
@@ -470,6 +479,12 @@ type headgateNewFlow struct {
 	}
 }
 
+type headgatePacketCount uint32
+
+const (
+	headgatePacketCountPACKET_COUNT_SHIFT headgatePacketCount = 36
+)
+
 type headgatePassage struct {
 	_        structs.HostLayout
 	Came     headgateTuple
@@ -481,7 +496,7 @@ type headgatePassage struct {
 	Repeats  uint32
 	TurnsAt  uint32
 	Repeated uint32
-	Pad      uint32
+	CountsAt uint32
 }
 
 type headgatePayload struct {
@@ -679,7 +694,7 @@ type headgateTraffic struct {
 	_        structs.HostLayout
 	Bytes    [2]uint64
 	Failures [4]uint64
-	Pad      [2]uint64
+	Packets  [2]uint64
 }
 
 type headgateTuple struct {
@@ -738,6 +753,7 @@ const (
 	headgateMapFlowFilter         = "flow_filter"
 	headgateMapFlowScratch        = "flow_scratch"
 	headgateMapFlowTable          = "flow_table"
+	headgateMapFlowTraffic        = "flow_traffic"
 	headgateMapFragmentQueue      = "fragment_queue"
 	headgateMapFragments          = "fragments"
 	headgateMapFrameScratch       = "frame_scratch"
@@ -914,6 +930,7 @@ type headgateMapSpecs struct {
 	FlowFilter       *ebpf.MapSpec `ebpf:"flow_filter"`
 	FlowScratch      *ebpf.MapSpec `ebpf:"flow_scratch"`
 	FlowTable        *ebpf.MapSpec `ebpf:"flow_table"`
+	FlowTraffic      *ebpf.MapSpec `ebpf:"flow_traffic"`
 	FragmentQueue    *ebpf.MapSpec `ebpf:"fragment_queue"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	FrameScratch     *ebpf.MapSpec `ebpf:"frame_scratch"`
@@ -1006,6 +1023,7 @@ type headgateMaps struct {
 	FlowFilter       *ebpf.Map `ebpf:"flow_filter"`
 	FlowScratch      *ebpf.Map `ebpf:"flow_scratch"`
 	FlowTable        *ebpf.Map `ebpf:"flow_table"`
+	FlowTraffic      *ebpf.Map `ebpf:"flow_traffic"`
 	FragmentQueue    *ebpf.Map `ebpf:"fragment_queue"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	FrameScratch     *ebpf.Map `ebpf:"frame_scratch"`
@@ -1046,6 +1064,7 @@ func (m *headgateMaps) Close() error {
 		m.FlowFilter,
 		m.FlowScratch,
 		m.FlowTable,
+		m.FlowTraffic,
 		m.FragmentQueue,
 		m.Fragments,
 		m.FrameScratch,

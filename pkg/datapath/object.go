@@ -65,6 +65,7 @@ func (c Config) fixedSizes() map[string]uint32 {
 		"affinities":    c.Affinities,
 		"source_ranges": plan.SourceRangesRoom,
 		flowTableMap:    flowSets(c.Flows),
+		flowTrafficMap:  c.trafficSets(),
 		"slot_changes":  c.changedSlots(),
 		expressMap:      c.expressSets() * uint32(possibleCPUs()),
 	}
@@ -188,12 +189,15 @@ func (o *object) inherit(from *mapSet) (shared map[string]*ebpf.Map, copies map[
 			// Nothing to take along, such as socket storage laid out otherwise.
 		case c.identical && old.MaxEntries() == spec.MaxEntries:
 			shared[name] = old
-		case name != "socket_nat" && name != flowTableMap && name != addressFilter && name != expressMap && hints[name] == 0: // see takeEntries, takeFlows and knowAll
+		case name != "socket_nat" && name != flowTableMap && name != flowTrafficMap && name != addressFilter && name != expressMap && hints[name] == 0: // see takeEntries, takeFlows and knowAll
 			copies[name] = c
 		}
 	}
 	if shared[flowFactorsMap] == nil { // they say where in the table flows are
 		delete(shared, flowTableMap)
+	}
+	if shared[flowTableMap] == nil { // each of its ways has a count
+		delete(shared, flowTrafficMap)
 	}
 	if shared["frontends"] == nil || shared["fallbacks"] == nil || from.factors != o.factors { // in another order
 		for _, name := range []string{"frontends", "fallbacks"} {

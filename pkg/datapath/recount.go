@@ -27,6 +27,9 @@ type census struct {
 	// Maps in which no connection was found, and what they had counted before that.
 	none *mapSet
 	seen headgateCounters
+
+	taken   *mapSet // whose traffic was taken last
+	packets uint64  // of flows, as they were counted before that
 }
 
 // errLeft says that a count did not come to its end, since maps are to be replaced.

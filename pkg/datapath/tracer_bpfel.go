@@ -74,7 +74,7 @@ type tracerBackend struct {
 		_        structs.HostLayout
 		Bytes    [2]uint64
 		Failures [4]uint64
-		Pad      [2]uint64
+		Packets  [2]uint64
 	}
 }
 
@@ -160,15 +160,16 @@ type tracerExpressSet struct {
 			Hook     uint8
 			Pad      [2]uint8
 		}
-		Macs    [12]uint8
-		Ifindex uint32
-		Epoch   uint32
-		Noted   uint32
-		Mtu     uint32
-		L4Diff  uint16
-		IpDiff  uint16
-		TurnsAt uint32
-		Pad     [3]uint32
+		Macs     [12]uint8
+		Ifindex  uint32
+		Epoch    uint32
+		Noted    uint32
+		Mtu      uint32
+		L4Diff   uint16
+		IpDiff   uint16
+		TurnsAt  uint32
+		CountsAt uint32
+		Pad      [2]uint32
 	}
 }
 
@@ -213,6 +214,12 @@ type tracerFlowSet struct {
 		ToDstPort uint16
 		Known     uint32
 	}
+}
+
+type tracerFlowTraffic struct {
+	_       structs.HostLayout
+	Counted [8]uint64
+	Taken   [8]uint64
 }
 
 type tracerFragmentKey struct {
@@ -310,6 +317,8 @@ type tracerNewFlow struct {
 	AddedFlags uint32
 	AddedKnown uint32
 	AddedState uint32
+	AddedPlace uint32
+	Pad        uint32
 	Key        struct {
 		_        structs.HostLayout
 		Src      tracerIpAddr
@@ -399,7 +408,7 @@ type tracerPassage struct {
 	Repeats  uint32
 	TurnsAt  uint32
 	Repeated uint32
-	Pad      uint32
+	CountsAt uint32
 }
 
 type tracerPayload struct {
@@ -453,7 +462,7 @@ type tracerService struct {
 		_        structs.HostLayout
 		Bytes    [2]uint64
 		Failures [4]uint64
-		Pad      [2]uint64
+		Packets  [2]uint64
 	}
 	ConnectTimes [20]uint64
 }
@@ -668,6 +677,7 @@ const (
 	tracerMapFlowFilter       = "flow_filter"
 	tracerMapFlowScratch      = "flow_scratch"
 	tracerMapFlowTable        = "flow_table"
+	tracerMapFlowTraffic      = "flow_traffic"
 	tracerMapFragmentQueue    = "fragment_queue"
 	tracerMapFragments        = "fragments"
 	tracerMapFrameScratch     = "frame_scratch"
@@ -770,6 +780,7 @@ type tracerMapSpecs struct {
 	FlowFilter       *ebpf.MapSpec `ebpf:"flow_filter"`
 	FlowScratch      *ebpf.MapSpec `ebpf:"flow_scratch"`
 	FlowTable        *ebpf.MapSpec `ebpf:"flow_table"`
+	FlowTraffic      *ebpf.MapSpec `ebpf:"flow_traffic"`
 	FragmentQueue    *ebpf.MapSpec `ebpf:"fragment_queue"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	FrameScratch     *ebpf.MapSpec `ebpf:"frame_scratch"`
@@ -838,6 +849,7 @@ type tracerMaps struct {
 	FlowFilter       *ebpf.Map `ebpf:"flow_filter"`
 	FlowScratch      *ebpf.Map `ebpf:"flow_scratch"`
 	FlowTable        *ebpf.Map `ebpf:"flow_table"`
+	FlowTraffic      *ebpf.Map `ebpf:"flow_traffic"`
 	FragmentQueue    *ebpf.Map `ebpf:"fragment_queue"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	FrameScratch     *ebpf.Map `ebpf:"frame_scratch"`
@@ -879,6 +891,7 @@ func (m *tracerMaps) Close() error {
 		m.FlowFilter,
 		m.FlowScratch,
 		m.FlowTable,
+		m.FlowTraffic,
 		m.FragmentQueue,
 		m.Fragments,
 		m.FrameScratch,

@@ -8,10 +8,14 @@ import (
 // Traffic is what has gone to backends of a Service port, or to one backend, and come back. It is
 // all zero where the agent does not count it (--traffic=false).
 type Traffic struct {
-	// Payload of TCP sockets on this node, in bytes.
-	BytesTo   uint64   `json:"bytesTo,omitempty"`
-	BytesFrom uint64   `json:"bytesFrom,omitempty"`
-	Failed    Failures `json:"failed,omitzero"`
+	// Payload in bytes, of TCP sockets on this node and of packets of flows.
+	BytesTo   uint64 `json:"bytesTo,omitempty"`
+	BytesFrom uint64 `json:"bytesFrom,omitempty"`
+	// Packets of flows: one that the kernel hands over as a whole is one, however many
+	// frames it was.
+	PacketsTo   uint64   `json:"packetsTo,omitempty"`
+	PacketsFrom uint64   `json:"packetsFrom,omitempty"`
+	Failed      Failures `json:"failed,omitzero"`
 }
 
 // Failures is how many connections backends have failed, by how.
@@ -33,6 +37,7 @@ func (f Failures) ByReason() map[string]uint64 {
 func decodeTraffic(t *headgateTraffic) Traffic {
 	return Traffic{
 		BytesTo: t.Bytes[headgateDirectionTO_BACKEND], BytesFrom: t.Bytes[headgateDirectionFROM_BACKEND],
+		PacketsTo: t.Packets[headgateDirectionTO_BACKEND], PacketsFrom: t.Packets[headgateDirectionFROM_BACKEND],
 		Failed: Failures{
 			Refused:     t.Failures[headgateFailureFAILURE_REFUSED],
 			TimedOut:    t.Failures[headgateFailureFAILURE_TIMED_OUT],

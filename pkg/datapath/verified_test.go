@@ -22,7 +22,7 @@ func TestTheKernelTakesEveryProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := config(t)
-	cfg.Pods, cfg.Redirect, cfg.XDP, cfg.Carrying, cfg.EjectAfter, cfg.MaxEjected = true, true, true, true, 5, 50
+	cfg.Pods, cfg.Redirect, cfg.XDP, cfg.Carrying, cfg.Traffic, cfg.EjectAfter, cfg.MaxEjected = true, true, true, true, true, 5, 50
 	for _, program := range programs {
 		t.Run(program, func(t *testing.T) {
 			cfg.SockOps = program == "sock_ops"

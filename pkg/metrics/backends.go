@@ -25,7 +25,7 @@ type Backend struct {
 
 // backends are the metrics with a series for each backend.
 type backends struct {
-	connections, bytes, failed, inFlight, failures, ejected, response, omitted *prometheus.Desc
+	connections, bytes, packets, failed, inFlight, failures, ejected, response, omitted *prometheus.Desc
 }
 
 func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc) backends {
@@ -34,7 +34,8 @@ func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc
 	}
 	return backends{
 		connections: of("connections_total", "Connections from this node to the backend that began, over all Service ports: of sockets as they get it, of packets once a TCP handshake has ended or another flow begins."),
-		bytes:       of("bytes_total", "Payload of TCP sockets on this node with the backend in bytes, over all Service ports, as in headgate_service_bytes_total.", "direction"),
+		bytes:       of("bytes_total", "Payload with the backend in bytes, over all Service ports, as in headgate_service_bytes_total.", "direction"),
+		packets:     of("packets_total", "Packets of flows with the backend, over all Service ports, as in headgate_service_packets_total.", "direction"),
 		failed:      of("failures_total", "Connections of TCP sockets on this node that the backend has failed, over all Service ports, by reason.", "reason"),
 		inFlight:    of("in_flight", "Open connections and flows from this node to a backend, over all Service ports."),
 		failures:    of("consecutive_failures", "Consecutive connections that the backend did not take."),
@@ -45,14 +46,14 @@ func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc
 }
 
 func (b backends) descs() []*prometheus.Desc {
-	return []*prometheus.Desc{b.connections, b.bytes, b.failed, b.inFlight, b.failures, b.ejected, b.response, b.omitted}
+	return []*prometheus.Desc{b.connections, b.bytes, b.packets, b.failed, b.inFlight, b.failures, b.ejected, b.response, b.omitted}
 }
 
 func (b backends) collect(to sink, all []Backend, omitted int) {
 	for _, one := range all {
 		labels := []string{one.Service.Namespace, one.Service.Name, one.Port, one.Backend.String()}
 		to.counter(b.connections, one.Connections, labels...)
-		to.traffic(b.bytes, b.failed, one.Traffic, labels)
+		to.traffic(b.bytes, b.packets, b.failed, one.Traffic, labels)
 		to.gauge(b.inFlight, float64(one.InFlight), labels...)
 		to.gauge(b.failures, float64(one.Failures), labels...)
 		to.gauge(b.ejected, truth(one.Ejected), labels...)

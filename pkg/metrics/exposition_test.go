@@ -85,7 +85,7 @@ var snapshot = Snapshot{
 }
 
 var traffic = Traffic{
-	Bytes: Directions{To: 1 << 40, From: 3}, Failures: map[string]uint64{"refused": 2, "reset": 0},
+	Bytes: Directions{To: 1 << 40, From: 3}, Packets: Directions{To: 5, From: 4}, Failures: map[string]uint64{"refused": 2, "reset": 0},
 }
 
 // connectTimes are of connects: one of up to an eighth of a second, two of up to four, and one of more.

@@ -18,9 +18,10 @@ type ServiceTraffic struct {
 	ConnectTimes ConnectTimes
 }
 
-// Traffic is bytes of payload, and connections that failed by reason.
+// Traffic is bytes of payload, packets of flows, and connections that failed by reason.
 type Traffic struct {
 	Bytes    Directions
+	Packets  Directions
 	Failures map[string]uint64
 }
 
@@ -35,7 +36,7 @@ type ConnectTimes struct {
 
 // serviceTraffic are the metrics with series for each Service port.
 type serviceTraffic struct {
-	connections, bytes, failures, connectTimes *prometheus.Desc
+	connections, bytes, packets, failures, connectTimes *prometheus.Desc
 }
 
 func newServiceTraffic(desc func(name, help string, labels ...string) *prometheus.Desc) serviceTraffic {
@@ -44,35 +45,42 @@ func newServiceTraffic(desc func(name, help string, labels ...string) *prometheu
 	}
 	return serviceTraffic{
 		connections:  of("connections_total", "Connections of a Service port that began on this node: of sockets as they get a backend, of packets once a TCP handshake has ended or another flow begins; Service ports without any are left out."),
-		bytes:        of("bytes_total", "Payload of TCP sockets on this node with a Service port in bytes, as they are closed, and twice a minute while they are open.", "direction"),
+		bytes:        of("bytes_total", "Payload with a Service port in bytes: of TCP sockets on this node, as they are closed and twice a minute while they are open, and of packets of flows.", "direction"),
+		packets:      of("packets_total", "Packets of flows with a Service port, those of sockets on this node left out: one that the kernel hands over as a whole is one, however many frames it was.", "direction"),
 		failures:     of("failures_total", "Connections of TCP sockets on this node with a Service port that backends have failed, by reason.", "reason"),
 		connectTimes: of("connect_seconds", "Time of a connect() to a Service port in seconds, from the SYN to its answer: the shortest round trip of the connection, and a second for each SYN that was sent again. TCP sockets on this node, as they are closed."),
 	}
 }
 
 func (s serviceTraffic) descs() []*prometheus.Desc {
-	return []*prometheus.Desc{s.connections, s.bytes, s.failures, s.connectTimes}
+	return []*prometheus.Desc{s.connections, s.bytes, s.packets, s.failures, s.connectTimes}
 }
 
 func (s serviceTraffic) collect(to sink, all []ServiceTraffic) {
 	for _, t := range mergedTraffic(all) {
 		labels := []string{t.Service.Namespace, t.Service.Name, t.Port}
 		to.counter(s.connections, t.Connections, labels...)
-		to.traffic(s.bytes, s.failures, t.Traffic, labels)
+		to.traffic(s.bytes, s.packets, s.failures, t.Traffic, labels)
 		to.connectTimes(s.connectTimes, t.ConnectTimes, labels)
 	}
 }
 
 // traffic sends what there is: few backends fail.
-func (s sink) traffic(bytes, failures *prometheus.Desc, t Traffic, labels []string) {
-	if t.Bytes != (Directions{}) {
-		s.counter(bytes, t.Bytes.To, append(labels, "to")...)
-		s.counter(bytes, t.Bytes.From, append(labels, "from")...)
-	}
+func (s sink) traffic(bytes, packets, failures *prometheus.Desc, t Traffic, labels []string) {
+	s.directions(bytes, t.Bytes, labels)
+	s.directions(packets, t.Packets, labels)
 	for reason, n := range t.Failures {
 		if n > 0 {
 			s.counter(failures, n, append(labels, reason)...)
 		}
+	}
+}
+
+// directions sends how much went each way, if any did.
+func (s sink) directions(desc *prometheus.Desc, d Directions, labels []string) {
+	if d != (Directions{}) {
+		s.counter(desc, d.To, append(labels, "to")...)
+		s.counter(desc, d.From, append(labels, "from")...)
 	}
 }
 
@@ -99,7 +107,7 @@ func mergedTraffic(all []ServiceTraffic) (out []ServiceTraffic) {
 }
 
 func (t Traffic) plus(other Traffic) Traffic {
-	sum := Traffic{Bytes: t.Bytes.plus(other.Bytes), Failures: map[string]uint64{}}
+	sum := Traffic{Bytes: t.Bytes.plus(other.Bytes), Packets: t.Packets.plus(other.Packets), Failures: map[string]uint64{}}
 	for _, failures := range []map[string]uint64{t.Failures, other.Failures} {
 		for reason, n := range failures {
 			sum.Failures[reason] += n

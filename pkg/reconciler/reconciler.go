@@ -84,6 +84,7 @@ type Reconciler struct {
 	outOfUse      outOfUse
 	recounted     time.Time // when connections in flight were counted last
 	recounting    bool      // they are just now
+	takingTraffic bool      // see takeTraffic
 	sweeping      bool      // a sweep is due, or its grace period passes
 	gracing       bool      // that passes just now
 	putOff        putOff

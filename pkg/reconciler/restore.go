@@ -21,6 +21,7 @@ type Force struct {
 func (r *Reconciler) look(now time.Time) {
 	r.restore()
 	r.recount(now)
+	r.takeTraffic()
 	r.growAhead(now)
 	r.forgetDrained(now)
 }

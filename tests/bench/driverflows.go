@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 )
@@ -28,9 +29,14 @@ const routedBackends = 64
 
 var foreignPeer = netip.AddrPortFrom(nth(foreignNet4, 1), servicePort)
 
-// routedNode is a node with flows to backends on other nodes, which leave by an uplink of
-// its own, or whose driver repeats what becomes of them.
+// routedNode is one as usual.
 func (b *bench) routedNode(name string, object []byte, flows int, driven bool) (*packetNode, error) {
+	return b.routedNodeOf(name, object, flows, driven, func(*datapath.Config) {})
+}
+
+// routedNodeOf is a node with flows to backends on other nodes, which leave by an uplink of
+// its own, or whose driver repeats what becomes of them, with a configuration that is changed.
+func (b *bench) routedNodeOf(name string, object []byte, flows int, driven bool, change func(*datapath.Config)) (*packetNode, error) {
 	g, err := b.newGroup(name)
 	if err != nil {
 		return nil, err
@@ -38,6 +44,7 @@ func (b *bench) routedNode(name string, object []byte, flows int, driven bool) (
 	g.root = filepath.Join(b.bpffs, name)
 	cfg := g.config(object)
 	cfg.Flows, cfg.Redirect, cfg.XDP = uint32(max(1<<19, flows*5)), true, driven // four directions of each flow
+	change(&cfg)
 	n, err := newPacketNode(cfg)
 	if err != nil {
 		return nil, err

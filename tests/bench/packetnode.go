@@ -31,13 +31,18 @@ type packetNode struct {
 
 // packetNode brings a Service with one backend into the kernel.
 func (b *bench) packetNode(name string, object []byte, ways uint32) (*packetNode, error) {
+	return b.packetNodeOf(name, object, func(c *datapath.Config) { c.Flows = ways })
+}
+
+// packetNodeOf does so with a configuration that is changed.
+func (b *bench) packetNodeOf(name string, object []byte, change func(*datapath.Config)) (*packetNode, error) {
 	g, err := b.newGroup(name)
 	if err != nil {
 		return nil, err
 	}
 	g.root = filepath.Join(b.bpffs, name)
 	cfg := g.config(object)
-	cfg.Flows = ways
+	change(&cfg)
 	if err := fillWith(cfg, tcp4, 1, 1); err != nil {
 		return nil, err
 	}

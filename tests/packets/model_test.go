@@ -30,6 +30,7 @@ type model struct {
 	ends       map[end]bool        // of flows that there were
 	affinities map[affinityKey]uint32
 	counts     map[string]uint64
+	carried    carried // by flows of Services
 	missing    []missingDirection
 	given      time.Time // when the packet was that is judged
 	mayConfirm []key     // datagrams that do if their flow is old enough
@@ -96,6 +97,7 @@ func (m *model) judge(h hook, dev plan.Device, frame []byte, got result) error {
 		return got.wantReset(frame, v, m)
 	case flows:
 		m.counts["flow_packet"]++
+		m.count(frame, v, f)
 		m.note(frame, v, f)
 		if v.protocol == lb.SCTP && v.more && !v.later && (f.src.Port() != v.src.Port() || f.dst.Port() != v.dst.Port()) {
 			m.counts["drop fragment"]++
@@ -255,7 +257,7 @@ func (m *model) toBackend(frame []byte, v view, f *plan.Frontend, got result) er
 		if f.AffinityTimeout > 0 {
 			m.affinities[sticky] = id
 		}
-		return m.begin(v, src, dst, v.src.Port(), &modelFlow{toBackend: true, backend: id})
+		return m.beginCounted(frame, v, src, dst, &modelFlow{toBackend: true, backend: id})
 	}
 	return fmt.Errorf("%s is none of the backends %v", dst, allowed)
 }

@@ -254,6 +254,20 @@ func (m *model) begin(v view, src, dst netip.AddrPort, first uint16, f *modelFlo
 	return nil
 }
 
+// beginCounted does so with a flow to a backend, whose first packet counts, too.
+func (m *model) beginCounted(frame []byte, v view, src, dst netip.AddrPort, f *modelFlow) error {
+	m.count(frame, v, f)
+	return m.begin(v, src, dst, v.src.Port(), f)
+}
+
+// count counts a packet of a flow of a Service, which does where it gets the backend's address or
+// the frontend's.
+func (m *model) count(frame []byte, v view, f *modelFlow) {
+	if f.toBackend || f.reply {
+		m.carried.add(v.payload(frame))
+	}
+}
+
 // bypassServices judges a packet that is for no Service.
 func (m *model) bypassServices(frame []byte, v view, got result) error {
 	reply := m.flows[v.reversed(out)]
@@ -283,7 +297,7 @@ func (m *model) lost(frame []byte, v view, f *plan.Frontend, got result) error {
 		if err := got.want(v.rewritten(frame, v.src, at(b.Addr, b.Port))); err != nil {
 			return err
 		}
-		return m.begin(v, v.src, at(b.Addr, b.Port), v.src.Port(), &modelFlow{toBackend: true, seen: true, backend: id})
+		return m.beginCounted(frame, v, v.src, at(b.Addr, b.Port), &modelFlow{toBackend: true, seen: true, backend: id})
 	}
 	id, had := m.affinities[affinityKey{v.src.Addr(), f.Service}]
 	if f.AffinityTimeout == 0 || !had || !slices.Contains(members, id) {
@@ -297,7 +311,7 @@ func (m *model) lost(frame []byte, v view, f *plan.Frontend, got result) error {
 	if b := m.told.Backends[id]; dst != at(b.Addr, b.Port) {
 		return fmt.Errorf("a lost connection goes to %s, want %v", dst, b)
 	}
-	return m.begin(v, src, dst, v.src.Port(), &modelFlow{toBackend: true, backend: id})
+	return m.beginCounted(frame, v, src, dst, &modelFlow{toBackend: true, backend: id})
 }
 
 // fromDevice judges a packet on its way out that has no flow yet.

@@ -28,13 +28,14 @@ type world struct {
 	*rand.Rand
 	model *model
 	known []key // of flows, some of them forgotten
+	began carried
 }
 
 func newWorld(tb testing.TB, r *rig, seed uint64) *world {
 	tb.Helper()
 	r.forget(tb)
 	r.counted = r.counters(tb)
-	w := &world{rig: r, Rand: rand.New(rand.NewPCG(seed, seed)), model: newModel(r)}
+	w := &world{rig: r, Rand: rand.New(rand.NewPCG(seed, seed)), model: newModel(r), began: r.carriedBy(tb)}
 	for range 8 {
 		w.changeService(tb)
 	}
@@ -224,6 +225,9 @@ func (w *world) compareCounters(tb testing.TB, seed uint64) {
 		if n != w.counted[name] && !bytes.Contains([]byte(name), []byte(" of ")) {
 			got[name] = n - w.counted[name]
 		}
+	}
+	if got := w.carriedBy(tb).since(w.began); got != w.model.carried {
+		tb.Fatalf("seed %d: flows carried %+v, want %+v", seed, got, w.model.carried)
 	}
 	if diff := cmp.Diff(w.model.counts, got); diff != "" {
 		tb.Fatalf("seed %d, counted (-want +got):\n%s", seed, diff)

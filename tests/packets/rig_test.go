@@ -97,7 +97,7 @@ func newNode(tb testing.TB, n node, change func(*datapath.Config)) *rig {
 		known:   map[netip.Addr]bool{},
 		devices: map[string]plan.Device{}, programs: map[hook]*ebpf.Program{}, tables: map[string]*ebpf.Map{},
 	}
-	r.cfg = datapath.Config{Root: r.root, Cgroup: n.cgroup, Node: "node", Version: "test", Sizes: datapath.DefaultSizes, SocketEntries: 64, Flows: 1 << 15}
+	r.cfg = datapath.Config{Root: r.root, Cgroup: n.cgroup, Node: "node", Version: "test", Sizes: datapath.DefaultSizes, SocketEntries: 64, Flows: 1 << 15, Traffic: true}
 	change(&r.cfg)
 	dp, err := datapath.Open(r.cfg)
 	if err != nil {

@@ -118,8 +118,11 @@ func readBackends(s *sight, do func(*backend) error) error {
 	return nil
 }
 
-// unknown stands for what only an agent knows, where none says it.
-const unknown = "unknown"
+// unknown stands for what only an agent knows, where none says it. That a backend is ejected the kernel says.
+const (
+	unknown = "unknown"
+	ejected = "ejected"
+)
 
 // namedBackend returns the words by which the agent knows the backends that are wanted, none for all.
 func (s *sight) namedBackend() []string {
@@ -149,7 +152,7 @@ func (b *backend) describe(d *lb.Description) {
 		b.Pod = podName(d)
 	}
 	if b.Ejected > 0 {
-		b.State = "ejected"
+		b.State = ejected
 	}
 }
 

@@ -25,11 +25,15 @@ type service struct {
 	Frontends texts[lb.AddrPort] `json:"frontends"`
 	Backends  int                `json:"backends"` // draining ones, too
 	Avoided   int                `json:"avoided"`  // backends that clients avoid
+	States    states             `json:"backendStates,omitempty"`
 	InFlight  uint32             `json:"inFlight"` // of its backends
 	Refused   uint64             `json:"refused"`
 	Drops     map[string]uint64  `json:"drops,omitempty"` // refusals by reason
 
 	Connections uint64 `json:"connections"` // that began on this node
+	// InZone is how many of the connections that began with its backends went to those in the zone
+	// of this node; nil where nothing began, or nobody knows zones.
+	InZone *percent `json:"inZonePercent,omitempty"`
 	datapath.Traffic
 	ConnectTimes *connectTimes `json:"connectTimes,omitempty"` // of sockets that are closed
 
@@ -60,6 +64,8 @@ var services = noun[service]{
 		{title: "REFUSED/S", of: func(s service) any { return s.RefusedPerSecond.cell() }, rated: true},
 		{title: "FAILED", of: func(s service) any { return s.Failed.Sum() }},
 		{title: "FAILED/S", of: func(s service) any { return s.FailedPerSecond.cell() }, wide: true, rated: true},
+		{title: "STATES", of: func(s service) any { return s.States.cell() }, wide: true},
+		{title: "IN ZONE", of: func(s service) any { return cellOf(s.InZone) }, wide: true},
 		{title: "BYTES TO", of: func(s service) any { return size(s.BytesTo) }, wide: true},
 		{title: "BYTES FROM", of: func(s service) any { return size(s.BytesFrom) }, wide: true},
 		{title: "PACKETS TO", of: func(s service) any { return s.PacketsTo }, wide: true},
@@ -91,6 +97,9 @@ func eachService(s *sight, do func(*service) error) error {
 		port, err := s.Service(id)
 		return err != nil || s.wanted.wants(service{port: port}) // an error comes again, and is told
 	})
+	if s.full {
+		judge(s, all)
+	}
 	for i := range all {
 		if err == nil {
 			err = do(&all[i])

@@ -211,3 +211,46 @@ func TestNoPacketCountsWithoutTraffic(t *testing.T) {
 		c.wantTraffic(t, "without", carried{}, carried{})
 	}}, cast{v4, r, lb.UDP})
 }
+
+// A way that is given to another flow begins anew: what nobody took before is not the next one's.
+func TestAWayCountsForTheFlowThatHasIt(t *testing.T) {
+	r := newRigOf(t, func(c *datapath.Config) { c.Flows = flowWays })
+	r.tell(t, story{tell: func(t *testing.T, c cast) {
+		vip := at(c.vip, 80)
+		c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, at(c.local, 8080)))
+		for client := range uint16(20) {
+			c.run(t, in, uplink, c.packet(at(c.client, 40000+client), vip, 7).frame(t))
+		}
+		var there carried
+		for _, w := range c.table.all(t) {
+			if w.key.dst == vip {
+				there.add(7)
+			}
+		}
+		if there.packets == 0 {
+			t.Fatal("no flow is there")
+		}
+		c.wantTraffic(t, "flows that made room for others", there, carried{})
+	}}, cast{v4, r, lb.UDP})
+}
+
+// TestAFlowThatMovesTakesItsCountAlong fills a table up to where most new flows have others move.
+func TestAFlowThatMovesTakesItsCountAlong(t *testing.T) {
+	r := newRigOf(t, func(c *datapath.Config) { c.Flows = filledSets * flowWays })
+	r.tell(t, story{tell: func(t *testing.T, c cast) {
+		vip, backend := at(c.vip, 80), at(c.local, 8080)
+		c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+		var to, from carried
+		for client := range uint16(filledSets * flowWays * 5 / 6 / 2) {
+			ask := c.packet(at(c.client, 1024+client), vip, 3)
+			answer := ask.answer("SA", []byte("hello"))
+			c.becomes(t, "a first packet", in, uplink, ask, ask.to(ask.src, backend))
+			c.becomes(t, "its answer", out, uplink, ask.to(ask.src, backend).answer("SA", []byte("hello")), answer)
+			c.becomes(t, "what follows", in, uplink, ask.with("A"), ask.with("A").to(ask.src, backend))
+			to.add(3)
+			to.add(3)
+			from.add(5)
+		}
+		c.wantTraffic(t, "flows, many of which have moved", to, from)
+	}}, cast{v4, r, lb.TCP})
+}

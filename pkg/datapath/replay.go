@@ -116,6 +116,7 @@ func (r *Reader) replaySpec(name string) (*ebpf.CollectionSpec, error) {
 		spec.Maps[name].MaxEntries = 1
 	}
 	spec.Maps[flowTableMap].MaxEntries = flowSets(replayFlows)
+	spec.Maps[flowTrafficMap].MaxEntries = 1 // what is replayed does not count
 	constants, err := r.constants()
 	if err != nil {
 		return nil, err
@@ -130,7 +131,7 @@ func (r *Reader) replaySpec(name string) (*ebpf.CollectionSpec, error) {
 		}
 		copy(v.Value, constants[v.Offset:end])
 	}
-	return spec, setConstants(spec, map[string]any{"flow_sets": flowSets(replayFlows), "socket_nat_mask": uint32(0)})
+	return spec, setConstants(spec, map[string]any{"flow_sets": flowSets(replayFlows), "socket_nat_mask": uint32(0), "count_traffic": false})
 }
 
 // constants returns the load-time constants of the programs in force, as they lie in memory.

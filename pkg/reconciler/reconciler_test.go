@@ -44,6 +44,9 @@ type fake struct {
 
 	counts   time.Duration // how long a recount takes
 	recounts atomic.Int64  // how many there were
+
+	adds time.Duration // how long it takes to add up traffic
+	sums atomic.Int64  // how often it was
 }
 
 var _ Datapath = (*fake)(nil)
@@ -102,6 +105,12 @@ func (f *fake) Recount() (int, error) {
 	f.recounts.Add(1)
 	time.Sleep(f.counts)
 	return 0, nil
+}
+
+func (f *fake) TakeTraffic() error {
+	f.sums.Add(1)
+	time.Sleep(f.adds)
+	return nil
 }
 
 func (f *fake) SetDevices(devices []plan.Device) error {

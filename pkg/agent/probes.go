@@ -28,7 +28,12 @@ type judge interface {
 // probing is how backends are asked, and what becomes of what that says.
 func probing(cfg Config, log *zap.Logger, to judge, problems *problems) probe.Config {
 	logged := verdictLog{log: log, bad: map[lb.AddrPort]bool{}}
+	carryPort := uint16(0)
+	if cfg.Datapath.CarryUDP {
+		carryPort = cfg.Datapath.CarryPort
+	}
 	return probe.Config{
+		MayCarry: probe.MayCarry(), CarryPort: carryPort,
 		Failures: int(cfg.Datapath.EjectAfter), Allowed: cfg.ProbePrefixes, Problems: problems.setProbes,
 		Notify: func(ctx context.Context, v probe.Verdict) {
 			logged.note(v)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/packet"
 )
 
 // stdoutFile is the file name that stands for stdout.
@@ -103,10 +104,10 @@ func (c capture) decision(one traced) error {
 
 // packet writes a packet that begins a connection.
 func (c capture) packet(at time.Time, p packetEnds, comment string) error {
-	packet := datapath.FirstPacket(p.protocol, p.from, p.to)
+	first := packet.First(p.protocol, p.from, p.to)
 	ns := uint64(at.UnixNano())
-	body := words(nil, 0, uint32(ns>>32), uint32(ns), uint32(len(packet)), uint32(len(packet)))
-	return c.block(packetBlock, words(option(padded(append(body, packet...)), optionComment, comment), 0))
+	body := words(nil, 0, uint32(ns>>32), uint32(ns), uint32(len(first)), uint32(len(first)))
+	return c.block(packetBlock, words(option(padded(append(body, first...)), optionComment, comment), 0))
 }
 
 // block writes a block, with its length before and behind.

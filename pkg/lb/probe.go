@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -27,6 +28,30 @@ type Probe struct {
 // connections, unless a port is said where somebody does.
 func (p Probe) Suits(backend AddrPort) bool {
 	return p.Kind != NoProbe && (backend.Protocol == TCP || p.Port != 0)
+}
+
+// Way is how packets of clients get to a backend outside: unchanged, for the frontend.
+type Way struct{ Frontend, Backend AddrPort }
+
+func (w Way) compare(o Way) int {
+	return cmp.Or(w.Frontend.Compare(o.Frontend), w.Backend.Compare(o.Backend))
+}
+
+// ProbedWays returns the ways to those of the backends outside that are probed, of TCP, sorted. A ClusterIP is none that
+// backends outside would have.
+func ProbedWays(frontends []Frontend) (ways []Way) {
+	for _, f := range frontends {
+		if !f.Carried || f.Kind == ClusterIP || f.Protocol != TCP {
+			continue
+		}
+		for b, home := range f.Homes {
+			if home == b.Addr.String() && b.Port == f.AddrPort.Port && f.Probe.Suits(b) {
+				ways = append(ways, Way{f.AddrPort, b})
+			}
+		}
+	}
+	slices.SortFunc(ways, Way.compare)
+	return ways
 }
 
 // Probed returns the backends of frontends with the probe that their Service asks

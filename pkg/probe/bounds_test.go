@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 func TestSomeAddressesAreNeverAsked(t *testing.T) {
@@ -150,7 +152,7 @@ func TestANamespaceHasABudget(t *testing.T) {
 			b := lb.AddrPort{Addr: netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}), Port: 80, Protocol: lb.TCP}
 			p.SetFrontends(lb.ServiceName{Namespace: "greedy", Name: fmt.Sprint(i)}, probing(lb.Probe{Kind: lb.TCPProbe, Interval: time.Second}, b))
 		}
-		shared := target{lb.TCPProbe, netip.MustParseAddrPort("198.51.100.0:80"), ""}
+		shared := target{kind: lb.TCPProbe, at: netip.MustParseAddrPort("198.51.100.0:80")}
 		p.SetFrontends(name("web"), probing(lb.Probe{Kind: lb.TCPProbe, Interval: time.Second}, backendAt(t, "198.51.100.0:80")))
 		jobs, _, problems := p.replan()
 		if len(jobs) != 100 || len(problems) != 100 || !strings.Contains(problems[0].Reason, "namespace greedy are 100 requests per second, and may be 10") {
@@ -158,7 +160,7 @@ func TestANamespaceHasABudget(t *testing.T) {
 		}
 		began, n := time.Now(), 0
 		for i := range 50 {
-			at := target{lb.TCPProbe, netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(i + 1)}), 80), ""}
+			at := target{kind: lb.TCPProbe, at: netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(i + 1)}), 80)}
 			if !p.wait(t.Context(), at) {
 				t.Fatal("not asked at all")
 			}
@@ -212,7 +214,7 @@ func TestATargetIsAskedAsOftenAsOneOfItsServicesWants(t *testing.T) {
 	p.SetFrontends(name("often"), probing(lb.Probe{Kind: lb.TCPProbe, Interval: time.Millisecond}, backendAt(t, "198.51.100.2:80")))
 	jobs, _, _ := p.replan()
 	for at, want := range map[string]time.Duration{"198.51.100.1:80": 2 * time.Second, "198.51.100.2:80": time.Second} {
-		if got := jobs[target{lb.TCPProbe, netip.MustParseAddrPort(at), ""}].interval; got != want {
+		if got := jobs[target{kind: lb.TCPProbe, at: netip.MustParseAddrPort(at)}].interval; got != want {
 			t.Errorf("%s is asked every %v, want %v", at, got, want)
 		}
 	}
@@ -282,7 +284,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	os.Exit(m.Run())
+	os.Exit(testenv.Main(m))
 }
 
 // A proxy is never asked for 127.0.0.1, hence the other name of this machine.
@@ -306,5 +308,54 @@ func TestNothingIsAskedBeforeTheNodesAddressesAreKnown(t *testing.T) {
 	p.SetNode(nil)
 	if jobs, _, _ := p.replan(); len(jobs) != 1 {
 		t.Errorf("%d targets are asked afterwards, want one", len(jobs))
+	}
+}
+
+// Who asks for probes of backends outside has them asked in the way of clients, too, where that can be: each is
+// bad while either finds it so.
+func TestBackendsOutsideAreAskedInTheWayOfClients(t *testing.T) {
+	frontend := lb.AddrPort{Addr: netip.MustParseAddr("203.0.113.10"), Port: 80, Protocol: lb.TCP}
+	outside, elsewhere := backendAt(t, "198.51.100.1:80"), backendAt(t, "198.51.100.2:8080") // its port is another
+	frontends := probing(lb.Probe{Kind: lb.HTTPProbe, Path: "/", Interval: time.Second}, outside, elsewhere)
+	frontends[0].AddrPort, frontends[0].Carried = frontend, true
+	frontends[0].Homes = map[lb.AddrPort]string{outside: "198.51.100.1", elsewhere: "198.51.100.2"}
+	for _, c := range []struct {
+		name      string
+		mayCarry  bool
+		node      netip.Addr // an address of it
+		protocol  lb.Protocol
+		kind      lb.FrontendKind
+		through   int
+		complains bool
+	}{
+		{name: "as it should be", mayCarry: true, kind: lb.LoadBalancerIP, through: 1},
+		{name: "no raw sockets", kind: lb.LoadBalancerIP, complains: true},
+		{name: "the address is on the node", mayCarry: true, kind: lb.LoadBalancerIP, node: frontend.Addr},
+		{name: "datagrams", mayCarry: true, kind: lb.LoadBalancerIP, protocol: lb.UDP},
+		{name: "a ClusterIP", mayCarry: true, kind: lb.ClusterIP},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := New(Config{Failures: 1, MayCarry: c.mayCarry})
+			p.SetNode(map[netip.Addr]bool{c.node: true})
+			all := slices.Clone(frontends)
+			all[0].Kind = c.kind
+			if c.protocol != 0 {
+				all[0].Protocol = c.protocol
+			}
+			p.SetFrontends(lb.ServiceName{Namespace: "default", Name: "web"}, all)
+			jobs, _, problems := p.replan()
+			through := 0
+			for to, job := range jobs {
+				if to.frontend.IsValid() {
+					through++
+					if to.frontend != netip.AddrPortFrom(frontend.Addr, 80) || to.at.Addr() != outside.Addr || len(job.backends) != 1 || !job.backends[outside] {
+						t.Errorf("%+v is asked for %v", to, job.backends)
+					}
+				}
+			}
+			if through != c.through || len(jobs) != 2+c.through || (len(problems) > 0) != c.complains {
+				t.Errorf("%d of %d targets are asked in the way of clients, with the problems %v", through, len(jobs), problems)
+			}
+		})
 	}
 }

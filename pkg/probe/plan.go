@@ -15,6 +15,8 @@ type target struct {
 	kind lb.ProbeKind
 	at   netip.AddrPort
 	path string // of HTTP
+	// frontend is whom a backend outside is asked for, in the way of clients; zero: it is asked at its own address.
+	frontend netip.AddrPort
 }
 
 func targetOf(backend lb.AddrPort, p lb.Probe) target {
@@ -22,7 +24,15 @@ func targetOf(backend lb.AddrPort, p lb.Probe) target {
 	if p.Port != 0 {
 		port = p.Port
 	}
-	return target{p.Kind, netip.AddrPortFrom(backend.Addr, port), p.Path}
+	return target{kind: p.Kind, at: netip.AddrPortFrom(backend.Addr, port), path: p.Path}
+}
+
+// targetThrough is a backend outside, asked in the way of clients.
+func targetThrough(w lb.Way) target {
+	return target{
+		kind: lb.TCPProbe, at: netip.AddrPortFrom(w.Backend.Addr, w.Backend.Port),
+		frontend: netip.AddrPortFrom(w.Frontend.Addr, w.Frontend.Port),
+	}
 }
 
 // job is for whom a target is asked, and how often.
@@ -36,6 +46,7 @@ type job struct {
 type asked struct {
 	probe    lb.Probe
 	backends []lb.AddrPort
+	ways     []lb.Way
 }
 
 // plan returns what is to be asked, and what is wrong with what Services ask for. The
@@ -57,6 +68,10 @@ func (p *Prober) plan() (map[target]*job, []lb.Problem) {
 			}
 			jobs[t] = jobs[t].with(name, b, max(p.asked[name].probe.Interval, p.leastInterval))
 		}
+		if len(p.asked[name].ways) > 0 && !p.cfg.MayCarry {
+			problems = append(problems, problem(name, "asks backends outside at their own addresses only: this agent may open no raw sockets", "give it the capability NET_RAW, see docs/edge.md"))
+		}
+		p.planWays(name, jobs)
 		if refused != "" {
 			problems = append(problems, problem(name, refused, "take an endpoint that may be asked, leave the annotation out, or ask the operator about --probes"))
 		}
@@ -70,6 +85,17 @@ func (p *Prober) plan() (map[target]*job, []lb.Problem) {
 		}
 	}
 	return jobs, problems
+}
+
+// planWays adds the ways to backends outside that are to be asked. Where the frontend is an address of this node
+// the kernel would not take an answer from it.
+func (p *Prober) planWays(name lb.ServiceName, jobs map[target]*job) {
+	for _, w := range p.asked[name].ways {
+		if p.cfg.MayCarry && p.refuse(w.Backend.Addr) == "" && !p.guard.node[w.Frontend.Addr] {
+			t := targetThrough(w)
+			jobs[t] = jobs[t].with(name, w.Backend, max(p.asked[name].probe.Interval, p.leastInterval))
+		}
+	}
 }
 
 func problem(name lb.ServiceName, reason, remedy string) lb.Problem {

@@ -29,6 +29,10 @@ const forIntervals = 3
 type Config struct {
 	Failures int            // in a row that make a backend bad, at least 1
 	Allowed  []netip.Prefix // addresses that may be asked; nil for all that Guard allows
+	// MayCarry says whether backends outside may be asked in the way of clients, CarryPort to which port of UDP
+	// packets are carried; 0: as IP in IP.
+	MayCarry  bool
+	CarryPort uint16
 	// Notify is told verdicts, from many goroutines.
 	Notify func(context.Context, Verdict)
 	// Problems is told everything that is wrong with what Services ask for, whenever
@@ -58,7 +62,7 @@ type Prober struct {
 // New returns a prober.
 func New(cfg Config) *Prober {
 	p := &Prober{
-		cfg: cfg, wake: make(chan struct{}, 1), leastInterval: time.Second, guard: Guard{allowed: cfg.Allowed, nodes: map[netip.Addr]int{}}, nodes: map[string][]netip.Addr{}, ask: ask,
+		cfg: cfg, wake: make(chan struct{}, 1), leastInterval: time.Second, guard: Guard{allowed: cfg.Allowed, nodes: map[netip.Addr]int{}}, nodes: map[string][]netip.Addr{}, ask: cfg.ask,
 		asked: map[lb.ServiceName]asked{}, serves: map[lb.ServiceName][]netip.Addr{}, bad: map[lb.AddrPort]map[target]bool{},
 	}
 	p.refuse = func(addr netip.Addr) string { return p.guard.refuse(addr) }
@@ -80,7 +84,7 @@ func (p *Prober) SetFrontends(name lb.ServiceName, frontends []lb.Frontend) {
 	before := len(p.asked)
 	delete(p.asked, name)
 	if len(backends) > 0 {
-		p.asked[name] = asked{probe, backends}
+		p.asked[name] = asked{probe, backends, lb.ProbedWays(frontends)}
 	}
 	if before > 0 || len(backends) > 0 {
 		p.changed()

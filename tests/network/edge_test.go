@@ -30,6 +30,8 @@ type edges struct {
 	backends       [3]*host
 	manifests      string
 	at             netip.AddrPort // of the Service
+	annotations    string         // of the Service, more of them
+	options        []string       // of the agents, more of them
 }
 
 // edgeAt is the Service; a backend outside has its port.
@@ -107,7 +109,7 @@ func (e *edges) serves(ready ...int) {
 	var text strings.Builder
 	fmt.Fprintf(&text, `apiVersion: v1
 kind: Service
-metadata: {name: web, namespace: default, annotations: {headgate.dev/forwarding: dsr}}
+metadata: {name: web, namespace: default, annotations: {headgate.dev/forwarding: dsr%[3]s}}
 spec: {type: LoadBalancer, clusterIP: 10.96.0.1, ports: [{port: %[1]d, targetPort: %[1]d}]}
 status: {loadBalancer: {ingress: [{ip: %[2]s}]}}
 ---
@@ -117,7 +119,7 @@ metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name:
 addressType: IPv4
 ports: [{port: %[1]d}]
 endpoints:
-`, edgeAt.Port(), edgeAt.Addr())
+`, edgeAt.Port(), edgeAt.Addr(), e.annotations)
 	for i := range e.backends {
 		is := slices.Contains(ready, i)
 		fmt.Fprintf(&text, "- {addresses: [%s], conditions: {ready: %v, serving: true, terminating: %v}}\n", backendAddr(i), is, !is)
@@ -141,6 +143,7 @@ func (e *edges) start() {
 	for _, n := range e.nodes {
 		n.root = filepath.Join(testenv.BPFRoot(e.tb), n.name)
 		n.options = []string{"--forwarding", "marked", "--hash-key-file", key, "--state-dir", e.tb.TempDir()}
+		n.options = append(n.options, e.options...)
 		cgroup, err := traffic.NewCgroup(testenv.Cgroup(e.tb), n.name)
 		if err != nil {
 			e.tb.Fatal(err)

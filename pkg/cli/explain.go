@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -229,14 +230,16 @@ func (x *explanation) read(s *sight) error {
 		return err
 	}
 	x.Frontend, x.Kind, x.Service = at.String(), f.Kind.String(), service.String()
-	x.Algorithm, x.Policy = f.Algorithm().String(), f.Words()
+	x.Policy = f.Words()
 	index := lb.Internal
 	if x.asker.at.IsValid() {
 		index = lb.External
 	}
 	v := f.Views[index]
-	x.View, x.Why = lb.ViewName(index), v.Why.String()
-	if f.AffinityTimeout > 0 {
+	x.View, x.Why, x.Algorithm = lb.ViewName(index), v.Why.String(), cmp.Or(v.Algorithm, f.Algorithm()).String()
+	if f.AffinityTimeout > 0 && f.Carried && index == lb.External {
+		x.Affinity = "a client keeps its backend by the hash of its address, without a time"
+	} else if f.AffinityTimeout > 0 {
 		x.Affinity = fmt.Sprintf("a client that comes again within %ds keeps its backend", f.AffinityTimeout)
 	}
 	if f.Filtered {

@@ -49,8 +49,9 @@ func (s *Service) Carries(kind FrontendKind, p Protocol) bool {
 // carries says whether a Service that names the algorithm may be carried.
 func (a Algorithm) carries() bool { return a == AlgorithmDefault || a.Hashed() }
 
-// carry has a frontend carried: its external view is what every node chooses alike from, and
-// a client is a hash of its address rather than what one node remembers.
+// carry has a frontend carried: its external view is what every node chooses alike from. With
+// session affinity a client elsewhere is a hash of its address rather than what one node
+// remembers; one on this node is remembered here.
 func (f *Frontend) carry(s selection) {
 	f.Carried = true
 	if f.Views[External] = s.everywhere; len(s.everywhere.Backends) == 0 {
@@ -60,7 +61,7 @@ func (f *Frontend) carry(s selection) {
 		f.Algorithm = Stable
 	}
 	if f.AffinityTimeout > 0 {
-		f.Algorithm, f.AffinityTimeout = SH, 0
+		f.ExternalAlgorithm = SH
 	}
 	f.Homes = s.homes
 	// Answers of a backend outside are not seen here, so that only probes know how it is.

@@ -72,20 +72,20 @@ func TestWhatIsCarried(t *testing.T) {
 
 func TestHowACarriedFrontendChooses(t *testing.T) {
 	for _, tc := range []struct {
-		algorithm, want Algorithm
-		affinity        uint32
+		algorithm, want, external Algorithm
+		affinity                  uint32
 	}{
-		{AlgorithmDefault, Stable, 0},
-		{Maglev, Maglev, 0},
-		{DH, DH, 0},
-		{AlgorithmDefault, SH, 600},
-		{Maglev, SH, 600},
+		{AlgorithmDefault, Stable, AlgorithmDefault, 0},
+		{Maglev, Maglev, AlgorithmDefault, 0},
+		{DH, DH, AlgorithmDefault, 0},
+		{AlgorithmDefault, Stable, SH, 600},
+		{Maglev, Maglev, SH, 600},
 	} {
 		svc := &Service{ServiceName: webName, ClusterIPs: addrs("172.16.0.1"), Ports: []ServicePort{{"http", TCP, 80, 0}}, Policy: Policy{Forwarding: DSR, Algorithm: tc.algorithm}}
 		svc.AffinityTimeout = tc.affinity
 		f := Frontends(svc, []*Slice{mustSlice(t, "1", "10.0.0.1 ready on=node-1; 10.0.0.2 ready")}, here)[0]
-		if f.Algorithm != tc.want || f.AffinityTimeout != 0 {
-			t.Errorf("algorithm %q with affinity %d: %s with %d, want %s", tc.algorithm, tc.affinity, f.Algorithm, f.AffinityTimeout, tc.want)
+		if f.Algorithm != tc.want || f.ExternalAlgorithm != tc.external || f.AffinityTimeout != tc.affinity {
+			t.Errorf("algorithm %q with affinity %d: %s, external %q, affinity %d, want %s, %q", tc.algorithm, tc.affinity, f.Algorithm, f.ExternalAlgorithm, f.AffinityTimeout, tc.want, tc.external)
 		}
 		if len(f.Homes) != 1 || f.Homes[f.Members[0]] != "node-1" {
 			t.Errorf("homes %v, want node-1 for the first backend", f.Homes)

@@ -220,6 +220,9 @@ type Frontend struct {
 	// Carried says that packets of clients elsewhere go unchanged to the home of the backend
 	// that the external view names. See Service.Carries.
 	Carried bool
+	// ExternalAlgorithm is that of the external view where it is not that of the others: all
+	// nodes remember a client alike only by a hash of its address.
+	ExternalAlgorithm Algorithm
 	// Homes are the names of the nodes where the members of a carried frontend run, as far as
 	// they are known. That of one outside, which is its own home, is its address.
 	Homes map[AddrPort]string

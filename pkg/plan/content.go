@@ -105,8 +105,8 @@ func (f Frontend) Tables() [numTables]Table {
 	return tables
 }
 
-// Algorithm says how clients get a backend: the views of a frontend differ by
-// table, not by algorithm.
+// Algorithm says how clients get a backend. The views of a frontend differ by table, and not by
+// algorithm but where clients elsewhere are carried and have session affinity.
 func (f Frontend) Algorithm() lb.Algorithm {
 	return cmp.Or(f.Views[lb.Internal].Algorithm, f.Views[lb.External].Algorithm, lb.Random)
 }

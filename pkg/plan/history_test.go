@@ -267,6 +267,26 @@ func TestACarriedTableIsOfOneServiceAlone(t *testing.T) {
 	}
 }
 
+// With session affinity clients on this node are remembered, and those elsewhere a hash. Another
+// agent finds it so.
+func TestViewsOfACarriedFrontendMayChooseDifferently(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	f := carriedFrontend(t, numbered(0, 3), numbered(0, 3))
+	f.AffinityTimeout, f.ExternalAlgorithm = 10, lb.SH
+	for range 2 {
+		l.set(t, web, f)
+		c := l.model.Content()
+		got := c.Frontends[f.AddrPort]
+		if in, out := got.Views[lb.Internal].Algorithm, got.Views[lb.External].Algorithm; in != lb.Stable || out != lb.SH || got.AffinityTimeout != 10 {
+			t.Errorf("inside by %s, elsewhere by %s, affinity %d s, want stable, sh and 10 s", in, out, got.AffinityTimeout)
+		}
+		l.Planner = mustAdopt(t, c)
+		if ops, err := l.Set(web, []lb.Frontend{f}); err != nil || len(ops) > 0 {
+			t.Errorf("another agent changes %v, %v", ops, err)
+		}
+	}
+}
+
 // A change that finds no room leaves nothing behind, and can be made later.
 func TestACarriedTableWithoutRoomIsForgotten(t *testing.T) {
 	l := &lab{Planner: New(Sizes{Slots: 20000})}

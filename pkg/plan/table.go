@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"slices"
@@ -28,15 +29,18 @@ func (s tableSpec) carried() bool { return s.owner != Service{} }
 // Frontend.Tables. Algorithms that fill their tables alike share them.
 func (p *Planner) specsOf(name lb.ServiceName, f lb.Frontend) [numTables]tableSpec {
 	specs := [numTables]tableSpec{membersTable: {backends: f.Members, algorithm: lb.Random}}
-	algorithm, size := f.Or(p.defaults).Algorithm, uint32(0)
-	if algorithm.Hashed() {
-		size = f.TableSize
-	}
 	for i, v := range f.Views {
-		specs[i] = tableSpec{backends: v.Backends, weights: v.Weights, algorithm: algorithm, size: size}
+		spec := tableSpec{backends: v.Backends, weights: v.Weights, algorithm: f.Or(p.defaults).Algorithm}
+		if i == lb.External {
+			spec.algorithm = cmp.Or(f.ExternalAlgorithm, spec.algorithm)
+		}
+		if spec.algorithm.Hashed() {
+			spec.size = f.TableSize
+		}
+		specs[i] = spec
 	}
-	if f.Carried && algorithm.Hashed() {
-		specs[lb.External].owner, specs[lb.External].members = Service{name, f.Port, f.Protocol}, f.Members
+	if external := &specs[lb.External]; f.Carried && external.algorithm.Hashed() {
+		external.owner, external.members = Service{name, f.Port, f.Protocol}, f.Members
 	}
 	return specs
 }

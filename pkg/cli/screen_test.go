@@ -32,7 +32,7 @@ func someStatus() *status {
 		Frontends: 20, Services: 8, Backends: 31, Tables: 9, Avoided: 1, InFlight: 12304,
 		Maps: []datapath.MapInfo{
 			{Name: "about", Bytes: 1 << 12, MaxEntries: 1}, {Name: "affinities", Bytes: 7 << 20, MaxEntries: 65536, Entries: &none},
-			{Name: "flow_table", Bytes: 48 << 20, MaxEntries: 1048576, Entries: &few}, {Name: "socket_nat", Bytes: 4 << 20, MaxEntries: 65536},
+			{Name: "flow_table", Bytes: 48 << 20, MaxEntries: 1048576, Entries: &few}, {Name: "flow_traffic", Bytes: 12 << 20}, {Name: "socket_nat", Bytes: 4 << 20, MaxEntries: 65536},
 			{Name: "devices", Bytes: 1 << 16, MaxEntries: 1024, Entries: &none},
 		},
 		Contact: &agent.Contact{Server: "https://192.0.2.1:6443", Synced: true},

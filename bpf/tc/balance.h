@@ -23,22 +23,11 @@
 #include "home.h"
 #include "new_flow.h"
 #include "outside.h"
+#include "over.h"
 #include "packet.h"
 #include "recover.h"
 #include "restore.h"
 #include "snat.h"
-
-/*
- * Which view a client gets: a pod is on this node. To the compiler a bool is 0 or
- * 1, to the verifier any byte: the mask holds for both.
- */
-static __always_inline enum view_index client_view(const struct packet *pkt)
-{
-	enum view_index i = pkt->pod ? VIEW_INTERNAL : VIEW_EXTERNAL;
-
-	asm volatile("" : "+r"(i));
-	return i & (CLIENT_VIEWS - 1);
-}
 
 /* The address of the device that has the family of a. */
 static __always_inline bool device_addr(const struct packet *pkt,

@@ -33,6 +33,7 @@
 #include "first_reply.h"
 #include "flow.h"
 #include "kept.h"
+#include "over.h"
 #include "packet.h"
 #include "recover.h"
 #include "restore.h"
@@ -116,7 +117,8 @@ check_flow(const struct packet *pkt, const struct found *f, __u64 now_ns)
 		return VERDICT_CONTINUE; /* there may be an endpoint by now */
 	if (!(state & FLOW_TO_BACKEND) || only_follows(pkt))
 		return VERDICT_PASS;
-	if (begins && tcp && is_closed(state) && is_over(pkt, f->flow))
+	if (begins && tcp && state & FLOW_HALF_OPEN &&
+	    is_over(pkt, f->flow, state))
 		return VERDICT_CONTINUE;
 	if (begins && is_kept(state) && is_forsaken(f->flow))
 		return VERDICT_CONTINUE;
@@ -156,16 +158,16 @@ static __always_inline bool is_one_of_many(const struct packet *pkt,
 
 /*
  * Does a packet of the original direction prove that its sender has received packets
- * of the reply? With datagrams anybody can forge a second one: it takes time at least.
+ * of the reply? A reset or a FIN proves nothing that would be worth it. With datagrams
+ * anybody can forge a second one: it takes time at least.
  */
-static __always_inline bool proves_receipt(const struct packet *pkt,
-					   __u32 state,
-					   const struct found *reply,
-					   __u64 now_ns)
+static __always_inline bool confirms(const struct packet *pkt, __u32 state,
+				     const struct found *reply, __u64 now_ns)
 {
 	__u32 known = reply->flow->known;
 
-	if (!(state & FLOW_ORIGINAL) || !(reply->seen & FLOW_SEEN))
+	if (!(state & FLOW_ORIGINAL) || !(reply->seen & FLOW_SEEN) ||
+	    (state | reply->seen) & FLOW_CLOSING)
 		return false;
 	if (pkt->l4_proto != IPPROTO_TCP)
 		return elapsed_ticks(flow_time(now_ns), known) >=
@@ -242,14 +244,6 @@ static __always_inline bool is_half_confirmed(const struct packet *pkt,
 	       leads_back(&pkt->tuple, other->flow);
 }
 
-/* A connection is over on both sides, as a packet has proved. */
-static __always_inline void end_flow(const struct found *f,
-				     const struct found *other)
-{
-	set_flow_flag(f, FLOW_HALF_OPEN | FLOW_CLOSING);
-	set_flow_flag(other, FLOW_HALF_OPEN | FLOW_CLOSING);
-}
-
 /* Notes how far a flow has got, of which both directions are there; returns enum noted. */
 static __always_inline __u32 note_progress(const struct packet *pkt,
 					   const struct found *f, __u32 was,
@@ -260,14 +254,11 @@ static __always_inline __u32 note_progress(const struct packet *pkt,
 		clear_flow_flag(f, FLOW_HALF_OPEN);
 		clear_flow_flag(other, FLOW_HALF_OPEN);
 	} else if (was & FLOW_HALF_OPEN) {
-		if (!proves_receipt(pkt, f->seen, other, now_ns))
-			return 0;
-		if (!((f->seen | other->seen) & FLOW_CLOSING))
+		if (confirms(pkt, f->seen, other, now_ns))
 			return confirm(pkt, f, other);
-		if (pkt->tcp_flags & TCP_RST) /* a check of health, mostly */
-			end_flow(f, other);
 	} else if (proves_end(pkt, f, other)) {
-		end_flow(f, other);
+		set_flow_flag(f, FLOW_HALF_OPEN);
+		set_flow_flag(other, FLOW_HALF_OPEN);
 	}
 	return 0;
 }

@@ -62,24 +62,3 @@ static __always_inline void note_end(const struct packet *pkt,
 	if (other)
 		flow_closed(other);
 }
-
-/* Have both sides closed a connection, by the state of one direction? */
-static __always_inline bool is_closed(__u32 state)
-{
-	return !(~state & (FLOW_CLOSING | FLOW_HALF_OPEN));
-}
-
-/*
- * Is a connection over, whose original direction is closed? Then the client's port has come
- * again with a SYN, and the choice is a new one: the backend before may drain. One that is
- * not closed is not over: anybody could have reset it. Not inlined, for the stack of the
- * caller.
- */
-static __noinline bool is_over(const struct packet *pkt,
-			       const struct flow *flow)
-{
-	struct found other;
-
-	return !find_other(&pkt->tuple, flow, &other) ||
-	       other.seen & FLOW_CLOSING;
-}

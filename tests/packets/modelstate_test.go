@@ -77,7 +77,7 @@ func (m *model) holds(frame []byte, v view) (*modelFlow, doing) {
 		return f, isBroken
 	case !f.toBackend || v.later || v.protocol != lb.TCP && !begins:
 		return f, flows
-	case v.protocol != lb.TCP && f.idle || v.protocol == lb.TCP && begins && m.isOver(v.key, f):
+	case v.protocol != lb.TCP && f.idle || v.protocol == lb.TCP && begins && m.isOver(v, f):
 		return nil, beginsAnew
 	case !f.broken && m.hasBackend(v.key, f):
 		return f, flows
@@ -106,10 +106,24 @@ func (m *model) replying(v view, f *modelFlow) uint32 {
 	return f.backend
 }
 
-// isOver says whether both sides have closed a connection, which was proved.
-func (m *model) isOver(k key, f *modelFlow) bool {
-	other := m.flows[f.otherKey(k)]
-	return f.closing && f.halfOpen && (other == nil || other.closing)
+// isOver says whether a connection is over: both sides have closed it, or one has, and a client
+// that begins would not get its backend.
+func (m *model) isOver(v view, f *modelFlow) bool {
+	other := m.flows[f.otherKey(v.key)]
+	switch {
+	case !f.halfOpen:
+		return false
+	case other == nil || f.closing && other.closing:
+		return f.closing
+	default:
+		return (f.closing || other.closing) && !m.takesNew(v, f)
+	}
+}
+
+// takesNew says whether a client that begins just now would be given the backend of a flow.
+func (m *model) takesNew(v view, f *modelFlow) bool {
+	frontend, _ := m.frontend(view{key: v.key})
+	return frontend != nil && slices.Contains(m.table(frontend.Views[lb.External].Table), f.backend)
 }
 
 // hasBackend says whether the Service that a client has named still has the backend: its ID may
@@ -151,27 +165,18 @@ func (m *model) note(frame []byte, v view, f *modelFlow) {
 		}})
 	case other == nil:
 	case f.halfOpen:
-		if !f.original || !other.seen {
+		if !f.original || !other.seen || f.closing || other.closing {
 			return
 		}
 		if v.protocol != lb.TCP {
 			m.mayConfirm = append(m.mayConfirm, v.key)
-		} else if seq, ack := numbers(frame, v); flags&(flagSYN|flagACK) != flagACK || ack-other.known >= 1<<20 {
-			return // it proves no receipt
-		} else if !f.closing && !other.closing {
+		} else if seq, ack := numbers(frame, v); flags&(flagSYN|flagACK) == flagACK && ack-other.known < 1<<20 {
 			other.known = other.known&^0xffff | seq>>16
 			m.confirm(f, other)
-		} else if flags&flagRST != 0 {
-			endBoth(f, other)
 		}
 	case flags&flagACK != 0 && (flags&flagRST != 0 || flags&flagFIN != 0 && other.closing) && provesEnd(frame, v, f, other):
-		endBoth(f, other)
+		f.halfOpen, other.halfOpen = true, true
 	}
-}
-
-// endBoth takes note that both sides are done with a connection.
-func endBoth(f, other *modelFlow) {
-	f.halfOpen, other.halfOpen, f.closing, other.closing = true, true, true, true
 }
 
 // numbers are the sequence number of a packet of TCP and the one that it acknowledges.

@@ -234,15 +234,21 @@ func aPortThatComesAgainAfterACheckIsANewChoice(t *testing.T, c cast) {
 		return
 	}
 	vip, gone, now := at(c.vip, 80), at(c.local, 8080), at(c.local2, 8080)
-	for i, last := range []string{"RA", "R"} {
+	for i, last := range []string{"RA", "R", ""} {
 		c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, gone))
 		p := c.packet(at(c.client, 40000+uint16(i)), vip, 0)
 		c.becomes(t, "a SYN", in, uplink, p, p.to(p.src, gone))
 		a := p.to(p.src, gone).answer("SA", nil)
 		c.becomes(t, "is answered", out, uplink, a, a.to(vip, p.src))
-		c.becomes(t, "and reset", in, uplink, p.with(last), p.with(last).to(p.src, gone))
+		if last != "" {
+			c.becomes(t, "and reset", in, uplink, p.with(last), p.with(last).to(p.src, gone))
+		}
+		c.becomes(t, "the port comes again while its backend takes new ones", in, uplink, p, p.to(p.src, gone))
+		if last != "" {
+			c.becomes(t, "and is reset again", in, uplink, p.with(last), p.with(last).to(p.src, gone))
+		}
 		c.drain(t, vip, gone, now)
-		to := map[bool]netip.AddrPort{true: now, false: gone}[last == "RA"]
+		to := map[bool]netip.AddrPort{true: gone, false: now}[last == ""]
 		c.becomes(t, "the port comes again after "+last, in, uplink, p, p.to(p.src, to))
 	}
 }

@@ -87,16 +87,19 @@ static __always_inline __u32 l4_header_len(__u8 protocol)
 	}
 }
 
-/* The payload of a packet in bytes: of a later fragment all that is behind the IP header. */
+/*
+ * The payload of a packet in bytes: of a later fragment all that is behind the IP header. None
+ * where the packet says that it ends before, as anybody may have it say.
+ */
 static __always_inline __u32 payload_len(const struct packet *pkt)
 {
-	__u32 len = pkt->end - pkt->l4_off, header = 0;
+	__u32 begins = pkt->l4_off;
 
 	if (pkt->l4_proto == IPPROTO_TCP)
-		header = pkt->tcp_words * 4;
+		begins += pkt->tcp_words * 4;
 	else if (!pkt->fragment)
-		header = l4_header_len(pkt->l4_proto);
-	return len > header ? len - header : 0;
+		begins += l4_header_len(pkt->l4_proto);
+	return pkt->end > begins ? pkt->end - begins : 0;
 }
 
 /*

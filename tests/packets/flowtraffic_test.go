@@ -198,6 +198,38 @@ func (c cast) countsRepeatedOf(t *testing.T, repeat func(t *testing.T, frame []b
 	c.wantTraffic(t, "a flow that is repeated", sums["ask"], sums["answer"])
 }
 
+// Anybody can send a fragment whose IP header says that it ends before its payload begins.
+func TestAFragmentThatEndsTooEarlyHasNoPayload(t *testing.T) {
+	r := newRig(t)
+	for _, b := range []book{v4, v6} {
+		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
+			t.Run(b.family()+" "+protocol.String(), func(t *testing.T) {
+				r.tell(t, story{tell: endsTooEarly}, cast{b, r, protocol})
+			})
+		}
+	}
+}
+
+func endsTooEarly(t *testing.T, c cast) {
+	backend := at(c.local, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), backend))
+	p := c.packet(at(c.client, 40000), at(c.vip, 80), 100)
+	p.fragment = &fragment{id: 7, size: 48}
+	c.becomes(t, "the first fragment", in, uplink, p, p.to(p.src, backend))
+	length := 4 // where IPv6 has the length of what is behind its header
+	p.fragment = &fragment{id: 7, offset: 48}
+	if p.is4() {
+		length, p.options = 2, []byte{1, 1, 1, 0}
+	}
+	frame := p.frame(t)
+	binary.BigEndian.PutUint16(frame[ethernetLen+length:], 1)
+	before := c.carriedBy(t)
+	c.run(t, in, uplink, frame)
+	if got, want := c.carriedBy(t).since(before), (carried{1, 0}); got != want {
+		t.Errorf("counted %+v, want %+v", got, want)
+	}
+}
+
 // Without --traffic nothing is counted, and there is no room for it.
 func TestNoPacketCountsWithoutTraffic(t *testing.T) {
 	r := newRigOf(t, func(c *datapath.Config) { c.Traffic = false })

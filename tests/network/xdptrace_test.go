@@ -74,6 +74,7 @@ func (n *node) wantNothingTold(t *testing.T, when string) {
 	t.Helper()
 	time.Sleep(1200 * time.Millisecond) // they are told for a second after the last look
 	before, repeated := n.told(t), n.counter(t, "flow_repeated")
+	time.Sleep(500 * time.Millisecond) // each 200 ms it may tell of some
 	eventually(t, "packets are repeated", func() error {
 		if now := n.counter(t, "flow_repeated"); now < repeated+100 {
 			return fmt.Errorf("%d", now-repeated)

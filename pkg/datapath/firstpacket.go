@@ -16,13 +16,18 @@ const etherLen = 14
 
 // firstPacket returns the frame with which a client begins.
 func firstPacket(protocol lb.Protocol, from, to netip.AddrPort) []byte {
+	return frameOf(packet.First(protocol, from, to))
+}
+
+// frameOf returns a packet behind an Ethernet header without addresses.
+func frameOf(packet []byte) []byte {
 	frame := make([]byte, etherLen)
 	kind := uint16(unix.ETH_P_IPV6)
-	if from.Addr().Is4() {
+	if packet[0]>>4 == 4 {
 		kind = unix.ETH_P_IP
 	}
 	binary.BigEndian.PutUint16(frame[12:], kind)
-	return append(frame, packet.First(protocol, from, to)...)
+	return append(frame, packet...)
 }
 
 // ends returns the addresses and ports of such a frame, as a program has left it.

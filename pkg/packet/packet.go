@@ -1,5 +1,5 @@
-// Package packet makes the packets with which clients begin, from their IP header on. It is for those who ask
-// what becomes of one, so it knows no options and no data.
+// Package packet makes packets from their IP header on, such as those with which clients begin. It is for those who
+// ask what becomes of one, so it knows no options.
 package packet
 
 import (
@@ -11,11 +11,12 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// Lengths of headers, in bytes (RFC 791, RFC 8200, RFC 9293).
+// Lengths of headers, in bytes (RFC 791, RFC 8200, RFC 9293, RFC 768).
 const (
 	IP4Len = 20
 	IP6Len = 40
 	TCPLen = 20
+	udpLen = 8
 )
 
 // Flags of TCP (RFC 9293).
@@ -49,6 +50,13 @@ func TCP(from, to netip.AddrPort, flags byte, seq uint32) []byte {
 	return build(lb.TCP, from, to, l4, 16)
 }
 
+// Datagram returns one of UDP with data. Both ends are of one family.
+func Datagram(from, to netip.AddrPort, data []byte) []byte {
+	l4 := append(make([]byte, udpLen), data...)
+	binary.BigEndian.PutUint16(l4[4:], uint16(len(l4)))
+	return build(lb.UDP, from, to, l4, 6)
+}
+
 // build writes the ports into a transport header, its sum, unless that stands nowhere, and an IP header before it.
 func build(protocol lb.Protocol, from, to netip.AddrPort, l4 []byte, sumAt int) []byte {
 	binary.BigEndian.PutUint16(l4, from.Port())
@@ -78,6 +86,9 @@ func sum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	if len(b)%2 == 1 {
+		sum += uint32(b[len(b)-1]) << 8
 	}
 	for sum > math.MaxUint16 {
 		sum = sum>>16 + sum&math.MaxUint16

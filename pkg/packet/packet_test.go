@@ -16,7 +16,7 @@ func TestPacketsAreWhatOthersRead(t *testing.T) {
 	for _, at := range [][2]string{{"198.51.100.7:40000", "203.0.113.10:80"}, {"[2001:db8::7]:40000", "[2001:db8::10]:80"}} {
 		from, to := netip.MustParseAddrPort(at[0]), netip.MustParseAddrPort(at[1])
 		for name, b := range map[string][]byte{
-			"a SYN": packet.First(lb.TCP, from, to), "a datagram": packet.First(lb.UDP, from, to), "a reset": packet.TCP(from, to, packet.RST, 1<<31+7),
+			"a SYN": packet.First(lb.TCP, from, to), "a datagram": packet.First(lb.UDP, from, to), "data": packet.Datagram(from, to, []byte("odd")), "a reset": packet.TCP(from, to, packet.RST, 1<<31+7),
 		} {
 			network := gopacket.LayerType(layers.LayerTypeIPv6)
 			if from.Addr().Is4() {

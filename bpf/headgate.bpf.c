@@ -14,6 +14,7 @@
 #include "sock/trace.h"
 #include "sock/traffic.h"
 #include "tc/device.h"
+#include "tc/echo.h"
 #include "tc/packet.h"
 #include "tc/passage.h"
 #include "tc/redirect.h"
@@ -329,6 +330,13 @@ SEC("syscall")
 int note_probe(struct probe_result *result)
 {
 	return note_probe_result(result);
+}
+
+/* The agent runs it to ask a peer whether what is carried gets there. */
+SEC("tc")
+int ask_peer(struct __sk_buff *skb)
+{
+	return send_question(skb);
 }
 
 /*

@@ -302,6 +302,8 @@ struct counters {
 	 * about, since there were too many (DSR)
 	 */
 	__u64 strays_limited;
+	/* questions of peers that were not answered, since there were too many (DSR) */
+	__u64 echo_limited;
 	/* connections that a backend did not take */
 	__u64 backend_failed;
 	/* ejections, for one client or for all */

@@ -231,13 +231,14 @@ static __always_inline bool read_inner(struct __sk_buff *skb,
 
 /*
  * Takes the outer header off a packet that a peer has carried to this node, and reads what
- * was in it. Any other stays as it is: networks of pods have tunnels between the same nodes.
+ * was in it: VERDICT_ECHO for a question of the peer, see tc/echo.h. Any other packet stays as it
+ * is: networks of pods have tunnels between the same nodes.
  */
 GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 {
 	struct ip_addr src, dst = {};
+	bool inner_ip4, marked, echoes;
 	struct peer_counts *c;
-	bool inner_ip4, marked;
 	__u32 *peer, inner;
 
 	if (!pkt || pkt->end > skb->len || !is_own_address(&pkt->tuple.dst))
@@ -245,19 +246,21 @@ GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 	src = pkt->tuple.src;
 	peer = bpf_map_lookup_elem(&peer_addresses, &src);
 	inner = find_inner(skb, pkt, &inner_ip4);
-	if (!peer || !inner || !read_inner_dst(skb, inner, inner_ip4, &dst) ||
-	    !is_service_address(&dst))
+	if (!peer || !inner || !read_inner_dst(skb, inner, inner_ip4, &dst))
+		return VERDICT_CONTINUE;
+	echoes = same_addr(&dst, &src); /* tunnels have nothing like that */
+	if (!echoes && !is_service_address(&dst))
 		return VERDICT_CONTINUE;
 	pkt->carried = true;
 	read_way(skb, pkt);
 	marked = (read_tos(skb, pkt) & 3) == 3;
 	c = counts_of(*peer);
-	if (c)
+	if (c && !echoes)
 		c->received++;
 	if (!remove_outer(skb, pkt->l3_off, inner - pkt->l3_off, pkt->ip4,
 			  inner_ip4) ||
 	    (marked && !bpf_skb_ecn_set_ce(skb)) ||
 	    !read_inner(skb, pkt, inner_ip4))
 		return refuse(DROP_CARRIED, 0);
-	return VERDICT_CONTINUE;
+	return echoes ? VERDICT_ECHO : VERDICT_CONTINUE;
 }

@@ -8,8 +8,8 @@
 #include "../lib/kernel.h"
 #include "../lib/verdict.h"
 #include "balance.h"
-#include "carry.h"
 #include "classify.h"
+#include "echo.h"
 #include "fragment.h"
 #include "home.h"
 #include "icmp.h"
@@ -68,8 +68,9 @@ static __always_inline int handle_packet(struct __sk_buff *skb,
 		if (!parse(skb, pkt, l3_off, kind))
 			return TC_ACT_UNSPEC;
 	}
-	if (may_be_outer(pkt) && uncover(skb, pkt) == VERDICT_REFUSE)
-		return TC_ACT_SHOT;
+	next = take_carried(skb, pkt);
+	if (next != TC_ACT_UNSPEC)
+		return next;
 	if (is_martian(&pkt->tuple))
 		return refuse(DROP_MARTIAN, 0), TC_ACT_SHOT;
 	if (may_be_repeated(pkt, at)) {

@@ -145,21 +145,28 @@ static __always_inline bool make_reset(const struct tcphdr *got, __u32 len,
 	return true;
 }
 
-/* May this CPU answer a packet itself? */
-static __always_inline bool may_answer(void)
+/* What this CPU has answered within this second. */
+static __always_inline struct reset_budget *this_budget(void)
 {
 	__u64 now = bpf_ktime_get_coarse_ns();
 	struct reset_budget *b;
 	__u32 zero = 0;
 
 	b = bpf_map_lookup_elem(&reset_budgets, &zero);
-	if (!b)
-		return false;
-	if (elapsed(now, b->since_ns) >= NSEC_PER_SEC) {
+	if (b && elapsed(now, b->since_ns) >= NSEC_PER_SEC) {
 		b->since_ns = now;
 		b->spent = 0;
+		b->echoes = 0;
 	}
-	return b->spent++ < RESETS_PER_SECOND;
+	return b;
+}
+
+/* May this CPU answer a packet itself? */
+static __always_inline bool may_answer(void)
+{
+	struct reset_budget *b = this_budget();
+
+	return b && b->spent++ < RESETS_PER_SECOND;
 }
 
 /*

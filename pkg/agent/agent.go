@@ -136,6 +136,7 @@ func openDatapath(cfg Config, key maglev.Key, log *zap.Logger, told kernelReport
 // cannot go on.
 func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *intake, dp *datapath.Datapath) error {
 	in.status.watchDatapath(dp.Reader)
+	in.status.asker = dp
 	r, err := reconciler.New(log, in.inbox, dp, cfg.Limits)
 	if err != nil {
 		return err

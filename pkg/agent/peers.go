@@ -5,12 +5,15 @@ import (
 	"net/netip"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/maglev"
 	"github.com/headgate/headgate/pkg/metrics"
 	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/peers"
+	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/reconciler"
 )
 
@@ -64,7 +67,8 @@ func newPeers(cfg Config, key maglev.Key, inbox *reconciler.Inbox, status *statu
 		Here: cfg.NodeName, Port: peers.Port, MTU: mtuAt, Route: peers.RouteTo, Filtered: netdev.FilteredTunnel,
 		Digest: peers.DigestOf(key, cfg.Encapsulation == EncapsulationUDP),
 		Takes:  []peers.Digest{peers.DigestOf(key, false), peers.DigestOf(key, true)},
-		Counts: status.carried, Usable: status.usablePeers, Notify: inbox.SetPeers,
+		Counts: status.carried, Former: status.formerPeers, Notify: inbox.SetPeers,
+		Echoes: status.echoes, Ask: status.ask, Local: localAddrs,
 		Report: func(all []peers.Status) {
 			said := make([]Peer, len(all))
 			for i, s := range all {
@@ -103,29 +107,59 @@ func mtuAt(a netip.Addr) uint32 {
 // carried returns what was carried to each peer; nothing where that cannot be read.
 func (a *statusServer) carried() map[netip.Addr]peers.Counts {
 	out := map[netip.Addr]peers.Counts{}
-	a.eachPeer(func(r *datapath.Reader, id uint32, at netip.Addr, _ bool) {
+	a.eachPeer(func(r *datapath.Reader, id uint32, p plan.Peer) {
 		if c, err := r.PeerCounts(id); err == nil {
-			out[at] = peers.Counts{SYN: c.CarriedSYN, TCP: c.CarriedTCP}
+			out[p.Theirs] = peers.Counts{SYN: c.CarriedSYN, TCP: c.CarriedTCP}
 		}
 	})
 	return out
 }
 
-// usablePeers returns the peers that are usable by what is in force.
-func (a *statusServer) usablePeers() map[netip.Addr]bool {
-	out := map[netip.Addr]bool{}
-	a.eachPeer(func(_ *datapath.Reader, _ uint32, at netip.Addr, usable bool) { out[at] = usable })
+// formerPeers returns the peers that are in force.
+func (a *statusServer) formerPeers() map[netip.Addr]plan.Peer {
+	out := map[netip.Addr]plan.Peer{}
+	a.eachPeer(func(_ *datapath.Reader, _ uint32, p plan.Peer) { out[p.Theirs] = p })
 	return out
 }
 
-func (a *statusServer) eachPeer(do func(r *datapath.Reader, id uint32, at netip.Addr, usable bool)) {
+func (a *statusServer) eachPeer(do func(r *datapath.Reader, id uint32, p plan.Peer)) {
 	// Before anything is in force there are none.
 	_ = datapath.Look(a.open, func(r *datapath.Reader) error {
 		for id, p := range r.Peers() {
-			do(r, id, p.Theirs, p.Usable)
+			do(r, id, p)
 		}
 		return nil
 	})
+}
+
+// asker is a datapath that asks others, and answers.
+type asker interface {
+	Echoes() bool
+	Ask(plan.Echo) (bool, error)
+}
+
+func (a *statusServer) echoes() bool { return a.asker.Echoes() }
+
+// ask asks the datapath of a peer.
+func (a *statusServer) ask(e plan.Echo) bool {
+	sent, err := a.asker.Ask(e)
+	if err != nil {
+		a.log.Debug("ask a peer", zap.Stringer("peer", e.Peer), zap.Error(err))
+	}
+	return sent
+}
+
+// localAddrs returns the addresses of devices of this node; none where the kernel does not say.
+func localAddrs() (out []netip.Addr) {
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if p, ok := a.(*net.IPNet); ok {
+			if at, ok := netip.AddrFromSlice(p.IP); ok {
+				out = append(out, at.Unmap())
+			}
+		}
+	}
+	return out
 }
 
 // peerMetrics returns what was carried to each peer, and from it.

@@ -39,6 +39,7 @@ type statusServer struct {
 	last     *lastHealth
 
 	open     func() (*datapath.Reader, error) // of what is in force
+	asker    asker                            // the same
 	entries  *entryCounts
 	told     toldPorts // to who scrapes
 	restored restored

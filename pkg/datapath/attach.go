@@ -299,7 +299,7 @@ func (d *Datapath) attachRest(programs programSet, moves []*flowMove) error {
 // besideMaps are the programs that are not of sockets, which are pinned beside the maps once
 // they are loaded: those of L3 devices and of pods are when the first such device comes.
 var besideMaps = func() []string {
-	names := []string{probeNoter}
+	names := slices.Clone(ranByAgent)
 	for _, h := range deviceHooks {
 		names = append(names, h.program)
 	}

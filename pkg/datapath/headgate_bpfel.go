@@ -137,6 +137,7 @@ type headgateCounters struct {
 	FlowReset           uint64
 	ResetLimited        uint64
 	StraysLimited       uint64
+	EchoLimited         uint64
 	BackendFailed       uint64
 	BackendEjected      uint64
 	BackendRecovered    uint64
@@ -558,6 +559,7 @@ type headgateResetBudget struct {
 	_       structs.HostLayout
 	SinceNs uint64
 	Spent   uint64
+	Echoes  uint64
 }
 
 type headgateResponseWord uint32
@@ -774,6 +776,7 @@ const (
 	headgateMapStoredEntries      = "stored_entries"
 	headgateMapStoredSockets      = "stored_sockets"
 	headgateMapStrayBudgets       = "stray_budgets"
+	headgateProgAskPeer           = "ask_peer"
 	headgateProgConnect4          = "connect4"
 	headgateProgConnect6          = "connect6"
 	headgateProgDestroyTcp        = "destroy_tcp"
@@ -877,6 +880,7 @@ type headgateSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateProgramSpecs struct {
+	AskPeer        *ebpf.ProgramSpec `ebpf:"ask_peer"`
 	Connect4       *ebpf.ProgramSpec `ebpf:"connect4"`
 	Connect6       *ebpf.ProgramSpec `ebpf:"connect6"`
 	DestroyTcp     *ebpf.ProgramSpec `ebpf:"destroy_tcp"`
@@ -1126,6 +1130,7 @@ type headgateVariables struct {
 //
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgatePrograms struct {
+	AskPeer        *ebpf.Program `ebpf:"ask_peer"`
 	Connect4       *ebpf.Program `ebpf:"connect4"`
 	Connect6       *ebpf.Program `ebpf:"connect6"`
 	DestroyTcp     *ebpf.Program `ebpf:"destroy_tcp"`
@@ -1161,6 +1166,7 @@ type headgatePrograms struct {
 
 func (p *headgatePrograms) Close() error {
 	return _HeadgateClose(
+		p.AskPeer,
 		p.Connect4,
 		p.Connect6,
 		p.DestroyTcp,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -108,7 +109,7 @@ func tryPrograms(cfg Config) error {
 
 // usualPrograms are the programs that nearly every node needs.
 func usualPrograms(traced bool) []string {
-	names := []string{probeNoter}
+	names := slices.Clone(ranByAgent)
 	for _, h := range socketHooks(traced) {
 		names = append(names, h.program)
 	}

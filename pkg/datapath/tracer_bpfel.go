@@ -105,6 +105,7 @@ type tracerCounters struct {
 	FlowReset           uint64
 	ResetLimited        uint64
 	StraysLimited       uint64
+	EchoLimited         uint64
 	BackendFailed       uint64
 	BackendEjected      uint64
 	BackendRecovered    uint64
@@ -451,6 +452,7 @@ type tracerResetBudget struct {
 	_       structs.HostLayout
 	SinceNs uint64
 	Spent   uint64
+	Echoes  uint64
 }
 
 type tracerService struct {

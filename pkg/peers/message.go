@@ -40,13 +40,15 @@ type kind byte
 const (
 	question kind = 'q'
 	answer   kind = 'a'
+	echoes   kind = 'e' // before an answer: the datapath sends echoes back; earlier versions do not know it
+	echo     kind = 'b' // what a datapath sends back
 )
 
 // message is a datagram: magic, kind, nonce (big endian), digest. An answer is as long as the
 // question, so that nobody gets more than was sent.
 type message struct {
 	kind   kind
-	nonce  uint64 // of the question
+	nonce  uint64 // of the question; of an echo see path
 	digest Digest
 }
 
@@ -69,5 +71,5 @@ func decode(b []byte) (m message, ok bool) {
 	b = b[len(magic):]
 	m.kind, m.nonce = kind(b[0]), binary.BigEndian.Uint64(b[1:])
 	copy(m.digest[:], b[9:])
-	return m, m.kind == question || m.kind == answer
+	return m, bytes.IndexByte([]byte{byte(question), byte(answer), byte(echoes), byte(echo)}, byte(m.kind)) >= 0
 }

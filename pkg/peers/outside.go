@@ -102,9 +102,8 @@ func (p *Prober) findWay(name string, theirs netip.Addr) {
 		}
 		return
 	}
-	p.peers[name] = &asked{peer: newPeer(true), Node: plan.Node{Peer: plan.Peer{
-		Theirs: theirs, Ours: ours, Ring: plan.RingOf(name), MTU: p.cfg.MTU(ours), Outside: true,
-	}}}
+	node := plan.Peer{Theirs: theirs, Ours: ours, Ring: plan.RingOf(name), MTU: p.cfg.MTU(ours), Usable: true, Returns: true, Outside: true}
+	p.peers[name] = &asked{peer: newPeer(node, node.MTU), Node: plan.Node{Peer: node}}
 }
 
 // findWays looks again how backends outside are reached, from time to time: nothing tells when

@@ -25,7 +25,8 @@ func newEdge(t *testing.T) *edge {
 		Here:     "edge-a", Port: freePort(t),
 		MTU:    func(netip.Addr) uint32 { return 1500 },
 		Counts: func() map[netip.Addr]Counts { return nil },
-		Usable: func() map[netip.Addr]bool { return nil },
+		Former: func() map[netip.Addr]plan.Peer { return nil },
+		Local:  func() []netip.Addr { return nil },
 		Route: func(to netip.Addr) netip.Addr {
 			from, _ := netip.ParseAddr(e.routes[to.String()])
 			return from

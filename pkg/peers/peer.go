@@ -1,6 +1,7 @@
 // Package peers finds out which other nodes packets can be carried to: who of them carries as
-// this node does, and whether clients get the answers. Agents ask each other by datagrams; what
-// these do not tell the counters of the datapath do.
+// this node does, and whether clients get the answers. Agents ask each other by datagrams, and
+// datapaths by echoes, which go as what is carried does; what these do not tell the counters of the
+// datapath do.
 //
 // What becomes of what was asked, and what was not answered, is decided by values alone: time
 // goes in as an argument.
@@ -9,6 +10,8 @@ package peers
 import (
 	"fmt"
 	"time"
+
+	"github.com/headgate/headgate/pkg/plan"
 )
 
 // Pace of the questions. A home that dies while clients begin connections is found within three
@@ -60,13 +63,20 @@ type peer struct {
 	returns  returns
 	before   Counts // at the last tick
 	suspects bool   // connections were begun, and nothing else was carried since
+	path     path
+	echoes   bool // its datapath sends back what it is asked, see path
+	plain    int  // answers in a row that did not say so
 }
 
-// newPeer returns a peer of which nothing is known but what an earlier agent found out.
-func newPeer(usable bool) *peer {
-	p := &peer{verdict: Verdict{Carries: usable, Returns: true, Reason: "has not answered yet"}}
-	if usable {
-		p.verdict.Reason = ""
+// noAnswer is the reason at first.
+const noAnswer = "has not answered yet"
+
+// newPeer returns a peer of which nothing is known but what an earlier agent found out, and how long
+// packets are that leave this node.
+func newPeer(former plan.Peer, most uint32) *peer {
+	p := &peer{verdict: Verdict{Carries: former.Usable, Returns: true, Reason: noAnswer}, path: newPath(most, 0)}
+	if former.Usable {
+		p.verdict.Reason, p.path = "", newPath(most, former.MTU)
 	}
 	return p
 }
@@ -118,11 +128,22 @@ func (p *peer) hasAsked(now time.Time) { p.asked, p.silent = now, p.silent+1 }
 func (p *peer) hasAnswered(now time.Time, theirs, ours Digest) {
 	p.verdict.Answered, p.verdict.Silent = now, false
 	p.silent, p.refused, p.suspects = 0, time.Time{}, false
+	if p.plain++; p.plain > missing {
+		p.echoes = false // it was brought to an earlier version
+	}
 	if p.differs = theirs != ours; p.differs {
 		p.fail("hashes by another key, or is of a version that carries otherwise: give all nodes the same --hash-key-file, and one version")
 		return
 	}
 	p.verdict.Carries, p.verdict.Reason = true, ""
+}
+
+// hasSaidEchoes notes what comes before an answer where the datapath echoes. One of them may get lost.
+func (p *peer) hasSaidEchoes() {
+	if !p.echoes && p.verdict.Carries {
+		p.path.unknown = false // it carried without: it goes on until something is lost
+	}
+	p.echoes, p.plain = true, 0
 }
 
 // hasRefused notes that nobody listens there. The node lives, and its datapath carries on.
@@ -143,10 +164,26 @@ func (p *peer) fail(reason string, args ...any) {
 // said is the verdict with the reason why nothing is carried, whoever knows it.
 func (p *peer) said() Verdict {
 	v := p.verdict
+	if p.echoes && v.Carries {
+		if failure, refusal := p.path.failure(), p.path.refusal(); failure != "" {
+			v.Carries, v.Reason = false, failure
+		} else if refusal != "" {
+			v.Returns, v.Reason = false, "clients get no answers: "+refusal
+			return v
+		}
+	}
 	if v.Carries && !v.Returns {
 		v.Reason = "clients get no answers: the network drops what a node sends from the Service's address, or what is carried; it is tried again " + p.returns.until.UTC().Format(time.RFC3339)
 	}
 	return v
+}
+
+// mtu is how many bytes the longest packet has that gets there, as far as is known.
+func (p *peer) mtu() uint32 {
+	if !p.echoes {
+		return p.path.most
+	}
+	return p.path.mtu
 }
 
 // returns says whether clients get answers, by what they send.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/pkg/plan"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -21,7 +23,9 @@ type world struct {
 	perTick Counts // what clients send in a tick
 }
 
-func newWorld(usable bool) *world { return &world{peer: newPeer(usable), now: start, answers: true} }
+func newWorld(usable bool) *world {
+	return &world{peer: newPeer(plan.Peer{Usable: usable}, 1500), now: start, answers: true}
+}
 
 // pass lets time pass, and returns when a condition came true, or the time that passed.
 func (w *world) pass(d time.Duration, until func() bool) time.Duration {

@@ -33,8 +33,14 @@ type Config struct {
 	Filtered func(netip.Addr) string
 	// Counts returns what was carried to each peer, by its address.
 	Counts func() map[netip.Addr]Counts
-	// Usable returns the addresses of peers that an earlier agent found usable.
-	Usable func() map[netip.Addr]bool
+	// Former returns the peers that an earlier agent has found, by their addresses.
+	Former func() map[netip.Addr]plan.Peer
+	// Echoes says whether the datapath of this node sends echoes back.
+	Echoes func() bool
+	// Ask has it ask for one; false where that was not sent.
+	Ask func(plan.Echo) bool
+	// Local returns the addresses of devices of this node.
+	Local func() []netip.Addr
 	// Notify is told which nodes there are, whenever that or what is known of them changes.
 	Notify func(here string, all map[string]plan.Node)
 	// Report is told what is wrong with homes of what is carried.
@@ -61,11 +67,13 @@ type Prober struct {
 	mu    sync.Mutex
 	nodes map[string]lb.Node
 	homes map[lb.ServiceName][]home // of what is carried of each Service
-	names map[string]string         // of peers, by names of homes
-	peers map[string]*asked
-	here  map[netip.Addr]*net.UDPConn // where questions come in
-	deaf  deafness
-	said  map[string]plan.Node
+	// returning is from which addresses homes are to answer, of each Service.
+	returning map[lb.ServiceName][]netip.Addr
+	names     map[string]string // of peers, by names of homes
+	peers     map[string]*asked
+	here      map[netip.Addr]*net.UDPConn // where questions come in
+	deaf      deafness
+	said      map[string]plan.Node
 	// reported is what Report was told last; stale says that homes have changed since.
 	reported  []Status
 	stale     bool
@@ -86,7 +94,7 @@ type asked struct {
 
 // New returns a prober that knows no node.
 func New(cfg Config) *Prober {
-	return &Prober{cfg: cfg, wake: make(chan struct{}, 1), nodes: map[string]lb.Node{}, homes: map[lb.ServiceName][]home{}, peers: map[string]*asked{}, here: map[netip.Addr]*net.UDPConn{}}
+	return &Prober{cfg: cfg, wake: make(chan struct{}, 1), nodes: map[string]lb.Node{}, homes: map[lb.ServiceName][]home{}, returning: map[lb.ServiceName][]netip.Addr{}, peers: map[string]*asked{}, here: map[netip.Addr]*net.UDPConn{}}
 }
 
 // SetNodes says what some Nodes are, nil for one that is gone.
@@ -107,14 +115,16 @@ func (p *Prober) SetNodes(nodes map[string]*lb.Node) {
 
 // SetFrontends says what a Service is now, nil for gone.
 func (p *Prober) SetFrontends(name lb.ServiceName, frontends []lb.Frontend) {
-	homes := homesOf(frontends)
+	homes, from := homesOf(frontends), returning(frontends)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if slices.Equal(p.homes[name], homes) {
+	if slices.Equal(p.homes[name], homes) && slices.Equal(p.returning[name], from) {
 		return
 	}
-	if p.homes[name] = homes; len(homes) == 0 {
+	p.homes[name], p.returning[name] = homes, from
+	if len(homes) == 0 {
 		delete(p.homes, name)
+		delete(p.returning, name)
 	}
 	p.changed()
 }
@@ -166,7 +176,7 @@ func (p *Prober) settle() {
 	if !known || len(p.homes) == 0 && len(p.peers) == 0 {
 		return
 	}
-	usable := p.cfg.Usable()
+	former := p.cfg.Former()
 	for name, n := range p.nodes {
 		ours, theirs := between(here, n)
 		a := p.peers[name]
@@ -175,10 +185,13 @@ func (p *Prober) settle() {
 		}
 		if a == nil || a.Theirs != theirs || a.Ours != ours {
 			a.hangUp()
-			a = &asked{peer: newPeer(usable[theirs] || name == p.cfg.Here)}
+			was := former[theirs]
+			was.Usable = was.Usable || name == p.cfg.Here
+			a = &asked{peer: newPeer(was, p.cfg.MTU(ours))}
 			p.peers[name] = a
 		}
-		a.Node = plan.Node{Addrs: addressesOf(n), Peer: plan.Peer{Theirs: theirs, Ours: ours, Ring: plan.RingOf(name), MTU: p.cfg.MTU(ours)}}
+		a.Node = plan.Node{Addrs: addressesOf(n), Peer: plan.Peer{Theirs: theirs, Ours: ours, Ring: plan.RingOf(name)}}
+		a.path.limit(p.cfg.MTU(ours))
 		if a.isHome = name != p.cfg.Here && wanted[name]; a.isHome {
 			p.dial(a)
 		} else {
@@ -191,6 +204,7 @@ func (p *Prober) settle() {
 			delete(p.peers, name)
 		}
 	}
+	p.settleServices()
 	p.listen(here)
 }
 
@@ -235,17 +249,21 @@ func (p *Prober) tick(now time.Time) {
 		if counts == nil {
 			counts = p.cfg.Counts()
 		}
-		if !a.tick(now, counts[a.Theirs]) {
-			continue
+		if a.tick(now, counts[a.Theirs]) {
+			p.askAgent(a, now)
 		}
-		if a.silent == 0 {
-			a.nonce = rand.Uint64()
-		}
-		a.hasAsked(now)
-		// What cannot be sent is not answered, or refused.
-		if _, err := a.conn.Write(message{question, a.nonce, p.cfg.Digest}.encode()); errors.Is(err, syscall.ECONNREFUSED) {
-			a.hasRefused(now)
-		}
+		p.askPath(a, now)
+	}
+}
+
+func (p *Prober) askAgent(a *asked, now time.Time) {
+	if a.silent == 0 {
+		a.nonce = rand.Uint64()
+	}
+	a.hasAsked(now)
+	// What cannot be sent is not answered, or refused.
+	if _, err := a.conn.Write(message{question, a.nonce, p.cfg.Digest}.encode()); errors.Is(err, syscall.ECONNREFUSED) {
+		a.hasRefused(now)
 	}
 }
 
@@ -282,7 +300,9 @@ func (p *Prober) tell() {
 	for _, name := range slices.Sorted(maps.Keys(p.peers)) {
 		a := p.peers[name]
 		n := a.Node
-		n.Usable, n.Returns, n.Silent = a.Outside || a.said().Usable(), a.verdict.Returns, a.verdict.Silent && !mixed
+		if v := a.said(); !a.Outside {
+			n.Usable, n.Returns, n.Silent, n.MTU = v.Usable(), v.Returns, a.verdict.Silent && !mixed, a.mtu()
+		}
 		all[name] = n
 		if a.conn != nil {
 			v := a.said()

@@ -37,7 +37,9 @@ func newNode(t *testing.T, name string, port uint16) *node {
 		MTU:      func(netip.Addr) uint32 { return 1500 },
 		Filtered: func(netip.Addr) string { return map[bool]string{true: "vxlan0"}[n.filtered.Load()] },
 		Counts:   func() map[netip.Addr]Counts { return nil },
-		Usable:   func() map[netip.Addr]bool { return nil },
+		Former:   func() map[netip.Addr]plan.Peer { return nil },
+		Local:    func() []netip.Addr { return nil },
+		Echoes:   func() bool { return false },
 		Notify:   func(string, map[string]plan.Node) {},
 		Report:   func(all []Status) { n.reports <- all },
 	})
@@ -178,9 +180,9 @@ func TestNobodyIsLeftOutWhileVersionsDiffer(t *testing.T) {
 		}
 		p.tick(now.Add(deadNode), Counts{})
 	}
-	dead := newPeer(true)
+	dead := newPeer(plan.Peer{Usable: true}, 1500)
 	silence(dead)
-	other := &asked{peer: newPeer(true), isHome: true}
+	other := &asked{peer: newPeer(plan.Peer{Usable: true}, 1500), isHome: true}
 	answer := func(theirs Digest) { other.hasAnswered(now, theirs, Digest{}) }
 	var told map[string]plan.Node
 	p := New(Config{Here: "here", Notify: func(_ string, all map[string]plan.Node) { told = all }, Report: func([]Status) {}})

@@ -49,7 +49,10 @@ func (p *Prober) hear(a *asked, conn *net.UDPConn) {
 		case a.conn != conn:
 		case errors.Is(err, syscall.ECONNREFUSED):
 			a.hasRefused(time.Now())
-		case err == nil && ok && m.kind == answer && m.nonce == a.nonce:
+		case err != nil || !ok || m.nonce != a.nonce:
+		case m.kind == echoes:
+			a.hasSaidEchoes()
+		case m.kind == answer:
 			a.hasAnswered(time.Now(), m.digest, p.cfg.Digest)
 		}
 		p.mu.Unlock()
@@ -100,7 +103,7 @@ func (p *Prober) open(a netip.Addr) (*net.UDPConn, deafness) {
 	return conn, deafness{}
 }
 
-// reply answers the nodes of the cluster, and nobody else.
+// reply answers the nodes of the cluster, and nobody else, and takes what their datapaths send back.
 func (p *Prober) reply(conn *net.UDPConn) {
 	b := make([]byte, 2*messageLen)
 	for {
@@ -108,15 +111,34 @@ func (p *Prober) reply(conn *net.UDPConn) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if m, ok := decode(b[:n]); err == nil && ok && m.kind == question && p.isNode(from.Addr().Unmap()) {
-			digest := p.cfg.Digest
-			if slices.Contains(p.cfg.Takes, m.digest) {
-				digest = m.digest
-			}
+		m, ok := decode(b[:n])
+		switch at := from.Addr().Unmap(); {
+		case err != nil || !ok:
+		case m.kind == echo:
+			p.hasComeBack(m.nonce, at)
+		case m.kind == question && p.isNode(at):
 			// A lost answer is asked for again.
-			_, _ = conn.WriteToUDPAddrPort(message{answer, m.nonce, digest}.encode(), from)
+			for _, kind := range p.answers() {
+				_, _ = conn.WriteToUDPAddrPort(message{kind, m.nonce, p.digestFor(m.digest)}.encode(), from)
+			}
 		}
 	}
+}
+
+// answers is what a question is answered with.
+func (p *Prober) answers() []kind {
+	if p.cfg.Echoes() {
+		return []kind{echoes, answer}
+	}
+	return []kind{answer}
+}
+
+// digestFor is what who asks with a digest is answered: that, where this node takes what is carried so.
+func (p *Prober) digestFor(theirs Digest) Digest {
+	if slices.Contains(p.cfg.Takes, theirs) {
+		return theirs
+	}
+	return p.cfg.Digest
 }
 
 func (p *Prober) isNode(a netip.Addr) bool {

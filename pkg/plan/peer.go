@@ -27,6 +27,15 @@ type Peer struct {
 	Outside      bool       // no node: a backend that takes the outer header off, and passes nothing on
 }
 
+// Echo is a datagram that the datapath of a peer sends back: it goes there in the outer header of
+// what is carried, and comes back without.
+type Echo struct {
+	Peer     netip.Addr     // what the outer header goes to
+	From, To netip.AddrPort // of the answer: an address of the peer or of a Service, and one of this node
+	Payload  []byte
+	Bytes    uint32 // of the packet with its outer header, on the way there, if it has fewer
+}
+
 // RingOf returns where a node stands among homes, by its name: the same on all nodes.
 func RingOf(node string) uint64 {
 	sum := sha256.Sum256([]byte(node))

@@ -181,18 +181,11 @@ func (h *host) transfer(to netip.AddrPort, size int64) error {
 		return err
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "take %d\n", size)
-	sent, received := sha256.New(), sha256.New()
-	if _, err := io.CopyN(conn, io.TeeReader(noise(), sent), size); err != nil {
-		return fmt.Errorf("send: %w", err)
+	r, want, err := take(conn, size)
+	if err != nil {
+		return err
 	}
-	r, want := bufio.NewReader(conn), fmt.Sprintf("%x", sent.Sum(nil))
-	switch line, err := r.ReadString('\n'); {
-	case err != nil:
-		return fmt.Errorf("wait for the sum of what was sent: %w", err)
-	case strings.TrimSpace(line) != want:
-		return fmt.Errorf("what was sent arrived with sum %q, want %s", line, want)
-	}
+	received := sha256.New()
 	fmt.Fprintf(conn, "give %d\n", size)
 	if n, err := io.CopyN(received, r, size); err != nil {
 		return fmt.Errorf("receive: %w after %d bytes", err, n)
@@ -201,4 +194,33 @@ func (h *host) transfer(to netip.AddrPort, size int64) error {
 		return fmt.Errorf("what was received has sum %s, want %s", got, want)
 	}
 	return nil
+}
+
+// upload has a server take so many bytes.
+func (h *host) upload(to netip.AddrPort, size int64) error {
+	conn, err := h.dial("tcp", to)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, _, err = take(conn, size)
+	return err
+}
+
+// take has a server take so many bytes, and returns their sum, which the server has said, and what
+// it says next.
+func take(conn net.Conn, size int64) (*bufio.Reader, string, error) {
+	fmt.Fprintf(conn, "take %d\n", size)
+	sent := sha256.New()
+	if _, err := io.CopyN(conn, io.TeeReader(noise(), sent), size); err != nil {
+		return nil, "", fmt.Errorf("send: %w", err)
+	}
+	r, want := bufio.NewReader(conn), fmt.Sprintf("%x", sent.Sum(nil))
+	switch line, err := r.ReadString('\n'); {
+	case err != nil:
+		return nil, "", fmt.Errorf("wait for the sum of what was sent: %w", err)
+	case strings.TrimSpace(line) != want:
+		return nil, "", fmt.Errorf("what was sent arrived with sum %q, want %s", line, want)
+	}
+	return r, want, nil
 }

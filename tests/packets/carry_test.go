@@ -33,6 +33,10 @@ var outerStories = []carryStory{
 	{"A connection is found after its slot has moved", aConnectionIsFound},
 	{"The driver carries as TC does", theDriverCarries},
 	{"Nobody's connection is asked for once around and reset where that is certain", nobodysIsReset},
+	{"Questions of peers come back", questionsComeBack},
+	{"What is no question of a peer does not", othersDoNotComeBack},
+	{"Of a flood of questions few come back", questionsAreLimited},
+	{"Who is no peer is not asked", whoIsNoPeerIsNotAsked},
 }
 
 // carryStories are of what goes where.

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Echoes: does what is carried get to a peer, and how long may it be? The agent has a question
+ * sent within the outer header of data. Its inner packet is the answer: a datagram from the peer, or
+ * from the address of a Service, to who asks. Behind it are zeros, so that the question is as long
+ * as it is to be. The peer's datapath takes the outer header and the zeros off, and sends what is
+ * left. So a peer needs no agent to answer, and nobody gets more than was sent.
+ */
+#pragma once
+
+#include <linux/if_ether.h>
+#include <linux/pkt_cls.h>
+
+#include "../abi/config.h"
+#include "../abi/maps.h"
+#include "../carry/outer.h"
+#include "../carry/ring.h"
+#include "../lib/addr.h"
+#include "../lib/verdict.h"
+#include "carry.h"
+#include "classify.h"
+#include "outer.h"
+#include "packet.h"
+#include "parse.h"
+#include "redirect.h"
+#include "reset.h"
+
+/*
+ * A CPU sends so many a second. They have a budget of their own: peers are not to be given up
+ * while a flood takes that of resets.
+ */
+#define ECHOES_PER_SECOND 1000
+
+static __always_inline bool may_echo(void)
+{
+	struct reset_budget *b = this_budget();
+
+	return b && b->echoes++ < ECHOES_PER_SECOND;
+}
+
+/* Is an inner packet the answer to its sender, from an address that this node may answer from? */
+static __always_inline bool is_echo(struct __sk_buff *skb, struct packet *pkt)
+{
+	struct ip_addr src = pkt->tuple.src;
+
+	return pkt->l4_proto == IPPROTO_UDP && !pkt->fragment &&
+	       !pkt->more_fragments && pkt->end <= skb->len &&
+	       (pkt->plain || parse_ports(skb, pkt)) &&
+	       pkt->tuple.src_port == bpf_htons(carry_port) &&
+	       pkt->tuple.dst_port == bpf_htons(carry_port) &&
+	       (is_own_address(&src) || is_service_address(&src));
+}
+
+/*
+ * Sends what was in the outer header of a question back to where that came from, and returns what
+ * the program is to return. Where a card has told the kernel of the outer header that cuts nothing
+ * off: then the zeros go, too, behind the end of the packet, as Ethernet pads one.
+ */
+GLOBAL_FUNC int echo(struct __sk_buff *skb, struct packet *pkt)
+{
+	if (!pkt || !is_echo(skb, pkt))
+		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
+	if (!may_echo()) {
+		count(echo_limited);
+		return TC_ACT_SHOT;
+	}
+	bpf_skb_change_tail(skb, pkt->end, 0);
+	if (pkt->l3_off && !swap_macs(skb))
+		return TC_ACT_SHOT;
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* Takes what a peer has carried here, and returns TC_ACT_UNSPEC where a packet goes on. */
+static __always_inline int take_carried(struct __sk_buff *skb,
+					struct packet *pkt)
+{
+	if (!may_be_outer(pkt))
+		return TC_ACT_UNSPEC;
+	switch (uncover(skb, pkt)) {
+	case VERDICT_REFUSE:
+		return TC_ACT_SHOT;
+	case VERDICT_ECHO:
+		return echo(skb, pkt);
+	default:
+		return TC_ACT_UNSPEC;
+	}
+}
+
+/*
+ * Asks a peer, whose ID is in cb[0]: the frame is the answer behind an Ethernet header, and cb[1]
+ * how many bytes the packet is to have with its outer header, if it has fewer. To networks each is
+ * another flow. False: it was not sent, since there is no such peer, or no next hop that is known.
+ */
+static __always_inline bool send_question(struct __sk_buff *skb)
+{
+	struct bpf_fib_lookup hop = {};
+	struct peer *p = find_peer(skb->cb[0]);
+	__u32 bytes = skb->cb[1], outer;
+	struct outer o = {
+		.peer = p,
+		.len = skb->len - ETH_HLEN,
+		.inner_ip4 = skb->protocol == bpf_htons(ETH_P_IP),
+		.flow_port = bpf_htons(FIRST_FLOW_PORT |
+				       bpf_get_prandom_u32() >> 18),
+	};
+
+	if (!p || find_way(skb, p, &hop) != BPF_FIB_LKUP_RET_SUCCESS)
+		return false;
+	outer = outer_len(is_ip4(&p->theirs));
+	if (bytes > outer + o.len)
+		o.len = bytes - outer;
+	return !bpf_skb_change_tail(skb, ETH_HLEN + o.len, 0) &&
+	       !bpf_skb_adjust_room(skb, outer, BPF_ADJ_ROOM_MAC, 0) &&
+	       write_outer(skb, ETH_HLEN, &o) && write_macs(skb, &hop) &&
+	       !bpf_clone_redirect(skb, hop.ifindex, 0);
+}

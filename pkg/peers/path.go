@@ -1,0 +1,190 @@
+package peers
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Pace of the echoes, and what follows from those that do not come back. With the tick in which that
+// shows, a path that drops what is carried is found within 3.2 s while nothing is sent there, and
+// within 1.2 s while clients begin connections in vain.
+const (
+	pathCalm   = 2 * time.Second  // between rounds of questions where all come back
+	raiseAfter = 30 * time.Second // all lengths are tried again: the path may take longer packets now
+	// missingReturns is how many rounds in a row have no answer from the address of a Service, before
+	// the node may not send from there: a peer may hear later than this node that there is a Service.
+	missingReturns = 7
+)
+
+// What a question is for, beside those of a number of bytes: the lower bits of its nonce.
+const (
+	shortest    = 0 // does what is carried get there?
+	fromService = 1 // does the answer come back from the address of a Service?
+	forMask     = 1<<16 - 1
+	longest     = uint32(forMask) // bytes of any packet
+	leastMTU    = 1280            // bytes that each path takes, with the outer header (RFC 8200, 5)
+)
+
+// usualMTUs are the lengths that paths have: of links, less what tunnels take.
+var usualMTUs = [...]uint32{8950, 8900, 8000, 4000, 2000, 1500, 1492, 1480, 1460, 1450, 1440, 1420, 1400, 1380, 1350, 1320, 1300, leastMTU}
+
+// path is what is known of the way to a peer, by echoes (RFC 8899 calls the lengths of them PLPMTU):
+// the datapath of the peer sends them back, and they come there as what is carried.
+type path struct {
+	most    uint32     // bytes of a packet that leaves this node: the MTU of its device
+	mtu     uint32     // bytes of the longest packet that gets there, as far as is known
+	service netip.Addr // from which answers are to come, too; the zero Addr for none
+
+	// Rounds in a row of which nothing came back, of which nothing of mtu bytes did, of which nothing
+	// did from the address of the Service, and that could not be sent.
+	lost, short, unreturned, unsent int
+
+	unknown  bool      // nothing has come back so far
+	asked    time.Time // when a round began last
+	searched time.Time // when one had all lengths
+	nonce    uint64    // of the questions, but for what they are for
+	back     map[uint32]bool
+	waits    bool // for what comes back
+}
+
+// newPath returns the path to a peer of which nothing is known, or what an earlier agent has found
+// out: then it goes on as it was.
+func newPath(most, known uint32) path {
+	p := path{mtu: known}
+	if known == 0 {
+		p = path{mtu: longest, unknown: true, short: missing - 1}
+	}
+	p.limit(most)
+	return p
+}
+
+// limit says how long packets are that leave this node.
+func (p *path) limit(most uint32) {
+	p.most = min(most, longest)
+	p.mtu = min(p.mtu, p.most)
+}
+
+// wants says from which address answers are to come.
+func (p *path) wants(service netip.Addr) {
+	if service != p.service {
+		p.service, p.unreturned = service, 0
+	}
+}
+
+// tick judges the round before, and returns the bytes of the questions that it is time for, or what
+// they are for. Clients that begin connections and do nothing else have it ask at once.
+func (p *path) tick(now time.Time, suspects bool, nonce uint64) (ask []uint32) {
+	p.judge()
+	if !p.isDue(now, suspects) {
+		return nil
+	}
+	if !p.isInDoubt() || p.nonce == 0 { // else what comes late is of use
+		p.nonce, p.back = nonce&^forMask, map[uint32]bool{}
+	}
+	p.asked, p.waits = now, true
+	ask = append(ask, shortest, p.mtu)
+	if p.service.IsValid() {
+		ask = append(ask, fromService)
+	}
+	if p.short == 0 && (p.mtu == p.most || now.Before(p.searched.Add(raiseAfter))) {
+		return ask
+	}
+	p.searched = now
+	for _, bytes := range append(usualMTUs[:], p.most) {
+		if bytes <= p.most && bytes != p.mtu {
+			ask = append(ask, bytes)
+		}
+	}
+	return ask
+}
+
+// isInDoubt says whether something did not come back.
+func (p *path) isInDoubt() bool { return p.lost+p.short+p.unreturned > 0 }
+
+// hasFailed says whether it has been in doubt for so long that it is not any more.
+func (p *path) hasFailed() bool {
+	return p.lost >= missing || p.short >= missing || p.unreturned >= missingReturns
+}
+
+func (p *path) isDue(now time.Time, suspects bool) bool {
+	switch {
+	case suspects, p.isInDoubt() && !p.hasFailed():
+		return true
+	case p.isInDoubt():
+		return !now.Before(p.asked.Add(searching))
+	default:
+		return !now.Before(p.asked.Add(pathCalm))
+	}
+}
+
+// hasComeBack notes an answer, by the nonce of the question and where it came from; false where it is
+// of no question to the peer.
+func (p *path) hasComeBack(nonce uint64, from, theirs netip.Addr) bool {
+	what := uint32(nonce & forMask)
+	if what == fromService {
+		theirs = p.service
+	}
+	if p.nonce == 0 || nonce&^forMask != p.nonce || from != theirs {
+		return false
+	}
+	p.back[what] = true
+	return true
+}
+
+// wasNotSent notes that the questions of this tick could not be sent.
+func (p *path) wasNotSent() { p.waits, p.unsent = false, p.unsent+1 }
+
+// judge takes into account what has come back of the last round.
+func (p *path) judge() {
+	if !p.waits {
+		return
+	}
+	p.waits, p.unsent = false, 0
+	if len(p.back) == 0 {
+		p.lost++
+		return
+	}
+	var best uint32
+	for bytes := range p.back {
+		if bytes >= leastMTU {
+			best = max(best, bytes)
+		}
+	}
+	p.lost, p.unknown = 0, false
+	p.short++
+	if best >= p.mtu || best > 0 && p.short >= missing {
+		p.mtu, p.short = best, 0
+	}
+	p.unreturned++
+	if !p.service.IsValid() || p.back[fromService] {
+		p.unreturned = 0
+	}
+	if p.isInDoubt() {
+		p.back = map[uint32]bool{} // the next round has to have them, too
+	}
+}
+
+// failure says why nothing gets there, "" where it does. Where nothing can be sent echoes tell nothing.
+func (p *path) failure() string {
+	switch {
+	case p.unsent >= missing:
+		return ""
+	case p.lost >= missing:
+		return "the network drops what is carried: let IP protocols 4 and 41 pass between nodes, or UDP port 6635 with --dsr-encapsulation udp"
+	case p.short >= missing:
+		return fmt.Sprintf("the network drops what is carried and has %d bytes with its outer header, the least that is of use", leastMTU)
+	case p.unknown:
+		return noAnswer
+	default:
+		return ""
+	}
+}
+
+// refusal says why clients get no answers, "" where they do, as far as echoes tell.
+func (p *path) refusal() string {
+	if p.unreturned < missingReturns || p.unsent >= missing {
+		return ""
+	}
+	return fmt.Sprintf("the network drops what the node sends from %s, the address of a Service", p.service)
+}

@@ -16,13 +16,15 @@ type group struct {
 	skip  string
 	nodes int
 	dual  bool
+	// outside says that its tests have clients elsewhere, so that packets are carried where a proxy does that.
+	outside bool
 }
 
 var groups = []group{
 	{name: "services", title: "Services", focus: `\[sig-network\] Services`, nodes: 3},
 	{name: "network", title: "the rest of sig-network", focus: `\[sig-network\]`,
 		skip: `\[sig-network\] Services|LoadBalancers|Traffic Distribution|Topology Hints|IPv6DualStack`, nodes: 3},
-	{name: "loadbalancer", title: "LoadBalancers", focus: `\[sig-network\] LoadBalancers`, nodes: 3},
+	{name: "loadbalancer", title: "LoadBalancers", focus: `\[sig-network\] LoadBalancers`, nodes: 3, outside: true},
 	{name: "dual", title: "dual stack, traffic distribution", focus: `\[sig-network\].*(Traffic Distribution|Topology Hints|IPv6DualStack)`, nodes: 6, dual: true},
 }
 

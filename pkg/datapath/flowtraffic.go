@@ -78,11 +78,10 @@ func (d *Datapath) TakeTraffic() error {
 		return err
 	}
 	defer t.close()
-	if !t.take(&c.leave) {
-		return nil
+	if t.take(&c.leave) {
+		c.taken, c.packets = d.maps, packets
 	}
-	c.taken, c.packets = d.maps, packets
-	return t.add()
+	return t.add() // also what it had when it was to leave
 }
 
 func openFlowTraffic(s *mapSet) (t *flowTraffic, err error) {

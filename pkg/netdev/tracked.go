@@ -111,7 +111,7 @@ func (t tracked) outside(c Connection) netip.AddrPort {
 // alone knows where that is left to the stack.
 func (t tracked) translates(c Connection) bool {
 	a, ok := t[inside{c.Protocol, c.From, c.To}]
-	return ok && c.TCP == TCPClosing && a.from == c.Backend && (a.to == c.Outside || !c.Outside.IsValid())
+	return ok && a.from == c.Backend && (a.to == c.Outside || !c.Outside.IsValid())
 }
 
 // hasBegunAnew says whether the kernel's rules have sent a client elsewhere that comes again by

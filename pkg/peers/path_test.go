@@ -207,3 +207,37 @@ func TestAPeerThatSaysNothingOfEchoesIsNotAskedForThem(t *testing.T) {
 		t.Errorf("while answers of the Service are dropped it is %+v", v)
 	}
 }
+
+// A peer that was brought to an earlier version sends nothing back, and its agent says so by an answer alone.
+func TestAPathIsNotBlamedForAPeerThatEchoesNoMore(t *testing.T) {
+	p, now := newPeer(plan.Peer{Usable: true, MTU: 1500}, 1500), time.Unix(1, 0)
+	p.hasSaidEchoes()
+	p.hasAnswered(now, Digest{}, Digest{})
+	for range missing + 1 {
+		p.path.tick(now, false, 1<<16)
+		now = now.Add(searching)
+	}
+	if p.said().Carries {
+		t.Error("nothing comes back, and it is said to carry")
+	}
+	if p.hasAnswered(now, Digest{}, Digest{}); !p.said().Carries {
+		t.Errorf("its agent does not say that it echoes, and it does not carry: %s", p.said().Reason)
+	}
+}
+
+func TestTheAgentIsAskedWhileItsPathIsInDoubt(t *testing.T) {
+	p, now := newPeer(plan.Peer{Usable: true, MTU: 1500}, 1500), time.Unix(1, 0)
+	p.hasAsked(now)
+	p.hasSaidEchoes()
+	p.hasAnswered(now, Digest{}, Digest{})
+	if p.isDue(now) {
+		t.Fatal("an agent that has just answered is asked")
+	}
+	for range 2 {
+		p.path.tick(now, false, 1<<16)
+		now = now.Add(pathCalm)
+	}
+	if !p.isDue(now) {
+		t.Error("something did not come back, and the agent is not asked")
+	}
+}

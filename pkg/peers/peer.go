@@ -100,7 +100,7 @@ func (p *peer) tick(now time.Time, c Counts) (ask bool) {
 
 func (p *peer) isDue(now time.Time) bool {
 	switch {
-	case p.silent > 0 && p.silent < missing, p.suspects && p.verdict.Carries:
+	case p.silent > 0 && p.silent < missing, p.suspects && p.verdict.Carries, p.echoes && p.path.isInDoubt() && !p.path.hasFailed():
 		return true
 	case p.verdict.Carries && p.refused.IsZero():
 		return !now.Before(p.asked.Add(calm))
@@ -164,7 +164,7 @@ func (p *peer) fail(reason string, args ...any) {
 // said is the verdict with the reason why nothing is carried, whoever knows it.
 func (p *peer) said() Verdict {
 	v := p.verdict
-	if p.echoes && v.Carries {
+	if p.echoes && p.plain <= 1 && v.Carries { // else its last answer says that it does not echo any more // else its last answer says that it does not echo any more
 		if failure, refusal := p.path.failure(), p.path.refusal(); failure != "" {
 			v.Carries, v.Reason = false, failure
 		} else if refusal != "" {

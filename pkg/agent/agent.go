@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/pkg/metrics"
 	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/peers"
+	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/reconciler"
 	"github.com/headgate/headgate/pkg/source/kube"
 	"github.com/headgate/headgate/pkg/source/manifest"
@@ -136,7 +137,10 @@ func openDatapath(cfg Config, key maglev.Key, log *zap.Logger, told kernelReport
 // cannot go on.
 func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *intake, dp *datapath.Datapath) error {
 	in.status.watchDatapath(dp.Reader)
-	in.status.asker = dp
+	in.status.asker, in.status.former = dp, map[netip.Addr]plan.Peer{}
+	for _, p := range dp.FormerPeers() {
+		in.status.former[p.Theirs] = p
+	}
 	r, err := reconciler.New(log, in.inbox, dp, cfg.Limits)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"net"
 	"net/netip"
 	"time"
@@ -115,9 +116,10 @@ func (a *statusServer) carried() map[netip.Addr]peers.Counts {
 	return out
 }
 
-// formerPeers returns the peers that are in force.
+// formerPeers returns the peers that are in force, or were when this agent came: nothing of its own is
+// in force at first where it takes over from another version.
 func (a *statusServer) formerPeers() map[netip.Addr]plan.Peer {
-	out := map[netip.Addr]plan.Peer{}
+	out := maps.Clone(a.former)
 	a.eachPeer(func(_ *datapath.Reader, _ uint32, p plan.Peer) { out[p.Theirs] = p })
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/headgate/headgate/pkg/httpserve"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/metrics"
+	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/reconciler"
 )
 
@@ -40,6 +42,7 @@ type statusServer struct {
 
 	open     func() (*datapath.Reader, error) // of what is in force
 	asker    asker                            // the same
+	former   map[netip.Addr]plan.Peer         // in force when this agent came
 	entries  *entryCounts
 	told     toldPorts // to who scrapes
 	restored restored

@@ -91,10 +91,16 @@ type PeerCounts struct {
 }
 
 // Peers returns the nodes that packets are carried to, by ID.
-func (r *Reader) Peers() iter.Seq2[uint32, plan.Peer] {
+func (r *Reader) Peers() iter.Seq2[uint32, plan.Peer] { return r.maps.allPeers() }
+
+// FormerPeers returns the nodes that packets were carried to when this process came, by ID, also
+// where those programs work on maps of another version. It is for a time before any change.
+func (d *Datapath) FormerPeers() iter.Seq2[uint32, plan.Peer] { return d.maps.allPeers() }
+
+func (s *mapSet) allPeers() iter.Seq2[uint32, plan.Peer] {
 	return func(yield func(uint32, plan.Peer) bool) {
-		for id := plan.FirstPeer; id < r.maps.peers.len; id++ {
-			if p := *r.maps.peers.at(id); p != (headgatePeer{}) && !yield(id, decodePeer(p)) {
+		for id := plan.FirstPeer; id < s.peers.len; id++ {
+			if p := *s.peers.at(id); p != (headgatePeer{}) && !yield(id, decodePeer(p)) {
 				return
 			}
 		}

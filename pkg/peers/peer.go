@@ -164,7 +164,7 @@ func (p *peer) fail(reason string, args ...any) {
 // said is the verdict with the reason why nothing is carried, whoever knows it.
 func (p *peer) said() Verdict {
 	v := p.verdict
-	if p.echoes && p.plain <= 1 && v.Carries { // else its last answer says that it does not echo any more // else its last answer says that it does not echo any more
+	if p.echoes && p.plain <= 1 && v.Carries { // else its last answer says that it does not echo any more
 		if failure, refusal := p.path.failure(), p.path.refusal(); failure != "" {
 			v.Carries, v.Reason = false, failure
 		} else if refusal != "" {

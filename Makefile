@@ -128,10 +128,13 @@ test-kernels: ## Run the tests of the datapath on Debian's older kernels, in qem
 	$(call need-root)
 	@tests/kernels/run
 
+# The benchmark builds the agent and a test within a network namespace, where no module can be had.
+BENCH = $(GO) list -deps -test ./cmd/headgate ./tests/packets >/dev/null && $(GO) run ./tests/bench
+
 .PHONY: bench
 bench: ## Measure, beside no program and an empty program (root)
 	$(call need-root)
-	@$(GO) run ./tests/bench $(BENCH_ARGS)
+	@$(BENCH) $(BENCH_ARGS)
 
 .PHONY: control-plane
 control-plane: ## Build the control plane that test-e2e runs, once; it takes minutes
@@ -148,7 +151,7 @@ REPORT_TO = $(if $(QUICK),bin,docs)
 report: ## Measure everything, and contenders, and write the pages in docs; QUICK=1 tries it and writes to bin (root)
 	$(call need-root)
 	@$(MAKE) --no-print-directory build
-	@$(GO) run ./tests/bench $(if $(QUICK),-quick) -markdown $(REPORT_TO)/performance.md
+	@$(BENCH) $(if $(QUICK),-quick) -markdown $(REPORT_TO)/performance.md
 	@bin/headgate-bench scenario $(if $(QUICK),--quick) --kube-proxy "$$($(GO) run ./tests/controlplane/built -cached kube-proxy)" $(REPORT_ARGS) \
 		--markdown $(REPORT_TO)/contenders.md --plots bin/contenders --html bin/report.html --output bin/report.json tests/bench/scenarios/*.yaml
 

@@ -155,19 +155,14 @@ static __always_inline void list_many_of(struct bpf_iter_meta *meta,
 		bpf_seq_write(meta->seq, m->entry, sizeof(m->entry));
 }
 
-/*
- * Writes the cookie of a socket that has a slot of the socket_nat map. What stands for
- * a connection before and after its socket has none.
- */
+/* Writes the cookie of a socket that has a slot of the socket_nat map. */
 static __always_inline void list_owner(struct bpf_iter_meta *meta,
 				       struct sock_common *sk)
 {
-	unsigned char state = sk->skc_state;
 	__u64 cookie;
 
-	if (state == BPF_TCP_TIME_WAIT || state == BPF_TCP_NEW_SYN_RECV)
+	if (!slot_entry_of(sk))
 		return;
 	cookie = bpf_get_socket_cookie(sk);
-	if (slot_entry(cookie))
-		bpf_seq_write(meta->seq, &cookie, sizeof(cookie));
+	bpf_seq_write(meta->seq, &cookie, sizeof(cookie));
 }

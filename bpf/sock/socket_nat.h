@@ -10,6 +10,7 @@
 
 #include "../abi/config.h"
 #include "../abi/maps.h"
+#include "../lib/kernel.h"
 #include "socket_storage.h"
 
 static __always_inline struct socket_slot *socket_slot_of(__u64 cookie)
@@ -25,6 +26,20 @@ static __always_inline struct socket_entry *slot_entry(__u64 cookie)
 	struct socket_slot *slot = socket_slot_of(cookie);
 
 	return slot && slot->owner == cookie ? &slot->entry : NULL;
+}
+
+/*
+ * The same of what iterators go through. What stands for a connection before and after its
+ * socket has none.
+ */
+static __always_inline struct socket_entry *
+slot_entry_of(struct sock_common *sk)
+{
+	unsigned char state = sk->skc_state;
+
+	if (state == BPF_TCP_TIME_WAIT || state == BPF_TCP_NEW_SYN_RECV)
+		return NULL;
+	return slot_entry(bpf_get_socket_cookie(sk));
 }
 
 /* Of the entries in the storage of a socket the one for a frontend, or NULL. */

@@ -88,12 +88,8 @@ static __always_inline void note_standing(struct sock *sk,
 /* The same of the entry in the slot of a socket. */
 static __always_inline void note_standing_slot(struct sock_common *sk)
 {
-	unsigned char state = sk->skc_state;
-	struct socket_entry *e;
+	struct socket_entry *e = slot_entry_of(sk);
 
-	if (state == BPF_TCP_TIME_WAIT || state == BPF_TCP_NEW_SYN_RECV)
-		return;
-	e = slot_entry(bpf_get_socket_cookie(sk));
 	if (e)
 		note_standing((struct sock *)sk, e);
 }

@@ -17,7 +17,9 @@
 #include "../abi/config.h"
 #include "../abi/maps.h"
 #include "../lib/time.h"
+#include "../lib/verdict.h"
 #include "table.h"
+#include "traffic.h"
 
 /* How often the agent has taken something away. */
 static __always_inline __u32 current_epoch(void)
@@ -96,15 +98,38 @@ static __always_inline struct express *find_express(const struct tuple *came)
 	return find_express_in(express_set(flow_hash(came)), came);
 }
 
-/* The same of a flow, whose packets count where that stands. */
+/*
+ * The same of a flow, whose packets count where that stands, if it says what becomes of one now.
+ * What may end the flow ends the entry.
+ */
 static __always_inline struct express *
-find_express_of_flow(const struct tuple *came)
+express_to_repeat(const struct tuple *came, bool ends)
 {
 	__u64 hash = flow_hash(came);
 	struct express_set *s = express_set(hash);
+	struct express *e;
 
 	fetch_traffic(first_set(hash));
-	return find_express_in(s, came);
+	e = find_express_in(s, came);
+	if (e && ends)
+		e->mtu = 0;
+	return e && is_in_force(e) ? e : NULL;
+}
+
+/*
+ * Counts a packet that was repeated, with so many bytes of payload, as both hooks of TC do, and the
+ * redirection between them.
+ */
+static __always_inline void count_repeated(const struct express *e, __u32 bytes)
+{
+	struct counters *c = cpu_counters();
+
+	count_packet(e->counts_at, bytes);
+	if (!c)
+		return;
+	c->flow_packet += 2;
+	c->flow_redirected++;
+	c->flow_repeated++;
 }
 
 /* Where the entry of a tuple may stand: its own place, or one that has come free. */

@@ -16,7 +16,6 @@
 #include "../abi/config.h"
 #include "../abi/maps.h"
 #include "../flow/express.h"
-#include "../flow/traffic.h"
 #include "../lib/verdict.h"
 #include "nat.h"
 #include "packet.h"
@@ -46,18 +45,6 @@ static __always_inline bool was_repeated(const struct packet *pkt)
 	return p->ifindex == pkt->ifindex && same_tuple(&p->now, &pkt->tuple);
 }
 
-/* Counts a packet as both hooks do, and the redirection between them. */
-static __always_inline void count_repeated_here(void)
-{
-	struct counters *c = cpu_counters();
-
-	if (!c)
-		return;
-	c->flow_packet += 2;
-	c->flow_redirected++;
-	c->flow_repeated++;
-}
-
 /* Writes what an entry says, a router further on; false if nothing was written. */
 static __always_inline bool write_repeated(struct __sk_buff *skb,
 					   struct packet *pkt,
@@ -77,7 +64,7 @@ static __always_inline bool write_repeated(struct __sk_buff *skb,
 
 /*
  * Sends a packet as the one before it in its flow (TC_ACT_REDIRECT), or leaves it as it is
- * for those who decide (TC_ACT_UNSPEC). What may end a flow ends its entry.
+ * for those who decide (TC_ACT_UNSPEC).
  */
 GLOBAL_FUNC int repeat_here(struct __sk_buff *skb, struct packet *pkt)
 {
@@ -87,18 +74,11 @@ GLOBAL_FUNC int repeat_here(struct __sk_buff *skb, struct packet *pkt)
 	if (!pkt || !p || pkt->l3_off != ETH_HLEN || pkt->hops <= 1 ||
 	    skb->vlan_present)
 		return TC_ACT_UNSPEC;
-	e = find_express_of_flow(&pkt->tuple);
-	if (!e)
-		return TC_ACT_UNSPEC;
-	if (pkt->tcp_flags & TCP_ENDS) {
-		e->mtu = 0;
-		return TC_ACT_UNSPEC;
-	}
-	if (!is_in_force(e) || wire_len(skb, pkt) - 1 >= e->mtu ||
+	e = express_to_repeat(&pkt->tuple, pkt->tcp_flags & TCP_ENDS);
+	if (!e || wire_len(skb, pkt) - 1 >= e->mtu ||
 	    !write_repeated(skb, pkt, e))
 		return TC_ACT_UNSPEC;
 	note_repeated(p, e);
-	count_packet(e->counts_at, payload_len(pkt));
-	count_repeated_here();
+	count_repeated(e, payload_len(pkt));
 	return bpf_redirect(e->ifindex, 0);
 }

@@ -11,7 +11,6 @@
 
 #include "../abi/maps.h"
 #include "../flow/express.h"
-#include "../flow/traffic.h"
 #include "../lib/csum.h"
 #include "../lib/filter.h"
 #include "../lib/verdict.h"
@@ -124,18 +123,6 @@ static __always_inline bool rewrite_here(void *data, void *data_end,
 	return true;
 }
 
-/* Counts a packet as both hooks of TC do, and the redirection between them. */
-static __always_inline void count_repeated(void)
-{
-	struct counters *c = cpu_counters();
-
-	if (!c)
-		return;
-	c->flow_packet += 2;
-	c->flow_redirected++;
-	c->flow_repeated++;
-}
-
 /*
  * Makes a packet that may be of a flow what TC made of the one before it, and returns the
  * entry that said so; NULL: it is as it was.
@@ -143,15 +130,10 @@ static __always_inline void count_repeated(void)
 static __always_inline const struct express *
 make_repeated(struct xdp_md *ctx, const struct packet *pkt)
 {
-	struct express *e = find_express_of_flow(&pkt->tuple);
+	const struct express *e =
+		express_to_repeat(&pkt->tuple, pkt->tcp_flags & TCP_ENDS);
 
-	if (!e)
-		return NULL;
-	if (pkt->tcp_flags & TCP_ENDS) {
-		e->mtu = 0;
-		return NULL;
-	}
-	if (!is_in_force(e) || !fits(ctx, pkt, e, 0) ||
+	if (!e || !fits(ctx, pkt, e, 0) ||
 	    !rewrite_here((void *)(long)ctx->data, (void *)(long)ctx->data_end,
 			  pkt, e))
 		return NULL;
@@ -165,7 +147,6 @@ static __always_inline int repeat(struct xdp_md *ctx, const struct packet *pkt)
 
 	if (!e)
 		return XDP_PASS;
-	count_packet(e->counts_at, payload_len(pkt));
-	count_repeated();
+	count_repeated(e, payload_len(pkt));
 	return send_by(ctx, e);
 }

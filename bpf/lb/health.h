@@ -33,7 +33,7 @@ static __always_inline void backend_opened(struct backend *b)
 /*
  * A connection counts, once. CPUs share the line of the Service; a count for each of them would
  * take 1 KiB a Service port where there are 128. What can be forged writes neither that nor
- * the line of the backend: the SYN of a stranger counts nothing, see tc/conntrack.h.
+ * the line of the backend: the SYN of a stranger counts nothing, see tc/confirm.h.
  */
 static __always_inline void count_connection(__u32 service, struct backend *b)
 {

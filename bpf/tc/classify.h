@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Which packets may have to do with a Service? Most do not, see lib/filter.h. And
- * which ones are forged, or would the stack discard?
+ * Which packets may have to do with a Service? Most do not, see lib/filter.h. Which view does
+ * a client get by them? And which ones are forged, or would the stack discard?
  */
 #pragma once
 
@@ -35,6 +35,18 @@ static __always_inline bool may_be_ours(const struct packet *pkt)
 
 	return pkt->tuple.hook == HOOK_IN &&
 	       bpf_map_lookup_elem(&addresses, &dst);
+}
+
+/*
+ * Which view a client gets: a pod is on this node. To the compiler a bool is 0 or
+ * 1, to the verifier any byte: the mask holds for both.
+ */
+static __always_inline enum view_index client_view(const struct packet *pkt)
+{
+	enum view_index i = pkt->pod ? VIEW_INTERNAL : VIEW_EXTERNAL;
+
+	asm volatile("" : "+r"(i));
+	return i & (CLIENT_VIEWS - 1);
 }
 
 /*

@@ -24,11 +24,11 @@
 #include "../flow/state.h"
 #include "../flow/table.h"
 #include "../flow/traffic.h"
-#include "../lb/health.h"
 #include "../lb/table.h"
 #include "../lib/addr.h"
 #include "../lib/time.h"
 #include "../lib/verdict.h"
+#include "confirm.h"
 #include "end.h"
 #include "first_reply.h"
 #include "flow.h"
@@ -147,35 +147,6 @@ static __always_inline bool is_one_of_many(const struct packet *pkt,
 	       flow_idle(state, now_ns) < often && is_checked(state, now_ns);
 }
 
-/*
- * An ACK within this window of the SYN proves that it was received; a blind guess
- * succeeds once in 4,096.
- */
-#define HANDSHAKE_WINDOW (1 << 20)
-
-/* Datagrams confirm a flow so many seconds after it began. */
-#define DATAGRAMS_LIVE_S 2
-
-/*
- * Does a packet of the original direction prove that its sender has received packets
- * of the reply? A reset or a FIN proves nothing that would be worth it. With datagrams
- * anybody can forge a second one: it takes time at least.
- */
-static __always_inline bool confirms(const struct packet *pkt, __u32 state,
-				     const struct found *reply, __u64 now_ns)
-{
-	__u32 known = reply->flow->known;
-
-	if (!(state & FLOW_ORIGINAL) || !(reply->seen & FLOW_SEEN) ||
-	    (state | reply->seen) & FLOW_CLOSING)
-		return false;
-	if (pkt->l4_proto != IPPROTO_TCP)
-		return elapsed_ticks(flow_time(now_ns), known) >=
-		       flow_times(DATAGRAMS_LIVE_S);
-	return (pkt->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_ACK &&
-	       bpf_ntohl(pkt->tcp_ack) - known < HANDSHAKE_WINDOW;
-}
-
 /* Notes that a flow lives and what the TCP flags say of its direction. */
 static __always_inline __u32 note_state(const struct packet *pkt,
 					const struct found *f, __u64 now_ns)
@@ -198,50 +169,6 @@ static __always_inline __u32 note_state(const struct packet *pkt,
 	else if (!known && !(pkt->tcp_flags & TCP_RST))
 		set_known(f, known, bpf_ntohl(pkt->tcp_seq));
 	return was;
-}
-
-/* What is to be done once a packet of a flow is noted: bits. */
-enum noted {
-	NOTED_MISSING = 1,   /* the other direction is not there */
-	NOTED_CONFIRMED = 2, /* a connection of TCP to a backend counts */
-};
-
-/*
- * Both sides have confirmed a flow, the last one by a packet of the original direction. Returns
- * enum noted.
- */
-static __always_inline __u32 confirm(const struct packet *pkt,
-				     const struct found *original,
-				     const struct found *reply)
-{
-	__u32 known = reply->flow->known;
-
-	if (!clear_flow_flag(original, FLOW_HALF_OPEN))
-		return 0;
-	if (pkt->l4_proto == IPPROTO_TCP)
-		set_known(reply, known, began_at(pkt, known));
-	clear_flow_flag(reply, FLOW_HALF_OPEN);
-	count(flow_established);
-	return pkt->l4_proto == IPPROTO_TCP &&
-			       original->seen & FLOW_TO_BACKEND ?
-		       NOTED_CONFIRMED :
-		       0;
-}
-
-/*
- * Is a flow confirmed, and one direction does not say so? Another CPU was just moving
- * that to its other set, so that what was said to it was lost.
- */
-static __always_inline bool is_half_confirmed(const struct packet *pkt,
-					      const struct found *f,
-					      const struct found *other)
-{
-	__u32 original = f->seen & FLOW_ORIGINAL ? f->seen : other->seen;
-
-	return !(original & FLOW_HALF_OPEN) &&
-	       (f->seen | other->seen) & FLOW_HALF_OPEN &&
-	       !((f->seen | other->seen) & FLOW_CLOSING) &&
-	       leads_back(&pkt->tuple, other->flow);
 }
 
 /* Notes how far a flow has got, of which both directions are there; returns enum noted. */

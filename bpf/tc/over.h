@@ -5,6 +5,7 @@
 #include "../abi/maps.h"
 #include "../flow/table.h"
 #include "../lb/table.h"
+#include "classify.h"
 #include "packet.h"
 #include "restore.h"
 
@@ -12,18 +13,6 @@
 static __always_inline bool is_closed(__u32 state)
 {
 	return !(~state & (FLOW_CLOSING | FLOW_HALF_OPEN));
-}
-
-/*
- * Which view a client gets: a pod is on this node. To the compiler a bool is 0 or
- * 1, to the verifier any byte: the mask holds for both.
- */
-static __always_inline enum view_index client_view(const struct packet *pkt)
-{
-	enum view_index i = pkt->pod ? VIEW_INTERNAL : VIEW_EXTERNAL;
-
-	asm volatile("" : "+r"(i));
-	return i & (CLIENT_VIEWS - 1);
 }
 
 /* Would a client that begins just now be given the backend of a flow? */

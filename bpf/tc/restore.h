@@ -9,7 +9,6 @@
 #include "../flow/room.h"
 #include "../flow/table.h"
 #include "../lb/frontend.h"
-#include "../lb/health.h"
 #include "../lb/table.h"
 #include "../lib/addr.h"
 #include "../lib/verdict.h"
@@ -33,22 +32,6 @@ static __noinline struct frontend *frontend_of(const struct ip_addr *addr,
 
 	find_frontend(NULL, &at, &f, &why);
 	return f;
-}
-
-/*
- * Counts a connection of TCP that is confirmed, given its original direction. The
- * Service is that of the frontend. Not inlined, for the stack of the caller.
- */
-static __noinline int count_confirmed(const struct flow *flow)
-{
-	struct backend *b = flow_backend(flow);
-	struct frontend *f;
-
-	if (!b)
-		return 0;
-	f = frontend_of(&flow->dst, flow->dst_port, flow->protocol);
-	count_connection(f ? f->service : 0, b);
-	return 0;
 }
 
 /* The Service of a flow that goes on by a device or past the Services, 0 if unknown. */

@@ -41,46 +41,58 @@ static __always_inline bool may_be_repeated(const struct packet *pkt,
 }
 
 /*
- * A packet is read, what becomes of it is decided, and that is done. Programs of others
- * that are attached there come after: ours only ever decides to drop. Of a packet that is
- * none of ours *pkt says just that it is as it was.
+ * Reads a packet of which the first sight says that it may be one of ours; false if it is of no
+ * kind that can be.
  */
-static __always_inline int handle_packet(struct __sk_buff *skb,
-					 struct packet *pkt, struct point at)
+static __always_inline bool read_packet(struct __sk_buff *skb,
+					struct packet *pkt, struct point at,
+					enum verdict sight)
 {
-	enum verdict v = VERDICT_CONTINUE,
-		     sight = at_first_sight(skb, at.hook, at.l3_off);
 	__u32 l3_off = at.l3_off, kind;
-	int next;
 
-	pkt->rewritten = false;
-	if (sight == VERDICT_PASS)
-		return TC_ACT_UNSPEC;
 	__builtin_memset(pkt, 0, sizeof(*pkt));
 	pkt->tuple.hook = at.hook;
 	pkt->pod = at.pod;
 	pkt->flowless = sight == VERDICT_BEGIN;
 	pkt->ifindex = skb->ifindex;
 	pkt->end = skb->len;
-	if (!read_plain((void *)(long)skb->data, (void *)(long)skb->data_end,
-			skb->protocol, pkt, l3_off)) {
-		kind = skip_vlan_tags(skb, &l3_off);
-		if (!parse(skb, pkt, l3_off, kind))
-			return TC_ACT_UNSPEC;
+	if (read_plain((void *)(long)skb->data, (void *)(long)skb->data_end,
+		       skb->protocol, pkt, l3_off))
+		return true;
+	kind = skip_vlan_tags(skb, &l3_off);
+	return parse(skb, pkt, l3_off, kind);
+}
+
+/*
+ * Does a packet need no decision? Then *next is what follows: a question of a peer is answered,
+ * what nobody may send is dropped, and what is repeated is sent, or passes where it leaves.
+ */
+static __always_inline bool is_done(struct __sk_buff *skb,
+				       struct packet *pkt, struct point at,
+				       int *next)
+{
+	*next = take_carried(skb, pkt);
+	if (*next != TC_ACT_UNSPEC)
+		return true;
+	if (is_martian(&pkt->tuple)) {
+		refuse(DROP_MARTIAN, 0);
+		*next = TC_ACT_SHOT;
+		return true;
 	}
-	next = take_carried(skb, pkt);
-	if (next != TC_ACT_UNSPEC)
-		return next;
-	if (is_martian(&pkt->tuple))
-		return refuse(DROP_MARTIAN, 0), TC_ACT_SHOT;
-	if (may_be_repeated(pkt, at)) {
-		if (at.hook == HOOK_OUT && was_repeated(pkt))
-			return TC_ACT_UNSPEC;
-		next = at.hook == HOOK_IN ? repeat_here(skb, pkt) :
-					    TC_ACT_UNSPEC;
-		if (next != TC_ACT_UNSPEC)
-			return next;
-	}
+	if (!may_be_repeated(pkt, at))
+		return false;
+	if (at.hook == HOOK_OUT)
+		return was_repeated(pkt);
+	*next = repeat_here(skb, pkt);
+	return *next != TC_ACT_UNSPEC;
+}
+
+/* What becomes of a packet: once its ports are known, that is decided without its frame. */
+static __always_inline enum verdict reach_verdict(struct __sk_buff *skb,
+					  struct packet *pkt)
+{
+	enum verdict v = VERDICT_CONTINUE;
+
 	if (!pkt->plain)
 		v = is_icmp_error(skb, pkt) ? translate_error(skb, pkt) :
 					      find_ports(skb, pkt);
@@ -94,6 +106,13 @@ static __always_inline int handle_packet(struct __sk_buff *skb,
 		pkt->untracked = !is_tracked(skb, pkt);
 		v = pkt->untracked ? decide(pkt) : VERDICT_PASS;
 	}
+	return v;
+}
+
+/* Does what is decided. */
+static __always_inline int apply_verdict(struct __sk_buff *skb, struct packet *pkt,
+				     enum verdict v)
+{
 	if (express_sets && v == VERDICT_REWRITE)
 		note_passage(pkt);
 	if (v == VERDICT_REWRITE)
@@ -107,4 +126,23 @@ static __always_inline int handle_packet(struct __sk_buff *skb,
 	if (carrying && tells_mss(pkt))
 		clamp_mss(skb, pkt);
 	return v == VERDICT_REFUSE ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+/*
+ * A packet is read, what becomes of it is decided, and that is done. Programs of others
+ * that are attached there come after: ours only ever decides to drop. Of a packet that is
+ * none of ours *pkt says just that it is as it was.
+ */
+static __always_inline int handle_packet(struct __sk_buff *skb,
+					 struct packet *pkt, struct point at)
+{
+	enum verdict sight = at_first_sight(skb, at.hook, at.l3_off);
+	int next;
+
+	pkt->rewritten = false;
+	if (sight == VERDICT_PASS || !read_packet(skb, pkt, at, sight))
+		return TC_ACT_UNSPEC;
+	if (is_done(skb, pkt, at, &next))
+		return next;
+	return apply_verdict(skb, pkt, reach_verdict(skb, pkt));
 }

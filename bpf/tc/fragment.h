@@ -199,16 +199,17 @@ GLOBAL_FUNC int fragment_ports(struct __sk_buff *skb, struct packet *pkt)
  */
 GLOBAL_FUNC int find_ports(struct __sk_buff *skb, struct packet *pkt)
 {
-	__u32 end;
+	__u32 len;
 
 	if (!pkt || pkt->end > skb->len)
 		return VERDICT_PASS;
-	end = pkt->l4_off + l4_header_len(pkt->l4_proto);
 	if (pkt->fragment)
 		return fragment_ports(skb, pkt);
-	if (!has_ports(pkt->l4_proto) || pkt->end < end ||
+	len = l4_header_len(pkt->l4_proto);
+	if (!has_ports(pkt->l4_proto) || pkt->end < pkt->l4_off + len ||
 	    !parse_ports(skb, pkt))
 		return VERDICT_PASS;
+	pkt->l4_words = len / 4;
 	if (pkt->l4_proto == IPPROTO_TCP && !parse_tcp(skb, pkt))
 		return VERDICT_PASS;
 	return pkt->more_fragments ? fragment_ports(skb, pkt) :

@@ -24,7 +24,7 @@ struct packet {
 	bool ip4;
 	bool fragment : 1; /* has no ports: not the first of its datagram */
 	bool more_fragments : 1;
-	__u8 tcp_words : 4; /* of 4 bytes, in the TCP header */
+	__u8 l4_words : 4; /* of 4 bytes, in the transport header, if it has one */
 	__u16 fragment_off; /* in bytes */
 	bool pod;	    /* seen on the device of a pod */
 	bool rewritten;	    /* has another tuple now */
@@ -93,12 +93,8 @@ static __always_inline __u32 l4_header_len(__u8 protocol)
  */
 static __always_inline __u32 payload_len(const struct packet *pkt)
 {
-	__u32 begins = pkt->l4_off;
+	__u32 begins = pkt->l4_off + pkt->l4_words * 4;
 
-	if (pkt->l4_proto == IPPROTO_TCP)
-		begins += pkt->tcp_words * 4;
-	else if (!pkt->fragment)
-		begins += l4_header_len(pkt->l4_proto);
 	return pkt->end > begins ? pkt->end - begins : 0;
 }
 

@@ -196,7 +196,7 @@ static __always_inline bool parse_tcp(struct __sk_buff *skb, struct packet *pkt)
 	pkt->tcp_seq = tcp.seq;
 	pkt->tcp_ack = tcp.ack;
 	pkt->tcp_flags = tcp.flags;
-	pkt->tcp_words = tcp.len >> 4;
+	pkt->l4_words = tcp.len >> 4;
 	return true;
 }
 
@@ -248,14 +248,16 @@ static __always_inline bool read_l4(struct packet *pkt, const void *l4,
 	const struct tcphdr *tcp = l4;
 
 	pkt->plain = pkt->end <= frame_end;
-	if (pkt->tuple.protocol == IPPROTO_UDP)
+	if (pkt->tuple.protocol == IPPROTO_UDP) {
+		pkt->l4_words = sizeof(struct udphdr) / 4;
 		return pkt->plain &&
 		       pkt->l4_off + sizeof(struct udphdr) <= pkt->end;
+	}
 	if (pkt->tuple.protocol != IPPROTO_TCP || (void *)(tcp + 1) > data_end)
 		return false;
 	pkt->tcp_flags = ((const __u8 *)l4)[TCP_FLAGS_OFF];
 	if (count_traffic)
-		pkt->tcp_words = ((const __u8 *)l4)[TCP_LEN_OFF] >> 4;
+		pkt->l4_words = ((const __u8 *)l4)[TCP_LEN_OFF] >> 4;
 	pkt->tcp_seq = tcp->seq;
 	pkt->tcp_ack = tcp->ack_seq;
 	return pkt->plain && pkt->l4_off + sizeof(*tcp) <= pkt->end;
@@ -322,7 +324,9 @@ static __always_inline bool read_plain(void *data, void *data_end, __u32 kind,
 	pkt->l3_off = l3_off;
 	pkt->l4_proto = pkt->tuple.protocol;
 	pkt->plain = plain;
-	if (!plain)
-		pkt->tcp_flags = pkt->tuple.src_port = pkt->tuple.dst_port = 0;
+	if (!plain) {
+		pkt->tcp_flags = pkt->l4_words = 0;
+		pkt->tuple.src_port = pkt->tuple.dst_port = 0;
+	}
 	return plain;
 }

@@ -4,8 +4,12 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Packets of flows are counted beside their ways (bpf/flow/traffic.h). Here what has come there is taken
@@ -61,7 +65,12 @@ type flowTraffic struct {
 // ports and backends. It may be called while other calls are under way, but not twice at a time. One
 // that replaces the maps ends it early. With 2,000 flows that had packets it takes about 1.5 ms where there is
 // room for 65,536 directions and 11 ms where there is for a million, mostly to map the table, and 0.03 ms where no packet has come.
-func (d *Datapath) TakeTraffic() error {
+func (d *Datapath) TakeTraffic() error { return d.takeTraffic(false) }
+
+// TakeTrafficInTurn does so if that costs little beside what the node does else, see lastTaking.isDue.
+func (d *Datapath) TakeTrafficInTurn() error { return d.takeTraffic(true) }
+
+func (d *Datapath) takeTraffic(inTurn bool) error {
 	c := &d.census
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,19 +78,61 @@ func (d *Datapath) TakeTraffic() error {
 		return nil
 	}
 	seen, err := d.maps.counters()
-	packets := seen.FlowPacket + seen.FlowMade
-	if err != nil || c.taken == d.maps && c.packets == packets {
+	packets, now := seen.FlowPacket+seen.FlowMade, time.Now()
+	if err != nil || c.taken.from == d.maps && c.taken.packets == packets {
 		return err // none has come
 	}
+	if inTurn && !c.taken.isDue(now, packets) {
+		return nil
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := threadTime()
 	t, err := openFlowTraffic(d.maps)
 	if err != nil {
 		return err
 	}
-	defer t.close()
-	if t.take(&c.leave) {
-		c.taken, c.packets = d.maps, packets
+	whole := t.take(&c.leave)
+	err = t.add() // also what it had when it was to leave
+	t.close()
+	if whole {
+		c.taken = lastTaking{from: d.maps, packets: packets, at: now, cost: threadTime() - began}
 	}
-	return t.add() // also what it had when it was to leave
+	return err
+}
+
+// lastTaking is when traffic was taken last. The zero value is never.
+type lastTaking struct {
+	from    *mapSet
+	packets uint64 // of flows, as they were counted before that
+	at      time.Time
+	cost    time.Duration // of CPU time
+}
+
+// What taking may cost: one part of so many of a core at rest, and where traffic is to be seen, which is from so
+// many packets a second on.
+const (
+	shareAtRest   = 1000
+	shareUnderWay = 100
+	underWay      = 1000
+)
+
+// isDue says whether traffic is to be taken again, so many packets having come.
+func (l *lastTaking) isDue(now time.Time, packets uint64) bool {
+	passed, share := now.Sub(l.at), time.Duration(shareAtRest)
+	if float64(packets-l.packets) >= underWay*passed.Seconds() {
+		share = shareUnderWay
+	}
+	return passed >= share*l.cost
+}
+
+// threadTime returns the CPU time of the calling thread so far, 0 where the kernel does not tell.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
 }
 
 func openFlowTraffic(s *mapSet) (t *flowTraffic, err error) {

@@ -28,8 +28,7 @@ type census struct {
 	none *mapSet
 	seen headgateCounters
 
-	taken   *mapSet // whose traffic was taken last
-	packets uint64  // of flows, as they were counted before that
+	taken lastTaking // of the traffic of flows
 }
 
 // errLeft says that a count did not come to its end, since maps are to be replaced.

@@ -107,7 +107,7 @@ func (f *fake) Recount() (int, error) {
 	return 0, nil
 }
 
-func (f *fake) TakeTraffic() error {
+func (f *fake) TakeTrafficInTurn() error {
 	f.sums.Add(1)
 	time.Sleep(f.adds)
 	return nil

@@ -4,8 +4,9 @@ import "go.uber.org/zap"
 
 // trafficTaker is a datapath in which packets of flows are counted one by one, and added up later.
 type trafficTaker interface {
-	// TakeTraffic adds up what has come. It may be called while another call is under way.
-	TakeTraffic() error
+	// TakeTrafficInTurn adds up what has come, where that costs little beside what the node does else. It may be
+	// called while another call is under way.
+	TakeTrafficInTurn() error
 }
 
 // takeTraffic adds up the packets of flows, beside the loop.
@@ -16,7 +17,7 @@ func (r *Reconciler) takeTraffic() {
 	}
 	r.takingTraffic = true
 	r.beside.start(func() func() bool {
-		err := dp.TakeTraffic()
+		err := dp.TakeTrafficInTurn()
 		return func() bool {
 			r.takingTraffic = false
 			if err != nil {

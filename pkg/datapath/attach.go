@@ -253,8 +253,12 @@ func (d *Datapath) replaceMakers(programs programSet) error {
 }
 
 // sharesState says whether what programs note of sockets, flows and clients stands in the same
-// maps for all that are replaced: then nothing is to be taken along. It is so where maps grow.
+// maps for all that are replaced: then nothing is to be taken along. It is so where maps grow, and where
+// nothing was in force.
 func (d *Datapath) sharesState() bool {
+	if d.fresh {
+		return true
+	}
 	for _, old := range d.old {
 		for _, name := range []string{"socket_nat", flowTableMap, flowFactorsMap, affinitiesMap} {
 			if old == nil || old.byName[name] == nil || d.maps.byName[name] == nil || !sameMap(old.byName[name], d.maps.byName[name]) {

@@ -118,8 +118,9 @@ type Datapath struct {
 	devices  []plan.Device
 	noXDP    map[string]string // as reported; nil: not yet
 	mute     map[uint32]bool   // devices whose driver took the program, and sends no frames
-	// old are the maps of programs that are in force until Attach.
-	old []*mapSet
+	// old are the maps of programs that are in force until Attach, fresh that nobody has left any.
+	old   []*mapSet
+	fresh bool
 	// flowsOf are those of old whose flows come along.
 	flowsOf []*mapSet
 
@@ -181,7 +182,9 @@ func (d *Datapath) open() error {
 		}
 		return errors.Join(d.tidy(), d.freeAbandonedFlows())
 	}
-	d.old = append([]*mapSet{pinned}, d.openUnfinished()...)
+	unfinished := d.openUnfinished()
+	d.fresh = pinned == nil && len(unfinished) == 0
+	d.old = append([]*mapSet{pinned}, unfinished...)
 	d.flowsOf = d.old
 	return d.remake(pinned.sizes().AtLeast(d.cfg.Sizes), pinned)
 }
@@ -294,7 +297,7 @@ func (d *Datapath) forgetOld() {
 	for _, m := range d.old {
 		m.Close()
 	}
-	d.old, d.flowsOf = nil, nil
+	d.old, d.flowsOf, d.fresh = nil, nil, false
 }
 
 // Content returns what the maps hold.

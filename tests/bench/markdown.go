@@ -37,6 +37,7 @@ func (r *report) aims() []table {
 		r.aim(&others, "p99 with one slow backend of ten, "+a.String()+" over random", key+"/slow/times_random", 1.0/3, "× %.2f")
 		r.aim(&others, "p99 where all ten are equal, "+a.String()+" over random", key+"/equal/times_random", 1.1, "× %.2f")
 	}
+	r.trafficAims(&others)
 	r.aim(&others, fmt.Sprintf("one endpoint changes among %s Services, p50", count(r.plan.big)), "change/objects/p50", 100, "%.0f µs")
 	r.aim(&others, "the same, p99", "change/objects/p99", 100, "%.0f µs")
 	r.scaleAims(&others)

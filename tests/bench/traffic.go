@@ -115,6 +115,17 @@ func (b *bench) trafficOfPackets() error {
 	return nil
 }
 
+// trafficAims compares what counting adds with what was asked for.
+func (r *report) trafficAims(t *table) {
+	for _, f := range []flavour{tcp4, tcp6} {
+		r.aim(t, "traffic of a connection counts, "+f.name, "traffic/"+f.key+"/added", 20, "%.0f ns")
+	}
+	for _, flows := range r.plan.flows {
+		r.aim(t, "a later packet counts, of "+count(flows), fmt.Sprintf("traffic/packet/later_in/%d", flows), 5, "%.0f ns")
+		r.aim(t, "one that a driver repeats, of "+count(flows), fmt.Sprintf("traffic/packet/repeat/%d", flows), 5, "%.0f ns")
+	}
+}
+
 // trafficCases are packets of flows that are there, counted or not.
 func (b *bench) trafficCases(counted bool) (cases []*packetCase, closeAll func(), err error) {
 	var closers []func()

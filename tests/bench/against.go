@@ -25,6 +25,7 @@ var comparedParts = []struct {
 	{"sockets", (*bench).compareSockets},
 	{"runs", (*bench).compareRuns},
 	{"packets", (*bench).comparePackets},
+	{"carry", (*bench).compareCarried},
 }
 
 // compareObjects measures another object of the product beside the one built

@@ -76,6 +76,30 @@ func (b *bench) comparePackets(object []byte) error {
 	if err != nil {
 		return err
 	}
+	return b.compareCases(other, own)
+}
+
+// compareCarried compares what a packet costs that is carried, at TC.
+func (b *bench) compareCarried(object []byte) error {
+	leave, err := stayOnOneCPU()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	other, own := &carryCases{name: "-against", object: object}, &carryCases{}
+	defer other.close()
+	defer own.close()
+	if err := other.addAll(b); err != nil {
+		return err
+	}
+	if err := own.addAll(b); err != nil {
+		return err
+	}
+	return b.compareCases(other.all, own.all)
+}
+
+// compareCases compares the same packets with two objects, in turn.
+func (b *bench) compareCases(other, own []*packetCase) error {
 	for range b.plan.rounds {
 		for i := range own {
 			for _, c := range []*packetCase{other[i], own[i]} {

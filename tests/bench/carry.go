@@ -18,8 +18,12 @@ func (b *bench) carry() error {
 	return b.carryTransfers()
 }
 
-// carryCases are packets at TC. Each comes with the same packet that meets no program.
+// carryCases are packets at TC, for datapaths of an object; nil is the one built in. Each comes with
+// the same packet that meets no program.
 type carryCases struct {
+	name   string // sets them apart from those of other objects
+	object []byte
+
 	all         []*packetCase
 	home, local []*packetCase // by number of flows
 	nodes       []*packetNode
@@ -51,7 +55,7 @@ func (c *carryCases) add(p packetCase) *packetCase {
 
 // addIngress adds packets where they come in.
 func (c *carryCases) addIngress(b *bench) error {
-	n, err := b.carriedNode("carry-ingress", nil, false)
+	n, err := b.carriedNode("carry-ingress"+c.name, c.object, false)
 	if err != nil {
 		return err
 	}
@@ -81,12 +85,12 @@ func (c *carryCases) addFloors() error {
 // addHome adds later packets of flows at their home, and the same of local flows.
 func (c *carryCases) addHome(b *bench) error {
 	for _, flows := range b.plan.flows {
-		home, err := b.homeNode(fmt.Sprint("carry-home-", flows), flows)
+		home, err := b.homeNode(fmt.Sprint("carry-home-", flows, c.name), c.object, flows)
 		if err != nil {
 			return err
 		}
 		c.nodes = append(c.nodes, home)
-		local, err := b.packetNode(fmt.Sprint("carry-local-", flows), nil, uint32(max(1<<18, flows*5/2)))
+		local, err := b.packetNode(fmt.Sprint("carry-local-", flows, c.name), c.object, uint32(max(1<<18, flows*5/2)))
 		if err != nil {
 			return err
 		}
@@ -102,6 +106,16 @@ func (c *carryCases) addHome(b *bench) error {
 	return nil
 }
 
+func (c *carryCases) addAll(b *bench) error {
+	if err := c.addIngress(b); err != nil {
+		return err
+	}
+	if err := c.addHome(b); err != nil {
+		return err
+	}
+	return c.addFloors()
+}
+
 // carryPackets measures what a packet costs that is carried.
 func (b *bench) carryPackets() error {
 	leave, err := stayOnOneCPU()
@@ -111,13 +125,7 @@ func (b *bench) carryPackets() error {
 	defer leave()
 	cases := &carryCases{}
 	defer cases.close()
-	if err := cases.addIngress(b); err != nil {
-		return err
-	}
-	if err := cases.addHome(b); err != nil {
-		return err
-	}
-	if err := cases.addFloors(); err != nil {
+	if err := cases.addAll(b); err != nil {
 		return err
 	}
 	for round := range b.plan.rounds {

@@ -121,8 +121,8 @@ func (b *bench) carriedNode(name string, object []byte, driven bool) (*packetNod
 }
 
 // homeNode is the home of a Service's backend, with flows that are carried to it.
-func (b *bench) homeNode(name string, flows int) (*packetNode, error) {
-	n, g, err := b.carryingNode(name, nil, func(c *datapath.Config) { c.Flows = uint32(max(1<<18, flows*5/2)) })
+func (b *bench) homeNode(name string, object []byte, flows int) (*packetNode, error) {
+	n, g, err := b.carryingNode(name, object, func(c *datapath.Config) { c.Flows = uint32(max(1<<18, flows*5/2)) })
 	if err != nil {
 		return nil, err
 	}

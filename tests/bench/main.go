@@ -102,7 +102,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.json, "json", "", "write every figure to this file")
 	f.StringVar(&o.markdown, "markdown", "", "write the tables to this file, such as docs/performance.md")
 	f.StringVar(&o.only, "only", "", "measure only these sections, separated by commas: "+strings.Join(sectionNames(), ","))
-	f.StringVar(&o.against, "against", "", "measure nothing but this compiled object beside the one built in, as before beside after; -only takes sockets, runs and packets then")
+	f.StringVar(&o.against, "against", "", "measure nothing but this compiled object beside the one built in, as before beside after; -only takes sockets, runs, packets and carry then")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this file")
 	rounds := f.Int("rounds", 0, "measure so many rounds instead of the usual number")
 	f.Func("cluster", "of the section scale measure only this cluster: Services, slices of each and endpoints in a slice, such as 10000x1x10", o.setCluster)

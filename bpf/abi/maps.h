@@ -77,6 +77,14 @@ struct {
 	__type(value, struct peer_counts);
 } peer_counts SEC(".maps");
 
+/* How it gets there, by ID. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct peer_ways);
+} peer_ways SEC(".maps");
+
 /* One for all CPUs: what goes around comes back on any of them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -45,6 +45,27 @@ struct peer {
 	enum peer_flag flags;
 };
 
+#define PEER_WAYS 2 /* a power of two */
+
+/*
+ * By which next hop packets go to a peer that come by a device: what the kernel said last to a
+ * CPU. Their number is that of devices by which they come in at most nodes; others share places.
+ */
+struct peer_way {
+	__u32 came_by; /* ifindex */
+	__u32 ifindex; /* of the device by which they leave */
+	__u32 macs[3]; /* the addresses of their Ethernet header */
+	__u16 mtu;     /* of that device, in bytes; 0: nothing was said */
+	__u8 driven;   /* 1: drivers may send by it */
+	__u8 turns;    /* 1: and return what came by it */
+	__u32 epoch;   /* before the kernel was asked, see struct about */
+	__u32 noted;   /* when it was, see flow_time */
+};
+
+struct peer_ways {
+	struct peer_way way[PEER_WAYS];
+};
+
 /* What a CPU has carried to a peer, or got from it. */
 struct peer_counts {
 	__u64 carried;	     /* packets, also what this node passes on */
@@ -62,5 +83,6 @@ struct stray_budget {
 };
 
 _Static_assert(sizeof(struct peer) == 48, "no hidden padding");
+_Static_assert(sizeof(struct peer_ways) == 64, "a cache line");
 _Static_assert(offsetof(struct peer, flags) == offsetof(struct peer, mtu) + 4,
 	       "one store");

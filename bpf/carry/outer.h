@@ -2,7 +2,7 @@
 /*
  * What an outer header of a packet that is carried holds: IP in IP (RFC 2003, RFC 2473,
  * RFC 4213), or UDP with the inner packet right behind it (GUE, variant 1), inner and outer
- * family in any mix. Nothing here has a frame: each hook puts it before its own.
+ * family in any mix. Nothing here knows a hook: each makes room before its own packet.
  *
  * What the nodes tell each other stands where it has no other meaning: in the ID of an outer
  * IPv4 header, which is never fragmented (RFC 6864), or in the flow label. Who cuts a large
@@ -46,27 +46,20 @@ struct outer {
 	__be16 flow_port; /* of UDP: see flow_port() */
 };
 
-/* Outer headers on the wire: outer_len() says whether that of UDP is part of them. */
+/* IP headers by words, each of which is one store. */
 struct outer4 {
-	struct iphdr ip;
-	struct udphdr udp;
+	__be32 tos_len;
+	__be32 id_fragment;
+	__be32 hops_next_check;
+	__be32 src;
+	__be32 dst;
 };
 
 struct outer6 {
-	struct {
-		__be32 tos_label;
-		__be16 len;
-		__u8 next;
-		__u8 hops;
-		struct ip_addr src;
-		struct ip_addr dst;
-	} ip;
-	struct udphdr udp;
-};
-
-union outer_header {
-	struct outer4 ip4;
-	struct outer6 ip6;
+	__be32 tos_label;
+	__be32 len_next_hops;
+	struct ip_addr src;
+	struct ip_addr dst;
 };
 
 /* The bytes of an outer header between addresses of a family. */
@@ -106,65 +99,80 @@ static __always_inline __u8 outer_protocol(const struct outer *o)
 	return o->inner_ip4 ? IPPROTO_IPIP : IPPROTO_IPV6;
 }
 
+static __always_inline void write_outer4(struct outer4 *h,
+					 const struct outer *o)
+{
+	__u32 len = outer_len(true) + o->len,
+	      id = (o->tried & OUTER_TRIED) << OUTER_ID_TRIED_SHIFT |
+		   (o->round & OUTER_ROUND) << OUTER_ID_ROUND_SHIFT,
+	      hops_next = OUTER_TTL << 24 | outer_protocol(o) << 16, sum;
+
+	h->tos_len = bpf_htonl(0x45 << 24 | o->tos << 16 | (len & 0xffff));
+	h->id_fragment = bpf_htonl(id << 16 | DONT_FRAGMENT);
+	h->src = o->peer->ours.word[3];
+	h->dst = o->peer->theirs.word[3];
+	sum = sum_add(sum_add(h->tos_len, h->id_fragment),
+		      bpf_htonl(hops_next));
+	sum = sum_fold(sum_add(sum_add(sum, h->src), h->dst));
+	h->hops_next_check = bpf_htonl(hops_next | bpf_ntohs((__u16)~sum));
+}
+
+static __always_inline void write_outer6(struct outer6 *h,
+					 const struct outer *o)
+{
+	__u32 len = outer_len(false) - sizeof(*h) + o->len;
+
+	h->tos_label = bpf_htonl(6 << 28 | o->tos << 20 |
+				 (o->round & OUTER_ROUND) << OUTER_ROUND_SHIFT |
+				 (o->tried & OUTER_TRIED));
+	h->len_next_hops =
+		bpf_htonl(len << 16 | outer_protocol(o) << 8 | OUTER_TTL);
+	h->src = o->peer->ours;
+	h->dst = o->peer->theirs;
+}
+
 /*
- * The checksum is none, also over IPv6 (RFC 6935, RFC 6936): the inner packet has its own, and
- * an address that has changed on the way is no peer's, or no Service's.
+ * Writes the header of UDP, if there is to be one; false if there is no room. The checksum is
+ * none, also over IPv6 (RFC 6935, RFC 6936): the inner packet has its own, and an address that
+ * has changed on the way is no peer's, or no Service's.
  */
-static __always_inline struct udphdr outer_udp(const struct outer *o)
+static __always_inline bool
+write_outer_udp(struct udphdr *h, const void *data_end, const struct outer *o)
 {
-	return (struct udphdr){
-		.source = o->flow_port,
-		.dest = bpf_htons(carry_port),
-		.len = bpf_htons(sizeof(struct udphdr) + o->len),
-	};
+	if (!carry_udp)
+		return true;
+	if ((void *)(h + 1) > data_end)
+		return false;
+	h->source = o->flow_port;
+	h->dest = bpf_htons(carry_port);
+	h->len = bpf_htons(sizeof(*h) + o->len);
+	h->check = 0;
+	return true;
 }
 
-static __always_inline void make_outer4(const struct outer *o, struct outer4 *h)
+/*
+ * Writes an outer header behind the Ethernet header of a frame, and its kind into that; false
+ * if there is no room.
+ */
+static __always_inline bool write_outer(void *frame, const void *data_end,
+					const struct outer *o)
 {
-	const __u32 *word = (const void *)&h->ip;
-	__u32 sum = 0;
+	struct ethhdr *eth = frame;
+	struct outer4 *h4 = (void *)(eth + 1);
+	struct outer6 *h6 = (void *)(eth + 1);
 
-	*h = (struct outer4){
-		.ip = {
-			.version = 4,
-			.ihl = 5,
-			.tos = o->tos,
-			.tot_len = bpf_htons(outer_len(true) + o->len),
-			.id = bpf_htons((o->tried & OUTER_TRIED)
-						<< OUTER_ID_TRIED_SHIFT |
-					(o->round & OUTER_ROUND)
-						<< OUTER_ID_ROUND_SHIFT),
-			.frag_off = bpf_htons(DONT_FRAGMENT),
-			.ttl = OUTER_TTL,
-			.protocol = outer_protocol(o),
-			.saddr = o->peer->ours.word[3],
-			.daddr = o->peer->theirs.word[3],
-		},
-		.udp = outer_udp(o),
-	};
-
-	for (int i = 0; i < (int)(sizeof(h->ip) / sizeof(*word)); i++)
-		sum = sum_add(sum, word[i]);
-	h->ip.check = ~sum_fold(sum);
-}
-
-static __always_inline void make_outer6(const struct outer *o, struct outer6 *h)
-{
-	*h = (struct outer6){
-		.ip = {
-			.tos_label = bpf_htonl(6 << 28 | o->tos << 20 |
-					       (o->round & OUTER_ROUND)
-						       << OUTER_ROUND_SHIFT |
-					       (o->tried & OUTER_TRIED)),
-			.len = bpf_htons(outer_len(false) -
-					 sizeof(struct ipv6hdr) + o->len),
-			.next = outer_protocol(o),
-			.hops = OUTER_TTL,
-			.src = o->peer->ours,
-			.dst = o->peer->theirs,
-		},
-		.udp = outer_udp(o),
-	};
+	if (is_ip4(&o->peer->theirs)) {
+		if ((void *)(h4 + 1) > data_end)
+			return false;
+		eth->h_proto = bpf_htons(ETH_P_IP);
+		write_outer4(h4, o);
+		return write_outer_udp((void *)(h4 + 1), data_end, o);
+	}
+	if ((void *)(h6 + 1) > data_end)
+		return false;
+	eth->h_proto = bpf_htons(ETH_P_IPV6);
+	write_outer6(h6, o);
+	return write_outer_udp((void *)(h6 + 1), data_end, o);
 }
 
 /* Which next hop is looked for, on the way to a peer from a device. */

@@ -37,27 +37,17 @@ static __always_inline struct passage *this_passage(void)
 	return bpf_map_lookup_elem(&passage, &zero);
 }
 
+/* Does what was noted at a time of an epoch hold now? */
+static __always_inline bool holds(__u32 epoch, __u32 noted)
+{
+	return epoch == current_epoch() &&
+	       elapsed_ticks(flow_time(coarse_now()), noted) < NOTE_TIMES;
+}
+
 /* Does an entry say what becomes of the packets of its flow now? */
 static __always_inline bool is_in_force(const struct express *e)
 {
-	return e->mtu && e->epoch == current_epoch() &&
-	       elapsed_ticks(flow_time(coarse_now()), e->noted) < NOTE_TIMES;
-}
-
-/*
- * What stands for all packets that are carried to a peer from a device: the addresses of
- * their outer header, and where they came. No packet comes in so.
- */
-static __always_inline struct tuple way_to(const struct peer *p, __u32 ifindex)
-{
-	return (struct tuple){
-		.src = p->ours,
-		.dst = p->theirs,
-		.src_port = ifindex >> 16,
-		.dst_port = ifindex,
-		.protocol = IPPROTO_IPIP,
-		.hook = HOOK_OUT,
-	};
+	return e->mtu && holds(e->epoch, e->noted);
 }
 
 /* The entries of this CPU among which that of a tuple is, by the hash of that. */
@@ -81,8 +71,9 @@ static __always_inline bool is_express_of(const struct express *e,
 	return !differs;
 }
 
-static __always_inline struct express *find_express_in(struct express_set *s,
-						       const struct tuple *came)
+/* The entry of a tuple that comes into the node, in force or not; NULL: none. */
+static __always_inline struct express *find_express(struct express_set *s,
+						    const struct tuple *came)
 {
 	if (!s)
 		return NULL;
@@ -92,14 +83,8 @@ static __always_inline struct express *find_express_in(struct express_set *s,
 	return NULL;
 }
 
-/* The entry of a tuple that comes into the node, in force or not; NULL: none. */
-static __always_inline struct express *find_express(const struct tuple *came)
-{
-	return find_express_in(express_set(flow_hash(came)), came);
-}
-
 /*
- * The same of a flow, whose packets count where that stands, if it says what becomes of one now.
+ * The entry of a flow, whose packets count where that stands, if it says what becomes of one now.
  * What may end the flow ends the entry.
  */
 static __always_inline struct express *
@@ -110,7 +95,7 @@ express_to_repeat(const struct tuple *came, bool ends)
 	struct express *e;
 
 	fetch_traffic(first_set(hash));
-	e = find_express_in(s, came);
+	e = find_express(s, came);
 	if (e && ends)
 		e->mtu = 0;
 	return e && is_in_force(e) ? e : NULL;
@@ -147,19 +132,6 @@ static __always_inline struct express *express_place(const struct tuple *came)
 			free = &s->way[w];
 	}
 	return free;
-}
-
-/*
- * The same of a tuple that is worth more than a flow, such as the way to a peer: where no
- * place has come free it takes one.
- */
-static __always_inline struct express *
-express_place_at_last(const struct tuple *came)
-{
-	struct express *e = express_place(came);
-	struct express_set *s = e ? NULL : express_set(flow_hash(came));
-
-	return s ? &s->way[0] : e;
 }
 
 /* The device to which a driver may return what came by it, 0 for none. */

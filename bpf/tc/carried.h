@@ -17,7 +17,7 @@ static __always_inline struct outer outer_of(const struct packet *pkt,
 		.tos = tos,
 		.tried = pkt->tried,
 		.round = pkt->round,
-		.flow_port = flow_port(&pkt->tuple),
+		.flow_port = carry_udp ? flow_port(&pkt->tuple) : 0,
 	};
 }
 

@@ -14,8 +14,10 @@
 #include "../abi/maps.h"
 #include "../carry/outer.h"
 #include "../carry/ring.h"
+#include "../carry/way.h"
 #include "../flow/express.h"
 #include "../flow/table.h"
+#include "../lb/frontend.h"
 #include "../lib/addr.h"
 #include "../lib/time.h"
 #include "../lib/verdict.h"
@@ -38,7 +40,7 @@ static __always_inline bool prepare(struct __sk_buff *skb,
 		return false;
 	if (!(pkt->ip4 ? count_hop4(skb) : count_hop6(skb)))
 		return false;
-	*o = outer_of(pkt, p, read_tos(skb, pkt));
+	*o = outer_of(pkt, p, read_tos(skb, pkt->ip4));
 	return true;
 }
 
@@ -52,49 +54,84 @@ static __always_inline long find_way(struct __sk_buff *skb,
 }
 
 /*
- * Notes by which next hop packets go from a device to a peer, for the driver, if that can send
- * them. The epoch is from before the kernel was asked.
+ * Notes by which next hop packets go to a peer that come by a device. The epoch is from before the
+ * kernel was asked.
  */
-static __always_inline void note_way(__u32 came_by, const struct peer *p,
+static __always_inline void note_way(__u32 peer, __u32 came_by,
 				     const struct bpf_fib_lookup *hop,
 				     __u32 epoch)
 {
 	const struct device *out = way_out(hop->ifindex);
-	struct tuple way = way_to(p, came_by);
-	struct express *e;
+	struct peer_way *w = way_place(peer, came_by);
 
-	if (!out || !(out->flags & DEVICE_XDP))
+	if (!w)
 		return;
-	e = express_place_at_last(&way);
-	if (!e)
-		return;
-	e->came = way;
-	__builtin_memcpy(e->macs, hop->dmac, ETH_ALEN);
-	__builtin_memcpy(e->macs + ETH_ALEN, hop->smac, ETH_ALEN);
-	e->ifindex = hop->ifindex;
-	e->turns_at = turning(out, hop->ifindex);
-	e->mtu = hop->mtu_result;
-	e->noted = flow_time(coarse_now());
-	e->epoch = epoch;
+	w->came_by = came_by;
+	w->ifindex = hop->ifindex;
+	__builtin_memcpy(w->macs, hop->dmac, ETH_ALEN);
+	__builtin_memcpy((void *)w->macs + ETH_ALEN, hop->smac, ETH_ALEN);
+	w->mtu = hop->mtu_result;
+	w->driven = out && out->flags & DEVICE_XDP;
+	w->turns = out && turning(out, hop->ifindex);
+	w->epoch = epoch;
+	w->noted = flow_time(coarse_now());
 }
 
-/* Sends a carried packet to a peer: to the next hop on the way there. */
-static __always_inline int send_outer(struct __sk_buff *skb,
-				      const struct peer *p)
+/*
+ * Asks the kernel by which next hop a peer is reached, and notes that: BPF_FIB_LKUP_RET_…, below 0
+ * for an error. Where its hardware address is yet to be found the packet goes there already. Not
+ * inlined: it is rare, and callers have no stack to spare.
+ */
+static __noinline long ask_way(struct __sk_buff *skb, __u32 peer,
+			       const struct peer *p)
 {
-	__u32 epoch = express_sets ? current_epoch() : 0;
+	__u32 epoch = current_epoch();
 	struct bpf_fib_lookup hop = {};
 	long found = find_way(skb, p, &hop);
 
-	if (found == BPF_FIB_LKUP_RET_FRAG_NEEDED)
-		return refuse(DROP_TOO_LONG, 0), TC_ACT_SHOT;
+	if (found == BPF_FIB_LKUP_RET_SUCCESS)
+		note_way(peer, skb->ifindex, &hop, epoch);
+	else if (found == BPF_FIB_LKUP_RET_NO_NEIGH)
+		send_and_ask(&hop);
+	return found;
+}
+
+/* What becomes of a packet whose next hop the kernel does not say. */
+static __always_inline int without_way(long found)
+{
 	if (found == BPF_FIB_LKUP_RET_NO_NEIGH)
-		return send_and_ask(&hop);
-	if (found != BPF_FIB_LKUP_RET_SUCCESS || !write_macs(skb, &hop))
-		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
-	if (express_sets)
-		note_way(skb->ifindex, p, &hop, epoch);
-	return bpf_redirect(hop.ifindex, 0);
+		return TC_ACT_REDIRECT;
+	refuse(found == BPF_FIB_LKUP_RET_FRAG_NEEDED ? DROP_TOO_LONG :
+						       DROP_CARRIED,
+	       0);
+	return TC_ACT_SHOT;
+}
+
+/*
+ * Gives a carried packet the addresses of the next hop to a peer. Returns that, or NULL: then
+ * *verdict is what the program is to return.
+ */
+static __always_inline const struct peer_way *
+go_by_way(struct __sk_buff *skb, __u32 peer, const struct peer *p, int *verdict)
+{
+	const struct peer_way *w = known_way(peer, skb->ifindex);
+	struct ethhdr *eth;
+	long found;
+
+	*verdict = TC_ACT_SHOT;
+	if (!w || (!skb->gso_size && skb->len - ETH_HLEN > w->mtu)) {
+		found = ask_way(skb, peer, p);
+		if (found) {
+			*verdict = without_way(found);
+			return NULL;
+		}
+		w = way_place(peer, skb->ifindex);
+	}
+	eth = (void *)(long)skb->data;
+	if (!w || (void *)(eth + 1) > (void *)(long)skb->data_end)
+		return NULL;
+	write_way(eth, w);
+	return w;
 }
 
 /* Is a packet longer than what a peer gets? */
@@ -121,20 +158,19 @@ static __always_inline bool may_shrink(struct __sk_buff *skb,
  * Carries a packet that is not too long, or whose segments may shrink, and returns what the
  * program is to return.
  */
-GLOBAL_FUNC int carry_whole(struct __sk_buff *skb, struct packet *pkt,
-			    bool shrink)
+static __always_inline int carry_whole(struct __sk_buff *skb,
+				       const struct packet *pkt,
+				       const struct peer *p, bool shrink)
 {
-	struct outer o = {};
-	struct peer *p;
+	const struct peer_way *w;
+	struct outer o;
+	int verdict;
 
-	if (!pkt)
-		return TC_ACT_SHOT;
-	p = find_peer(pkt->home);
-	if (!p || !prepare(skb, pkt, p, &o) ||
-	    !put_outer(skb, ETH_HLEN, &o, shrink))
+	if (!prepare(skb, pkt, p, &o) || !put_outer(skb, &o, shrink))
 		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
 	note_carried(pkt, skb->len - ETH_HLEN);
-	return send_outer(skb, p);
+	w = go_by_way(skb, pkt->home, p, &verdict);
+	return w ? bpf_redirect(w->ifindex, 0) : verdict;
 }
 
 /* Is a packet one that a peer may have carried here? Others of this kind are tunnels. */
@@ -150,6 +186,26 @@ static __always_inline bool may_be_outer(const struct packet *pkt)
 			       pkt->l4_proto == IPPROTO_IPV6;
 }
 
+/* The longest outer header, with the Ethernet header before it. */
+#define MOST_BEFORE (ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct udphdr))
+
+/* So many bytes of a frame, which may have to be brought into reach; NULL if it is shorter. */
+static __always_inline void *bytes_at(struct __sk_buff *skb, __u32 off,
+				      __u32 len)
+{
+	void *at;
+
+	if (off > MOST_BEFORE)
+		return NULL;
+	at = (void *)(long)skb->data + off;
+	if (at + len <= (void *)(long)skb->data_end)
+		return at;
+	if (bpf_skb_pull_data(skb, off + len))
+		return NULL;
+	at = (void *)(long)skb->data + off;
+	return at + len <= (void *)(long)skb->data_end ? at : NULL;
+}
+
 /*
  * Where in a frame is the packet that an outer header is before, and is it one of IPv4? Behind
  * a header of UDP its first byte says so, as that of any IP packet.
@@ -157,32 +213,43 @@ static __always_inline bool may_be_outer(const struct packet *pkt)
 static __always_inline __u32 find_inner(struct __sk_buff *skb,
 					const struct packet *pkt, bool *ip4)
 {
-	__u8 version = 0;
+	__u32 inner = pkt->l4_off + sizeof(struct udphdr);
+	__u8 *version;
 
 	*ip4 = pkt->l4_proto == IPPROTO_IPIP;
 	if (pkt->l4_proto != IPPROTO_UDP)
 		return pkt->l4_off;
-	bpf_skb_load_bytes(skb, pkt->l4_off + sizeof(struct udphdr), &version,
-			   sizeof(version));
-	*ip4 = version >> 4 == 4;
-	return *ip4 || version >> 4 == 6 ? pkt->l4_off + sizeof(struct udphdr) :
-					   0;
+	version = bytes_at(skb, inner, sizeof(*version));
+	if (!version || (*version >> 4 != 4 && *version >> 4 != 6))
+		return 0;
+	*ip4 = *version >> 4 == 4;
+	return inner;
 }
 
-/* Reads where an inner packet goes; false if that is cut short. */
-static __always_inline bool read_inner_dst(struct __sk_buff *skb, __u32 inner,
-					   bool ip4, struct ip_addr *dst)
+/* Reads where an inner packet goes; false if its header is cut short. Others have no ports there. */
+static __always_inline bool read_inner_end(struct __sk_buff *skb, __u32 inner,
+					   bool ip4, struct addr_port *to)
 {
-	__be32 dst4;
+	struct plain_ip4 *h4;
+	struct plain_ip6 *h6;
 
-	if (!ip4)
-		return !bpf_skb_load_bytes(
-			skb, inner + offsetof(struct ipv6hdr, daddr), dst,
-			sizeof(*dst));
-	if (bpf_skb_load_bytes(skb, inner + offsetof(struct iphdr, daddr),
-			       &dst4, sizeof(dst4)))
+	if (ip4) {
+		h4 = bytes_at(skb, inner, sizeof(h4->ip));
+		if (!h4)
+			return false;
+		to->addr = from_ip4(h4->ip.daddr);
+		to->protocol = h4->ip.protocol;
+		if ((void *)(h4 + 1) <= (void *)(long)skb->data_end)
+			to->port = h4->ports.dst;
+		return true;
+	}
+	h6 = bytes_at(skb, inner, sizeof(h6->ip));
+	if (!h6)
 		return false;
-	*dst = from_ip4(dst4);
+	to->addr = from_ip6(&h6->ip.daddr);
+	to->protocol = h6->ip.nexthdr;
+	if ((void *)(h6 + 1) <= (void *)(long)skb->data_end)
+		to->port = h6->ports.dst;
 	return true;
 }
 
@@ -194,25 +261,45 @@ static __always_inline bool is_service_address(const struct ip_addr *a)
 	return address && address->kind & (ADDRESS_SERVICE | ADDRESS_FRONTEND);
 }
 
-/* Reads to how many homes a packet was carried before, and how it goes around. */
-static __always_inline void read_way(struct __sk_buff *skb, struct packet *pkt)
+/*
+ * Does an inner packet go to an address of a Service? Mostly there is a frontend, which is found
+ * without a call; what stands where others have ports may be anything.
+ */
+static __always_inline bool is_for_service(const struct addr_port *to)
 {
-	__be32 label = 0;
-	__be16 id = 0;
+	return !is_unspecified(&to->addr) &&
+	       (frontend_at(to) || is_service_address(&to->addr));
+}
 
-	if (pkt->ip4) {
-		bpf_skb_load_bytes(skb,
-				   pkt->l3_off + offsetof(struct iphdr, id),
-				   &id, sizeof(id));
-		pkt->tried = bpf_ntohs(id) >> OUTER_ID_TRIED_SHIFT;
-		pkt->round = bpf_ntohs(id) >> OUTER_ID_ROUND_SHIFT &
-			     OUTER_ROUND;
-		return;
-	}
-	bpf_skb_load_bytes(skb, pkt->l3_off, &label, sizeof(label));
-	label = bpf_ntohl(label);
-	pkt->tried = label & OUTER_TRIED;
-	pkt->round = label >> OUTER_ROUND_SHIFT & OUTER_ROUND;
+/*
+ * Reads what an outer header says: DSCP and ECN, to how many homes the packet was carried before,
+ * and how it goes around.
+ */
+static __always_inline bool read_outer(struct __sk_buff *skb,
+				       struct packet *pkt, __u8 *tos)
+{
+	__be32 *h = bytes_at(skb, pkt->l3_off, 2 * sizeof(*h));
+	__u32 first, id;
+
+	if (!h)
+		return false;
+	first = bpf_ntohl(h[0]);
+	id = bpf_ntohl(h[1]) >> 16;
+	*tos = pkt->ip4 ? first >> 16 : first >> 20;
+	pkt->tried = pkt->ip4 ? id >> OUTER_ID_TRIED_SHIFT :
+				first & OUTER_TRIED;
+	pkt->round = (pkt->ip4 ? id >> OUTER_ID_ROUND_SHIFT :
+				 first >> OUTER_ROUND_SHIFT) &
+		     OUTER_ROUND;
+	return true;
+}
+
+/* Was a packet sent to this node by a peer? */
+static __always_inline bool is_for_us(const struct ip_addr *dst, __u32 peer)
+{
+	const struct peer *p = find_peer(peer);
+
+	return p && (same_addr(dst, &p->ours) || is_own_address(dst));
 }
 
 /* Reads a packet that has lost its outer header. */
@@ -236,30 +323,32 @@ static __always_inline bool read_inner(struct __sk_buff *skb,
  */
 GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 {
-	struct ip_addr src, dst = {};
-	bool inner_ip4, marked, echoes;
+	struct addr_port to = {};
+	bool inner_ip4, echoes;
 	struct peer_counts *c;
 	__u32 *peer, inner;
+	struct ip_addr src;
+	__u8 tos;
 
-	if (!pkt || pkt->end > skb->len || !is_own_address(&pkt->tuple.dst))
+	if (!pkt || pkt->end > skb->len)
 		return VERDICT_CONTINUE;
 	src = pkt->tuple.src;
 	peer = bpf_map_lookup_elem(&peer_addresses, &src);
-	inner = find_inner(skb, pkt, &inner_ip4);
-	if (!peer || !inner || !read_inner_dst(skb, inner, inner_ip4, &dst))
+	if (!peer || !is_for_us(&pkt->tuple.dst, *peer))
 		return VERDICT_CONTINUE;
-	echoes = same_addr(&dst, &src); /* tunnels have nothing like that */
-	if (!echoes && !is_service_address(&dst))
+	inner = find_inner(skb, pkt, &inner_ip4);
+	if (!inner || !read_inner_end(skb, inner, inner_ip4, &to))
+		return VERDICT_CONTINUE;
+	echoes = same_addr(&to.addr, &src); /* tunnels have nothing like that */
+	if ((!echoes && !is_for_service(&to)) || !read_outer(skb, pkt, &tos))
 		return VERDICT_CONTINUE;
 	pkt->carried = true;
-	read_way(skb, pkt);
-	marked = (read_tos(skb, pkt) & 3) == 3;
 	c = counts_of(*peer);
 	if (c && !echoes)
 		c->received++;
 	if (!remove_outer(skb, pkt->l3_off, inner - pkt->l3_off, pkt->ip4,
 			  inner_ip4) ||
-	    (marked && !bpf_skb_ecn_set_ce(skb)) ||
+	    ((tos & 3) == 3 && !bpf_skb_ecn_set_ce(skb)) ||
 	    !read_inner(skb, pkt, inner_ip4))
 		return refuse(DROP_CARRIED, 0);
 	return echoes ? VERDICT_ECHO : VERDICT_CONTINUE;

@@ -57,7 +57,8 @@ static __always_inline bool read_packet(struct __sk_buff *skb,
 	pkt->ifindex = skb->ifindex;
 	pkt->end = skb->len;
 	if (read_plain((void *)(long)skb->data, (void *)(long)skb->data_end,
-		       skb->protocol, pkt, l3_off))
+		       skb->protocol, pkt, l3_off) ||
+	    is_read(pkt))
 		return true;
 	kind = skip_vlan_tags(skb, &l3_off);
 	return parse(skb, pkt, l3_off, kind);

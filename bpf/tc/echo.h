@@ -111,6 +111,6 @@ static __always_inline bool send_question(struct __sk_buff *skb)
 		o.len = bytes - outer;
 	return !bpf_skb_change_tail(skb, ETH_HLEN + o.len, 0) &&
 	       !bpf_skb_adjust_room(skb, outer, BPF_ADJ_ROOM_MAC, 0) &&
-	       write_outer(skb, ETH_HLEN, &o) && write_macs(skb, &hop) &&
+	       write_outer_here(skb, &o) && write_macs(skb, &hop) &&
 	       !bpf_clone_redirect(skb, hop.ifindex, 0);
 }

@@ -262,6 +262,22 @@ has_common_slot(const struct packet *pkt, const struct frontend *f, __u32 *slot)
 	return true;
 }
 
+/* The frontend that a packet names, or NULL: mostly it is at just its address. */
+static __always_inline const struct frontend *
+frontend_named(const struct packet *pkt)
+{
+	struct addr_port at = {
+		.addr = pkt->tuple.dst,
+		.port = pkt->tuple.dst_port,
+		.protocol = pkt->tuple.protocol,
+	};
+	const struct frontend *f = frontend_at(&at);
+
+	return f ? f :
+		   frontend_of(&pkt->tuple.dst, pkt->tuple.dst_port,
+			       pkt->tuple.protocol);
+}
+
 /*
  * Is a packet for a carried frontend, and carried (VERDICT_CARRY, VERDICT_OUTSIDE)? Any other
  * goes on as if nothing were carried (VERDICT_CONTINUE); flow->backend_id is whom a connection gets that
@@ -274,8 +290,7 @@ GLOBAL_FUNC int find_home(struct packet *pkt, struct new_flow *flow)
 
 	if (!pkt || !flow || is_discarded(pkt))
 		return VERDICT_CONTINUE;
-	f = frontend_of(&pkt->tuple.dst, pkt->tuple.dst_port,
-			pkt->tuple.protocol);
+	f = frontend_named(pkt);
 	if (!can_be_carried(pkt) || !has_common_slot(pkt, f, &slot))
 		return VERDICT_CONTINUE;
 	if (ends_here(

@@ -15,14 +15,16 @@
 #define DECAP_L3_IPV4 (1ULL << 7)
 #define DECAP_L3_IPV6 (1ULL << 8)
 
-/* DSCP and ECN of an IP header. */
-static __always_inline __u8 read_tos(struct __sk_buff *skb,
-				     const struct packet *pkt)
+/* DSCP and ECN of the IP header behind an Ethernet header. */
+static __always_inline __u8 read_tos(struct __sk_buff *skb, bool ip4)
 {
-	__u8 bytes[2] = {};
+	__be16 *h = (void *)(long)skb->data + ETH_HLEN;
+	__u16 first;
 
-	bpf_skb_load_bytes(skb, pkt->l3_off, bytes, sizeof(bytes));
-	return pkt->ip4 ? bytes[1] : bytes[0] << 4 | bytes[1] >> 4;
+	if ((void *)(h + 1) > (void *)(long)skb->data_end)
+		return 0;
+	first = bpf_ntohs(*h);
+	return ip4 ? first : first >> 4;
 }
 
 /* Writes the kind of the packet behind an Ethernet header. */
@@ -35,29 +37,19 @@ static __always_inline bool write_kind(struct __sk_buff *skb, __u32 l3_off,
 					       &kind, sizeof(kind), 0);
 }
 
-/*
- * Writes an outer header at l3_off, where there is room for it. Not inlined, for the stack of
- * the caller.
- */
-static __noinline bool write_outer(struct __sk_buff *skb, __u32 l3_off,
-				   const struct outer *o)
+/* Writes an outer header behind the Ethernet header, where there is room for it. */
+static __always_inline bool write_outer_here(struct __sk_buff *skb,
+					     const struct outer *o)
 {
-	bool ip4 = is_ip4(&o->peer->theirs);
-	union outer_header h;
-
-	if (ip4)
-		make_outer4(o, &h.ip4);
-	else
-		make_outer6(o, &h.ip6);
-	return write_kind(skb, l3_off, ip4) &&
-	       !bpf_skb_store_bytes(skb, l3_off, &h, outer_len(ip4), 0);
+	return write_outer((void *)(long)skb->data, (void *)(long)skb->data_end,
+			   o);
 }
 
 /*
- * Puts an outer header before the packet at l3_off. Segments that a device is to cut keep
- * their size; where they are too long they may shrink instead.
+ * Puts an outer header behind the Ethernet header. Segments that a device is to cut keep their
+ * size; where they are too long they may shrink instead.
  */
-static __always_inline bool put_outer(struct __sk_buff *skb, __u32 l3_off,
+static __always_inline bool put_outer(struct __sk_buff *skb,
 				      const struct outer *o, bool shrink)
 {
 	bool ip4 = is_ip4(&o->peer->theirs);
@@ -72,7 +64,7 @@ static __always_inline bool put_outer(struct __sk_buff *skb, __u32 l3_off,
 	if (bpf_skb_adjust_room(skb, len, BPF_ADJ_ROOM_MAC, flags | encap) &&
 	    bpf_skb_adjust_room(skb, len, BPF_ADJ_ROOM_MAC, flags))
 		return false;
-	return write_outer(skb, l3_off, o);
+	return write_outer_here(skb, o);
 }
 
 /*
@@ -103,5 +95,5 @@ static __always_inline bool remove_outer(struct __sk_buff *skb, __u32 l3_off,
 		flags |= inner_ip4 ? DECAP_L3_IPV4 : DECAP_L3_IPV6;
 	return !bpf_skb_adjust_room(skb, -(__s32)len, BPF_ADJ_ROOM_MAC,
 				    flags) &&
-	       write_kind(skb, l3_off, inner_ip4);
+	       (outer_ip4 == inner_ip4 || write_kind(skb, l3_off, inner_ip4));
 }

@@ -330,3 +330,14 @@ static __always_inline bool read_plain(void *data, void *data_end, __u32 kind,
 	}
 	return plain;
 }
+
+/*
+ * Has read_plain read what there is to read of a packet though it is not plain? One within an IP
+ * header without options or extensions has no ports.
+ */
+static __always_inline bool is_read(const struct packet *pkt)
+{
+	return (pkt->l4_proto == IPPROTO_IPIP ||
+		pkt->l4_proto == IPPROTO_IPV6) &&
+	       pkt->end > pkt->l4_off;
+}

@@ -83,14 +83,14 @@ static __always_inline __u16 read_fragment(struct __sk_buff *skb,
  */
 GLOBAL_FUNC int cut(struct __sk_buff *skb, struct packet *pkt)
 {
-	struct bpf_fib_lookup hop = {};
+	const struct peer_way *w;
 	struct queued_frame *rest;
 	struct outer o = {};
 	__u32 zero = 0, header, first, at;
 	__u16 fragment;
 	struct peer *p;
+	int verdict;
 	__u64 len;
-	long found;
 
 	if (!pkt || pkt->l3_off != ETH_HLEN)
 		return TC_ACT_SHOT;
@@ -119,24 +119,22 @@ GLOBAL_FUNC int cut(struct __sk_buff *skb, struct packet *pkt)
 	o.len = header + first;
 	if (bpf_skb_adjust_room(skb, outer_len(is_ip4(&p->theirs)),
 				BPF_ADJ_ROOM_MAC, 0) ||
-	    !write_outer(skb, ETH_HLEN, &o))
+	    !write_outer_here(skb, &o))
 		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
 	note_carried(pkt, skb->len - ETH_HLEN);
-	found = find_way(skb, p, &hop);
-	if (found == BPF_FIB_LKUP_RET_NO_NEIGH)
-		return send_and_ask(&hop);
-	if (found != BPF_FIB_LKUP_RET_SUCCESS || !write_macs(skb, &hop))
-		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
-	bpf_clone_redirect(skb, hop.ifindex, 0);
+	w = go_by_way(skb, pkt->home, p, &verdict);
+	if (!w)
+		return verdict;
+	bpf_clone_redirect(skb, w->ifindex, 0);
 	at = ETH_HLEN + outer_len(is_ip4(&p->theirs));
 	o.len = header + len;
 	if (bpf_skb_change_tail(skb, at + header + len, 0) ||
 	    bpf_skb_store_bytes(skb, at + header, rest->bytes, len, 0) ||
 	    !write_piece(skb, at, header + len, fragment + first / 8) ||
-	    !write_outer(skb, ETH_HLEN, &o))
+	    !write_outer_here(skb, &o))
 		return TC_ACT_SHOT;
 	note_carried(pkt, skb->len - ETH_HLEN);
-	return bpf_redirect(hop.ifindex, 0);
+	return bpf_redirect(w->ifindex, 0);
 }
 
 /* The header of an ICMP error that says how long packets may be. */
@@ -198,12 +196,24 @@ static __always_inline bool is_told(const struct packet *pkt)
 	return !pkt->carried && !pkt->fragment && has_ports(pkt->l4_proto);
 }
 
+/* A packet that is too long is carried in pieces, or its sender is told so. */
+static __always_inline int
+carry_too_long(struct __sk_buff *skb, struct packet *pkt, const struct peer *p)
+{
+	if (pkt->ip4 && !skb->gso_size &&
+	    !(read_fragment(skb, pkt) & IP4_DONT_FRAGMENT))
+		return cut(skb, pkt);
+	refuse(DROP_TOO_LONG, 0);
+	return is_told(pkt) ? tell_too_long(skb, pkt, most_of(p)) : TC_ACT_SHOT;
+}
+
 /*
  * Carries a packet to its home, whole or in pieces, and returns what the program is to
  * return.
  */
 GLOBAL_FUNC int carry(struct __sk_buff *skb, struct packet *pkt)
 {
+	bool shrink = false;
 	struct peer *p;
 
 	if (!pkt || pkt->l3_off != ETH_HLEN)
@@ -211,13 +221,10 @@ GLOBAL_FUNC int carry(struct __sk_buff *skb, struct packet *pkt)
 	p = find_peer(pkt->home);
 	if (!p)
 		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
-	if (!is_too_long(skb, pkt, p))
-		return carry_whole(skb, pkt, false);
-	if (may_shrink(skb, pkt, p))
-		return carry_whole(skb, pkt, true);
-	if (pkt->ip4 && !skb->gso_size &&
-	    !(read_fragment(skb, pkt) & IP4_DONT_FRAGMENT))
-		return cut(skb, pkt);
-	refuse(DROP_TOO_LONG, 0);
-	return is_told(pkt) ? tell_too_long(skb, pkt, most_of(p)) : TC_ACT_SHOT;
+	if (is_too_long(skb, pkt, p)) {
+		shrink = may_shrink(skb, pkt, p);
+		if (!shrink)
+			return carry_too_long(skb, pkt, p);
+	}
+	return carry_whole(skb, pkt, p, shrink);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * What is carried from where it comes in, a SYN, too: a hash says to which home, as at TC, and
- * nothing is kept of a connection. The next hop of a peer is what TC has found last, once a
- * second: an express entry says so. What TC would not just carry it gets as it came.
+ * nothing is kept of a connection. The next hop of a peer is what TC has found last, see
+ * carry/way.h. What TC would not just carry it gets as it came.
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 #include "../abi/maps.h"
 #include "../carry/outer.h"
 #include "../carry/ring.h"
-#include "../flow/express.h"
+#include "../carry/way.h"
 #include "../lb/frontend.h"
 #include "../lb/table.h"
 #include "../lib/addr.h"
@@ -68,47 +68,25 @@ static __always_inline bool pass_hop(void *inner, void *data_end,
 	return true;
 }
 
-/* Writes what is before an IP packet: the addresses of the next hop, and the outer header. */
-static __always_inline void write_before(void *data, const struct outer *o,
-					 const struct express *e)
-{
-	struct ethhdr *eth = data;
-	union outer_header h;
-
-	__builtin_memcpy(data, e->macs, sizeof(e->macs));
-	if (is_ip4(&o->peer->theirs)) {
-		eth->h_proto = bpf_htons(ETH_P_IP);
-		make_outer4(o, &h.ip4);
-		__builtin_memcpy(eth + 1, &h.ip4.ip, sizeof(h.ip4.ip));
-		if (carry_udp)
-			__builtin_memcpy((struct iphdr *)(eth + 1) + 1,
-					 &h.ip4.udp, sizeof(h.ip4.udp));
-	} else {
-		eth->h_proto = bpf_htons(ETH_P_IPV6);
-		make_outer6(o, &h.ip6);
-		__builtin_memcpy(eth + 1, &h.ip6.ip, sizeof(h.ip6.ip));
-		if (carry_udp)
-			__builtin_memcpy((struct ipv6hdr *)(eth + 1) + 1,
-					 &h.ip6.udp, sizeof(h.ip6.udp));
-	}
-}
-
 /* Puts an outer header before a packet that fits; false: it is as it was. */
 static __always_inline bool put_outer_here(struct xdp_md *ctx,
 					   const struct packet *pkt,
 					   const struct peer *p,
-					   const struct express *e)
+					   const struct peer_way *w)
 {
 	struct outer o = outer_of(pkt, p, 0);
 	__u32 len = outer_len(is_ip4(&p->theirs));
-	void *inner;
+	void *data, *data_end;
 
 	if (bpf_xdp_adjust_head(ctx, -(int)len))
 		return false;
-	inner = (void *)(long)ctx->data + len + ETH_HLEN;
-	if (!pass_hop(inner, (void *)(long)ctx->data_end, &o))
-		return false; /* never: it was there */
-	write_before((void *)(long)ctx->data, &o, e);
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	/* Never false: all of it was there. */
+	if (!pass_hop(data + ETH_HLEN + len, data_end, &o) ||
+	    !write_outer(data, data_end, &o))
+		return false;
+	write_way(data, w);
 	return true;
 }
 
@@ -116,11 +94,11 @@ static __always_inline bool put_outer_here(struct xdp_md *ctx,
 static __always_inline bool has_room(struct xdp_md *ctx,
 				     const struct packet *pkt,
 				     const struct peer *p,
-				     const struct express *e)
+				     const struct peer_way *w)
 {
-	__u32 most = most_of(p);
+	__u32 outer = outer_len(is_ip4(&p->theirs)), most = most_of(p);
 
-	return fits(ctx, pkt, e, outer_len(is_ip4(&p->theirs))) &&
+	return w->mtu > outer && fits(ctx, pkt, w->ifindex, w->mtu - outer) &&
 	       (!most || frame_len(ctx, pkt) - ETH_HLEN <= most);
 }
 
@@ -128,17 +106,15 @@ static __always_inline bool has_room(struct xdp_md *ctx,
 static __always_inline int carry_here(struct xdp_md *ctx, struct packet *pkt)
 {
 	struct peer *p = find_peer_of(pkt);
-	struct tuple way;
-	struct express *e;
+	const struct peer_way *w;
 
 	if (!p)
 		return XDP_PASS;
-	way = way_to(p, ctx->ingress_ifindex);
-	e = find_express(&way);
-	if (!e || !is_in_force(e) || !has_room(ctx, pkt, p, e) ||
-	    !put_outer_here(ctx, pkt, p, e))
+	w = known_way(pkt->home, ctx->ingress_ifindex);
+	if (!w || !w->driven || !has_room(ctx, pkt, p, w) ||
+	    !put_outer_here(ctx, pkt, p, w))
 		return XDP_PASS;
 	note_carried(pkt, frame_len(ctx, pkt) - ETH_HLEN);
 	count(carried_at_driver);
-	return send_by(ctx, e);
+	return send_by(ctx, w->ifindex, w->turns ? w->ifindex : 0);
 }

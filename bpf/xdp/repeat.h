@@ -27,26 +27,27 @@ static __always_inline __u32 frame_len(struct xdp_md *ctx,
 }
 
 /*
- * Is all of the IP packet there, in a frame that the way of an entry takes with so many bytes
- * more? It may be in more than one buffer, of which some devices take only one of another
- * device.
+ * Is all of the IP packet there, in a frame that is no longer than so many bytes, without its
+ * Ethernet header, and that a device can send? It may be in more than one buffer, of which some
+ * devices take only one of another device.
  */
 static __always_inline bool fits(struct xdp_md *ctx, const struct packet *pkt,
-				 const struct express *e, __u32 more)
+				 __u32 ifindex, __u32 most)
 {
 	__u32 len = frame_len(ctx, pkt),
 	      first = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
 
-	return pkt->end <= len && len - ETH_HLEN + more <= e->mtu &&
-	       (pkt->end <= first || e->ifindex == ctx->ingress_ifindex);
+	return pkt->end <= len && len - ETH_HLEN <= most &&
+	       (pkt->end <= first || ifindex == ctx->ingress_ifindex);
 }
 
-/* Sends a frame by the way of an entry. */
-static __always_inline int send_by(struct xdp_md *ctx, const struct express *e)
+/* Sends a frame by a device; what came by one of them is returned. */
+static __always_inline int send_by(struct xdp_md *ctx, __u32 ifindex,
+				   __u32 turns_at)
 {
-	if (e->turns_at == ctx->ingress_ifindex)
+	if (turns_at == ctx->ingress_ifindex)
 		return XDP_TX;
-	return bpf_redirect(e->ifindex, 0);
+	return bpf_redirect(ifindex, 0);
 }
 
 /* A checksum after a difference. */
@@ -133,7 +134,7 @@ make_repeated(struct xdp_md *ctx, const struct packet *pkt)
 	const struct express *e =
 		express_to_repeat(&pkt->tuple, pkt->tcp_flags & TCP_ENDS);
 
-	if (!e || !fits(ctx, pkt, e, 0) ||
+	if (!e || !fits(ctx, pkt, e->ifindex, e->mtu) ||
 	    !rewrite_here((void *)(long)ctx->data, (void *)(long)ctx->data_end,
 			  pkt, e))
 		return NULL;
@@ -148,5 +149,5 @@ static __always_inline int repeat(struct xdp_md *ctx, const struct packet *pkt)
 	if (!e)
 		return XDP_PASS;
 	count_repeated(e, payload_len(pkt));
-	return send_by(ctx, e);
+	return send_by(ctx, e->ifindex, e->turns_at);
 }

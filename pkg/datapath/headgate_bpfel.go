@@ -533,6 +533,21 @@ const (
 	headgatePeerFlagPEER_OUTSIDE headgatePeerFlag = 8
 )
 
+type headgatePeerWays struct {
+	_   structs.HostLayout
+	Way [2]struct {
+		_       structs.HostLayout
+		CameBy  uint32
+		Ifindex uint32
+		Macs    [3]uint32
+		Mtu     uint16
+		Driven  uint8
+		Turns   uint8
+		Epoch   uint32
+		Noted   uint32
+	}
+}
+
 type headgateProbeResult struct {
 	_         structs.HostLayout
 	Backend   headgateAddrPort
@@ -764,6 +779,7 @@ const (
 	headgateMapPassage            = "passage"
 	headgateMapPeerAddresses      = "peer_addresses"
 	headgateMapPeerCounts         = "peer_counts"
+	headgateMapPeerWays           = "peer_ways"
 	headgateMapPeers              = "peers"
 	headgateMapRandomState        = "random_state"
 	headgateMapResetBudgets       = "reset_budgets"
@@ -943,6 +959,7 @@ type headgateMapSpecs struct {
 	Passage          *ebpf.MapSpec `ebpf:"passage"`
 	PeerAddresses    *ebpf.MapSpec `ebpf:"peer_addresses"`
 	PeerCounts       *ebpf.MapSpec `ebpf:"peer_counts"`
+	PeerWays         *ebpf.MapSpec `ebpf:"peer_ways"`
 	Peers            *ebpf.MapSpec `ebpf:"peers"`
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
 	ResetBudgets     *ebpf.MapSpec `ebpf:"reset_budgets"`
@@ -1036,6 +1053,7 @@ type headgateMaps struct {
 	Passage          *ebpf.Map `ebpf:"passage"`
 	PeerAddresses    *ebpf.Map `ebpf:"peer_addresses"`
 	PeerCounts       *ebpf.Map `ebpf:"peer_counts"`
+	PeerWays         *ebpf.Map `ebpf:"peer_ways"`
 	Peers            *ebpf.Map `ebpf:"peers"`
 	RandomState      *ebpf.Map `ebpf:"random_state"`
 	ResetBudgets     *ebpf.Map `ebpf:"reset_budgets"`
@@ -1077,6 +1095,7 @@ func (m *headgateMaps) Close() error {
 		m.Passage,
 		m.PeerAddresses,
 		m.PeerCounts,
+		m.PeerWays,
 		m.Peers,
 		m.RandomState,
 		m.ResetBudgets,

@@ -108,6 +108,7 @@ func growingSizes(s plan.Sizes) map[string]uint32 {
 		"peers":          max(s.Peers, 1), // most nodes have none
 		"peer_addresses": 2 * max(s.Peers, 1),
 		"peer_counts":    max(s.Peers, 1),
+		peerWaysMap:      max(s.Peers, 1),
 	}
 }
 
@@ -171,6 +172,11 @@ func (o *object) makeMaps(sizes plan.Sizes, from *mapSet) (*emptyMaps, error) {
 	return &emptyMaps{s, o, from, copies}, nil
 }
 
+// notCopied are maps that come along otherwise, see takeEntries, takeFlows and knowAll, or begin empty.
+var notCopied = map[string]bool{
+	"socket_nat": true, flowTableMap: true, flowTrafficMap: true, addressFilter: true, expressMap: true, peerWaysMap: true,
+}
+
 // inherit says which maps of a set fit as they are, and how the others become
 // those of the object.
 func (o *object) inherit(from *mapSet) (shared map[string]*ebpf.Map, copies map[string]*conversion) {
@@ -189,7 +195,7 @@ func (o *object) inherit(from *mapSet) (shared map[string]*ebpf.Map, copies map[
 			// Nothing to take along, such as socket storage laid out otherwise.
 		case c.identical && old.MaxEntries() == spec.MaxEntries:
 			shared[name] = old
-		case name != "socket_nat" && name != flowTableMap && name != flowTrafficMap && name != addressFilter && name != expressMap && hints[name] == 0: // see takeEntries, takeFlows and knowAll
+		case !notCopied[name] && hints[name] == 0:
 			copies[name] = c
 		}
 	}

@@ -43,11 +43,16 @@ func decodePeer(p headgatePeer) plan.Peer {
 	return out
 }
 
-// putPeer writes a peer: what may change of one in use in one store.
+// peerWaysMap holds by which next hop a peer is reached, see bpf/carry/way.h.
+const peerWaysMap = "peer_ways"
+
+// putPeer writes a peer: what may change of one in use in one store. What was another one before has
+// other ways.
 func (s *mapSet) putPeer(o plan.PutPeer) {
 	at, p := s.peers.at(o.ID), encodePeer(o.Peer)
 	if at.Theirs != p.Theirs || at.Ours != p.Ours || at.Ring != p.Ring {
 		*at = headgatePeer{Theirs: p.Theirs, Ours: p.Ours, Ring: p.Ring}
+		defer s.newEpoch()
 	}
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&at.Mtu)), *(*uint64)(unsafe.Pointer(&p.Mtu)))
 }

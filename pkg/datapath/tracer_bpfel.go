@@ -436,6 +436,21 @@ type tracerPeerCounts struct {
 	Received     uint64
 }
 
+type tracerPeerWays struct {
+	_   structs.HostLayout
+	Way [2]struct {
+		_       structs.HostLayout
+		CameBy  uint32
+		Ifindex uint32
+		Macs    [3]uint32
+		Mtu     uint16
+		Driven  uint8
+		Turns   uint8
+		Epoch   uint32
+		Noted   uint32
+	}
+}
+
 type tracerQueuedFrame struct {
 	_     structs.HostLayout
 	Len   uint32
@@ -688,6 +703,7 @@ const (
 	tracerMapPassage          = "passage"
 	tracerMapPeerAddresses    = "peer_addresses"
 	tracerMapPeerCounts       = "peer_counts"
+	tracerMapPeerWays         = "peer_ways"
 	tracerMapPeers            = "peers"
 	tracerMapRandomState      = "random_state"
 	tracerMapResetBudgets     = "reset_budgets"
@@ -791,6 +807,7 @@ type tracerMapSpecs struct {
 	Passage          *ebpf.MapSpec `ebpf:"passage"`
 	PeerAddresses    *ebpf.MapSpec `ebpf:"peer_addresses"`
 	PeerCounts       *ebpf.MapSpec `ebpf:"peer_counts"`
+	PeerWays         *ebpf.MapSpec `ebpf:"peer_ways"`
 	Peers            *ebpf.MapSpec `ebpf:"peers"`
 	RandomState      *ebpf.MapSpec `ebpf:"random_state"`
 	ResetBudgets     *ebpf.MapSpec `ebpf:"reset_budgets"`
@@ -860,6 +877,7 @@ type tracerMaps struct {
 	Passage          *ebpf.Map `ebpf:"passage"`
 	PeerAddresses    *ebpf.Map `ebpf:"peer_addresses"`
 	PeerCounts       *ebpf.Map `ebpf:"peer_counts"`
+	PeerWays         *ebpf.Map `ebpf:"peer_ways"`
 	Peers            *ebpf.Map `ebpf:"peers"`
 	RandomState      *ebpf.Map `ebpf:"random_state"`
 	ResetBudgets     *ebpf.Map `ebpf:"reset_budgets"`
@@ -902,6 +920,7 @@ func (m *tracerMaps) Close() error {
 		m.Passage,
 		m.PeerAddresses,
 		m.PeerCounts,
+		m.PeerWays,
 		m.Peers,
 		m.RandomState,
 		m.ResetBudgets,

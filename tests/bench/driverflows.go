@@ -274,12 +274,17 @@ func (e *expressEntries) sent() (n uint64, err error) {
 	return n, nil
 }
 
-// renew makes all entries as young as can be, or too old to be repeated, and counts them.
-func (e *expressEntries) renew(old bool) {
+// flowTime is the present as programs note it.
+func flowTime() uint32 {
 	const noteShift = 28 // FLOW_TIME_NS_SHIFT
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now)
-	noted := uint32(now.Nano() >> noteShift)
+	return uint32(now.Nano() >> noteShift)
+}
+
+// renew makes all entries as young as can be, or too old to be repeated, and counts them.
+func (e *expressEntries) renew(old bool) {
+	noted := flowTime()
 	if old {
 		noted -= 8 // two seconds
 	}

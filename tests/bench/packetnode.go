@@ -26,6 +26,7 @@ type packetNode struct {
 	uplink            plan.Device     // by which they are reached
 	frontend, backend netip.AddrPort  // the first of several
 	express           *expressEntries // nil: there are none
+	ways              *knownWays      // the same
 	outer             []byte          // header before what a peer carries here; nil: none does
 }
 
@@ -89,6 +90,7 @@ func (n *packetNode) close() {
 	}
 	n.replay.Close()
 	n.express.close()
+	n.ways.close()
 }
 
 // establish takes flows through a handshake, some at a time.

@@ -277,6 +277,9 @@ func (c *packetCase) ready() error {
 	if c.node.express != nil {
 		c.node.express.renew(c.decided)
 	}
+	if err := c.node.ways.renew(); err != nil {
+		return err
+	}
 	peer := c.peer.Addr().As4()
 	from := uint16(0)
 	if c.fromPeer {

@@ -22,7 +22,7 @@ var below = map[string][]string{
 	"bpf/lb":    {"bpf/abi", "bpf/lib"},
 	"bpf/sock":  {"bpf/abi", "bpf/lib", "bpf/lb"},
 	"bpf/flow":  {"bpf/abi", "bpf/lib", "bpf/lb"},
-	"bpf/carry": {"bpf/abi", "bpf/lib", "bpf/lb"},
+	"bpf/carry": {"bpf/abi", "bpf/lib", "bpf/lb", "bpf/flow"},
 	"bpf/tc":    {"bpf/abi", "bpf/lib", "bpf/lb", "bpf/flow", "bpf/carry"},
 	"bpf/xdp":   {"bpf/abi", "bpf/lib", "bpf/lb", "bpf/flow", "bpf/carry", "bpf/tc"},
 }

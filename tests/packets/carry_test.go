@@ -52,6 +52,7 @@ var carryStories = []carryStory{
 	{"Of a flood of strays few are asked for", straysAreLimited},
 	{"Clients outside of source ranges are not carried", sourceRangesHold},
 	{"The driver leaves to TC what it does not know any more", theWayToAPeerEnds},
+	{"A next hop that changes is known within a second", aNextHopChanges},
 }
 
 // TestCarrying has the driver see each packet before TC does: what it sends is what TC sends, to the

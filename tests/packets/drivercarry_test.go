@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
@@ -213,4 +217,57 @@ func (n *fleetNode) move(t *testing.T, f *fleet, other int, to netip.Addr) {
 	n.apply(t, []plan.Op{plan.PutPeer{ID: n.peer(other), Peer: plan.Peer{
 		Theirs: to, Ours: n.addr, Ring: plan.RingOf(fmt.Sprint("node", other)), MTU: fleetMTU, Usable: true,
 	}}})
+}
+
+// aNextHopChanges at TC, which asks the kernel once a second, and after what was taken away.
+func aNextHopChanges(t *testing.T, f *fleet) {
+	stayOnOneCPU(t)
+	n := f.nodes[0]
+	f.serve(t, 2)
+	frame := f.packet(40000, "A", 10).frame(t)
+	hops := []net.HardwareAddr{{2, 0, 0, 0, 0, 7}, {2, 0, 0, 0, 0, 8}}
+	goesBy := func(hop net.HardwareAddr) bool {
+		t.Helper()
+		got, err := n.try(in, uplink, frame)
+		must(t, err)
+		return got.verdict == redirect && bytes.Equal(got.frame[:6], hop)
+	}
+	epoch := uint64(1 << 31)
+	defer n.say(t, "epoch", 0)
+	for _, end := range []struct {
+		what    string
+		happens func()
+	}{
+		{"a second passes", func() { time.Sleep(1400 * time.Millisecond) }},
+		{"something is taken away", func() { epoch++; n.say(t, "epoch", epoch) }},
+		{"the peer has had another address", func() { n.move(t, f, 1, nodeAddr(9, f.overV6)); n.setUsable(t, f, 1, true) }},
+	} {
+		asked := false
+		for range 10 { // what was said just before may end any moment
+			f.nextHop(t, 1, hops[0])
+			end.happens()
+			if !goesBy(hops[0]) {
+				t.Fatalf("%s: it does not go by the next hop", end.what)
+			}
+			if f.nextHop(t, 1, hops[1]); goesBy(hops[0]) {
+				asked = true
+				break
+			}
+		}
+		if !asked {
+			t.Errorf("%s: the kernel is asked for each packet", end.what)
+		}
+		if end.happens(); !goesBy(hops[1]) {
+			t.Errorf("%s: it does not go by another next hop", end.what)
+		}
+	}
+	f.nodes[0].routeTo(t, f.nodes[1].addr)
+}
+
+// nextHop says by which hardware address a node is reached.
+func (f *fleet) nextHop(t *testing.T, node int, at net.HardwareAddr) {
+	t.Helper()
+	l, err := netlink.LinkByName(uplink)
+	must(t, err)
+	must(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, IP: f.nodes[node].addr.AsSlice(), HardwareAddr: at, State: unix.NUD_PERMANENT}))
 }

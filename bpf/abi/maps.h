@@ -311,6 +311,14 @@ struct {
 	__type(value, struct queued_frame);
 } frame_scratch SEC(".maps");
 
+/* What is being cut. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cut_packet);
+} cut_scratch SEC(".maps");
+
 /* Where a new flow is put together: stacks are short. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -76,6 +76,15 @@ struct peer_counts {
 	__u64 received;	 /* packets that were carried here */
 };
 
+#define CUT_MOST 9216 /* bytes of payload: jumbo frames */
+#define CUT_BEGIN 80  /* an IPv4 header, and more */
+
+/* A packet while it is carried in pieces. */
+struct cut_packet {
+	__u8 begin[CUT_BEGIN];
+	__u8 payload[2 * CUT_MOST]; /* of which one half is used */
+};
+
 /* How many packets within connections that nobody has came to this node since a time. */
 struct stray_budget {
 	__u64 since_ns;

@@ -149,6 +149,12 @@ type headgateCounters struct {
 	Drops               [14]uint64
 }
 
+type headgateCutPacket struct {
+	_       structs.HostLayout
+	Begin   [80]uint8
+	Payload [18432]uint8
+}
+
 type headgateDatagram struct {
 	_     structs.HostLayout
 	Ports struct {
@@ -761,6 +767,7 @@ const (
 	headgateMapBackends           = "backends"
 	headgateMapCountedPayload     = "counted_payload"
 	headgateMapCounters           = "counters"
+	headgateMapCutScratch         = "cut_scratch"
 	headgateMapDevices            = "devices"
 	headgateMapDriverTold         = "driver_told"
 	headgateMapExemptNamespaces   = "exempt_namespaces"
@@ -941,6 +948,7 @@ type headgateMapSpecs struct {
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
 	CountedPayload   *ebpf.MapSpec `ebpf:"counted_payload"`
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
+	CutScratch       *ebpf.MapSpec `ebpf:"cut_scratch"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
 	DriverTold       *ebpf.MapSpec `ebpf:"driver_told"`
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
@@ -1035,6 +1043,7 @@ type headgateMaps struct {
 	Backends         *ebpf.Map `ebpf:"backends"`
 	CountedPayload   *ebpf.Map `ebpf:"counted_payload"`
 	Counters         *ebpf.Map `ebpf:"counters"`
+	CutScratch       *ebpf.Map `ebpf:"cut_scratch"`
 	Devices          *ebpf.Map `ebpf:"devices"`
 	DriverTold       *ebpf.Map `ebpf:"driver_told"`
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
@@ -1077,6 +1086,7 @@ func (m *headgateMaps) Close() error {
 		m.Backends,
 		m.CountedPayload,
 		m.Counters,
+		m.CutScratch,
 		m.Devices,
 		m.DriverTold,
 		m.ExemptNamespaces,

@@ -117,6 +117,12 @@ type tracerCounters struct {
 	Drops               [14]uint64
 }
 
+type tracerCutPacket struct {
+	_       structs.HostLayout
+	Begin   [80]uint8
+	Payload [18432]uint8
+}
+
 type tracerDatagram struct {
 	_     structs.HostLayout
 	Ports struct {
@@ -685,6 +691,7 @@ const (
 	tracerMapBackends         = "backends"
 	tracerMapCountedPayload   = "counted_payload"
 	tracerMapCounters         = "counters"
+	tracerMapCutScratch       = "cut_scratch"
 	tracerMapDevices          = "devices"
 	tracerMapDriverTold       = "driver_told"
 	tracerMapExemptNamespaces = "exempt_namespaces"
@@ -789,6 +796,7 @@ type tracerMapSpecs struct {
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
 	CountedPayload   *ebpf.MapSpec `ebpf:"counted_payload"`
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
+	CutScratch       *ebpf.MapSpec `ebpf:"cut_scratch"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
 	DriverTold       *ebpf.MapSpec `ebpf:"driver_told"`
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
@@ -859,6 +867,7 @@ type tracerMaps struct {
 	Backends         *ebpf.Map `ebpf:"backends"`
 	CountedPayload   *ebpf.Map `ebpf:"counted_payload"`
 	Counters         *ebpf.Map `ebpf:"counters"`
+	CutScratch       *ebpf.Map `ebpf:"cut_scratch"`
 	Devices          *ebpf.Map `ebpf:"devices"`
 	DriverTold       *ebpf.Map `ebpf:"driver_told"`
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
@@ -902,6 +911,7 @@ func (m *tracerMaps) Close() error {
 		m.Backends,
 		m.CountedPayload,
 		m.Counters,
+		m.CutScratch,
 		m.Devices,
 		m.DriverTold,
 		m.ExemptNamespaces,

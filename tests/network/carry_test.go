@@ -41,6 +41,7 @@ type underlay struct {
 	ipv6  bool // they are known by an IPv6 address alone
 	udp   bool // what is carried has an outer header of UDP
 	xdp   bool // drivers carry
+	sums  bool // their uplinks finish no checksum
 	vxlan bool // they are known by an address of a VXLAN device
 	home  int  // MTU of the uplink of the second node; 0: as the others
 	leg   int  // MTU of a leg between client and router; 0: 1500
@@ -77,6 +78,11 @@ func newFabricOver(tb testing.TB, forwarding string, u underlay) *fabric {
 	}
 	if u.quiet {
 		f.router.dropErrors()
+	}
+	if u.sums {
+		for _, n := range f.nodes {
+			n.sumHere("eth0")
+		}
 	}
 	return f
 }

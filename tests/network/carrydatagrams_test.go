@@ -26,6 +26,9 @@ func (f *fabric) wantDatagrams(t *testing.T) {
 				defer conn.Close()
 				f.wantDatagramsUpTo(t, family, conn, 9000, mayFragment)
 				f.wantDatagramsUpTo(t, family, conn, f.longestWhole(family), mayNotFragment)
+				if family == 0 { // that nodes cut, whose sum a device was to finish
+					f.wantDatagramsUpTo(t, family, conn, 1500-headersOf(family), mayFragment)
+				}
 				f.wantFragmentsInAnyOrder(t, family, conn, n)
 				f.wantToldLongest(t, family, conn)
 			})

@@ -18,6 +18,7 @@ func TestCarriedTransfersArriveWhole(t *testing.T) {
 	for _, u := range []underlay{
 		{name: "nodes of IPv4", mtu: 1500},
 		{name: "nodes of IPv6, MTU 1400", mtu: 1400, ipv6: true},
+		{name: "nodes of IPv4 that sum up", mtu: 1500, sums: true},
 		{name: "nodes of IPv4, UDP", mtu: 1500, udp: true},
 		{name: "nodes of IPv6, UDP", mtu: 1500, ipv6: true, udp: true},
 		{name: "nodes of IPv4, by drivers", mtu: 1500, xdp: true},

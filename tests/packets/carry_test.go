@@ -27,7 +27,7 @@ var outerStories = []carryStory{
 	{"What is not carried by a peer for a carried Service stays as it is", othersStayAsTheyAre},
 	{"What was carried and is for nobody goes nowhere", carriedForNobodyGoesNowhere},
 	{"Who sends what is too long is told so", tooLongIsTold},
-	{"What may be fragmented is carried in two pieces", tooLongIsCut},
+	{"What may be fragmented is carried in pieces", tooLongIsCut},
 	{"Congestion on the way is told to the backend", congestionIsTold},
 	{"Segments leave room for the outer header", segmentsLeaveRoom},
 	{"A connection is found after its slot has moved", aConnectionIsFound},

@@ -82,8 +82,8 @@ func (f *fleet) toldAbout(t *testing.T, given []byte) []byte {
 	return append(append(slices.Clone(given[6:12]), given[:6]...), frame[12:]...)
 }
 
-// The pieces of a packet are what a router would make of it, and each is carried. The first one
-// leaves before the program ends.
+// The pieces of a packet are what a router would make of it, and each is carried. All but the last one
+// leave before the program ends. No piece has a checksum that is yet to be finished.
 func tooLongIsCut(t *testing.T, f *fleet) {
 	if !f.client.Is4() {
 		return // whose routers fragment nothing
@@ -100,31 +100,54 @@ func tooLongIsCut(t *testing.T, f *fleet) {
 		longer.payload = p.payload[:2*1480+100-header]
 		for _, c := range []struct {
 			packet
-			offset, size int
-			last         bool
+			offset, size         int
+			fragment, unfinished bool
 		}{
-			{f.sized(p, f.longest(t)+1), 0, f.longest(t) + 1 + header, true}, {f.sized(p, 1480-header), 0, 1480, true},
-			{longer, 0, 1480, false}, {longer, 1480, 1480, false},
+			{packet: f.sized(p, f.longest(t)+1), size: f.longest(t) + 1 + header}, {packet: f.sized(p, 1480-header), size: 1480},
+			{packet: f.sized(p, 1480-header), size: 1480, unfinished: true}, {packet: f.sized(p, 1479-header), size: 1479, unfinished: true},
+			{packet: f.sized(p, 3000), size: 3000 + header}, {packet: f.sized(p, 2*most-header), size: 2 * most},
+			{packet: longer, size: 1480, fragment: true}, {packet: longer, offset: 1480, size: 1480, fragment: true},
 		} {
-			given, first, second := c.packet, c.packet, c.packet
+			given := c.packet
 			given.ttl = 64
-			if !c.last {
+			if c.fragment {
 				given.fragment = &fragment{id: 9, offset: c.offset, size: c.size}
 			}
-			var id uint32
-			if given.fragment != nil {
-				id = given.fragment.id
+			frame := given.frame(t)
+			if c.unfinished {
+				frame = unfinished(frame)
 			}
-			first.fragment = &fragment{id: id, offset: c.offset, size: most}
-			second.fragment = &fragment{id: id, offset: c.offset + most, size: c.size - most}
-			verdict, got := f.nodes[0].run(t, in, uplink, given.frame(t))
+			verdict, got := f.nodes[0].run(t, in, uplink, frame)
 			if verdict != redirect {
 				t.Fatalf("%s, %d bytes at %d: verdict %d for %s", protocol, c.size, c.offset, verdict, dump(got))
 			}
-			f.isPiece(t, "the first piece", wire.next(t), first)
-			f.isPiece(t, "the second piece", got, second)
+			for at := 0; at < c.size; at += most {
+				piece := c.packet
+				piece.fragment = &fragment{offset: c.offset + at, size: min(most, c.size-at)}
+				if given.fragment != nil {
+					piece.fragment.id = given.fragment.id
+				}
+				made := got
+				if at+most < c.size {
+					made = wire.next(t)
+				}
+				f.isPiece(t, fmt.Sprintf("the piece at %d of %d bytes at %d", at, c.size, c.offset), made, piece)
+			}
 		}
 	}
+}
+
+// unfinished leaves the checksum of a frame of IPv4 to a device: it is the sum of addresses, protocol and length.
+func unfinished(frame []byte) []byte {
+	frame = bytes.Clone(frame)
+	ip, transport := frame[ethernetLen:][:20], frame[ethernetLen+20:]
+	at := 6
+	if ip[9] == byte(lb.TCP) {
+		at = 16
+	}
+	pseudo := binary.BigEndian.AppendUint16([]byte{0, ip[9]}, uint16(len(transport)))
+	binary.BigEndian.PutUint16(transport[at:], ^sum16(ip[12:20], pseudo))
+	return frame
 }
 
 // sized is a packet with so many bytes of payload.

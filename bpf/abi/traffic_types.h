@@ -5,20 +5,24 @@
 #include <linux/types.h>
 
 /*
- * How a backend failed a connection of a socket. The comments are the meanings in docs/metrics.md: a
- * test writes them there.
+ * How a backend failed a connection. The comments are the meanings in docs/metrics.md: a test
+ * writes them there.
  */
 enum failure {
 	/* the backend refused the connection */
 	FAILURE_REFUSED,
 	/*
 	 * the backend did not answer until TCP or the client gave up, or, of a
-	 * connection that stood, acknowledged nothing any more
+	 * connection that stood, acknowledged nothing any more; of a flow, it did
+	 * not answer the first SYN, which the client sent again
 	 */
 	FAILURE_TIMED_OUT,
 	/* an ICMP error said that there is no way to the backend */
 	FAILURE_UNREACHABLE,
-	/* a connection that stood was reset by the backend */
+	/*
+	 * a connection that stood was reset by the backend; of a flow, if neither
+	 * side had closed it
+	 */
 	FAILURE_RESET,
 	FAILURES,
 };

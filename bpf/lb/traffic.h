@@ -3,7 +3,7 @@
  * Traffic of a Service port and of a backend: what is known once a connection is over, or
  * is gathered before, is added to the line of each. CPUs share both, as they do the number
  * of connections: so many small sums for each CPU would take megabytes a node for Services
- * that have no traffic. What can be forged writes neither.
+ * that have no traffic. What can be forged writes neither, but where a backend fails.
  */
 #pragma once
 
@@ -22,13 +22,14 @@ static __always_inline void add_sum(__u64 *to, __u64 n)
 		__sync_fetch_and_add(to, n);
 }
 
-/* A backend has failed a connection of a Service port, which may be NULL. */
+/* A backend has failed a connection of a Service port. Either may be NULL. */
 static __always_inline void count_failure(struct service *s, struct backend *b,
 					  enum failure how)
 {
 	if (s)
 		add_sum(&s->traffic.failures[how], 1);
-	add_sum(&b->traffic.failures[how], 1);
+	if (b)
+		add_sum(&b->traffic.failures[how], 1);
 }
 
 /*

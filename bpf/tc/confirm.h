@@ -8,13 +8,12 @@
 #include "../abi/maps.h"
 #include "../flow/state.h"
 #include "../flow/table.h"
-#include "../lb/health.h"
 #include "../lib/time.h"
 #include "../lib/verdict.h"
 #include "end.h"
 #include "flow.h"
+#include "noted.h"
 #include "packet.h"
-#include "restore.h"
 
 /*
  * An ACK within this window of the SYN proves that it was received; a blind guess
@@ -44,12 +43,6 @@ static __always_inline bool confirms(const struct packet *pkt, __u32 state,
 	return (pkt->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_ACK &&
 	       bpf_ntohl(pkt->tcp_ack) - known < HANDSHAKE_WINDOW;
 }
-
-/* What is to be done once a packet of a flow is noted: bits. */
-enum noted {
-	NOTED_MISSING = 1,   /* the other direction is not there */
-	NOTED_CONFIRMED = 2, /* a connection of TCP to a backend counts */
-};
 
 /*
  * Both sides have confirmed a flow, the last one by a packet of the original direction. Returns
@@ -87,20 +80,4 @@ static __always_inline bool is_half_confirmed(const struct packet *pkt,
 	       (f->seen | other->seen) & FLOW_HALF_OPEN &&
 	       !((f->seen | other->seen) & FLOW_CLOSING) &&
 	       leads_back(&pkt->tuple, other->flow);
-}
-
-/*
- * Counts a connection of TCP that is confirmed, given its original direction. The
- * Service is that of the frontend. Not inlined, for the stack of the caller.
- */
-static __noinline int count_confirmed(const struct flow *flow)
-{
-	struct backend *b = flow_backend(flow);
-	struct frontend *f;
-
-	if (!b)
-		return 0;
-	f = frontend_of(&flow->dst, flow->dst_port, flow->protocol);
-	count_connection(f ? f->service : 0, b);
-	return 0;
 }

@@ -33,6 +33,7 @@
 #include "first_reply.h"
 #include "flow.h"
 #include "kept.h"
+#include "noted.h"
 #include "over.h"
 #include "packet.h"
 #include "recover.h"
@@ -213,15 +214,17 @@ static __always_inline __u32 note_both(const struct packet *pkt,
 {
 	struct found other;
 	bool there = find_other(&pkt->tuple, f->flow, &other);
+	__u32 noted;
 
 	note_end(pkt, f, there ? &other : NULL);
 	if (!there) /* of what both sides have closed it is not missed */
 		return is_closed(f->seen) ? 0 : NOTED_MISSING;
 	if (is_first_reply(was))
-		note_first_reply(pkt, f, &other);
+		noted = note_first_reply(pkt, f, &other);
 	else
-		note_repeat(pkt, f, &other, flow_idle(was, now_ns));
-	return note_progress(pkt, f, was, &other, now_ns);
+		noted = note_repeat(pkt, f, was, &other, now_ns) |
+			note_reset(pkt, was, &other);
+	return noted | note_progress(pkt, f, was, &other, now_ns);
 }
 
 /* Is a flow to a backend confirmed, and not in flight yet? */
@@ -296,8 +299,8 @@ GLOBAL_FUNC int follow_flow(struct packet *pkt)
 	/* One that goes just now leaves a direction that ages, and that others may have. */
 	if (noted & NOTED_MISSING && is_same_flow(*f.state, f.seen))
 		restore_other(pkt, f.seen, now_ns);
-	if (noted & NOTED_CONFIRMED)
-		count_confirmed(f.flow);
+	if (noted & NOTED_TO_COUNT)
+		count_noted(&f, noted);
 	if (count_traffic && is_to_count(f.seen))
 		count_packet_in(traffic, f.place, payload_len(pkt));
 	count(flow_packet); /* after it: so the agent misses none */

@@ -9,6 +9,7 @@
 #include "../lb/health.h"
 #include "../lib/time.h"
 #include "flow.h"
+#include "noted.h"
 #include "packet.h"
 
 /* Has the backend sent nothing yet? The state is that of the reply direction. */
@@ -23,18 +24,38 @@ static __always_inline __u32 flow_client(const struct flow *reply, __u32 state)
 	return client_id(&reply->dst, state & FLOW_FROM_POD);
 }
 
-static __always_inline void note_first_reply(const struct packet *pkt,
-					     const struct found *reply,
-					     const struct found *original)
+/* Returns enum noted. */
+static __always_inline __u32 note_first_reply(const struct packet *pkt,
+					      const struct found *reply,
+					      const struct found *original)
 {
 	struct backend *b = flow_backend(original->flow);
 
 	if (!b || reply->seen & FLOW_UNSENT)
-		return;
-	if (pkt->tcp_flags & TCP_RST)
+		return 0;
+	if (pkt->tcp_flags & TCP_RST) {
 		note_failure(b, flow_client(reply->flow, reply->seen), true);
-	else if (is_news(b))
+		return failed_by(b, FAILURE_REFUSED);
+	}
+	if (is_news(b))
 		note_success(b);
+	return 0;
+}
+
+/*
+ * The backend resets a connection that stood and that no side has closed, given the states of
+ * both directions before that: so each counts once. Returns enum noted.
+ */
+static __always_inline __u32 note_reset(const struct packet *pkt, __u32 reply,
+					const struct found *original)
+{
+	struct backend *b;
+
+	if (!(pkt->tcp_flags & TCP_RST) || !(reply & FLOW_REPLY) ||
+	    (reply | original->seen) & (FLOW_CLOSING | FLOW_HALF_OPEN))
+		return 0;
+	b = flow_backend(original->flow);
+	return b ? failed_by(b, FAILURE_RESET) : 0;
 }
 
 /*
@@ -45,36 +66,47 @@ static __always_inline void note_first_reply(const struct packet *pkt,
 
 /*
  * A SYN that comes again after a while was not answered, if the other direction has
- * no packet, and if this node has let it pass.
+ * no packet, and if this node has let it pass. The connection counts as failed with the first
+ * that comes again, before which its direction had one packet. Returns enum noted.
  */
-static __always_inline void note_repeat(const struct packet *pkt,
-					const struct found *f,
-					const struct found *other, __u32 silent)
+static __always_inline __u32 note_repeat(const struct packet *pkt,
+					 const struct found *f, __u32 was,
+					 const struct found *other,
+					 __u64 now_ns)
 {
 	struct backend *b;
 
 	if ((pkt->tcp_flags & (TCP_SYN | TCP_ACK)) != TCP_SYN ||
 	    !(f->seen & FLOW_TO_BACKEND) || !is_first_reply(other->seen) ||
-	    other->seen & FLOW_UNSENT || silent < REPEAT_TIMES)
-		return;
+	    other->seen & FLOW_UNSENT || flow_idle(was, now_ns) < REPEAT_TIMES)
+		return 0;
 	b = flow_backend(f->flow);
-	if (b)
-		note_failure(b, client_id(&pkt->tuple.src, pkt->pod), true);
+	if (!b)
+		return 0;
+	note_failure(b, client_id(&pkt->tuple.src, pkt->pod), true);
+	return was & FLOW_SEEN ? 0 : failed_by(b, FAILURE_TIMED_OUT);
 }
 
-/* An ICMP error says that the backend cannot be reached, of the flow with a key. */
-static __always_inline void note_unreachable(const struct tuple *key,
-					     const struct found *reply)
+/*
+ * An ICMP error says that the backend cannot be reached, of the flow with a key. Returns enum
+ * noted: of TCP, where that ends a connection.
+ */
+static __always_inline __u32 note_unreachable(const struct tuple *key,
+					      const struct found *reply)
 {
 	struct found original;
 	struct backend *b;
 
 	if (!is_first_reply(reply->seen) ||
 	    !find_other(key, reply->flow, &original))
-		return;
+		return 0;
 	b = flow_backend(original.flow);
-	if (b)
-		note_failure(b, flow_client(reply->flow, reply->seen), true);
+	if (!b)
+		return 0;
+	note_failure(b, flow_client(reply->flow, reply->seen), true);
+	return key->protocol == IPPROTO_TCP ?
+		       failed_by(b, FAILURE_UNREACHABLE) :
+		       0;
 }
 
 /*

@@ -18,6 +18,7 @@
 #include "first_reply.h"
 #include "kept.h"
 #include "nat.h"
+#include "noted.h"
 #include "packet.h"
 #include "parse.h"
 
@@ -117,7 +118,7 @@ static __always_inline bool fix_icmp_csum(struct __sk_buff *skb,
 
 /*
  * Notes that a packet of a flow did not reach anybody, if an error says so rather
- * than how it could. Not inlined, for it would take of the caller's stack.
+ * than how it could. Returns enum noted. Not inlined, for it would take of the caller's stack.
  */
 static __noinline int note_error(struct __sk_buff *skb, __u32 icmp_off,
 				 bool ip4, const struct tuple *key,
@@ -130,7 +131,7 @@ static __noinline int note_error(struct __sk_buff *skb, __u32 icmp_off,
 	if (ip4 ? type_code[0] == ICMP_DEST_UNREACH &&
 			    type_code[1] != ICMP_FRAG_NEEDED :
 		  type_code[0] == ICMP6_DEST_UNREACH)
-		note_unreachable(key, f);
+		return note_unreachable(key, f);
 	return 0;
 }
 
@@ -177,13 +178,16 @@ GLOBAL_FUNC int translate_error(struct __sk_buff *skb, struct packet *outer)
 	struct packet inner = {};
 	struct tuple to;
 	struct found f;
+	__u32 noted;
 
 	if (!outer || !parse_inner(skb, outer, &inner))
 		return VERDICT_PASS;
 	to = reversed(&inner.tuple);
 	if (!find_flow(&to, &f) || is_kept(f.seen))
 		return ask_others(outer, &to);
-	note_error(skb, outer->l4_off, outer->ip4, &to, &f);
+	noted = note_error(skb, outer->l4_off, outer->ip4, &to, &f);
+	if (noted)
+		count_noted(&f, noted);
 	if (!becomes(&to, f.flow))
 		return VERDICT_PASS;
 	return rewrite_error(skb, outer, &inner, &to);

@@ -36,7 +36,7 @@ func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc
 		connections: of("connections_total", "Connections from this node to the backend that began, over all Service ports: of sockets as they get it, of packets once a TCP handshake has ended or another flow begins."),
 		bytes:       of("bytes_total", "Payload with the backend in bytes, over all Service ports, as in headgate_service_bytes_total.", "direction"),
 		packets:     of("packets_total", "Packets of flows with the backend, over all Service ports, as in headgate_service_packets_total.", "direction"),
-		failed:      of("failures_total", "Connections of TCP sockets on this node that the backend has failed, over all Service ports, by reason.", "reason"),
+		failed:      of("failures_total", "TCP connections that the backend has failed, over all Service ports, by reason, as in headgate_service_failures_total.", "reason"),
 		inFlight:    of("in_flight", "Open connections and flows from this node to a backend, over all Service ports."),
 		failures:    of("consecutive_failures", "Consecutive connections that the backend did not take."),
 		ejected:     of("ejected", "1 if all clients avoid the backend, since it took no connections, else 0."),

@@ -25,7 +25,7 @@ struct {
 	__type(value, struct frontend);
 } frontends SEC(".maps");
 
-/* Where the backends of a frontend are all ejected: by its place. */
+/* Where clients go if the backends of a frontend are all ejected, by its place. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -51,7 +51,7 @@ struct {
 	__type(value, struct slot_change);
 } slot_changes SEC(".maps");
 
-/* Nodes that packets are carried to, by ID; HOME_HERE is this node. */
+/* Nodes that packets are carried to, by ID. HOME_HERE is this node. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -60,7 +60,7 @@ struct {
 	__type(value, struct peer);
 } peers SEC(".maps");
 
-/* Whose address is it? The ID of a peer: from nobody else is anything carried here. */
+/* IDs of peers, by address: from nobody else is anything carried here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -77,7 +77,7 @@ struct {
 	__type(value, struct peer_counts);
 } peer_counts SEC(".maps");
 
-/* How it gets there, by ID. */
+/* The next hop to each peer, by ID, as each CPU found it last. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -85,7 +85,10 @@ struct {
 	__type(value, struct peer_ways);
 } peer_ways SEC(".maps");
 
-/* One for all CPUs: what goes around comes back on any of them. */
+/*
+ * How many packets within connections that nobody has were passed on of late. One for all
+ * CPUs: what goes around comes back on any of them.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -102,7 +105,7 @@ struct {
 	__type(value, struct backend);
 } backends SEC(".maps");
 
-/* Names of Service ports, by Service ID. */
+/* Names of Service ports, and what is counted of each, by Service ID. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -158,7 +161,7 @@ struct {
 	__type(value, struct socket_slot);
 } socket_nat SEC(".maps");
 
-/* Lives and dies with the socket, so it needs no size. */
+/* Socket NAT entries in the storage of their socket. It lives and dies with that, so it needs no size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -166,7 +169,7 @@ struct {
 	__type(value, struct stored_entries);
 } stored_entries SEC(".maps");
 
-/* The same, for the few sockets that ask many frontends. */
+/* Further socket NAT entries of the few sockets that ask many frontends, in their storage. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -183,7 +186,7 @@ struct {
 } counted_payload SEC(".maps");
 
 /*
- * How many sockets have entries there, by slot of the socket_nat map: nearly always
+ * How many sockets have entries in their storage, by slot of the socket_nat map: nearly always
  * none, and then programs do not look. The agent writes a large number where it does
  * not know.
  */
@@ -195,7 +198,7 @@ struct {
 	__type(value, struct stored_sockets);
 } stored_sockets SEC(".maps");
 
-/* Clients that may use frontends with the flag; the value means nothing. */
+/* Clients that may use Services with source ranges. The value means nothing. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -232,7 +235,7 @@ struct {
 	__type(value, struct flow_set);
 } flow_table SEC(".maps");
 
-/* What their packets were, by set, see flow/traffic.h. */
+/* What the packets of flows were, by set, see flow/traffic.h. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -241,7 +244,7 @@ struct {
 	__type(value, struct flow_traffic);
 } flow_traffic SEC(".maps");
 
-/* In which sets of it flows are. The agent writes them once. */
+/* Random numbers that say in which sets of the table flows are. The agent writes them once. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -327,6 +330,7 @@ struct {
 	__type(value, struct new_flow);
 } flow_scratch SEC(".maps");
 
+/* How many resets, ICMP errors and answers to peers were sent of late, on each CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -334,6 +338,7 @@ struct {
 	__type(value, struct reset_budget);
 } reset_budgets SEC(".maps");
 
+/* Events and refusals of the whole node, on each CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -349,6 +354,7 @@ struct {
 	__type(value, __u64);
 } random_state SEC(".maps");
 
+/* Which agent made the maps, and what programs are to know of it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

@@ -69,6 +69,29 @@ func TestThePageHasEveryHook(t *testing.T) {
 	testenv.MustHave(t, "../../docs/metrics.md", "<!-- hooks: go test ./pkg/datapath -run ThePage -update -->\n", table, "<!-- end of hooks -->\n", *update)
 }
 
+// commentedMap is a map with the comment above it.
+var commentedMap = regexp.MustCompile(`/\*((?:[^*]|\*[^/])*)\*/\nstruct \{\n[^}]*\} (\w+) SEC\("\.maps"\);`)
+
+func TestThePageSaysWhatEveryMapHas(t *testing.T) {
+	source, err := os.ReadFile("../../bpf/abi/maps.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	meanings := map[string]string{}
+	for _, m := range commentedMap.FindAllStringSubmatch(string(source), -1) {
+		first, _, _ := strings.Cut(strings.Join(strings.Fields(strings.ReplaceAll(m[1], "\n *", " ")), " "), ". ")
+		meanings[m[2]], _, _ = strings.Cut(strings.TrimSuffix(first, "."), ", see ")
+	}
+	if all := strings.Count(string(source), `SEC(".maps")`); all != len(meanings) {
+		t.Errorf("of %d maps %d have a comment of their own", all, len(meanings))
+	}
+	table := "| map | has |\n|---|---|\n"
+	for _, name := range slices.Sorted(maps.Keys(meanings)) {
+		table += fmt.Sprintf("| `%s` | %s |\n", name, inMarkdown(meanings[name]))
+	}
+	testenv.MustHave(t, "../../docs/metrics.md", "<!-- maps: go test ./pkg/datapath -run ThePage -update -->\n", table, "<!-- end of maps -->\n", *update)
+}
+
 func TestACommentBelongsToTheMemberBelowIt(t *testing.T) {
 	source := "struct x {\n\t/* one */\n\t__u64 a;\n\t/*\n\t * two\n\t * lines\n\t */\n\t__u64 b;\n\t__u64 c;\n};\nenum y {\n\t/* three */\n\tY_D,\n};\n"
 	got, err := commented(source, "struct x {", "")

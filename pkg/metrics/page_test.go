@@ -40,7 +40,7 @@ var labels = map[string]string{
 	"host":           "host and port of an API server",
 	"ip_family":      "`IPv4` or `IPv6`. One loop programs both, so that both have the same durations; programming durations are by the family of the changed endpoints",
 	"kind":           "kind of object that the problem is of: " + listed(problemKinds),
-	"map":            "BPF map, as `headgate map list` names it and `bpf/abi/maps.h` explains it",
+	"map":            "BPF map, see [Maps](#maps)",
 	"method":         "HTTP method",
 	"namespace":      "namespace of the Service",
 	"peer":           "address of another node that packets are carried to",

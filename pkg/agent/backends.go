@@ -13,7 +13,7 @@ import (
 )
 
 // maxBackendMetrics is how many backends of Service ports are told of one by one,
-// unless all are asked for. Each is up to 11 series, on every node.
+// unless all are asked for. Each is up to 14 series, on every node.
 const maxBackendMetrics = 1000
 
 // kernel is what is asked of a datapath.Reader here.

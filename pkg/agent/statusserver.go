@@ -51,7 +51,8 @@ type statusServer struct {
 	failedWrites int // attempts in a row, as the reconciler tells of them
 
 	mu     sync.Mutex
-	queued int // updates that were handed over and not yet brought in
+	queued int    // updates that were handed over and not yet brought in
+	zone   string // of the node, "" where it is not known
 }
 
 var _ reconciler.Observer = (*statusServer)(nil)
@@ -94,6 +95,9 @@ func (a *statusServer) countEntries() (counts map[string]uint32, err error) {
 
 // setNode says what the Node object says.
 func (a *statusServer) setNode(n lb.Node) {
+	a.mu.Lock()
+	a.zone = n.Zone
+	a.mu.Unlock()
 	a.last.setNode(healthcheck.Node{Deleting: n.Leaving}, a.proxy.SetNode)
 }
 
@@ -247,6 +251,7 @@ func (a *statusServer) snapshot() (s metrics.Snapshot, err error) {
 		s, err = a.read(r)
 		return err
 	})
+	a.tellZones(s.BackendLoads)
 	return s, err
 }
 

@@ -20,12 +20,13 @@ type Backend struct {
 	InFlight uint32        // connections and flows that are open
 	Failures uint32        // in a row
 	Ejected  bool          // all clients prefer others to it
+	InZone   *bool         // it is in the zone of this node, nil where that is not known
 	Response time.Duration // response time as last measured, 0: nobody asks, or none is known
 }
 
 // backends are the metrics with a series for each backend.
 type backends struct {
-	connections, bytes, packets, failed, inFlight, failures, ejected, response, omitted *prometheus.Desc
+	connections, bytes, packets, failed, inFlight, failures, ejected, inZone, response, omitted *prometheus.Desc
 }
 
 func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc) backends {
@@ -40,13 +41,14 @@ func newBackends(desc func(name, help string, labels ...string) *prometheus.Desc
 		inFlight:    of("in_flight", "Open connections and flows from this node to a backend, over all Service ports."),
 		failures:    of("consecutive_failures", "Consecutive connections that the backend did not take."),
 		ejected:     of("ejected", "1 if all clients avoid the backend, since it took no connections, else 0."),
+		inZone:      of("in_zone", "1 if the backend is in the zone of this node, else 0; left out where the zone of either is not known."),
 		response:    of("response_seconds", "Response time of the backend in seconds, network and application, where an algorithm measures it."),
 		omitted:     desc("headgate_backends_omitted", "Backends left out of the per-backend metrics because of the limit of 1,000."),
 	}
 }
 
 func (b backends) descs() []*prometheus.Desc {
-	return []*prometheus.Desc{b.connections, b.bytes, b.packets, b.failed, b.inFlight, b.failures, b.ejected, b.response, b.omitted}
+	return []*prometheus.Desc{b.connections, b.bytes, b.packets, b.failed, b.inFlight, b.failures, b.ejected, b.inZone, b.response, b.omitted}
 }
 
 func (b backends) collect(to sink, all []Backend, omitted int) {
@@ -57,6 +59,9 @@ func (b backends) collect(to sink, all []Backend, omitted int) {
 		to.gauge(b.inFlight, float64(one.InFlight), labels...)
 		to.gauge(b.failures, float64(one.Failures), labels...)
 		to.gauge(b.ejected, truth(one.Ejected), labels...)
+		if one.InZone != nil {
+			to.gauge(b.inZone, truth(*one.InZone), labels...)
+		}
 		if one.Response > 0 {
 			to.gauge(b.response, one.Response.Seconds(), labels...)
 		}

@@ -77,8 +77,8 @@ var snapshot = Snapshot{
 	Peers:           []Peer{{Address: "192.0.2.2", Usable: true, Carried: 7, Received: 5}, {Address: "192.0.2.3"}},
 	Attached:        []Program{{Hook: "connect4", Attached: true}, {Hook: "connect6"}, {Hook: "device_in", Device: "eth0", Attached: true}},
 	BackendLoads: []Backend{
-		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(1), InFlight: 7, Connections: 77, Traffic: traffic, Response: 1500 * time.Microsecond},
-		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(2), Failures: 3, Ejected: true},
+		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(1), InFlight: 7, Connections: 77, Traffic: traffic, Response: 1500 * time.Microsecond, InZone: new(true)},
+		{Service: lb.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Backend: backend(2), Failures: 3, Ejected: true, InZone: new(false)},
 		{Service: lb.ServiceName{Namespace: "shop", Name: "canary"}, Backend: backend(1), InFlight: 7}, // they share it
 	},
 	BackendsOmitted: 2,

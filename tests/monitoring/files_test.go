@@ -163,6 +163,28 @@ func TestAlertsAndDashboardsNameLabelValuesThatThereAre(t *testing.T) {
 	}
 }
 
+// Whoever looks for an event finds it in a picture.
+func TestTheDashboardOfTheDatapathHasEveryEvent(t *testing.T) {
+	_, page, _ := strings.Cut(string(mustRead(t, root+"/docs/metrics.md")), "<!-- counters:")
+	page, _, found := strings.Cut(page, "<!-- end of counters -->")
+	var shown []string
+	for where, expr := range expressions(t) {
+		if m := regexp.MustCompile(`\bevent=~?"([^"]+)"`).FindStringSubmatch(expr); m != nil && strings.HasPrefix(where, "headgate-datapath.json") {
+			shown = append(shown, m[1])
+		}
+	}
+	all := regexp.MustCompile("^(?:" + strings.Join(shown, "|") + ")$")
+	events := regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(page, -1)
+	if !found || len(events) == 0 {
+		t.Fatal("docs/metrics.md has no counters")
+	}
+	for _, e := range events {
+		if !all.MatchString(e[1]) {
+			t.Errorf("no panel has the event %s", e[1])
+		}
+	}
+}
+
 // expressions returns all of them, by where they are.
 func expressions(t *testing.T) map[string]string {
 	t.Helper()

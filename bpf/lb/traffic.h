@@ -61,21 +61,14 @@ static __always_inline void add_payload(struct service *s, struct backend *b,
 	}
 }
 
-/* What takes longer than half a minute takes long: so there is no overflow. */
-#define LONG_US (1 << 25)
-
 /* Which bucket has a time: bounds are powers of two of a second. */
 static __always_inline __u32 bucket_of(__u64 us)
 {
-	__u64 v = us < LONG_US ? us : LONG_US;
+	__u64 v = us * 4295 >> 12 >> CONNECT_TIME_SHIFT; /* 2^20 / 10^6 */
 	__u32 bucket = 0;
 
-	v = v * 4295 >> 12 >> CONNECT_TIME_SHIFT; /* 2^20 / 10^6 */
-	for (__u32 half = 16; half; half >>= 1)
-		if (v >> half) {
-			v >>= half;
-			bucket += half;
-		}
-	bucket += v;
-	return bucket < CONNECT_TIMES ? bucket : CONNECT_TIMES - 1;
+#pragma nounroll
+	for (; v && bucket < CONNECT_TIMES - 1; bucket++)
+		v >>= 1;
+	return bucket;
 }

@@ -17,28 +17,33 @@
 #include "socket_nat.h"
 #include "socket_storage.h"
 
+/* The frontend of an entry that is reached by all addresses of the node, or NULL. */
+static __noinline struct frontend *node_frontend(const struct socket_entry *e)
+{
+	struct addr_port at = e->frontend;
+
+	at.addr = unspecified(&at.addr);
+	return frontend_at(&at);
+}
+
 /*
  * The Service of an entry, 0 if its frontend is gone. An address that is none of its own
  * is one of the node: the entry is there, so it was when it was asked for.
  */
-static __noinline __u32 service_of_entry(const struct socket_entry *e)
+static __always_inline __u32 service_of_entry(const struct socket_entry *e)
 {
-	struct addr_port at = e->frontend;
-	struct frontend *f = frontend_at(&at);
+	struct frontend *f = frontend_at(&e->frontend) ?: node_frontend(e);
 
-	if (!f) {
-		at.addr = unspecified(&at.addr);
-		f = frontend_at(&at);
-	}
 	return f ? f->service : 0;
 }
 
 /* A backend has failed the connection of an entry. */
-static __always_inline void count_failed(const struct socket_entry *e,
-					 struct backend *b, enum failure how)
+static __noinline int count_failed(const struct socket_entry *e,
+				   struct backend *b, enum failure how)
 {
 	if (count_traffic)
 		count_failure(service_named(service_of_entry(e)), b, how);
+	return 0;
 }
 
 /*

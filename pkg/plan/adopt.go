@@ -16,7 +16,7 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 	p.frontends = make(map[lb.AddrPort]*entry, len(c.Frontends))
 	p.owned = make(map[lb.ServiceName][]lb.AddrPort, len(c.Services))
 	p.cidrs = c.ServiceCIDRs
-	p.pool.adopted = make(map[Table]adoptedTable, len(c.Tables))
+	p.pool.adopted = make(map[Table]*tableRef, len(c.Tables))
 	if err := p.pool.adopt(c); err != nil {
 		return nil, err
 	}
@@ -41,14 +41,14 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 			p.pool.retireTable(t)
 		}
 	}
-	for r := range p.pool.backends.all() {
-		if r.uses == 0 {
-			p.pool.retiredBackends[r.backend] = r
+	for id := range c.Backends {
+		if p.pool.backends.at(id).uses == 0 {
+			p.pool.retiredBackends[id] = p.pool.time
 		}
 	}
-	for r := range p.pool.services.all() {
-		if r.uses == 0 {
-			p.pool.retiredServices[r.service] = r
+	for id := range c.Services {
+		if p.pool.services.at(id).uses == 0 {
+			p.pool.retiredServices[id] = p.pool.time
 		}
 	}
 	return p, nil
@@ -60,27 +60,25 @@ func (p *pool) adopt(c Content) error {
 	p.backendIDs, p.serviceIDs = newIDPool(backendIDs...), newIDPool(serviceIDs...)
 	p.backends.expect(len(backendIDs))
 	p.services.expect(len(serviceIDs))
-	refs := make(map[uint32]*backendRef, len(backendIDs))
-	for _, id := range backendIDs { // what is near in the maps is near in memory
+	for _, id := range backendIDs {
 		b := c.Backends[id]
-		if other := p.backends.get(b); other != nil {
-			return fmt.Errorf("backends %d and %d are both %s", other.id, id, b)
+		if other := p.backends.numberOf(compacted(b)); other != 0 {
+			return fmt.Errorf("backends %d and %d are both %s", other, id, b)
 		}
-		refs[id] = p.backends.add(backendRef{backend: b, id: id})
+		p.backends.addAt(id, backendRef{at: compacted(b)})
 	}
 	for _, id := range serviceIDs {
 		s := c.Services[id]
-		if other := p.services.get(s); other != nil {
-			return fmt.Errorf("services %d and %d are both %s", other.id, id, s)
+		if other := p.services.numberOf(s); other != 0 {
+			return fmt.Errorf("services %d and %d are both %s", other, id, s)
 		}
-		p.services.add(serviceRef{service: s, id: id})
+		p.services.addAt(id, serviceRef{service: s})
 	}
-	return p.adoptTables(c, refs)
+	return p.adoptTables(c)
 }
 
-// adoptTables takes over the tables, each as the views that name it use it. Backends are
-// found by their IDs.
-func (p *pool) adoptTables(c Content, backends map[uint32]*backendRef) error {
+// adoptTables takes over the tables, each as the views that name it use it.
+func (p *pool) adoptTables(c Content) error {
 	p.tables = make(map[string]*tableRef, len(c.Tables))
 	cursors, hashed, owner := map[Table]bool{}, map[Table]bool{}, map[Table]Service{}
 	for _, f := range c.Frontends {
@@ -98,7 +96,7 @@ func (p *pool) adoptTables(c Content, backends map[uint32]*backendRef) error {
 	}
 	var used []Table
 	for table, ids := range c.Tables {
-		t, err := adoptTable(backends, table, run{slots: ids, weights: c.Weights[table], cursor: cursors[table], owner: owner[table]})
+		t, err := c.adoptTable(table, run{slots: ids, weights: c.Weights[table], cursor: cursors[table], owner: owner[table]})
 		if err != nil {
 			return err
 		}
@@ -109,8 +107,7 @@ func (p *pool) adoptTables(c Content, backends map[uint32]*backendRef) error {
 		if other := p.tables[t.key]; other != nil {
 			return fmt.Errorf("tables %s and %s are equal", other.table(), table)
 		}
-		p.tables[t.key] = t.tableRef
-		p.adopted[table] = t
+		p.tables[t.key], p.adopted[table] = t, t
 		if table.Dense() {
 			p.dense += uint64(t.size)
 			continue
@@ -123,38 +120,30 @@ func (p *pool) adoptTables(c Content, backends map[uint32]*backendRef) error {
 	return err
 }
 
-// adoptedTable is a table as the maps have it.
-type adoptedTable struct {
-	*tableRef
-	names []*backendRef // without duplicates
-}
-
-// use uses it once more.
-func (t adoptedTable) use() *tableRef {
+// useAdopted uses a table once more that the maps have.
+func (p *pool) useAdopted(t *tableRef) *tableRef {
 	if t.uses == 0 {
-		for _, r := range t.names {
-			r.uses++
+		for _, id := range t.ids {
+			p.backends.at(id).uses++
 		}
 	}
 	t.uses++
-	return t.tableRef
+	return t
 }
 
-func adoptTable(backends map[uint32]*backendRef, table Table, r run) (t adoptedTable, err error) {
-	ids := r.slots
+// adoptTable returns a table as the maps have it.
+func (c Content) adoptTable(table Table, r run) (*tableRef, error) {
+	t := &tableRef{region: Table{Offset: table.Offset}, size: table.Size}
 	if table.Dense() { // it has each once
-		t.tableRef = &tableRef{region: Table{Offset: table.Offset}, size: table.Size, key: table.key()}
+		t.key, t.ids = table.key(), r.slots
 	} else {
-		t.tableRef = &tableRef{region: Table{table.Offset, r.extent()}, size: table.Size, key: r.key(), weighted: r.weights != nil, weights: r.weightsOf()}
-		ids = once(ids)
+		t.region.Size, t.key, t.ids = r.extent(), r.key(), once(r.slots)
+		t.weighted, t.weights = r.weights != nil, r.weightsOf()
 	}
-	t.names, t.backends = make([]*backendRef, len(ids)), make([]lb.AddrPort, len(ids))
-	for i, id := range ids {
-		b := backends[id]
-		if b == nil {
-			return t, fmt.Errorf("table %s names backend %d, which is not there", table, id)
+	for _, id := range t.ids {
+		if _, there := c.Backends[id]; !there {
+			return nil, fmt.Errorf("table %s names backend %d, which is not there", table, id)
 		}
-		t.names[i], t.backends[i] = b, b.backend
 	}
 	return t, nil
 }
@@ -177,7 +166,7 @@ func (p *Planner) adoptFrontend(c Content, key lb.AddrPort) error {
 		return fmt.Errorf("frontend %s names service %d, which is not there", key, value.Service)
 	}
 	var none []Op
-	e := &entry{claim: lb.Claim{Service: service.ServiceName, Kind: value.Kind}, adopted: true, service: service, value: value}
+	e := &entry{claim: lb.Claim{Service: service.ServiceName, Kind: value.Kind}, adopted: true, value: value}
 	for i, table := range value.Tables() {
 		if table.Size == 0 {
 			continue
@@ -186,7 +175,7 @@ func (p *Planner) adoptFrontend(c Content, key lb.AddrPort) error {
 		if !there {
 			return fmt.Errorf("frontend %s names table %s, which is not there", key, table)
 		}
-		e.tables[i] = t.use()
+		e.tables[i] = p.pool.useAdopted(t)
 	}
 	p.pool.useService(service, &none)
 	p.frontends[key] = e

@@ -15,8 +15,8 @@ type change struct {
 	name    lb.ServiceName
 	had     map[lb.AddrPort]bool // in force before and not wanted again
 	take    []taken
-	refused map[lb.AddrPort]lb.Frontend
-	puts    []Op // of backends, tables, names: bottom-up
+	refused map[lb.AddrPort]lb.Frontend // nil for none, as are the next maps
+	puts    []Op                        // of backends, tables, names: bottom-up
 	ops     []Op
 	before  uses
 	ended   []DeleteSourceRange // what goes when no frontend uses it any more
@@ -35,9 +35,12 @@ type taken struct {
 }
 
 func (p *Planner) begin(name lb.ServiceName) *change {
-	c := &change{p: p, name: name, had: map[lb.AddrPort]bool{}, refused: map[lb.AddrPort]lb.Frontend{}, before: p.taken(), drains: map[lb.AddrPort]*drain{}}
-	for _, key := range p.owned[name] {
-		c.had[key] = true
+	c := &change{p: p, name: name, before: p.taken()}
+	if owned := p.owned[name]; len(owned) > 0 {
+		c.had = make(map[lb.AddrPort]bool, len(owned))
+		for _, key := range owned {
+			c.had[key] = true
+		}
 	}
 	return c
 }
@@ -46,6 +49,9 @@ func (p *Planner) begin(name lb.ServiceName) *change {
 // better claim to it.
 func (c *change) want(f lb.Frontend) {
 	if c.p.loses(claimOf(c.name, f), f.AddrPort) {
+		if c.refused == nil {
+			c.refused = map[lb.AddrPort]lb.Frontend{}
+		}
 		c.refused[f.AddrPort] = f
 		return
 	}
@@ -72,7 +78,7 @@ func (c *change) newEntry(owner lb.ServiceName, f lb.Frontend, old *entry, puts 
 	if old == nil {
 		old = &entry{}
 	}
-	e := &entry{claim: claimOf(owner, f), service: Service{owner, f.Port, f.Protocol}, ranges: f.SourceRanges}
+	e := &entry{claim: claimOf(owner, f), ranges: f.SourceRanges}
 	p.pool.useHomes(f, p.peers, puts)
 	specs := p.specsOf(owner, f)
 	for i, spec := range specs {
@@ -83,7 +89,7 @@ func (c *change) newEntry(owner lb.ServiceName, f lb.Frontend, old *entry, puts 
 		e.tables[i] = c.useTable(spec, old.tables[i], puts)
 	}
 	e.value = Frontend{
-		Service: p.pool.useService(e.service, puts),
+		Service: p.pool.useService(Service{owner, f.Port, f.Protocol}, puts),
 		Kind:    f.Kind,
 		Members: e.members().view(lb.Random).Table,
 
@@ -104,7 +110,7 @@ func (c *change) newEntry(owner lb.ServiceName, f lb.Frontend, old *entry, puts 
 // useTable returns the table that a spec asks for: the one before it, changed in
 // place, if it can be.
 func (c *change) useTable(spec tableSpec, base *tableRef, puts *[]Op) *tableRef {
-	if base.holds(spec) { // mostly, after a restart: no need to look for its backends
+	if c.p.pool.holds(base, spec) { // mostly, after a restart: no need to look for its backends
 		return c.p.pool.shareTable(base)
 	}
 	if t := c.useInPlace(base, spec); t != nil {
@@ -118,7 +124,7 @@ func (p *Planner) dropEntry(e *entry) {
 	for _, t := range e.tables {
 		p.pool.dropTable(t)
 	}
-	p.pool.dropService(e.service)
+	p.pool.dropService(e.value.Service)
 }
 
 // view returns the way to a table, which is nil for none.
@@ -150,9 +156,9 @@ func (p *pool) forget(puts []Op) {
 		switch o := op.(type) {
 		case PutBackend:
 			backends = append(backends, o.ID)
-			p.backends.remove(o.Backend)
+			p.backends.removeAt(o.ID)
 			delete(p.homes, o.ID)
-			delete(p.retiredBackends, o.Backend)
+			delete(p.retiredBackends, o.ID)
 		case PutTable:
 			p.freeRun(p.tables[o.key])
 			delete(p.tables, o.key)
@@ -164,8 +170,8 @@ func (p *pool) forget(puts []Op) {
 			}
 		case PutService:
 			services = append(services, o.ID)
-			p.services.remove(o.Service)
-			delete(p.retiredServices, o.Service)
+			p.services.removeAt(o.ID)
+			delete(p.retiredServices, o.ID)
 		}
 	}
 	p.backendIDs.free(backends...)
@@ -233,41 +239,32 @@ func (c *change) release(key lb.AddrPort, e *entry) {
 
 // lose notes the backends that a frontend had and has no more.
 func (p *Planner) lose(key lb.AddrPort, had, has *tableRef) {
-	if had == nil {
-		return
-	}
-	var stay []lb.AddrPort
-	ordered := had.refs != nil
-	if has != nil {
-		stay, ordered = has.backends, ordered && has.refs != nil
-	}
-	for _, b := range without(had.backends, stay, ordered) {
-		p.losses = append(p.losses, Loss{Frontend: key, Backend: b})
+	for _, id := range had.beyond(has) {
+		p.losses = append(p.losses, Loss{Frontend: key, Backend: p.pool.backend(id)})
 	}
 }
 
-// without returns the backends of one list that are not in the other. Nothing is
-// looked up where both are in order, as large tables of this process are; those of
-// an earlier one may be in any.
-func without(all, others []lb.AddrPort, ordered bool) (left []lb.AddrPort) {
-	if !ordered {
-		has := make(map[lb.AddrPort]bool, len(others))
-		for _, o := range others {
-			has[o] = true
-		}
-		return slices.DeleteFunc(slices.Clone(all), func(b lb.AddrPort) bool { return has[b] })
+// beyond returns the IDs of the backends of a table that another one has not; either may be nil. Of a
+// table that is derived from it that is known.
+func (t *tableRef) beyond(o *tableRef) (ids []uint32) {
+	switch {
+	case t == nil:
+		return nil
+	case o == nil:
+		return t.ids
+	case o.large != nil && o.large.delta != nil && o.large.delta.base == t:
+		return o.large.delta.removed
 	}
-	for _, b := range all {
-		for len(others) > 0 && others[0] != b && others[0].Compare(b) < 0 {
-			others = others[1:]
-		}
-		if len(others) > 0 && others[0] == b {
-			others = others[1:]
-			continue
-		}
-		left = append(left, b)
+	has := make(map[uint32]bool, len(o.ids))
+	for _, id := range o.ids {
+		has[id] = true
 	}
-	return left
+	for _, id := range t.ids {
+		if !has[id] {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // remove ends a frontend.

@@ -131,11 +131,26 @@ func (s tableSpec) usual() tableSpec {
 func countBackends(lists [][]lb.AddrPort) (n uint64) {
 	slices.SortStableFunc(lists, func(a, b []lb.AddrPort) int { return len(b) - len(a) })
 	for i, list := range lists {
-		if !slices.ContainsFunc(lists[:i], func(longer []lb.AddrPort) bool { return len(without(list, longer, true)) == 0 }) {
+		if !slices.ContainsFunc(lists[:i], func(longer []lb.AddrPort) bool { return len(without(list, longer)) == 0 }) {
 			n += uint64(len(list))
 		}
 	}
 	return n
+}
+
+// without returns the backends of one list that are not in the other. Both are in order.
+func without(all, others []lb.AddrPort) (left []lb.AddrPort) {
+	for _, b := range all {
+		for len(others) > 0 && others[0] != b && others[0].Compare(b) < 0 {
+			others = others[1:]
+		}
+		if len(others) > 0 && others[0] == b {
+			others = others[1:]
+			continue
+		}
+		left = append(left, b)
+	}
+	return left
 }
 
 // distinct tells specs apart that ask for different tables.
@@ -190,12 +205,12 @@ func (p *Planner) inForce(name lb.ServiceName) (u uses) {
 // countNamed counts the backends that tables name, each once.
 func countNamed(tables []*tableRef) uint64 {
 	if len(tables) == 1 { // mostly, and it has none twice
-		return uint64(len(tables[0].backends))
+		return uint64(len(tables[0].ids))
 	}
-	named := map[lb.AddrPort]bool{}
+	named := map[uint32]bool{}
 	for _, t := range tables {
-		for _, b := range t.backends {
-			named[b] = true
+		for _, id := range t.ids {
+			named[id] = true
 		}
 	}
 	return uint64(len(named))

@@ -7,68 +7,84 @@ import "github.com/headgate/headgate/pkg/lb"
 // rest. Most changes of a large Service are of a few backends.
 const deriveFrom = 256
 
-// use is a backend that a table uses.
-type use struct {
-	backend lb.AddrPort
-	ref     *backendRef
-}
-
-// delta is how a derived table differs from its base, the one that the frontend had.
-// Until the change is committed, it uses only what is added.
+// delta is how a derived table differs from its base, the one that the frontend had: by the IDs of
+// backends. Until the change is committed, it uses only what is added.
 type delta struct {
 	base           *tableRef
-	removed, added []use
+	removed, added []uint32
 }
 
-// derive returns what a table of these backends uses, derived from its base.
-func (p *pool) derive(base *tableRef, backends []lb.AddrPort, ops *[]Op) ([]uint32, []*backendRef, *delta) {
-	d := &delta{base: base}
-	ids, refs := make([]uint32, 0, len(backends)), make([]*backendRef, 0, len(backends))
-	had, i := base.backends, 0
-	for _, b := range backends {
-		for i < len(had) && had[i] != b && had[i].Compare(b) < 0 {
-			d.removed = append(d.removed, use{had[i], base.refs[i]})
-			i++
+// derive returns the IDs of what a table of these backends uses, derived from its base.
+func (p *pool) derive(base *tableRef, backends []lb.AddrPort, ops *[]Op) ([]uint32, *delta) {
+	d, ids := &delta{base: base}, make([]uint32, 0, len(backends))
+	had, hadIDs := base.large.backends, base.ids
+	for len(backends) > 0 {
+		n := equalAtFirst(had, backends)
+		ids = append(ids, hadIDs[:n]...)
+		had, hadIDs, backends = had[n:], hadIDs[n:], backends[n:]
+		switch {
+		case len(backends) == 0:
+		case len(had) > 0 && had[0].Compare(backends[0]) < 0:
+			d.removed = append(d.removed, hadIDs[0])
+			had, hadIDs = had[1:], hadIDs[1:]
+		default:
+			id := p.useBackend(backends[0], ops)
+			d.added, ids = append(d.added, id), append(ids, id)
+			backends = backends[1:]
 		}
-		if i < len(had) && had[i] == b {
-			ids, refs = append(ids, base.ids[i]), append(refs, base.refs[i])
-			i++
-			continue
-		}
-		r := p.useBackend(b, ops)
-		d.added = append(d.added, use{b, r})
-		ids, refs = append(ids, r.id), append(refs, r)
 	}
-	for ; i < len(had); i++ {
-		d.removed = append(d.removed, use{had[i], base.refs[i]})
-	}
-	return ids, refs, d
+	d.removed = append(d.removed, hadIDs...)
+	return ids, d
 }
 
-// transfer has a table take over the references of its base, once that is unused.
+// equalAtFirst returns how many backends are the same at the beginning of two lists.
+func equalAtFirst(a, b []lb.AddrPort) int {
+	n := min(len(a), len(b))
+	a, b = a[:n], b[:n]
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// useBackend uses a backend once more, which may be none yet, and returns its ID.
+func (p *pool) useBackend(b lb.AddrPort, ops *[]Op) uint32 {
+	id := p.backends.numberOf(compacted(b))
+	if id == 0 {
+		id = p.backendIDs.alloc()
+		p.putBackend(b, id, ops)
+	}
+	p.reuse(id)
+	return id
+}
+
+// transfer has a table take over the uses of its base, once that is unused.
 func (p *pool) transfer(d *delta, t *tableRef) {
-	d.base.successor, t.delta = t, d // of several the last one gets them
+	d.base.large.successor, t.large.delta = t, d // of several the last one gets them
 	p.derived = append(p.derived, t)
 }
 
 // commit ends the transfers: every table that is used uses all its backends.
 func (p *pool) commit() {
 	for _, t := range p.derived {
-		d := t.delta
+		d := t.large.delta
 		if d == nil {
 			continue // aborted
 		}
-		t.delta = nil
-		inherits := d.base.successor == t
+		t.large.delta = nil
+		base := d.base.large
+		inherits := base.successor == t
 		if inherits {
-			d.base.successor = nil
+			base.successor = nil
 		}
 		if inherits && d.base.uses == 0 {
 			p.release(d.removed) // the rest is passed on
 			continue
 		}
-		for i, r := range t.refs {
-			p.reuse(t.backends[i], r)
+		for _, id := range t.ids {
+			p.reuse(id)
 		}
 		p.release(d.added) // they were used already
 	}
@@ -77,46 +93,15 @@ func (p *pool) commit() {
 
 // abort ends what a table uses that was never committed.
 func (p *pool) abort(t *tableRef) {
-	d := t.delta
-	t.delta = nil
+	d := t.large.delta
+	t.large.delta = nil
 	p.release(d.added)
-	if d.base.successor != t {
+	base := d.base.large
+	if base.successor != t {
 		return
 	}
-	d.base.successor = nil
+	base.successor = nil
 	if d.base.uses == 0 {
-		p.dropAll(d.base)
-	}
-}
-
-// dropAll ends the uses of all backends of a table.
-func (p *pool) dropAll(t *tableRef) {
-	if t.refs == nil {
-		p.dropBackends(t.backends)
-		return
-	}
-	for i, r := range t.refs {
-		p.drop(t.backends[i], r)
-	}
-}
-
-// release ends uses of backends.
-func (p *pool) release(uses []use) {
-	for _, u := range uses {
-		p.drop(u.backend, u.ref)
-	}
-}
-
-// reuse uses a backend once more that is there.
-func (p *pool) reuse(b lb.AddrPort, r *backendRef) {
-	if r.uses++; r.uses == 1 {
-		delete(p.retiredBackends, b)
-	}
-}
-
-func (p *pool) drop(b lb.AddrPort, r *backendRef) {
-	if r.uses--; r.uses == 0 {
-		r.retired = p.time
-		p.retiredBackends[b] = r
+		p.release(d.base.ids)
 	}
 }

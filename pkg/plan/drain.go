@@ -49,7 +49,7 @@ func (c *change) drain(f *lb.Frontend, e *entry) {
 	if f.DrainTime <= 0 || e.members() == nil {
 		return
 	}
-	if slices.Equal(e.members().backends, f.Members) {
+	if c.p.pool.names(e.members(), f.Members) {
 		return // the usual case
 	}
 	d := &drain{owner: c.name, left: map[lb.AddrPort]time.Time{}}
@@ -57,7 +57,7 @@ func (c *change) drain(f *lb.Frontend, e *entry) {
 	for _, b := range f.Members {
 		stays[b] = true
 	}
-	for _, b := range e.members().backends {
+	for _, b := range c.p.pool.backendsOf(e.members()) {
 		if stays[b] {
 			continue
 		}
@@ -73,6 +73,9 @@ func (c *change) drain(f *lb.Frontend, e *entry) {
 	}
 	if len(d.left) == 0 {
 		return
+	}
+	if c.drains == nil {
+		c.drains = map[lb.AddrPort]*drain{}
 	}
 	c.drains[f.AddrPort] = d
 	f.Members = slices.AppendSeq(slices.Clone(f.Members), maps.Keys(d.left)) // the caller's stays as it is

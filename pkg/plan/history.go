@@ -42,8 +42,8 @@ func carriedSlots(backends int) uint32 {
 func (p *pool) known(backends []lb.AddrPort) map[uint32]bool {
 	ids := make(map[uint32]bool, len(backends))
 	for _, b := range backends {
-		if r := p.backends.get(b); r != nil {
-			ids[r.id] = true
+		if id := p.backends.numberOf(compacted(b)); id != 0 {
+			ids[id] = true
 		}
 	}
 	return ids

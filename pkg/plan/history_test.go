@@ -80,11 +80,11 @@ func changed(tb testing.TB, rng *rand.Rand, f lb.Frontend) lb.Frontend {
 	case !slices.Contains(backends, b):
 		backends, members = with(backends), with(members)
 		if rng.IntN(2) == 0 && slices.Contains(f.Members, b) {
-			backends, members = f.Views[lb.External].Backends, without(f.Members, []lb.AddrPort{b}, true)
+			backends, members = f.Views[lb.External].Backends, without(f.Members, []lb.AddrPort{b})
 		}
 	case len(backends) > 1:
-		if backends = without(backends, []lb.AddrPort{b}, true); rng.IntN(2) == 0 {
-			members = without(members, []lb.AddrPort{b}, true)
+		if backends = without(backends, []lb.AddrPort{b}); rng.IntN(2) == 0 {
+			members = without(members, []lb.AddrPort{b})
 		}
 	}
 	return carriedFrontend(tb, backends, members)

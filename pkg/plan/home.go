@@ -185,7 +185,7 @@ func (p *pool) useHomes(f lb.Frontend, peers *peers, ops *[]Op) {
 	}
 	p.putMissing(f.Members, ops)
 	for _, b := range f.Members {
-		id := p.backends.get(b).id
+		id := p.backends.numberOf(compacted(b))
 		was, known := p.homes[id]
 		now := was
 		if node := f.Homes[b]; node != "" {

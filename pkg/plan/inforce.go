@@ -12,12 +12,12 @@ func (p *Planner) Frontends(name lb.ServiceName) []lb.Frontend {
 	var all []lb.Frontend
 	for _, key := range p.owned[name] {
 		e := p.frontends[key]
-		f := lb.Frontend{AddrPort: key, Kind: e.claim.Kind, Port: e.service.Port}
+		f := lb.Frontend{AddrPort: key, Kind: e.claim.Kind, Port: p.pool.services.at(e.value.Service).service.Port}
 		for i, v := range e.value.Views {
 			f.Views[i] = lb.View{NoLocal: v.NoLocal, Why: v.Why, FallsBack: v.FallsBack}
-			f.Views[i].Backends, f.Views[i].Weights = e.tables[i].shares()
+			f.Views[i].Backends, f.Views[i].Weights = p.pool.shares(e.tables[i])
 		}
-		members, _ := e.members().shares()
+		members, _ := p.pool.shares(e.members())
 		f.Members = slices.DeleteFunc(members, func(b lb.AddrPort) bool {
 			d := p.draining[key]
 			return d != nil && !d.left[b].IsZero()
@@ -35,13 +35,13 @@ type share struct {
 
 // shares returns the backends of a table in order, and the weights that it shows; nil
 // where all are equal. A table for hashes shows none: its slots are a matter of chance.
-func (t *tableRef) shares() (backends []lb.AddrPort, weights []uint32) {
+func (p *pool) shares(t *tableRef) (backends []lb.AddrPort, weights []uint32) {
 	if t == nil {
 		return nil, nil
 	}
-	all := make([]share, len(t.backends))
-	for i, b := range t.backends {
-		all[i] = share{backend: b}
+	all := make([]share, len(t.ids))
+	for i, id := range t.ids {
+		all[i] = share{backend: p.backend(id)}
 		if t.weights != nil {
 			all[i].weight = t.weights[i]
 		}

@@ -5,14 +5,15 @@ import (
 	"iter"
 )
 
-// keyed is records, found by the key that is in each of them. It takes what its records take,
-// and some eight bytes more for each: a map of pointers has every key twice, and as much
-// room again. A record stays where it is until it is removed.
+// keyed is records, found by the key that is in each of them, or by a number. It takes what its
+// records take, and some eight bytes more for each: a map of pointers has every key twice, and as
+// much room again. A record stays where it is until it is removed. Records get numbers by add, or
+// have some by addAt, as what has an ID in a map; not both.
 type keyed[K comparable, R any] struct {
 	keyOf  func(*R) K
 	seed   maphash.Seed
 	chunks []*[chunkOf]R
-	free   []uint32 // numbers of records that were removed
+	free   []uint32 // numbers by add of records that were removed
 	// A hash table: numbers of records, 0 for none; a power of two of them. The bits that
 	// numbers leave have some of the hash, so that hardly another record is read in a search.
 	places []uint32
@@ -55,18 +56,36 @@ func (k *keyed[K, R]) next(place int) int { return (place + 1) & (len(k.places) 
 
 // get returns the record of a key, nil for none.
 func (k *keyed[K, R]) get(key K) *R {
-	if place, _ := k.find(key); k.places[place] != 0 {
-		return k.at(k.number(place))
+	if number := k.numberOf(key); number != 0 {
+		return k.at(number)
 	}
 	return nil
 }
 
+// numberOf returns the number of the record of a key, 0 for none.
+func (k *keyed[K, R]) numberOf(key K) uint32 {
+	place, _ := k.find(key)
+	return k.number(place)
+}
+
 // add takes over a record, whose key is not there yet.
 func (k *keyed[K, R]) add(record R) *R {
-	if k.len++; k.len*4 > len(k.places)*3 {
+	number := uint32(k.len + 1)
+	if n := len(k.free); n > 0 {
+		number, k.free = k.free[n-1], k.free[:n-1]
+	}
+	return k.addAt(number, record)
+}
+
+// addAt takes over a record, whose key is not there yet, under a number that no other has. Numbers
+// take room up to the greatest.
+func (k *keyed[K, R]) addAt(number uint32, record R) *R {
+	for len(k.chunks)*chunkOf < int(number) {
+		k.chunks = append(k.chunks, new([chunkOf]R))
+	}
+	for k.len++; k.len*4 > len(k.places)*3 || int(number) >= len(k.places); {
 		k.grow()
 	}
-	number := k.room()
 	r := k.at(number)
 	*r = record
 	k.put(number)
@@ -77,18 +96,6 @@ func (k *keyed[K, R]) add(record R) *R {
 func (k *keyed[K, R]) put(number uint32) {
 	place, tag := k.find(k.keyOf(k.at(number)))
 	k.places[place] = tag | number
-}
-
-// room returns the number of a record that is free.
-func (k *keyed[K, R]) room() (number uint32) {
-	if n := len(k.free); n > 0 {
-		number, k.free = k.free[n-1], k.free[:n-1]
-		return number
-	}
-	if k.len > len(k.chunks)*chunkOf {
-		k.chunks = append(k.chunks, new([chunkOf]R))
-	}
-	return uint32(k.len)
 }
 
 // expect makes room for so many records, as long as there is none.
@@ -109,17 +116,20 @@ func (k *keyed[K, R]) grow() {
 	}
 }
 
-// remove forgets the record of a key. Those behind it move up to where they are searched.
+// remove forgets the record of a key, which has its number by add.
 func (k *keyed[K, R]) remove(key K) {
-	hole, _ := k.find(key)
-	if k.places[hole] == 0 {
-		return
+	if number := k.numberOf(key); number != 0 {
+		k.removeAt(number)
+		k.free = append(k.free, number)
 	}
-	number := k.number(hole)
+}
+
+// removeAt forgets the record that has a number. Those behind it move up to where they are searched.
+func (k *keyed[K, R]) removeAt(number uint32) {
+	hole, _ := k.find(k.keyOf(k.at(number)))
 	k.len--
 	var none R
-	*k.at(number) = none
-	k.free, k.places[hole] = append(k.free, number), 0
+	*k.at(number), k.places[hole] = none, 0
 	for place := k.next(hole); k.places[place] != 0; place = k.next(place) {
 		home := k.home(k.keyOf(k.at(k.number(place))))
 		if k.from(home, place) >= k.from(hole, place) {

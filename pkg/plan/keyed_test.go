@@ -60,3 +60,29 @@ func TestRoomForExpectedRecordsIsMadeOnce(t *testing.T) {
 		t.Errorf("%d places for 1000 records that were expected, then %d", room, len(s.places))
 	}
 }
+
+func TestRecordsAreFoundByTheNumberThatTheyWereGiven(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		s, want := newKeyed(func(p *pair) int { return p.key }), map[int]uint32{}
+		for range 5000 {
+			key, number := rng.IntN(600), uint32(1+rng.IntN(3000))
+			has := s.numberOf(key)
+			switch {
+			case has != want[key]:
+				t.Fatalf("seed %d: record %d has number %d, want %d", seed, key, has, want[key])
+			case has != 0 && (s.at(has).key != key || s.get(key) != s.at(has)):
+				t.Fatalf("seed %d: number %d is %v, want record %d", seed, has, s.at(has), key)
+			case has != 0:
+				s.removeAt(has)
+				delete(want, key)
+			case len(s.chunks)*chunkOf < int(number) || *s.at(number) == (pair{}): // nobody has it
+				s.addAt(number, pair{key, rng.Int() | 1})
+				want[key] = number
+			}
+		}
+		if s.len != len(want) {
+			t.Errorf("seed %d: %d records, want %d", seed, s.len, len(want))
+		}
+	}
+}

@@ -422,13 +422,13 @@ func everyPrefixIsSafe(t *testing.T, deriveFrom int) {
 // says, dense tables have as many slots, and nothing of a change is left over.
 func (l *lab) recount(tb testing.TB) {
 	tb.Helper()
-	uses, dense := map[lb.AddrPort]int{}, uint64(0)
+	uses, dense := map[uint32]int{}, uint64(0)
 	for _, t := range l.pool.tables {
-		if t.delta != nil || t.successor != nil {
+		if t.large != nil && (t.large.delta != nil || t.large.successor != nil) {
 			tb.Fatalf("table %s still comes after another one, or before one", t.table())
 		}
-		for _, b := range t.backends {
-			uses[b] += min(t.uses, 1)
+		for _, id := range t.ids {
+			uses[id] += min(t.uses, 1)
 		}
 		if t.table().Dense() {
 			dense += uint64(t.size)
@@ -438,9 +438,9 @@ func (l *lab) recount(tb testing.TB) {
 		tb.Fatalf("dense tables have %d slots, and are said to have %d", dense, l.pool.dense)
 	}
 	for r := range l.pool.backends.all() {
-		b := r.backend
-		if int(r.uses) != uses[b] || (l.pool.retiredBackends[b] != nil) != (r.uses == 0) {
-			tb.Fatalf("backend %s: used by %d tables, but says %d; retired: %t", b, uses[b], r.uses, l.pool.retiredBackends[b] != nil)
+		id := l.pool.backends.numberOf(r.at)
+		if _, retired := l.pool.retiredBackends[id]; int(r.uses) != uses[id] || retired != (r.uses == 0) {
+			tb.Fatalf("backend %s: used by %d tables, but says %d; retired: %t", r.at.addrPort(), uses[id], r.uses, retired)
 		}
 	}
 }

@@ -42,7 +42,6 @@ type entry struct {
 	claim   lb.Claim
 	adopted bool // and not Set since: the age of its owner is not known
 	value   Frontend
-	service Service
 	tables  [numTables]*tableRef // in the order of Frontend.Tables, nil for empty ones
 	ranges  []netip.Prefix       // of the clients that may use it, nil for everybody
 }

@@ -13,13 +13,13 @@ import (
 // wants it again before that simply has it back.
 type pool struct {
 	backendIDs *idPool
-	backends   *keyed[lb.AddrPort, backendRef]
+	backends   *keyed[compact, backendRef] // by ID
 	regions    *regions
 	tables     map[string]*tableRef // by content
 	serviceIDs *idPool
-	services   *keyed[Service, serviceRef]
+	services   *keyed[Service, serviceRef] // by ID
 
-	adopted map[Table]adoptedTable // while adopting, nil afterwards
+	adopted map[Table]*tableRef // while adopting, nil afterwards
 
 	homes map[uint32]home // of backends of carried frontends, by ID
 
@@ -35,37 +35,40 @@ type pool struct {
 	retiredFrontends map[lb.AddrPort]Mark // since when they are gone, or have another place
 	// retiredAddresses are deleted, but what is planned before may be written before that.
 	retiredAddresses map[netip.Addr]Mark
-	retiredBackends  map[lb.AddrPort]*backendRef
+	retiredBackends  map[uint32]Mark // by ID, since when no table names them
 	retiredTables    map[string]*tableRef
-	retiredSlots     uint64 // of these tables
-	retiredServices  map[Service]*serviceRef
+	retiredSlots     uint64          // of these tables
+	retiredServices  map[uint32]Mark // by ID, since when no frontend names them
 }
 
+// backendRef is a backend of the cluster, found by its ID, too. It takes 24 bytes and no pointer, where
+// it took 48 with an lb.AddrPort, the ID, and when it retired.
 type backendRef struct {
-	backend lb.AddrPort
-	id      uint32
-	uses    int32 // tables that name it
-	retired Mark  // when that became none
+	at   compact
+	uses int32 // tables that name it
 }
 
+// tableRef is a table. Of a backend it has the ID, 4 bytes; its address stands in the backendRef.
 type tableRef struct {
 	region   Table  // all that it takes of the slots map: of a dense table nothing
 	size     uint32 // slots
-	key      string // its content
 	weighted bool
-	slots    []uint32      // what they hold, of a table for hashes; nil otherwise
-	was      []Owners      // what they named before, of a carried frontend's; nil for nothing
-	backends []lb.AddrPort // without duplicates
-	weights  []uint32      // of the backends, as the table shows them; nil where they are equal, or it is one for hashes
-	uses     int           // views that name it
-	retired  Mark          // when that became none
+	key      string   // its content
+	ids      []uint32 // of its backends, without duplicates
+	slots    []uint32 // what they hold, of a table for hashes; nil otherwise
+	was      []Owners // what they named before, of a carried frontend's; nil for nothing
+	weights  []uint32 // of the backends, as the table shows them; nil where they are equal, or it is one for hashes
+	uses     int      // views that name it
+	retired  Mark     // when that became none
 
-	// Of large tables that this process has made: the IDs of its backends, and
-	// what counts their uses.
-	ids       []uint32
-	refs      []*backendRef
-	delta     *delta    // while a change is made that brings it
-	successor *tableRef // derived from it, gets its references
+	large *large // nil for few backends, and tables that an earlier process made
+}
+
+// large is what a large table has besides, so that others can be derived from it.
+type large struct {
+	backends  []lb.AddrPort // in order; the list is that of lb, which keeps it for large Services
+	delta     *delta        // while a change is made that brings the table
+	successor *tableRef     // derived from it, gets its uses of backends
 }
 
 // table returns its slots.
@@ -75,25 +78,24 @@ func (t *tableRef) table() Table { return Table{Offset: t.region.Offset, Size: t
 // counts for limits is not a matter of chance.
 func (t *tableRef) extent() uint32 { return max(t.region.Size, t.size) }
 
+// serviceRef is a Service port, found by its ID, too: frontends have that alone.
 type serviceRef struct {
 	service Service
-	id      uint32
 	uses    int32 // frontends that name it
-	retired Mark  // when that became none
 }
 
 // newPool returns an empty pool.
 func newPool() *pool {
 	return &pool{
-		backendIDs: newIDPool(), backends: newKeyed(func(r *backendRef) lb.AddrPort { return r.backend }),
+		backendIDs: newIDPool(), backends: newKeyed(func(r *backendRef) compact { return r.at }),
 		regions: &regions{}, tables: map[string]*tableRef{},
 		serviceIDs: newIDPool(), services: newKeyed(func(r *serviceRef) Service { return r.service }),
 		homes:            map[uint32]home{},
 		retiredFrontends: map[lb.AddrPort]Mark{},
 		retiredAddresses: map[netip.Addr]Mark{},
-		retiredBackends:  map[lb.AddrPort]*backendRef{},
+		retiredBackends:  map[uint32]Mark{},
 		retiredTables:    map[string]*tableRef{},
-		retiredServices:  map[Service]*serviceRef{},
+		retiredServices:  map[uint32]Mark{},
 		deriveFrom:       deriveFrom,
 		runs:             lengths{count: map[uint32]int{}},
 	}
@@ -109,21 +111,20 @@ func (p *pool) useTable(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 	if spec.algorithm.Hashed() {
 		return p.useHashed(spec, base, ops)
 	}
-	ids, refs, d := p.useBackends(spec.backends, base, ops)
-	r := spec.fill(ids)
-	t := p.tableOf(r, ops)
+	ids, d := p.useBackends(spec.backends, base, ops)
+	t := p.tableOf(spec.fill(ids), ops)
 	if t.uses > 0 { // it holds them already
 		if t.uses++; d != nil {
 			p.release(d.added)
 		} else {
-			p.dropBackends(spec.backends)
+			p.release(ids)
 		}
 		return t
 	}
 	p.recallTable(t.key)
-	t.backends, t.weights, t.ids, t.refs = spec.backends, spec.weights, ids, refs
-	if refs == nil {
-		t.ids = nil
+	t.ids, t.weights, t.large = ids, spec.weights, nil
+	if len(ids) >= p.deriveFrom {
+		t.large = &large{backends: spec.backends}
 	}
 	if t.uses++; d != nil {
 		p.transfer(d, t)
@@ -133,12 +134,12 @@ func (p *pool) useTable(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
 
 // useHashed does the same for tables for hashes.
 func (p *pool) useHashed(spec tableSpec, base *tableRef, ops *[]Op) *tableRef {
-	r, backends := p.fill(spec, ops)
+	r, ids := p.fill(spec, ops)
 	t := p.tableOf(r, ops)
 	if t.uses > 0 {
-		p.dropBackends(backends) // the table holds them already
+		p.release(ids) // the table holds them already
 	} else {
-		t.slots, t.backends = r.slots, backends
+		t.slots, t.ids, t.large = r.slots, ids, nil
 	}
 	p.recallTable(t.key)
 	t.uses++
@@ -169,10 +170,10 @@ func (p *pool) tableOf(r run, ops *[]Op) *tableRef {
 	return t
 }
 
-// fill returns what a table for hashes holds, and the backends that it names,
-// each used once. There may be more backends than slots, or one of too little
+// fill returns what a table for hashes holds, and the IDs of the backends that it
+// names, each used once. There may be more backends than slots, or one of too little
 // weight: what has no slot is not used, or an adopted table would put it again.
-func (p *pool) fill(spec tableSpec, ops *[]Op) (run, []lb.AddrPort) {
+func (p *pool) fill(spec tableSpec, ops *[]Op) (run, []uint32) {
 	slots := spec.hashed(p.key)
 	named := make([]bool, len(spec.backends))
 	for _, place := range slots {
@@ -186,48 +187,46 @@ func (p *pool) fill(spec tableSpec, ops *[]Op) (run, []lb.AddrPort) {
 			backends = append(backends, b)
 		}
 	}
-	ids, _, _ := p.useBackends(backends, nil, ops)
+	ids, _ := p.useBackends(backends, nil, ops)
 	for i, place := range slots {
 		slots[i] = ids[among[place]]
 	}
-	return run{slots: slots, inPlace: true, owner: spec.owner}, backends
+	return run{slots: slots, inPlace: true, owner: spec.owner}, ids
 }
 
-// useBackends uses backends once more and returns their IDs; of many also what
-// counts their uses, and where there is a base, how they differ from those.
-func (p *pool) useBackends(backends []lb.AddrPort, base *tableRef, ops *[]Op) (ids []uint32, refs []*backendRef, d *delta) {
-	if base != nil && base.refs != nil && len(backends) >= p.deriveFrom {
+// useBackends uses backends once more and returns their IDs; of many also, where there
+// is a base, how they differ from those of that.
+func (p *pool) useBackends(backends []lb.AddrPort, base *tableRef, ops *[]Op) (ids []uint32, d *delta) {
+	if base != nil && base.large != nil && len(backends) >= p.deriveFrom {
 		return p.derive(base, backends, ops)
 	}
-	ids, refs = make([]uint32, len(backends)), p.putMissing(backends, ops)
-	for i, r := range refs {
-		p.reuse(backends[i], r)
-		ids[i] = r.id
+	ids = p.putMissing(backends, ops)
+	for _, id := range ids {
+		p.reuse(id)
 	}
-	if len(backends) < p.deriveFrom {
-		refs = nil
-	}
-	return ids, refs, nil
+	return ids, nil
 }
 
 // putMissing puts those of the backends of a table that are not there, so that their
-// IDs and those of the others follow each other, if that can be. It returns all of them.
-func (p *pool) putMissing(backends []lb.AddrPort, ops *[]Op) []*backendRef {
-	refs, missing, others := make([]*backendRef, len(backends)), []int(nil), []uint32(nil)
+// IDs and those of the others follow each other, if that can be. It returns all IDs.
+func (p *pool) putMissing(backends []lb.AddrPort, ops *[]Op) []uint32 {
+	ids, there := make([]uint32, len(backends)), make([]uint32, 0, len(backends))
 	for i, b := range backends {
-		if refs[i] = p.backends.get(b); refs[i] == nil {
-			missing = append(missing, i)
-		} else {
-			others = append(others, refs[i].id)
+		if ids[i] = p.backends.numberOf(compacted(b)); ids[i] != 0 {
+			there = append(there, ids[i])
 		}
 	}
-	if len(missing) == 0 {
-		return refs
+	if len(there) == len(ids) {
+		return ids
 	}
-	for i, id := range p.backendIDs.allocFor(others, len(missing)) {
-		refs[missing[i]] = p.putBackend(backends[missing[i]], id, ops)
+	free := p.backendIDs.allocFor(there, len(ids)-len(there))
+	for i, b := range backends {
+		if ids[i] == 0 {
+			ids[i], free = free[0], free[1:]
+			p.putBackend(b, ids[i], ops)
+		}
 	}
-	return refs
+	return ids
 }
 
 // shareTable uses a table once more; nil stays nil.
@@ -252,11 +251,11 @@ func (p *pool) dropTable(t *tableRef) {
 	} else {
 		p.retireTable(t)
 	}
-	switch {
-	case t.delta != nil:
+	switch l := t.large; {
+	case l != nil && l.delta != nil:
 		p.abort(t)
-	case t.successor == nil: // else what it uses is passed on
-		p.dropAll(t)
+	case l == nil || l.successor == nil: // else what it uses is passed on
+		p.release(t.ids)
 	}
 }
 
@@ -290,43 +289,60 @@ func (p *pool) freeRun(t *tableRef) {
 	}
 }
 
-func (p *pool) useBackend(b lb.AddrPort, ops *[]Op) *backendRef {
-	r := p.backends.get(b)
-	if r == nil {
-		r = p.putBackend(b, p.backendIDs.alloc(), ops)
-	}
-	delete(p.retiredBackends, b)
-	r.uses++
-	return r
-}
-
-func (p *pool) putBackend(b lb.AddrPort, id uint32, ops *[]Op) *backendRef {
-	r := p.backends.add(backendRef{backend: b, id: id})
+// putBackend puts a backend under an ID, which nothing uses yet.
+func (p *pool) putBackend(b lb.AddrPort, id uint32, ops *[]Op) {
+	p.backends.addAt(id, backendRef{at: compacted(b)})
 	*ops = append(*ops, PutBackend{ID: id, Backend: b})
-	return r
 }
 
-func (p *pool) dropBackends(backends []lb.AddrPort) {
-	for _, b := range backends {
-		p.drop(b, p.backends.get(b))
+// backend returns the backend that has an ID.
+func (p *pool) backend(id uint32) lb.AddrPort { return p.backends.at(id).at.addrPort() }
+
+// backendsOf returns the backends of a table, nil for none.
+func (p *pool) backendsOf(t *tableRef) []lb.AddrPort {
+	if t == nil {
+		return nil
+	}
+	all := make([]lb.AddrPort, len(t.ids))
+	for i, id := range t.ids {
+		all[i] = p.backend(id)
+	}
+	return all
+}
+
+// reuse uses a backend once more that is there.
+func (p *pool) reuse(id uint32) {
+	r := p.backends.at(id)
+	if r.uses++; r.uses == 1 {
+		delete(p.retiredBackends, id)
+	}
+}
+
+// release ends one use of each of these backends.
+func (p *pool) release(ids []uint32) {
+	for _, id := range ids {
+		r := p.backends.at(id)
+		if r.uses--; r.uses == 0 {
+			p.retiredBackends[id] = p.time
+		}
 	}
 }
 
 func (p *pool) useService(s Service, ops *[]Op) uint32 {
-	r := p.services.get(s)
-	if r == nil {
-		r = p.services.add(serviceRef{service: s, id: p.serviceIDs.alloc()})
-		*ops = append(*ops, PutService{ID: r.id, Service: s})
+	id := p.services.numberOf(s)
+	if id == 0 {
+		id = p.serviceIDs.alloc()
+		p.services.addAt(id, serviceRef{service: s})
+		*ops = append(*ops, PutService{ID: id, Service: s})
 	}
-	delete(p.retiredServices, s)
-	r.uses++
-	return r.id
+	delete(p.retiredServices, id)
+	p.services.at(id).uses++
+	return id
 }
 
-func (p *pool) dropService(s Service) {
-	r := p.services.get(s)
+func (p *pool) dropService(id uint32) {
+	r := p.services.at(id)
 	if r.uses--; r.uses == 0 {
-		r.retired = p.time
-		p.retiredServices[s] = r
+		p.retiredServices[id] = p.time
 	}
 }

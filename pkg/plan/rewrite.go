@@ -2,6 +2,7 @@ package plan
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/maglev"
@@ -24,10 +25,14 @@ type rewrite struct {
 // rewritable returns the tables of a Service that all their users want to be the
 // same other table, of the same size.
 func (p *Planner) rewritable(name lb.ServiceName, wanted []lb.Frontend) map[*tableRef]*rewrite {
-	uses, out := map[*tableRef]int{}, map[*tableRef]*rewrite{}
+	var uses map[*tableRef]int
+	var out map[*tableRef]*rewrite // nil for most Services
 	note := func(t *tableRef, spec tableSpec) {
-		if t == nil || t.slots == nil {
+		if !t.isHashed() {
 			return
+		}
+		if out == nil {
+			uses, out = map[*tableRef]int{}, map[*tableRef]*rewrite{}
 		}
 		if out[t] == nil {
 			out[t] = &rewrite{spec: spec}
@@ -37,10 +42,12 @@ func (p *Planner) rewritable(name lb.ServiceName, wanted []lb.Frontend) map[*tab
 		}
 	}
 	for _, f := range wanted {
-		if e := p.frontends[f.AddrPort]; e != nil && e.claim.Service == name {
-			for i, spec := range p.specsOf(name, f) {
-				note(e.tables[i], spec)
-			}
+		e := p.frontends[f.AddrPort]
+		if e == nil || e.claim.Service != name || !slices.ContainsFunc(e.tables[:], (*tableRef).isHashed) {
+			continue
+		}
+		for i, spec := range p.specsOf(name, f) {
+			note(e.tables[i], spec)
 		}
 	}
 	maps.DeleteFunc(out, func(t *tableRef, r *rewrite) bool {
@@ -49,6 +56,9 @@ func (p *Planner) rewritable(name lb.ServiceName, wanted []lb.Frontend) map[*tab
 	})
 	return out
 }
+
+// isHashed says whether a table is one for hashes; nil is none.
+func (t *tableRef) isHashed() bool { return t != nil && t.slots != nil }
 
 // slots returns how many slots a table for hashes has.
 func (s tableSpec) slots() uint32 {
@@ -82,15 +92,15 @@ func (p *pool) rewrite(t *tableRef, r *rewrite, ops *[]Op) bool {
 		return false
 	}
 	var puts []Op
-	now, backends := p.fill(r.spec, &puts)
+	now, ids := p.fill(r.spec, &puts)
 	name := now.key()
 	if other := p.tables[name]; other != nil && other != t {
-		p.dropBackends(backends)
+		p.release(ids)
 		*ops = append(*ops, puts...)
 		return false
 	}
 	r.done, r.had = true, *t
-	p.dropBackends(t.backends)
+	p.release(t.ids)
 	op := PutSlots{Table: t.table()}
 	was := p.keepHistory(t, r.spec, now.slots)
 	for i, id := range now.slots {
@@ -109,7 +119,7 @@ func (p *pool) rewrite(t *tableRef, r *rewrite, ops *[]Op) bool {
 	}
 	delete(p.tables, t.key)
 	p.tables[name] = t
-	t.key, t.slots, t.was, t.backends = name, now.slots, was, backends
+	t.key, t.slots, t.was, t.ids = name, now.slots, was, ids
 	return true
 }
 
@@ -120,13 +130,12 @@ func (c *change) undoRewrites() {
 		if !r.done {
 			continue
 		}
-		var none []Op
-		for _, b := range r.had.backends {
-			p.useBackend(b, &none) // it is there: at most retired
+		for _, id := range r.had.ids {
+			p.reuse(id) // it is there: at most retired
 		}
-		p.dropBackends(t.backends)
+		p.release(t.ids)
 		delete(p.tables, t.key)
-		t.key, t.slots, t.was, t.backends = r.had.key, r.had.slots, r.had.was, r.had.backends
+		t.key, t.slots, t.was, t.ids = r.had.key, r.had.slots, r.had.was, r.had.ids
 		p.tables[t.key] = t
 	}
 }

@@ -65,19 +65,19 @@ func (p *pool) sweep(m Mark) []Op {
 			p.recallTable(key)
 		}
 	}
-	for b, r := range p.retiredBackends {
-		if r.retired <= m {
-			backends = append(backends, r.id)
-			delete(p.homes, r.id)
-			p.backends.remove(b)
-			delete(p.retiredBackends, b)
+	for id, retired := range p.retiredBackends {
+		if retired <= m {
+			backends = append(backends, id)
+			delete(p.homes, id)
+			p.backends.removeAt(id)
+			delete(p.retiredBackends, id)
 		}
 	}
-	for s, r := range p.retiredServices {
-		if r.retired <= m {
-			services = append(services, r.id)
-			p.services.remove(s)
-			delete(p.retiredServices, s)
+	for id, retired := range p.retiredServices {
+		if retired <= m {
+			services = append(services, id)
+			p.services.removeAt(id)
+			delete(p.retiredServices, id)
 		}
 	}
 	for key, retired := range p.retiredFrontends {

@@ -71,9 +71,12 @@ func (r run) dense() (Table, bool) {
 		return Table{}, false
 	}
 	n, first := uint32(len(r.slots)), slices.Min(r.slots)
+	if slices.Max(r.slots)-first >= n {
+		return Table{}, false
+	}
 	named := make([]bool, n)
 	for _, id := range r.slots {
-		if id-first >= n || named[id-first] {
+		if named[id-first] {
 			return Table{}, false
 		}
 		named[id-first] = true
@@ -119,12 +122,20 @@ func (s tableSpec) extent() uint32 {
 
 // holds says whether a table is the one that a spec asks for, where each backend has one
 // slot and there is nothing else.
-func (t *tableRef) holds(s tableSpec) bool {
+func (p *pool) holds(t *tableRef, s tableSpec) bool {
 	if t == nil || s.weights != nil || s.algorithm.Hashed() || hasCursor(s.algorithm) {
 		return false
 	}
-	plain := t.slots == nil && t.region.Size <= t.size && t.size == uint32(len(t.backends))
-	return plain && sameBackends(t.backends, s.backends)
+	plain := t.slots == nil && t.region.Size <= t.size && t.size == uint32(len(t.ids))
+	return plain && p.names(t, s.backends)
+}
+
+// names says whether a table has these backends, in this order.
+func (p *pool) names(t *tableRef, backends []lb.AddrPort) bool {
+	if t.large != nil {
+		return sameBackends(t.large.backends, backends)
+	}
+	return slices.EqualFunc(t.ids, backends, func(id uint32, b lb.AddrPort) bool { return p.backends.at(id).at == compacted(b) })
 }
 
 // longKey is from how many bytes on a key is a digest.

@@ -59,7 +59,10 @@ func NewState() *State {
 // slice that names no Service belongs to none.
 //
 // Pods, Problems, Frozen, FrozenEndpoints and Partial are for others: Apply ignores them.
-func (st *State) Apply(u Update) []ServiceName {
+func (st *State) Apply(u Update) []ServiceName { return sortedNames(st.Take(u)) }
+
+// Take does so, and returns the names in no order.
+func (st *State) Take(u Update) map[ServiceName]bool {
 	dirty := map[ServiceName]bool{}
 	st.setServiceCIDRs(u.ServiceCIDRs, dirty)
 	for name, svc := range u.Services {
@@ -80,7 +83,7 @@ func (st *State) Apply(u Update) []ServiceName {
 	for name := range dirty {
 		st.recheck[name] = true
 	}
-	return sortedNames(dirty)
+	return dirty
 }
 
 // setNode replaces this node, and says whether selection may change by that.
@@ -166,23 +169,7 @@ func (st *State) detach(slice *Slice, dirty map[ServiceName]bool) {
 
 // Frontends returns the frontends of a Service as of now, as the function
 // Frontends does, or nil where the Service is not known.
-func (st *State) Frontends(name ServiceName) []Frontend {
-	svc, known := st.services[name]
-	if !known {
-		return nil
-	}
-	cached := !st.Recalls(name)
-	if c := st.caches[name]; c != nil && cached && c.apply(svc, st.node, st.drained) {
-		return st.bounded(svc, c.parts)
-	}
-	parts := partsOf(svc, st.slicesOf(name), st.node, st.drained, st.cacheFrom)
-	if c := newCache(svc, st.node, parts); c != nil && cached {
-		st.caches[name] = c
-	} else {
-		delete(st.caches, name)
-	}
-	return st.bounded(svc, parts)
-}
+func (st *State) Frontends(name ServiceName) []Frontend { return st.keep(name, st.find(name)) }
 
 // File returns the file that a Service was read from, "" where it has none.
 func (st *State) File(name ServiceName) string {

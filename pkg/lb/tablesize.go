@@ -23,13 +23,11 @@ func tableSize(svc *Service, backends int) uint32 {
 	return 0
 }
 
-// bounded returns the frontends of a Service, and notes where it asks for too large a
-// table.
-func (st *State) bounded(svc *Service, parts []part) []Frontend {
-	delete(st.oversized, svc.ServiceName)
+// oversize returns the problem of a Service that asks for too large a table, nil for none.
+func oversize(svc *Service, parts []part) *Problem {
 	for _, p := range parts {
 		if n := len(p.selection.members); tableSize(svc, n) != svc.TableSize {
-			st.oversized[svc.ServiceName] = Problem{
+			return &Problem{
 				Object: "Service " + svc.String(), Field: "metadata.annotations[headgate.dev/table-size]",
 				Value:  fmt.Sprint(svc.TableSize),
 				Reason: fmt.Sprintf("is not used: it is more than %d, the most for %d backends", largestTable(n), n),
@@ -37,5 +35,5 @@ func (st *State) bounded(svc *Service, parts []part) []Frontend {
 			}
 		}
 	}
-	return frontendsOf(st.granted(svc), parts)
+	return nil
 }

@@ -27,7 +27,7 @@ type shared struct {
 }
 
 // Ask says what a Service will be Set to, so that it is counted when another one is
-// Set before it. Set does so itself.
+// Set before it. Set does so itself, and SetAsked does not.
 func (p *Planner) Ask(name lb.ServiceName, frontends []lb.Frontend) {
 	p.demand(name, p.demandOf(name, frontends))
 }

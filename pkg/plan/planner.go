@@ -115,6 +115,11 @@ func (p *Planner) AreFree(frontends []lb.Frontend) bool {
 // be applied all the same: they are what others give up.
 func (p *Planner) Set(name lb.ServiceName, frontends []lb.Frontend) ([]Op, error) {
 	p.Ask(name, frontends)
+	return p.SetAsked(name, frontends)
+}
+
+// SetAsked is Set of frontends of which Ask has been told last.
+func (p *Planner) SetAsked(name lb.ServiceName, frontends []lb.Frontend) ([]Op, error) {
 	ops := p.share()
 	delete(p.displaced, name)
 	delete(p.shared.cramped, name)

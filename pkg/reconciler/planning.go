@@ -61,11 +61,10 @@ func (r *Reconciler) ask(names []lb.ServiceName) map[lb.ServiceName][]lb.Fronten
 	if len(names) == 1 && r.planner.Has(names[0]) {
 		return wanted
 	}
-	for _, name := range names {
-		if !r.frozen(name) {
-			wanted[name] = r.state.Frontends(name)
-			r.planner.Ask(name, wanted[name])
-		}
+	names = slices.DeleteFunc(slices.Clone(names), r.frozen)
+	for i, frontends := range r.state.FrontendsOfEach(names) {
+		wanted[names[i]] = frontends
+		r.planner.Ask(names[i], frontends)
 	}
 	return wanted
 }
@@ -76,11 +75,12 @@ func (r *Reconciler) plan(name lb.ServiceName, wanted map[lb.ServiceName][]lb.Fr
 	if r.frozen(name) {
 		return
 	}
-	frontends, known := wanted[name]
-	if !known {
-		frontends = r.state.Frontends(name)
+	frontends, asked := wanted[name]
+	set := r.planner.SetAsked
+	if !asked {
+		frontends, set = r.state.Frontends(name), r.planner.Set
 	}
-	ops, err := r.planner.Set(name, frontends)
+	ops, err := set(name, frontends)
 	r.pending = append(r.pending, ops...)
 	if err != nil && r.planner.Has(name) {
 		return
@@ -100,8 +100,11 @@ func (r *Reconciler) plan(name lb.ServiceName, wanted map[lb.ServiceName][]lb.Fr
 // frozen says whether what is in force of a Service stays as it is, since nothing good is
 // known of the Service itself.
 func (r *Reconciler) frozen(name lb.ServiceName) bool {
+	if stays := r.input.Frozen[name] || r.input.Partial && r.adopted[name]; !stays {
+		return false // the usual case
+	}
 	service, _ := r.state.Seen(name)
-	return !service && (r.input.Frozen[name] || r.input.Partial && r.adopted[name])
+	return !service
 }
 
 // recall has Services keep what they had where that may be of a slice which cannot be
@@ -112,6 +115,9 @@ func (r *Reconciler) recall() {
 			r.wait(r.state.Forget(name))
 			r.waiting[name] = true
 		}
+	}
+	if len(r.input.FrozenEndpoints) == 0 && !r.input.Partial {
+		return // the usual case: nobody lacks any
 	}
 	for name := range r.waiting {
 		service, slices := r.state.Seen(name)

@@ -246,9 +246,7 @@ func (r *Reconciler) gather() {
 	for _, u := range n.updates {
 		r.note(u)
 		r.setServiceCIDRs(u)
-		for _, name := range r.state.Apply(u) {
-			dirty[name] = true
-		}
+		maps.Copy(dirty, r.state.Take(u))
 		r.input = lb.Update{Problems: u.Problems, MoreProblems: u.MoreProblems, Frozen: u.Frozen, FrozenEndpoints: u.FrozenEndpoints, Partial: u.Partial}
 		r.gotUpdate = true
 	}

@@ -22,26 +22,34 @@ func (s *Store) Remove(k Key) { s.Apply(&Entry{Key: k}) }
 
 // Replace takes over all objects that there are, as one change.
 func (s *Store) Replace(entries []*Entry) {
-	there := make(map[Key]bool, len(entries))
-	for _, e := range entries {
-		there[e.Key] = true
-	}
 	s.out.change(func() {
-		for k := range s.kept {
-			if !there[k] {
-				s.apply(&Entry{Key: k})
-			}
-		}
-		for id := range s.out.problems { // that of the kind as a whole too
-			if id.Kind == s.Name && !there[id.Key] {
-				s.apply(&Entry{Key: id.Key})
-			}
-		}
+		s.forgetOthers(entries)
 		for _, e := range entries {
 			s.apply(e)
 		}
 		delete(s.out.waiting, s.Name)
 	})
+}
+
+// forgetOthers forgets the objects that are not among some, of which there are none at first.
+func (s *Store) forgetOthers(entries []*Entry) {
+	if len(s.kept)+len(s.out.problems) == 0 {
+		return
+	}
+	there := make(map[Key]bool, len(entries))
+	for _, e := range entries {
+		there[e.Key] = true
+	}
+	for k := range s.kept {
+		if !there[k] {
+			s.apply(&Entry{Key: k})
+		}
+	}
+	for id := range s.out.problems { // that of the kind as a whole too
+		if id.Kind == s.Name && !there[id.Key] {
+			s.apply(&Entry{Key: id.Key})
+		}
+	}
 }
 
 func (s *Store) apply(e *Entry) {

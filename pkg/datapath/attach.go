@@ -41,7 +41,7 @@ func (d *Datapath) programsToAttach() (programSet, error) {
 func (d *Datapath) wantedPrograms() ([]string, error) {
 	names := append(usualPrograms(d.object.traced), d.cfg.driverPrograms()...)
 	pins, err := os.ReadDir(d.path("links"))
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // before the first Attach there is none
 		return nil, err
 	}
 	for _, pin := range pins {

@@ -101,7 +101,7 @@ const (
 	DefaultAffinities    = 1 << 16
 )
 
-// Datapath is the kernel's side of Headgate. Apart from Grace, DestroySockets, Recount, Prepare and
+// Datapath is the kernel's side of Headgate. Apart from Grace, DestroySockets, Recount, Prepare, Load and
 // Reader it is not safe for concurrent use.
 type Datapath struct {
 	cfg      Config

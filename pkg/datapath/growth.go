@@ -17,8 +17,9 @@ import (
 type growth struct {
 	mu       sync.Mutex // held while it is prepared, and while maps are replaced
 	next     *emptyMaps
-	programs programSet // that work on next, or on the maps that it has become
+	programs programSet // that work on next, on the maps that it has become, or on those that Load found
 	on       *mapSet    // these maps
+	taken    *mapSet    // whose programs Attach has asked for last
 }
 
 // drop lets go of what is prepared.
@@ -34,6 +35,7 @@ func (g *growth) drop() {
 func (g *growth) takePrograms(on *mapSet) (p programSet) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.taken = on
 	if g.on == on {
 		p, g.programs, g.on = g.programs, nil, nil
 	}
@@ -72,6 +74,32 @@ func (d *Datapath) Prepare(sizes plan.Sizes) error {
 		return fmt.Errorf("prepare programs for maps of %+v: %w", sizes, err)
 	}
 	g.next, g.on = next, next.mapSet
+	return nil
+}
+
+// Load has the programs at hand that Attach is to put in force, on the maps as they are: so they are
+// verified while it is planned what the maps are to hold. Where Attach has begun, or there is nothing
+// to attach, it does nothing. It may be called while other calls are under way.
+func (d *Datapath) Load() error {
+	g := &d.growth
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d.mu.Lock()
+	attached := d.inForce == d.maps
+	d.mu.Unlock()
+	if attached || g.on == d.maps || g.taken == d.maps {
+		return nil
+	}
+	names, err := d.wantedPrograms()
+	if err != nil {
+		return err
+	}
+	programs, err := d.object.loadPrograms(names, d.maps)
+	if err != nil {
+		return fmt.Errorf("load programs ahead of need: %w", err)
+	}
+	g.programs.Close()
+	g.programs, g.on = programs, d.maps
 	return nil
 }
 

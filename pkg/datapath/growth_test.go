@@ -174,3 +174,56 @@ func TestWhatCannotBePreparedChangesNothing(t *testing.T) {
 	}
 	wantContent(t, d, someOps()...)
 }
+
+func TestProgramsThatAreLoadedWhileItIsPlannedComeIntoForce(t *testing.T) {
+	cfg := config(t)
+	before := loaded(t)
+	d := mustOpen(t, cfg)
+	if err := d.Reserve(larger); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- d.Load() }()
+	mustApply(t, d, someOps()...)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	verified := programs(t)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	if now := inForce(t, cfg); !slices.Contains(verified, now) {
+		t.Errorf("program %d is in force, not the one that was loaded", now)
+	}
+	wantContent(t, d, someOps()...)
+	open := loaded(t)
+	if err := d.Load(); err != nil || loaded(t) != open {
+		t.Errorf("nothing is to be attached: %v, %d programs are open, and %d were before", err, loaded(t), open)
+	}
+	d.Close()
+	if now := loaded(t); now != before {
+		t.Errorf("%d programs are open in the end, and %d were before", now, before)
+	}
+}
+
+// Programs of maps that were replaced meanwhile are not attached.
+func TestProgramsThatAreLoadedTooEarlyAreLetGo(t *testing.T) {
+	cfg := config(t)
+	d := mustOpen(t, cfg)
+	if err := d.Load(); err != nil {
+		t.Fatal(err)
+	}
+	verified := programs(t)
+	mustApply(t, d, someOps()...)
+	if err := d.Reserve(larger); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	if now := inForce(t, cfg); slices.Contains(verified, now) {
+		t.Errorf("program %d is in force, of the former maps", now)
+	}
+	wantContent(t, d, someOps()...)
+	mustInspect(t, cfg)
+}

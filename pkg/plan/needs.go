@@ -28,6 +28,23 @@ func (p *Planner) NeedsWith(names []lb.ServiceName) Sizes {
 	return p.Needs().AtLeast(p.taken().plus(more).sizes(p.Needs().Addresses + uint32(more[limitedFrontends])))
 }
 
+// NeedsAheadWith does so, and has entries to spare: about as many as NeedsAhead says once they are
+// planned. What is beyond limits is not counted: it will be refused.
+func (p *Planner) NeedsAheadWith(names []lb.ServiceName) Sizes {
+	taken := p.taken()
+	used, addresses := taken, p.Needs().Addresses
+	for _, name := range names {
+		wants := p.shared.of(name)
+		used, addresses = used.plus(wants), addresses+uint32(wants[limitedFrontends])
+	}
+	for m, limit := range p.limits {
+		if limit > 0 {
+			used[m] = min(used[m], max(limit, taken[m]))
+		}
+	}
+	return p.Needs().AtLeast(p.ahead(used, addresses))
+}
+
 // spareMost is how many entries of a map are spare at most: more than changes take while larger
 // maps are prepared.
 const spareMost = 16384

@@ -46,6 +46,28 @@ func TestWhatRetiresIsNoReasonToGrow(t *testing.T) {
 	}
 }
 
+// What Services ask for says how large maps have to be before they are planned.
+func TestRoomForAFirstPictureIsWhatItTakesWhenItIsPlanned(t *testing.T) {
+	for _, limits := range []Sizes{{}, {Frontends: 20, Slots: 30, Backends: 10, Services: 20}} {
+		p := New(limits)
+		p.SetDefaults(lb.Policy{Algorithm: lb.RR})
+		var names []lb.ServiceName
+		for i := range 30 {
+			name, frontends := numberedService(i, i*10, 1)
+			names = append(names, name)
+			p.Ask(name, frontends)
+		}
+		before := p.NeedsAheadWith(names)
+		for i, name := range names {
+			_, frontends := numberedService(i, i*10, 1)
+			_, _ = p.Set(name, frontends) // some are refused where there are limits
+		}
+		if needs, ahead := p.Needs(), p.NeedsAhead(); !needs.Fit(before) || limits == (Sizes{}) && ahead != before {
+			t.Errorf("limits %+v: room for %+v is made, %+v is needed, and %+v ahead", limits, before, needs, ahead)
+		}
+	}
+}
+
 // Each change of one of three Services retires the run that it had.
 func TestNoRoomIsSparedBeyondTheLimits(t *testing.T) {
 	for _, c := range []struct{ limits, want Sizes }{
@@ -135,6 +157,15 @@ func mustSet(t *testing.T, p *Planner, service, endpoint int) {
 // mustSetMany gives a Service endpoints from one on, and returns the operations.
 func mustSetMany(t *testing.T, p *Planner, service, endpoint, n int) []Op {
 	t.Helper()
+	ops, err := p.Set(numberedService(service, endpoint, n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ops
+}
+
+// numberedService is a Service by its number, with endpoints from one on.
+func numberedService(service, endpoint, n int) (lb.ServiceName, []lb.Frontend) {
 	var list []lb.AddrPort
 	for i := range n {
 		list = append(list, lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 1, byte((endpoint + i) >> 8), byte(endpoint + i)}), Port: 80, Protocol: lb.TCP})
@@ -143,11 +174,7 @@ func mustSetMany(t *testing.T, p *Planner, service, endpoint, n int) []Op {
 	for i := range f.Views {
 		f.Views[i].Backends = list
 	}
-	ops, err := p.Set(lb.ServiceName{Namespace: "default", Name: fmt.Sprint(service)}, []lb.Frontend{f})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ops
+	return lb.ServiceName{Namespace: "default", Name: fmt.Sprint(service)}, []lb.Frontend{f}
 }
 
 // Backends come in rows of IDs, with holes between them.

@@ -8,7 +8,7 @@ type beside struct {
 }
 
 // atOnce is how much may run at a time: one grace period, one telling of sockets, one recount,
-// one taking of traffic, one preparation of larger maps.
+// one taking of traffic, one preparation of larger maps or of programs.
 const atOnce = 5
 
 // start calls do beside the loop, which then calls what it returns.

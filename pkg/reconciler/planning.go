@@ -37,11 +37,14 @@ func (r *Reconciler) planWaiting() {
 	todo := slices.SortedFunc(maps.Keys(r.waiting), lb.ServiceName.Compare)
 	wanted := r.ask(todo)
 	todo = r.withRoom(todo, wanted)
+	r.beginFirst(todo)
 	for ; len(todo) > 0; todo = r.planner.TakeDisplaced() {
 		for _, name := range todo {
 			r.plan(name, wanted)
+			r.writePiece()
 		}
 	}
+	r.endPiece()
 	r.waiting, r.adopted = renewed(r.waiting), renewed(r.adopted)
 }
 
@@ -82,6 +85,7 @@ func (r *Reconciler) plan(name lb.ServiceName, wanted map[lb.ServiceName][]lb.Fr
 	}
 	ops, err := set(name, frontends)
 	r.pending = append(r.pending, ops...)
+	delete(wanted, name) // of a first picture it is much
 	if err != nil && r.planner.Has(name) {
 		return
 	}

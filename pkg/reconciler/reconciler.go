@@ -68,6 +68,7 @@ type Reconciler struct {
 	adopted  map[lb.ServiceName]bool // in force since before, not set yet
 	waiting  map[lb.ServiceName]bool // changed, but frozen or refused
 	pending  []plan.Op
+	pieces   pieces
 	problems *ProblemLog
 	wrong    []lb.Problem // as reported last
 	reported bool         // that was ever
@@ -275,6 +276,20 @@ func (r *Reconciler) complete() bool { return r.gotUpdate && r.gotAddress }
 
 // flush brings what is planned into the kernel.
 func (r *Reconciler) flush() error {
+	if err := r.write(); err != nil {
+		return err
+	}
+	if err := r.dp.Attach(); err != nil {
+		return err
+	}
+	r.sayReady()
+	r.lost = append(r.lost, r.planner.TakeLosses()...)
+	r.tellSockets()
+	return nil
+}
+
+// write makes room for what is planned, and writes it to the maps.
+func (r *Reconciler) write() error {
 	if err := r.reserve(); err != nil {
 		return err
 	}
@@ -284,12 +299,6 @@ func (r *Reconciler) flush() error {
 		return err
 	}
 	r.pending = nil
-	if err := r.dp.Attach(); err != nil {
-		return err
-	}
-	r.sayReady()
-	r.lost = append(r.lost, r.planner.TakeLosses()...)
-	r.tellSockets()
 	return nil
 }
 
@@ -328,6 +337,7 @@ func (r *Reconciler) sayReady() {
 	if !r.isReady() {
 		r.log.Info("ready", zap.Int("services", len(r.planner.Services())))
 		close(r.ready)
+		r.pieces = pieces{}
 	}
 }
 

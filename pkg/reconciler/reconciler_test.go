@@ -42,6 +42,10 @@ type fake struct {
 	prepares time.Duration // how long a preparation of larger maps takes
 	prepared atomic.Int64  // how many there were
 
+	loads  time.Duration // how long it takes to load programs ahead of need
+	loaded atomic.Int64  // how often they were
+	most   int           // operations of one Apply
+
 	counts   time.Duration // how long a recount takes
 	recounts atomic.Int64  // how many there were
 
@@ -88,6 +92,12 @@ func (f *fake) Prepare(plan.Sizes) error {
 	return f.call("prepare")
 }
 
+func (f *fake) Load() error {
+	f.loaded.Add(1)
+	time.Sleep(f.loads)
+	return f.call("load")
+}
+
 func (f *fake) Reset() error {
 	f.mu.Lock()
 	f.Model = plan.Model{}
@@ -131,6 +141,7 @@ func (f *fake) DestroySockets(losses []plan.Loss) error {
 }
 
 func (f *fake) Apply(ops []plan.Op) (int, error) {
+	f.most = max(f.most, len(ops))
 	for i, op := range ops {
 		if err := f.call(op.String()); err != nil {
 			return i, err

@@ -77,7 +77,7 @@ func (b *bench) startOnce(g *group, u lb.Update, s *starts) (uint64, error) {
 func (b *bench) reportStarts(cold, warm starts) {
 	t := table{
 		Title: fmt.Sprintf("Start with %s Services, %d endpoints each", count(b.plan.big), endpointsEach),
-		Note: "In ms, from objects in memory until all of it is in the kernel and in force. Programs are loaded once, when it is planned how large the maps have to be. " +
+		Note: "In ms, from objects in memory until all of it is in the kernel and in force. Programs are loaded once, when it is known how large the maps have to be, and verified while it is planned what these are to hold, which is written meanwhile: planning has what is left of the time. " +
 			"A restart adopts what is pinned and made no write.",
 		Header: []string{"part", "cold start", "quartiles", "restart", "quartiles"},
 	}

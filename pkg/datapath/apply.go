@@ -186,9 +186,9 @@ func (s *mapSet) changeSlots(o plan.PutSlots) error {
 }
 
 func (s *mapSet) putSlots(offset uint32, backends []uint32) {
-	for i, id := range backends {
-		slot := offset + uint32(i)
-		s.slots.at(slot / slotsPerChunk).Backend[slot%slotsPerChunk] = id
+	for len(backends) > 0 {
+		n := copy(s.slots.at(offset / slotsPerChunk).Backend[offset%slotsPerChunk:], backends)
+		offset, backends = offset+uint32(n), backends[n:]
 	}
 }
 

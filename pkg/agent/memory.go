@@ -12,11 +12,24 @@ import (
 
 // How much garbage there may be, in percent of what is in use, before it is collected. While the first
 // picture comes nobody waits for a single change, and memory is what is scarce. Later on a change that comes
-// while garbage is collected takes longer, so that this should be seldom; at rest memory is returned.
+// while garbage is collected takes longer, and to go through all that is in use takes as long as hundreds of
+// changes: so that this should be seldom, and more so where that takes little memory. At rest memory is returned.
 const (
 	garbageAtFirst = 50
 	garbageLater   = 100
+	garbageOfSmall = 200
 )
+
+// smallHeap is up to how many bytes in use a heap is small.
+const smallHeap = 64 << 20
+
+// garbage returns how much there may be once the first picture is in force.
+func (h heap) garbage() int {
+	if h.live <= smallHeap {
+		return garbageOfSmall
+	}
+	return garbageLater
+}
 
 // collectGarbageAt has the collector work at so many percent, unless the environment says what it is to
 // go by.
@@ -38,9 +51,10 @@ func returnMemory(ctx context.Context, ready <-chan struct{}) {
 		return
 	case <-ready:
 	}
-	collectGarbageAt(garbageLater)
 	debug.FreeOSMemory()
 	before, least := readHeap(), heap{} // what the first picture took may be in use still
+	garbage := before.garbage()
+	collectGarbageAt(garbage)
 	for {
 		select {
 		case <-ctx.Done():
@@ -48,6 +62,10 @@ func returnMemory(ctx context.Context, ready <-chan struct{}) {
 		case <-time.After(tick.Next(restEvery)):
 		}
 		now := readHeap()
+		if g := now.garbage(); g != garbage {
+			garbage = g
+			collectGarbageAt(g)
+		}
 		if now.isAtRest(before) && now.isWorthReturning(least) {
 			debug.FreeOSMemory()
 			now = readHeap()

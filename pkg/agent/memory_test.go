@@ -24,6 +24,14 @@ func TestGarbageIsCollectedSoonerUnlessTheEnvironmentSaysWhen(t *testing.T) {
 	}
 }
 
+func TestASmallHeapIsCollectedLessOften(t *testing.T) {
+	for live, want := range map[uint64]int{1 << 20: garbageOfSmall, smallHeap: garbageOfSmall, smallHeap + 1: garbageLater, 1 << 30: garbageLater} {
+		if got := (heap{live: live}).garbage(); got != want {
+			t.Errorf("%d bytes in use: %d %% of garbage, want %d", live, got, want)
+		}
+	}
+}
+
 func TestMemoryIsReturnedAtRestWhereThereIsMuch(t *testing.T) {
 	const mib = 1 << 20
 	before, least := heap{allocated: 1000 * mib, live: 40 * mib, resident: 70 * mib}, heap{live: 40 * mib, resident: 45 * mib}

@@ -28,8 +28,9 @@ type watched struct {
 
 // applied is an Apply that is done.
 type applied struct {
-	at  time.Time
-	ops int
+	at        time.Time
+	ops       int
+	frontends int // that were put
 }
 
 func (w *watched) note(name string, from time.Time) {
@@ -59,9 +60,19 @@ func (w *watched) Apply(ops []plan.Op) (int, error) {
 	at := time.Now()
 	w.note("write the maps", from)
 	if n > 0 {
-		w.applied <- applied{at, n}
+		w.applied <- applied{at, n, putFrontends(ops[:n])}
 	}
 	return n, err
+}
+
+// putFrontends counts the frontends that operations put.
+func putFrontends(ops []plan.Op) (n int) {
+	for _, op := range ops {
+		if _, ok := op.(plan.PutFrontend); ok {
+			n++
+		}
+	}
+	return n
 }
 
 // node is an agent without its process: the datapath and the reconciler.

@@ -40,6 +40,7 @@ func (r *report) aims() []table {
 	r.trafficAims(&others)
 	r.aim(&others, fmt.Sprintf("one endpoint changes among %s Services, p50", count(r.plan.big)), "change/objects/p50", 100, "%.0f µs")
 	r.aim(&others, "the same, p99", "change/objects/p99", 100, "%.0f µs")
+	r.aim(&others, fmt.Sprintf("%d Services replaced by %d in one update, p50", batchSize, batchSize), "change/batch/p50", 50000, "%.0f µs")
 	r.scaleAims(&others)
 	return []table{first, others}
 }

@@ -30,6 +30,30 @@ func TestAChangeTakesAsManyAllocationsHoweverManyEndpointsTheServiceHas(t *testi
 	}
 }
 
+// What a table has lost is known when it is derived. One that comes again is found, and has lost what the
+// lists say.
+func TestWhatADerivedTableHasLostIsToldOnce(t *testing.T) {
+	st, p, name := manyEndpoints(t, 500)
+	had := st.Frontends(name)[0].Members
+	for version := range 6 {
+		st.Apply(oneSlice(hundred(2, 1000+version%3)))
+		now := st.Frontends(name)
+		if _, err := p.Set(name, now); err != nil {
+			t.Fatal(err)
+		}
+		var want []Loss
+		for _, b := range had {
+			if !slices.Contains(now[0].Members, b) {
+				want = append(want, Loss{Frontend: now[0].AddrPort, Backend: b})
+			}
+		}
+		if got := p.TakeLosses(); len(want) != 1 || !slices.Equal(got, want) {
+			t.Errorf("version %d: lost %v, want %v", version, got, want)
+		}
+		had = now[0].Members
+	}
+}
+
 func TestWhatOneListHasBeyondAnother(t *testing.T) {
 	at := func(ports ...uint16) (out []lb.AddrPort) {
 		for _, p := range ports {

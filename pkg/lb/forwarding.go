@@ -73,7 +73,7 @@ func (f *Frontend) carry(s selection) {
 // hasOutside says whether a member of a carried frontend is its own home.
 func (f *Frontend) hasOutside() bool {
 	for b, home := range f.Homes {
-		if home == b.Addr.String() {
+		if isOutside(b, home) {
 			return true
 		}
 	}

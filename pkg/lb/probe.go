@@ -45,7 +45,7 @@ func ProbedWays(frontends []Frontend) (ways []Way) {
 			continue
 		}
 		for b, home := range f.Homes {
-			if home == b.Addr.String() && b.Port == f.AddrPort.Port && f.Probe.Suits(b) {
+			if isOutside(b, home) && b.Port == f.AddrPort.Port && f.Probe.Suits(b) {
 				ways = append(ways, Way{f.AddrPort, b})
 			}
 		}
@@ -53,6 +53,22 @@ func ProbedWays(frontends []Frontend) (ways []Way) {
 	slices.SortFunc(ways, Way.compare)
 	return ways
 }
+
+// Outside returns the members of carried frontends that are outside, where no agent runs.
+func Outside(frontends []Frontend) map[AddrPort]bool {
+	all := map[AddrPort]bool{}
+	for _, f := range frontends {
+		for b, home := range f.Homes {
+			if f.Carried && isOutside(b, home) {
+				all[b] = true
+			}
+		}
+	}
+	return all
+}
+
+// isOutside says whether a backend with a home is its own.
+func isOutside(b AddrPort, home string) bool { return home == b.Addr.String() }
 
 // Probed returns the backends of frontends with the probe that their Service asks
 // for, sorted; none where it asks for none.

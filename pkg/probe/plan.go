@@ -40,6 +40,7 @@ type job struct {
 	interval   time.Duration
 	backends   map[lb.AddrPort]bool
 	namespaces map[string]bool
+	outside    bool // a backend is
 }
 
 // asked is what a Service asks for.
@@ -47,6 +48,7 @@ type asked struct {
 	probe    lb.Probe
 	backends []lb.AddrPort
 	ways     []lb.Way
+	outside  map[lb.AddrPort]bool
 }
 
 // plan returns what is to be asked, and what is wrong with what Services ask for. The
@@ -66,7 +68,7 @@ func (p *Prober) plan() (map[target]*job, []lb.Problem) {
 				refused = fmt.Sprintf("does not ask the endpoint %s: %s", b.Addr, why)
 				continue
 			}
-			jobs[t] = jobs[t].with(name, b, max(p.asked[name].probe.Interval, p.leastInterval))
+			jobs[t] = jobs[t].with(name, b, max(p.asked[name].probe.Interval, p.leastInterval), p.asked[name].outside[b])
 		}
 		if len(p.asked[name].ways) > 0 && !p.cfg.MayCarry {
 			problems = append(problems, problem(name, "asks backends outside at their own addresses only: this agent may open no raw sockets", "give it the capability NET_RAW, see docs/edge.md"))
@@ -77,7 +79,11 @@ func (p *Prober) plan() (map[target]*job, []lb.Problem) {
 		}
 	}
 	p.budget.plan(jobs)
+	cutOff := p.isCutOff(jobs)
 	for _, name := range names {
+		if cutOff && len(p.asked[name].outside) > 0 {
+			problems = append(problems, problem(name, "cannot tell how its backends outside are: no backend outside of any Service answers, so that this node may be cut off", "look at the network of this node first, then at the backends"))
+		}
 		if p.budget.exceeded(name.Namespace) {
 			problems = append(problems, problem(name,
 				fmt.Sprintf("asks less often than it should: the probes of namespace %s are %.3g requests per second, and may be %.3g", name.Namespace, p.budget.wanted[name.Namespace], p.budget.share),
@@ -93,7 +99,7 @@ func (p *Prober) planWays(name lb.ServiceName, jobs map[target]*job) {
 	for _, w := range p.asked[name].ways {
 		if p.cfg.MayCarry && p.refuse(w.Backend.Addr) == "" && !p.guard.node[w.Frontend.Addr] {
 			t := targetThrough(w)
-			jobs[t] = jobs[t].with(name, w.Backend, max(p.asked[name].probe.Interval, p.leastInterval))
+			jobs[t] = jobs[t].with(name, w.Backend, max(p.asked[name].probe.Interval, p.leastInterval), true)
 		}
 	}
 }
@@ -102,12 +108,12 @@ func problem(name lb.ServiceName, reason, remedy string) lb.Problem {
 	return lb.Problem{Object: "Service " + name.String(), Field: "metadata.annotations[headgate.dev/probe]", Reason: reason, Remedy: remedy}
 }
 
-// with returns a job that is also for a backend of a Service.
-func (j *job) with(name lb.ServiceName, b lb.AddrPort, interval time.Duration) *job {
+// with returns a job that is also for a backend of a Service, which is outside or not.
+func (j *job) with(name lb.ServiceName, b lb.AddrPort, interval time.Duration, outside bool) *job {
 	if j == nil {
 		j = &job{interval: interval, backends: map[lb.AddrPort]bool{}, namespaces: map[string]bool{}}
 	}
-	j.interval = min(j.interval, interval)
+	j.interval, j.outside = min(j.interval, interval), j.outside || outside
 	j.backends[b] = true
 	j.namespaces[name.Namespace] = true
 	return j

@@ -57,13 +57,14 @@ type Prober struct {
 	serves map[lb.ServiceName][]netip.Addr // addresses of Services
 	jobs   map[target]*job
 	bad    map[lb.AddrPort]map[target]bool // what of a backend is bad now
+	failed map[target]int                  // how often in a row
 }
 
 // New returns a prober.
 func New(cfg Config) *Prober {
 	p := &Prober{
 		cfg: cfg, wake: make(chan struct{}, 1), leastInterval: time.Second, guard: Guard{allowed: cfg.Allowed, nodes: map[netip.Addr]int{}}, nodes: map[string][]netip.Addr{}, ask: cfg.ask,
-		asked: map[lb.ServiceName]asked{}, serves: map[lb.ServiceName][]netip.Addr{}, bad: map[lb.AddrPort]map[target]bool{},
+		asked: map[lb.ServiceName]asked{}, serves: map[lb.ServiceName][]netip.Addr{}, bad: map[lb.AddrPort]map[target]bool{}, failed: map[target]int{},
 	}
 	p.refuse = func(addr netip.Addr) string { return p.guard.refuse(addr) }
 	return p
@@ -84,7 +85,7 @@ func (p *Prober) SetFrontends(name lb.ServiceName, frontends []lb.Frontend) {
 	before := len(p.asked)
 	delete(p.asked, name)
 	if len(backends) > 0 {
-		p.asked[name] = asked{probe, backends, lb.ProbedWays(frontends)}
+		p.asked[name] = asked{probe, backends, lb.ProbedWays(frontends), lb.Outside(frontends)}
 	}
 	if before > 0 || len(backends) > 0 {
 		p.changed()
@@ -182,6 +183,7 @@ func (p *Prober) replan() (jobs map[target]*job, well []Verdict, problems []lb.P
 	}
 	before := p.jobs
 	p.jobs, problems = p.plan()
+	maps.DeleteFunc(p.failed, func(t target, _ int) bool { return p.jobs[t] == nil })
 	for t, j := range before {
 		for b := range j.backends {
 			if now := p.jobs[t]; (now == nil || !now.backends[b]) && p.bad[b][t] && p.clear(b, t) {
@@ -232,7 +234,7 @@ func (p *Prober) watch(ctx context.Context, t target) {
 	interval := p.interval(t)
 	timer := time.NewTimer(rand.N(interval))
 	defer timer.Stop()
-	failed, known, last := 0, false, time.Now()
+	known, last := false, time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -250,9 +252,7 @@ func (p *Prober) watch(ctx context.Context, t target) {
 		if ctx.Err() != nil {
 			return
 		}
-		if failed++; err == nil {
-			failed = 0
-		}
+		failed := p.note(t, err)
 		if failed < p.cfg.Failures && (failed > 0 || known) {
 			continue
 		}
@@ -270,12 +270,16 @@ func (p *Prober) judge(t target, err error, holds time.Duration) (verdicts []Ver
 	if j == nil {
 		return nil
 	}
+	cutOff := j.outside && p.isCutOff(p.jobs)
 	for b := range j.backends {
 		switch {
 		case err == nil:
 			if !p.clear(b, t) {
 				continue
 			}
+		case p.bad[b][t]: // it is said again
+		case cutOff:
+			continue
 		case p.bad[b] == nil:
 			p.bad[b] = map[target]bool{t: true}
 		default:

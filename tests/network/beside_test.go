@@ -300,12 +300,12 @@ func (s *besideStage) balanceBy(r proxyRules) {
 	}
 }
 
-// startBeside starts an agent where rules balance.
-func (s *besideStage) startBeside(t *testing.T) {
+// startBeside starts an agent where rules balance, with some flags.
+func (s *besideStage) startBeside(t *testing.T, flags ...string) {
 	t.Helper()
 	s.write("services.yaml", besideObjects)
 	s.write("pods.yaml", s.podObjects(""))
-	s.node.options = []string{"--pod-devices", "all"}
+	s.node.options = append([]string{"--pod-devices", "all"}, flags...)
 	s.startAgentOf(s.node, testenv.BPFRoot(t), frontendCount+2*4*2)
 	s.node.awaitBalance(s.devices)
 	s.node.awaitPods(2)

@@ -224,7 +224,7 @@ func (f *fabric) start() {
 			n.options = append(n.options, "--dsr-encapsulation", "udp")
 		}
 		if f.underlay.xdp {
-			n.options = append(n.options, "--xdp", "eth*")
+			n.options = append(n.options, byDrivers...)
 		}
 		cgroup, err := traffic.NewCgroup(testenv.Cgroup(f.tb), n.name)
 		if err != nil {

@@ -22,12 +22,13 @@ import (
 )
 
 // edges is two load balancers of their own behind a router that spreads by ports, and three
-// backends on which no agent runs: they take the outer header off as docs/edge.md says.
+// backends.
 type edges struct {
 	tb             testing.TB
 	client, router *host
 	nodes          [2]*node
 	backends       [3]*host
+	homes          []*node // the backends, where each has an agent
 	manifests      string
 	at             netip.AddrPort // of the Service
 	annotations    string         // of the Service, more of them
@@ -37,7 +38,19 @@ type edges struct {
 // edgeAt is the Service; a backend outside has its port.
 var edgeAt = netip.MustParseAddrPort("203.0.113.10:8080")
 
+// newEdges makes edges before backends on which no agent runs: they take the outer header off as
+// docs/edge.md says.
 func newEdges(tb testing.TB) *edges {
+	tb.Helper()
+	e := newEdgesBefore(tb)
+	for _, b := range e.backends {
+		b.uncover()
+	}
+	return e
+}
+
+// newEdgesBefore makes edges before backends that serve, and take nothing that is carried.
+func newEdgesBefore(tb testing.TB) *edges {
 	tb.Helper()
 	testenv.Need(tb)
 	e := &edges{tb: tb, client: newHost(tb, "client"), router: newHost(tb, "router"), manifests: tb.TempDir(), at: edgeAt}
@@ -56,12 +69,11 @@ func newEdges(tb testing.TB) *edges {
 		return h
 	}
 	for i := range e.nodes {
-		addr := fmt.Sprint("192.0.2.", i+1)
-		e.nodes[i] = &node{host: add(fmt.Sprint("edge-", i+1), addr), name: fmt.Sprint("edge-", i+1), addr: netip.MustParseAddr(addr), frontends: 2}
+		name, addr := fmt.Sprint("edge-", i+1), fmt.Sprint("192.0.2.", i+1)
+		e.nodes[i] = newEdgeNode(add(name, addr), name, addr)
 	}
 	for i := range e.backends {
 		e.backends[i] = add(fmt.Sprint("backend-", i+1), backendAddr(i))
-		e.backends[i].uncover()
 		e.backends[i].serveAs(fmt.Sprint("backend-", i+1))
 	}
 	e.router.bridge("br0", ports...)
@@ -70,6 +82,11 @@ func newEdges(tb testing.TB) *edges {
 		return os.WriteFile("/proc/sys/net/ipv4/fib_multipath_hash_policy", []byte("1"), 0) // ports count
 	})
 	return e
+}
+
+// newEdgeNode is a host that has an agent, and the two frontends of the Service.
+func newEdgeNode(h *host, name, addr string) *node {
+	return &node{host: h, name: name, addr: netip.MustParseAddr(addr), frontends: 2}
 }
 
 func backendAddr(i int) string { return fmt.Sprint("192.0.2.", 21+i) }
@@ -110,16 +127,16 @@ func (e *edges) serves(ready ...int) {
 	fmt.Fprintf(&text, `apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: default, annotations: {headgate.dev/forwarding: dsr%[3]s}}
-spec: {type: LoadBalancer, clusterIP: 10.96.0.1, ports: [{port: %[1]d, targetPort: %[1]d}]}
+spec: {type: LoadBalancer, clusterIP: 10.96.0.1, ports: [{port: %[1]d, targetPort: %[4]d}]}
 status: {loadBalancer: {ingress: [{ip: %[2]s}]}}
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4
-ports: [{port: %[1]d}]
+ports: [{port: %[4]d}]
 endpoints:
-`, edgeAt.Port(), edgeAt.Addr(), e.annotations)
+`, e.at.Port(), e.at.Addr(), e.annotations, edgeAt.Port())
 	for i := range e.backends {
 		is := slices.Contains(ready, i)
 		fmt.Fprintf(&text, "- {addresses: [%s], conditions: {ready: %v, serving: true, terminating: %v}}\n", backendAddr(i), is, !is)
@@ -140,7 +157,7 @@ func (e *edges) start() {
 	if err := os.WriteFile(key, []byte("the same at both edges, and long enough"), 0o600); err != nil {
 		e.tb.Fatal(err)
 	}
-	for _, n := range e.nodes {
+	for _, n := range slices.Concat(e.nodes[:], e.homes) {
 		n.root = filepath.Join(testenv.BPFRoot(e.tb), n.name)
 		n.options = []string{"--forwarding", "marked", "--hash-key-file", key, "--state-dir", e.tb.TempDir()}
 		n.options = append(n.options, e.options...)
@@ -157,11 +174,14 @@ func (e *edges) start() {
 		})
 		n.startAgent(e.manifests)
 	}
+	for _, n := range e.homes {
+		awaitDevice(n)
+	}
 	for i, n := range e.nodes {
 		awaitDevice(n)
 		e.announce(i)
 		eventually(e.tb, n.name+" carries", func() error {
-			said, err := e.client.ask("tcp", edgeAt)
+			said, err := e.client.ask("tcp", e.at)
 			if err == nil && !strings.HasSuffix(strings.TrimSpace(said), " "+clientAddr[0].String()) {
 				err = fmt.Errorf("a backend sees %q", said)
 			}
@@ -209,11 +229,7 @@ func (e *edges) while(connections int, happens func()) *outcome {
 	e.tb.Helper()
 	o, end := &outcome{}, make(chan struct{})
 	var all sync.WaitGroup
-	for range connections {
-		conn, err := e.client.dial("tcp", e.at)
-		if err != nil {
-			e.tb.Fatal(err)
-		}
+	for _, conn := range e.begin(connections) {
 		all.Go(func() { o.converse(conn, 50*time.Millisecond, end) })
 	}
 	time.Sleep(300 * time.Millisecond) // all have asked
@@ -223,6 +239,31 @@ func (e *edges) while(connections int, happens func()) *outcome {
 	close(end)
 	all.Wait()
 	return o
+}
+
+// begin returns so many connections that began while edges carried to all homes: a node without a CPU for a
+// second is given up by the others until it answers, and then all begin again.
+func (e *edges) begin(connections int) (conns []net.Conn) {
+	e.tb.Helper()
+	for range 5 {
+		eventually(e.tb, "edges carry to all backends", e.carries)
+		conns = nil
+		for range connections {
+			conn, err := e.client.dial("tcp", e.at)
+			if err != nil {
+				e.tb.Fatal(err)
+			}
+			conns = append(conns, conn)
+		}
+		if e.carries() == nil {
+			return conns
+		}
+		for _, conn := range conns {
+			conn.Close()
+		}
+	}
+	e.tb.Fatal("edges give homes up again and again")
+	return nil
 }
 
 func (o *outcome) lost() int { return o.reset + o.stuck + o.failed + o.moved + o.hidden }
@@ -239,21 +280,10 @@ func TestEdgesBeforeBackendsWithoutAnAgent(t *testing.T) {
 		if a, b := e.kept(0), e.kept(1); a == 0 || b == 0 {
 			t.Errorf("the edges keep %d and %d flows, want some at both", a, b)
 		}
-		time.Sleep(time.Second)
-		e.nodes[0].stop()
-		e.nodes[0].setUp("eth0", false)
-		time.Sleep(300 * time.Millisecond) // until the router notices
-		e.announce(1)
+		e.dies(0)
 	})
-	t.Log("an edge dies:", dies)
-	if dies.lost() > 0 {
-		t.Errorf("an edge dies: %s; want none lost", dies)
-	}
-	e.nodes[0].setUp("eth0", true)
-	e.nodes[0].route("0.0.0.0/0", "192.0.2.254")
-	e.nodes[0].startAgent(e.manifests)
-	awaitDevice(e.nodes[0])
-	e.announce(0, 1)
+	dies.wantNoneLost(t, "an edge dies")
+	e.comesBack(0)
 	rng := rand.New(rand.NewPCG(1, 3))
 	changes := e.while(connections, func() {
 		for second := range 8 {
@@ -267,9 +297,35 @@ func TestEdgesBeforeBackendsWithoutAnAgent(t *testing.T) {
 			}
 		}
 	})
-	t.Log("backends change:", changes)
-	if changes.lost() > 0 {
-		t.Errorf("backends change, agents die and come again: %s; want none lost", changes)
+	changes.wantNoneLost(t, "backends change, agents die and come again")
+}
+
+// dies kills an edge under what goes on; the router notices a little later.
+func (e *edges) dies(edge int) {
+	e.tb.Helper()
+	time.Sleep(time.Second)
+	e.nodes[edge].stop()
+	e.nodes[edge].setUp("eth0", false)
+	time.Sleep(300 * time.Millisecond)
+	e.announce(1 - edge)
+}
+
+// comesBack starts an edge that died.
+func (e *edges) comesBack(edge int) {
+	e.tb.Helper()
+	n := e.nodes[edge]
+	n.setUp("eth0", true)
+	n.route("0.0.0.0/0", "192.0.2.254")
+	n.startAgent(e.manifests)
+	awaitDevice(n)
+	e.announce(0, 1)
+}
+
+func (o *outcome) wantNoneLost(t *testing.T, what string) {
+	t.Helper()
+	t.Logf("%s: %s", what, o)
+	if o.lost() > 0 {
+		t.Errorf("%s: %s; want none lost", what, o)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -78,6 +79,28 @@ func TestABackendThatTakesNothingCarriedIsAvoided(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestAnEdgeThatWasCutOffTakesNoBackendForDead cuts an edge off for as long as all probes need to fail, and has all connections
+// come to it at once when it is back: each goes on with the backend that it has.
+func TestAnEdgeThatWasCutOffTakesNoBackendForDead(t *testing.T) {
+	e := newEdges(t)
+	e.annotations = `, headgate.dev/probe: tcp, headgate.dev/probe-interval: "1"`
+	e.options = []string{"--probes", "192.0.2.0/24"}
+	e.serves(0, 1, 2)
+	e.start()
+	e.awaitEjected("at first")
+	e.announce(1)
+	e.nodes[0].setUp("eth0", false)
+	time.Sleep(6 * time.Second)
+	if dead := e.ejected(0); len(dead) > 0 {
+		t.Errorf("an edge that is cut off takes %v for dead", dead)
+	}
+	e.while(60, func() {
+		e.nodes[0].setUp("eth0", true)
+		e.nodes[0].route("0.0.0.0/0", "192.0.2.254")
+		e.announce(0)
+	}).wantNoneLost(t, "an edge is back")
 }
 
 // serviceAddress adds or removes the address of the Service of a backend outside.

@@ -24,27 +24,37 @@ import (
 // ends, and Headgate is removed: the kernel goes on with each of them, and none is delayed by
 // a packet that was lost. No signal ends the removal but SIGKILL, after which the next one goes on.
 func TestConnectionsOutliveHeadgate(t *testing.T) {
+	byNFTables, byIPTables := proxyRules{"nftables", writeNFTables, deleteNFTables, true}, proxyRules{"iptables", writeIPTables, deleteIPTables, true}
 	for _, r := range []struct {
+		what string
 		proxyRules
-		amid []syscall.Signal
+		flags []string
+		amid  []syscall.Signal
 	}{
-		{proxyRules{"nftables", writeNFTables, deleteNFTables, true}, []syscall.Signal{syscall.SIGKILL}},
-		{proxyRules{"iptables", writeIPTables, deleteIPTables, true}, []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}},
+		{"nftables", byNFTables, nil, []syscall.Signal{syscall.SIGKILL}},
+		{"iptables", byIPTables, nil, []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}},
+		{"nftables, by drivers", byNFTables, byDrivers, []syscall.Signal{syscall.SIGKILL}},
 	} {
-		t.Run(r.name, func(t *testing.T) {
+		t.Run(r.what, func(t *testing.T) {
 			if _, err := exec.LookPath(strings.Replace(r.name, "nftables", "nft", 1)); err != nil {
 				t.Skip("needs nftables and iptables: apt-get install nftables iptables")
 			}
 			s := newBesideStage(t)
+			if r.flags != nil {
+				s.takeDriven()
+			}
 			for _, node := range s.nodes {
 				s.echo(node.pod)
 			}
-			s.startBeside(t)
+			s.startBeside(t, r.flags...)
 			s.holdAll(r.proxyRules)
 			port := s.endAtPod2()
 			s.writeRules(r.proxyRules)
 			s.node.stop()
 			over := s.keepTalking(t)
+			if r.flags != nil {
+				s.node.awaitRepeats(t, "before it is removed")
+			}
 			s.remove(t, r.amid...)
 			over()
 			if _, pod := s.openBy(port); pod != s.node.podAddrs(s.node.pod)[0] {

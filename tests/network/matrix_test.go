@@ -111,15 +111,20 @@ func TestMatrix(t *testing.T) {
 		name     string
 		layout   layout
 		firewall bool
+		flags    []string
 	}{
-		{"routes", layout{}, false},
-		{"a bridge, VXLAN and a firewall", layout{tunnel: true, bridge: true}, true},
+		{"routes", layout{}, false, nil},
+		{"a bridge, VXLAN and a firewall", layout{tunnel: true, bridge: true}, true, nil},
+		{"routes, by drivers", layout{}, false, byDrivers},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := newNetworkOf(t, tc.layout)
+			if len(tc.flags) > 0 {
+				n.takeDriven()
+			}
 			for _, node := range n.nodes {
 				node.serve()
-				node.options = []string{"--pod-devices", "all"}
+				node.options = append([]string{"--pod-devices", "all"}, tc.flags...)
 				if tc.firewall {
 					node.cniFirewall()
 				}
@@ -132,6 +137,9 @@ func TestMatrix(t *testing.T) {
 			}
 			for _, row := range n.matrixRows() {
 				t.Run(row.name, func(t *testing.T) { n.askRow(t, row) })
+			}
+			if repeated := n.nodes[0].counter(t, "flow_repeated"); (repeated > 0) != (len(tc.flags) > 0) {
+				t.Errorf("drivers have repeated %d packets", repeated)
 			}
 		})
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// byDrivers are flags of agents that have drivers repeat.
+var byDrivers = []string{"--xdp", "eth*"}
+
 // newDrivenNetwork makes a network whose nodes have their drivers repeat what was done to
 // packets before.
 func newDrivenNetwork(t *testing.T) *network {
@@ -23,7 +28,7 @@ func newDrivenNetwork(t *testing.T) *network {
 	n.takeDriven()
 	for _, node := range n.nodes {
 		node.serve()
-		node.options = []string{"--xdp", "eth*"}
+		node.options = slices.Clone(byDrivers)
 	}
 	return n
 }
@@ -90,29 +95,31 @@ func TestNothingIsLostWhileTheDriverChanges(t *testing.T) {
 			talks.add(conn)
 		}
 	}
-	repeats := func(what string) {
-		t.Helper()
-		before := node.counter(t, "flow_repeated")
-		eventually(t, "the driver repeats "+what, func() error {
-			if node.counter(t, "flow_repeated") < before+100 {
-				return errors.New("hardly anything")
-			}
-			return nil
-		})
-	}
-	repeats("packets of four flows")
+	node.awaitRepeats(t, "with an agent")
 	node.stop()
-	repeats("without an agent")
+	node.awaitRepeats(t, "without one")
 	node.startAgent(n.manifests)
-	repeats("with the next one")
+	node.awaitRepeats(t, "with the next one")
 	node.stop()
 	node.options = append(node.options, "--flows", "20000") // other maps, so other programs
 	node.startAgent(n.manifests)
-	repeats("by other programs")
+	node.awaitRepeats(t, "by other programs")
 	for _, err := range talks.stop() {
 		t.Error(err)
 	}
 	t.Logf("%d questions were answered", talks.answered)
+}
+
+// awaitRepeats waits until the driver of a node repeats.
+func (n *node) awaitRepeats(t *testing.T, when string) {
+	t.Helper()
+	before := n.counter(t, "flow_repeated")
+	eventually(t, "the driver repeats "+when, func() error {
+		if now := n.counter(t, "flow_repeated"); now < before+100 {
+			return fmt.Errorf("%d packets", now-before)
+		}
+		return nil
+	})
 }
 
 // talks are questions that are asked one after the other, on several connections.
@@ -125,37 +132,64 @@ type talks struct {
 	failed   []error
 }
 
-func (a *talks) add(conn net.Conn) {
-	a.wait.Add(1)
-	go func() {
-		defer a.wait.Done()
-		defer conn.Close()
-		for {
-			select {
-			case <-a.end:
-				return
-			default:
-			}
-			got, err := askOnce(conn)
-			a.mu.Lock()
-			a.answered++
-			if err != nil || !strings.HasPrefix(got, "pod-") {
-				a.failed = append(a.failed, fmt.Errorf("%s %s: answer %d is %q, %w", conn.RemoteAddr().Network(), conn.RemoteAddr(), a.answered, got, err))
-			}
-			a.mu.Unlock()
-			if err != nil {
-				return
-			}
+func (a *talks) add(conn net.Conn) { a.wait.Go(func() { a.ask(conn) }) }
+
+// addOn has one asked on a CPU.
+func (a *talks) addOn(cpu int, conn net.Conn) {
+	a.wait.Go(func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the talk
+		var one unix.CPUSet
+		one.Set(cpu)
+		if err := unix.SchedSetaffinity(0, &one); err != nil {
+			a.note(fmt.Errorf("stay on CPU %d: %w", cpu, err))
 		}
-	}()
+		a.ask(conn)
+	})
+}
+
+// ask asks until the end, the same pod all the while.
+func (a *talks) ask(conn net.Conn) {
+	defer conn.Close()
+	for first := ""; ; {
+		select {
+		case <-a.end:
+			return
+		default:
+		}
+		got, err := askOnce(conn)
+		if first == "" {
+			first = got
+		}
+		if err != nil || !strings.HasPrefix(got, "pod-") || !sameServer(got, first) {
+			err = fmt.Errorf("%s %s: an answer is %q, the first was %q, %w", conn.RemoteAddr().Network(), conn.RemoteAddr(), got, first, err)
+		}
+		if a.note(err); err != nil {
+			return
+		}
+	}
+}
+
+// sameServer says whether answers are of the same server, whatever they end with.
+func sameServer(a, b string) bool {
+	name, _, _ := strings.Cut(a, " ")
+	return strings.HasPrefix(b, name+" ")
+}
+
+// note notes an answer, or that there was none.
+func (a *talks) note(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.answered++; err != nil {
+		a.failed = append(a.failed, err)
+	}
 }
 
 // askOnce asks, and waits for the answer: what is lost is not asked again.
 func askOnce(conn net.Conn) (string, error) {
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	if _, err := conn.Write([]byte("who\n")); err != nil {
 		return "", err
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 	b := make([]byte, 100)
 	n, err := conn.Read(b)
 	return string(b[:n]), err

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -185,13 +186,40 @@ func TestDevicesWithTags(t *testing.T) {
 	l := s.pair("hg-x0")
 	tagged := &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "hg-x0.7", ParentIndex: l.Attrs().Index}, VlanId: 7}
 	if err := netlink.LinkAdd(tagged); err != nil {
-		t.Skipf("no VLAN devices here: %v", err)
+		testenv.Lacks(t, "VLAN devices", err)
 	}
 	s.Cleanup(func() { _ = netlink.LinkDel(tagged) })
 	s.look("hg-x0", "hg-x0.7")
+	s.want("while tags are hidden")
+	s.wantWhy("hg-x0", "VLAN devices are on it, and the driver hides their tags")
+	s.showTags("hg-x0")
+	s.look("hg-x0", "hg-x0.7")
+	s.want("with tags in frames", "hg-x0")
 	s.wantWhy("hg-x0", "")
-	s.want("as it is", "hg-x0")
 	s.wantWhy("hg-x0.7", "the driver")
+}
+
+// showTags has a driver leave tags of VLANs in frames, as ethtool -K rxvlan off does.
+func (s *drivers) showTags(device string) {
+	s.Helper()
+	const getFlags, setFlags, rxVLAN = 0x25, 0x26, 1 << 8 // of linux/ethtool.h
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	s.must(err)
+	defer unix.Close(fd)
+	value := struct{ cmd, flags uint32 }{cmd: getFlags}
+	request := struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&value)}
+	copy(request.name[:], device)
+	for _, cmd := range []uint32{getFlags, setFlags} {
+		value.cmd = cmd
+		value.flags &^= rxVLAN
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+			s.Fatal(errno)
+		}
+	}
 }
 
 // TestABondOfDrivers attaches to a bond, which hands the program on to its devices, if they all
@@ -201,7 +229,7 @@ func TestABondOfDrivers(t *testing.T) {
 	bond := netlink.NewLinkBond(netlink.LinkAttrs{Name: "hg-bond"})
 	bond.Mode = netlink.BOND_MODE_ACTIVE_BACKUP
 	if err := netlink.LinkAdd(bond); err != nil {
-		t.Skipf("no bonds here: %v", err)
+		testenv.Lacks(t, "bonds", err)
 	}
 	s.Cleanup(func() { _ = netlink.LinkDel(bond) })
 	for _, name := range []string{"hg-x0", "hg-x1"} {

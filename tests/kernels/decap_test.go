@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,23 +25,44 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 // family is a Service and its backend outside, in one family.
 type family struct {
-	name                       string
 	device                     netlink.Link // that takes the outer header off, as in docs/edge.md
 	client, vip, edge, backend netip.Addr
+	protocol                   int          // of IP, of what is in the outer header
+	port                       *netlink.Fou // that hands to the device what comes in UDP; nil: it comes as IP in IP
 }
 
-var families = []family{
-	{"ipip", &netlink.Iptun{LinkAttrs: netlink.LinkAttrs{Name: "ipip0"}, FlowBased: true}, netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.21")},
-	{"ip6tnl", &netlink.Ip6tnl{LinkAttrs: netlink.LinkAttrs{Name: "ip6tnl1"}, FlowBased: true}, netip.MustParseAddr("2001:db8:c::7"), netip.MustParseAddr("2001:db8:f::10"), netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::21")},
+func ip4(port *netlink.Fou) family {
+	return family{
+		&netlink.Iptun{LinkAttrs: netlink.LinkAttrs{Name: "ipip0"}, FlowBased: true},
+		netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.21"),
+		unix.IPPROTO_IPIP, port,
+	}
 }
+
+func ip6(port *netlink.Fou) family {
+	return family{
+		&netlink.Ip6tnl{LinkAttrs: netlink.LinkAttrs{Name: "ip6tnl1"}, FlowBased: true},
+		netip.MustParseAddr("2001:db8:c::7"), netip.MustParseAddr("2001:db8:f::10"), netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::21"),
+		unix.IPPROTO_IPV6, port,
+	}
+}
+
+// carryPort is the port of UDP to which edges carry.
+const carryPort = 6635
 
 // A backend on which no agent runs takes what an edge carries by the kernel's own device, with the settings
 // of docs/edge.md, and answers the client as the Service.
 func TestTheKernelTakesOuterHeadersOff(t *testing.T) {
 	testenv.Need(t)
-	for _, f := range families {
-		t.Run(f.name, func(t *testing.T) {
-			edge, backend := namespace(t, f.name+"-edge"), namespace(t, f.name+"-backend")
+	for name, f := range map[string]family{
+		"ipip": ip4(nil), "ip6tnl": ip6(nil),
+		"ipip-gue":   ip4(&netlink.Fou{Family: unix.AF_INET, Port: carryPort, EncapType: netlink.FOU_ENCAP_GUE}),
+		"ip6tnl-gue": ip6(&netlink.Fou{Family: unix.AF_INET6, Port: carryPort, EncapType: netlink.FOU_ENCAP_GUE}),
+		"ipip-fou":   ip4(&netlink.Fou{Family: unix.AF_INET, Port: carryPort, EncapType: netlink.FOU_ENCAP_DIRECT, Protocol: unix.IPPROTO_IPIP}),
+		"ip6tnl-fou": ip6(&netlink.Fou{Family: unix.AF_INET6, Port: carryPort, EncapType: netlink.FOU_ENCAP_DIRECT, Protocol: unix.IPPROTO_IPV6}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			edge, backend := namespace(t, name+"-edge"), namespace(t, name+"-backend")
 			f.addDevice(t, backend)
 			inside(t, backend, func() error { return f.setUpBackend(edge) })
 			var carried *os.File
@@ -104,13 +126,19 @@ func first(steps ...func() error) error {
 	return nil
 }
 
-// addDevice skips the test where the kernel has no such device, but not on those of
-// tests/kernels/run, which have it.
+// addDevice skips the test where the kernel has no such device.
 func (f family) addDevice(t *testing.T, backend *traffic.Namespace) {
 	t.Helper()
-	err := backend.Do(func() error { return netlink.LinkAdd(f.device) })
-	if errors.Is(err, unix.EOPNOTSUPP) && os.Getenv("HEADGATE_KERNELS") == "" {
-		t.Skipf("this kernel has no %s device: tests/kernels/run tries others, which have", f.name)
+	err := backend.Do(func() error {
+		if f.port != nil {
+			if err := netlink.FouAdd(*f.port); err != nil {
+				return err
+			}
+		}
+		return netlink.LinkAdd(f.device)
+	})
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) {
+		testenv.Lacks(t, f.device.Type()+" device, or no fou", err)
 	}
 	must(t, err)
 }
@@ -223,16 +251,29 @@ func (f family) carry(from *os.File, raw int) {
 	}
 }
 
-func (f family) outer(n int) []byte {
-	var h []byte
-	if f.vip.Is6() {
-		h = []byte{0x60, 0, 0, 0, 0, 0, unix.IPPROTO_IPV6, 64}
-		binary.BigEndian.PutUint16(h[4:], uint16(n))
-	} else { // the kernel sums it up
-		h = []byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, unix.IPPROTO_IPIP, 0, 0}
-		binary.BigEndian.PutUint16(h[2:], uint16(20+n))
+// outer is the header before so many bytes.
+func (f family) outer(n int) (h []byte) {
+	protocol, udp := f.protocol, []byte(nil)
+	if f.port != nil {
+		protocol, udp = unix.IPPROTO_UDP, f.outerUDP(n)
 	}
-	return append(append(h, f.edge.AsSlice()...), f.backend.AsSlice()...)
+	if f.vip.Is6() {
+		h = []byte{0x60, 0, 0, 0, 0, 0, byte(protocol), 64}
+		binary.BigEndian.PutUint16(h[4:], uint16(len(udp)+n))
+	} else { // the kernel sums it up
+		h = []byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, byte(protocol), 0, 0}
+		binary.BigEndian.PutUint16(h[2:], uint16(20+len(udp)+n))
+	}
+	return slices.Concat(h, f.edge.AsSlice(), f.backend.AsSlice(), udp)
+}
+
+// outerUDP is the header of UDP before so many bytes, from the port of some flow and without a checksum.
+func (f family) outerUDP(n int) []byte {
+	const flowPort = 0xc123
+	h := binary.BigEndian.AppendUint16(nil, flowPort)
+	h = binary.BigEndian.AppendUint16(h, carryPort)
+	h = binary.BigEndian.AppendUint16(h, uint16(8+n))
+	return append(h, 0, 0)
 }
 
 func sysctls(pairs ...string) error {

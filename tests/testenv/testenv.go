@@ -34,6 +34,16 @@ const (
 	stateVar = "STATE_DIRECTORY"
 )
 
+// Lacks skips a test for what the kernel of this machine has not. Those of tests/kernels/run have all that tests need:
+// there it fails.
+func Lacks(tb testing.TB, what string, err error) {
+	tb.Helper()
+	if os.Getenv("HEADGATE_KERNELS") != "" {
+		tb.Fatalf("this kernel has no %s: %v", what, err)
+	}
+	tb.Skipf("this kernel has no %s (%v): tests/kernels/run tries others, which have", what, err)
+}
+
 // Runner is what runs in a machine of its own: a *testing.M, or a benchmark.
 type Runner interface {
 	// Run returns the exit code of the process.

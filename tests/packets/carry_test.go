@@ -13,14 +13,11 @@ import (
 	"github.com/headgate/headgate/pkg/plan"
 )
 
-// carryStory is told by TestCarrying, of a fleet of three nodes.
-type carryStory struct {
+// carryStories are told by TestCarrying, of a fleet of three nodes.
+var carryStories = []struct {
 	name string
 	tell func(*testing.T, *fleet)
-}
-
-// outerStories are of outer headers, whatever these are.
-var outerStories = []carryStory{
+}{
 	{"A packet is carried as it came, within an outer header", aPacketIsCarriedAsItCame},
 	{"Flows keep a port of the outer header each", flowsKeepAPort},
 	{"At its home it is what any packet to a local backend is", atHomeItIsAsAnyOther},
@@ -37,10 +34,6 @@ var outerStories = []carryStory{
 	{"What is no question of a peer does not", othersDoNotComeBack},
 	{"Of a flood of questions few come back", questionsAreLimited},
 	{"Who is no peer is not asked", whoIsNoPeerIsNotAsked},
-}
-
-// carryStories are of what goes where.
-var carryStories = []carryStory{
 	{"Answers go straight to the client", answersGoStraight},
 	{"A packet whose time to live ends is left to the stack", whatEndsHereIsNotCarried},
 	{"Frames with tags go by the node's address", tagsGoByAddress},
@@ -58,26 +51,23 @@ var carryStories = []carryStory{
 // TestCarrying has the driver see each packet before TC does: what it sends is what TC sends, to the
 // last byte, and all else it leaves as it is.
 func TestCarrying(t *testing.T) {
-	t.Run("IP in IP", func(t *testing.T) {
-		tellOverBoth(t, newDrivenFleet(t, false), slices.Concat(outerStories, carryStories))
-	})
-	t.Run("UDP", func(t *testing.T) { tellOverBoth(t, newDrivenFleet(t, true), outerStories) })
-}
-
-// tellOverBoth tells stories of a fleet with outer headers of either family.
-func tellOverBoth(t *testing.T, f *fleet, stories []carryStory) {
-	for _, overV6 := range []bool{false, true} {
-		f.carryOver(t, overV6)
-		t.Run("over "+f.family(), func(t *testing.T) { f.tell(t, stories) })
+	for name, udp := range map[string]bool{"IP in IP": false, "UDP": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newDrivenFleet(t, udp)
+			for _, overV6 := range []bool{false, true} {
+				f.carryOver(t, overV6)
+				t.Run("over "+f.family(), f.tell)
+			}
+		})
 	}
 }
 
 // tell tells stories of Services of both families.
-func (f *fleet) tell(t *testing.T, stories []carryStory) {
+func (f *fleet) tell(t *testing.T) {
 	for _, n := range f.nodes {
 		n.driver = &comparison{}
 	}
-	for _, s := range stories {
+	for _, s := range carryStories {
 		for _, b := range []book{v4, v6} {
 			t.Run(s.name+"/"+b.family(), func(t *testing.T) {
 				f.book, f.protocol = b, lb.TCP

@@ -205,7 +205,7 @@ func (n *node) kept(t *testing.T) kept {
 	k := kept{Content: c.String(), Counters: s.Counters, Drops: s.Drops, InFlight: map[string]uint32{}, Frontends: len(c.Frontends)}
 	for name := range s.Counters {
 		switch name {
-		case "sendmsg", "recvmsg", "getpeername", "flow_packet", "flow_redirected":
+		case "sendmsg", "recvmsg", "getpeername", "flow_packet", "flow_redirected", "flow_repeated", "flow_unrepeated":
 			delete(s.Counters, name) // of the flows that are to live on
 		}
 	}
@@ -295,7 +295,18 @@ func (s optionStage) openAll(t *testing.T) (flows, map[string]string) {
 // and replaces the agent in every way: what is open stays with its backend, and what
 // the datapath knows stays known.
 func TestFlowsOutliveAgentsWithEveryOption(t *testing.T) {
-	s := newOptionStage(t)
+	for name, flags := range map[string][]string{"by TC": nil, "by drivers": byDrivers} {
+		t.Run(name, func(t *testing.T) {
+			s := newOptionStage(t, flags...)
+			s.outliveAgents(t)
+			if repeated := s.node.counter(t, "flow_repeated"); (repeated > 0) != (flags != nil) {
+				t.Errorf("drivers have repeated %d packets", repeated)
+			}
+		})
+	}
+}
+
+func (s optionStage) outliveAgents(t *testing.T) {
 	f, said := s.openAll(t)
 	s.ejectFailing(t)
 	s.changeSlots(t)

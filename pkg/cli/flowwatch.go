@@ -60,6 +60,7 @@ flows and, while there are some, sockets: with very many choose a longer --inter
 		Args: atMostOne, ValidArgsFunction: flows.untyped().complete(e),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w.out, w.complaints = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			w.lines = command.LinesTo(w.out)
 			s := newSight(e, &of, args)
 			defer s.Close()
 			return w.run(cmd.Context(), s, every)

@@ -74,7 +74,7 @@ zeros. Before connect() a socket has no address, so that its packets come from p
 				t.wanted.word = args[0]
 			}
 			t.out = cmd.OutOrStdout()
-			t.complaints = cmd.ErrOrStderr()
+			t.complaints, t.lines = cmd.ErrOrStderr(), command.LinesTo(t.out)
 			return t.run(cmd.Context())
 		},
 	}

@@ -76,7 +76,7 @@ type follower struct {
 }
 
 func newFollower(n *grammar, e *env, out io.Writer) *follower {
-	return &follower{noun: n, shown: n.inMotion(), env: e, out: out, before: map[string]item{}}
+	return &follower{noun: n, shown: n.inMotion(), env: e, out: out, before: map[string]item{}, lines: command.LinesTo(out)}
 }
 
 // tell prints what is new.

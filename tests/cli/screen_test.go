@@ -23,7 +23,7 @@ import (
 //
 //	see PATTERN     wait until a line of a frame matches that was drawn since the last step below
 //	type KEYS       press keys, written as Go writes a text
-//	dial udp A P    have a process in the cgroup connect; hold, connect and exec are those of scripts, too
+//	dial udp A P    have a process in the cgroup connect; hold, connect, tracing and exec are those of scripts, too
 //	size 60 10      have the terminal be of another size
 //	signal TERM     send a signal
 //	leaves CODE     wait until the command has ended so, with the terminal as it was
@@ -54,7 +54,7 @@ func (p *place) screen(ts *testscript.TestScript, _ bool, args []string) {
 // step does what a line says, at the terminal or beside it.
 func (p *place) step(ts *testscript.TestScript, s *terminalScreen, cmd *exec.Cmd, line string) error {
 	words := strings.Fields(line)
-	beside := map[string]func(*testscript.TestScript, bool, []string){"dial": dial, "hold": hold, "connect": p.connect}
+	beside := map[string]func(*testscript.TestScript, bool, []string){"dial": dial, "hold": hold, "connect": p.connect, "tracing": tracing}
 	switch do := beside[words[0]]; {
 	case do != nil:
 		s.mark()

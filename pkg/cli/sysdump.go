@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -98,46 +97,34 @@ func (d *sysdump) pack(cmd *cobra.Command, e *env, to io.Writer) error {
 // collect puts everything into the archive.
 func (d *sysdump) collect(cmd *cobra.Command, e *env, to *tar.Writer) error {
 	for _, of := range dumped(cmd.Root()) {
-		name := of[0] + ".json"
-		text, err := e.run(cmd.Context(), of)
-		if err := d.put(to, name, text, err); err != nil {
+		f := newDumpedFile(of[0] + ".json")
+		if err := d.put(to, f, e.run(cmd.Context(), of, f)); err != nil {
 			return err
 		}
 	}
 	for _, from := range []struct{ name, what string }{{"metrics.txt", agent.Metrics}, {"settings.json", agent.Settings}, {"agent.log", agent.Log}} {
+		f := newDumpedFile(from.name)
 		text, err := agent.AskText(cmd.Context(), e.state, from.what)
-		if err := d.put(to, from.name, text, err); err != nil {
+		if err := d.put(to, f, errors.Join(err, f.keep(text))); err != nil {
 			return err
 		}
 	}
-	if err := d.put(to, "kernel.txt", kernelFacts(), nil); err != nil {
+	facts := newDumpedFile("kernel.txt")
+	if err := d.put(to, facts, facts.keep(kernelFacts())); err != nil {
 		return err
 	}
-	return d.put(to, "missing.txt", []byte(strings.Join(d.Missing, "\n")+"\n"), nil)
-}
-
-// secrets are what may be within the words of others, such as errors and addresses of servers.
-var secrets = []*regexp.Regexp{
-	regexp.MustCompile(`(://)[^/@\s"]+(@)`),
-	regexp.MustCompile(`(?i)(\b(?:bearer|token|password|secret)[ =:]+)[^\s",}]+`),
-	regexp.MustCompile(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:-----END [A-Z ]*-----|$)`),
+	missing := newDumpedFile("missing.txt")
+	return d.put(to, missing, missing.keep([]byte(strings.Join(d.Missing, "\n")+"\n")))
 }
 
 // put adds a file, or says why there is none.
-func (d *sysdump) put(to *tar.Writer, name string, text []byte, err error) error {
+func (d *sysdump) put(to *tar.Writer, f *dumpedFile, err error) error {
 	if err != nil {
-		d.Missing = append(d.Missing, name+": "+lb.Printable(err.Error()))
+		d.Missing = append(d.Missing, f.name+": "+lb.Printable(err.Error()))
 		return nil
 	}
-	for _, s := range secrets {
-		text = s.ReplaceAll(text, []byte("${1}REDACTED${2}"))
-	}
-	d.Files = append(d.Files, name)
-	if err := to.WriteHeader(&tar.Header{Name: "headgate-sysdump/" + name, Mode: 0o600, Size: int64(len(text)), ModTime: time.Now().Truncate(time.Second)}); err != nil {
-		return err
-	}
-	_, err = to.Write(text)
-	return err
+	d.Files = append(d.Files, f.name)
+	return f.pack(to)
 }
 
 // dumped returns the commands whose output is collected: all nouns, and what is said of the node.
@@ -153,17 +140,16 @@ func dumped(root *cobra.Command) [][]string {
 	return all
 }
 
-// run returns what a command prints for programs. That something is not well is no error.
-func (e *env) run(ctx context.Context, args []string) ([]byte, error) {
-	var out bytes.Buffer
+// run has a command print for programs. That something is not well is no error.
+func (e *env) run(ctx context.Context, args []string, to io.Writer) error {
 	root := newRoot(&env{version: e.version})
 	root.SetArgs(append(slices.Clone(args), "-o", "json", "--bpf-root", e.bpfRoot, "--state-dir", e.state))
-	root.SetOut(&out)
+	root.SetOut(to)
 	root.SetErr(io.Discard)
-	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, errDegraded) {
-		return nil, err
+	if err := root.ExecuteContext(ctx); !errors.Is(err, errDegraded) {
+		return err
 	}
-	return out.Bytes(), nil
+	return nil
 }
 
 // kernelSettings are files of the kernel that say how packets fare.

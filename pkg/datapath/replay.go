@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/lb"
 )
@@ -177,17 +178,15 @@ func copyArray(to, from *ebpf.Map) error {
 	if to.ValueSize() != from.ValueSize() || to.MaxEntries() != from.MaxEntries() {
 		return fmt.Errorf("map %s was made by another version", from)
 	}
-	source, _, err := mapArray(from, false)
-	if err != nil {
-		return err
+	source, target := newWindow(from, glanceWindow, unix.PROT_READ), newWindow(to, glanceWindow, unix.PROT_READ|unix.PROT_WRITE)
+	defer source.Close()
+	defer target.Close()
+	for at := uintptr(0); at < source.whole; at += glanceWindow {
+		if err := errors.Join(source.move(at, 0), target.move(at, 0)); err != nil {
+			return err
+		}
+		copy(target.mem, source.mem)
 	}
-	defer (&mapping[byte]{mem: source}).Close()
-	target, _, err := mapArray(to, true)
-	if err != nil {
-		return err
-	}
-	copy(target, source)
-	(&mapping[byte]{mem: target}).Close()
 	return nil
 }
 

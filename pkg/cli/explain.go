@@ -13,13 +13,14 @@ import (
 	"github.com/headgate/headgate/pkg/command"
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
-	"github.com/headgate/headgate/pkg/plan"
 )
 
 // explanation is what becomes of a client at a frontend, and why.
 type explanation struct {
 	at       lb.AddrPort
 	asker    asker
+	why      lb.Why // of the view
+	byLoad   bool   // backends are chosen by what is measured of them
 	Client   string `json:"client"`
 	Decided  string `json:"decided"`            // where
 	Address  string `json:"address"`            // that the client asks for
@@ -41,20 +42,6 @@ type explanation struct {
 	Outcome string `json:"outcome"`
 }
 
-// explainedShare is a backend, and how many of the clients it gets.
-type explainedShare struct {
-	at      lb.AddrPort
-	Backend string   `json:"backend"`
-	Percent *float64 `json:"percent,omitempty"` // nil where the algorithm goes by what is measured
-	Health  string   `json:"health"`
-	// Of the EndpointSlice, as far as an agent says it.
-	Pod  string `json:"pod,omitempty"`
-	Node string `json:"node,omitempty"`
-	Zone string `json:"zone,omitempty"`
-	// Tried is what became of a connection, where that is asked for.
-	Tried string `json:"tried,omitempty"`
-}
-
 func newExplain(e *env) *cobra.Command {
 	q := question{env: e}
 	cmd := &cobra.Command{
@@ -63,6 +50,8 @@ func newExplain(e *env) *cobra.Command {
 		Long: `Explains what becomes of a client of a Service: which frontend it means, who may use it, why these
 backends stand behind it, which share each of them gets and how it is, and where this client goes; or why it
 is refused, which counter counts that, and what to change. Pods, nodes and zones are named where an agent answers.
+A share is that of all clients as a rule; "now" is that of this client's connections as things are, where it is another: of
+200 that the program is given. "Instead" are backends that get something only where those before them are avoided.
 
 Without --from the client is a process on this node, and with --from pod: a pod on it, whose
 network namespace is found by its address. The agent knows the address of pods that are behind
@@ -167,7 +156,7 @@ func explainAll(ctx context.Context, s *sight, who asker) (out []explanation, er
 		if err != nil {
 			return nil, err
 		}
-		x.doubtBackends()
+		x.advise()
 		out = append(out, x)
 	}
 	return out, nil
@@ -236,6 +225,7 @@ func (x *explanation) read(s *sight) error {
 		index = lb.External
 	}
 	v := f.Views[index]
+	x.why = v.Why
 	x.View, x.Why, x.Algorithm = lb.ViewName(index), v.Why.String(), cmp.Or(v.Algorithm, f.Algorithm()).String()
 	if f.AffinityTimeout > 0 && f.Carried && index == lb.External {
 		x.Affinity = "a client keeps its backend by the hash of its address, without a time"
@@ -253,7 +243,7 @@ func (x *explanation) read(s *sight) error {
 			x.Refused = "no_local_endpoint"
 		}
 	}
-	return x.readShares(s, v)
+	return x.readShares(s, f, index)
 }
 
 func (x *explanation) readRanges(s *sight, service uint32) error {
@@ -265,57 +255,6 @@ func (x *explanation) readRanges(s *sight, service uint32) error {
 	}
 	slices.Sort(x.Ranges)
 	return err
-}
-
-// readShares reads the backends of a view, and which share of the clients each gets: that
-// of the slots which name it, unless the algorithm compares backends.
-func (x *explanation) readShares(s *sight, v plan.View) error {
-	ids, err := s.Slots(v.Table)
-	if err != nil {
-		return err
-	}
-	slots := map[uint32]int{}
-	for _, id := range ids {
-		slots[id]++
-	}
-	for _, id := range ids {
-		n := slots[id]
-		if n == 0 {
-			continue // it was told of
-		}
-		slots[id] = 0
-		b := s.Backend(id)
-		share := explainedShare{at: b.At, Backend: b.At.String(), Health: health(b.Load)}
-		if percent := 100 * float64(n) / float64(len(ids)); !v.Algorithm.Compares() && !v.Weighted {
-			share.Percent = &percent
-		}
-		x.Backends = append(x.Backends, share)
-	}
-	x.describe(s.env)
-	return nil
-}
-
-// fewAddresses is how many are asked for by name: they stand in one line of a request.
-const fewAddresses = 200
-
-// describe takes what the agent says of the backends.
-func (x *explanation) describe(e *env) {
-	var words []string
-	for _, b := range x.Backends[:min(len(x.Backends), fewAddresses+1)] {
-		words = append(words, b.at.Addr.String())
-	}
-	if len(words) == 0 {
-		return
-	}
-	if len(words) > fewAddresses {
-		words = nil
-	}
-	said := e.described(words...)
-	for i := range x.Backends {
-		if d := said.Of(x.Backends[i].at); d != nil {
-			x.Backends[i].Pod, x.Backends[i].Node, x.Backends[i].Zone = podName(d), d.Node, d.Zone
-		}
-	}
 }
 
 // decideAtConnect says what becomes of a process on this node, by what the maps say.

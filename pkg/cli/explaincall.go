@@ -51,6 +51,7 @@ func (x *explanation) replayCall(s *sight, programs *replays) error {
 		x.To = lb.AddrPort{Addr: d.To.Addr(), Port: d.To.Port(), Protocol: x.at.Protocol}.String()
 		x.Outcome = fmt.Sprintf("this %s goes to %s", what, x.To)
 		x.doubtRoute(d.To.Addr())
+		return x.tryShares(func(int) (datapath.Decision, error) { return program.Decide(x.at) })
 	}
 	return nil
 }

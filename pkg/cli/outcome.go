@@ -99,8 +99,18 @@ func (x *explanation) replay(s *sight, programs *replays) error {
 	default:
 		x.To = lb.AddrPort{Addr: d.To.Addr(), Port: d.To.Port(), Protocol: x.at.Protocol}.String()
 		x.follow(d, status.Devices)
+		return x.tryShares(func(i int) (datapath.Decision, error) {
+			from := netip.AddrPortFrom(x.asker.at.Addr(), otherPort(x.asker.at.Port(), i))
+			return program.Decide(device.Index, x.at.Protocol, from, netip.AddrPortFrom(x.at.Addr, x.at.Port))
+		})
 	}
 	return nil
+}
+
+// otherPort returns one of a client beside a port, none twice.
+func otherPort(port uint16, i int) uint16 {
+	const reserved = 1024
+	return reserved + uint16((int(port)+1+i)%(1<<16-reserved))
 }
 
 // otherCode says where a program that decides is not the one in force, "" where it is.
@@ -139,12 +149,6 @@ func (x *explanation) remember(s *sight, program *datapath.Replay, client netip.
 	return program.Remember(s.Reader, client, f.Service)
 }
 
-// refuse says why, which counter counts it, and what to do about it.
-func (x *explanation) refuse() {
-	x.Outcome = "refused: " + x.Refused + ", which headgate status counts, and headgate service show for the Service"
-	x.Remedy = x.remedy()
-}
-
 // follow says how the backend would see a packet: where it leaves for another node it gets the
 // address of the device, unless it is carried.
 func (x *explanation) follow(d datapath.Decision, devices []datapath.Device) {
@@ -162,57 +166,6 @@ func (x *explanation) follow(d datapath.Decision, devices []datapath.Device) {
 	x.Outcome = fmt.Sprintf("this packet goes to %s, with %s as its source", x.To, source)
 }
 
-// keepSource says how the backend would see the client, where it sees the node.
-func (x *explanation) keepSource(seen netip.Addr) string {
-	text := fmt.Sprintf("%s: the backend sees %s, an address of this node; for it to see the client write spec.externalTrafficPolicy: Local", x.serviceName(), seen)
-	if x.Kind != lb.NodePort.String() { // is never carried
-		text += ", or use DSR (docs/dsr.md)"
-	}
-	return text
-}
-
-// doubtBackends says what to look at where backends did not take connections.
-func (x *explanation) doubtBackends() {
-	var failing []string
-	for _, b := range x.Backends {
-		if b.Health != healthy {
-			failing = append(failing, b.Backend)
-		}
-	}
-	if x.Remedy != "" || failing == nil {
-		return
-	}
-	x.Remedy = fmt.Sprintf("%s did not take connections from this node: look at the pod, at the port that it listens on, and at what may filter packets on the way", strings.Join(failing, ", "))
-}
-
-// serviceName is the Service as people call it, without the port.
-func (x *explanation) serviceName() string {
-	service, _, _ := strings.Cut(x.Service, ":")
-	return "Service " + strings.TrimSuffix(service, "/"+x.at.Protocol.String())
-}
-
-func (x *explanation) remedy() string {
-	policy := "spec.internalTrafficPolicy"
-	if x.asker.at.IsValid() {
-		policy = "spec.externalTrafficPolicy"
-	}
-	service := x.serviceName()
-	switch x.Refused {
-	case "no_endpoint":
-		return service + ": no endpoint is ready: look at spec.selector, and at the readiness of the pods that it selects"
-	case "no_local_endpoint":
-		return service + ": " + policy + ": Local, and no ready pod is on this node: write Cluster, or run a pod here"
-	case "source_range":
-		return fmt.Sprintf("%s: spec.loadBalancerSourceRanges: has %s: add one that contains %s", service, strings.Join(x.Ranges, ", "), x.asker.address(x.at.Addr.Is4()))
-	case "no_service_port":
-		return "the Service at this address has no such port: add it to spec.ports, or ask another"
-	case "no_service":
-		return "the address is in a service CIDR, and no Service has it: look for the Service, or for a stale DNS name"
-	default:
-		return "docs/metrics.md says what " + x.Refused + " means"
-	}
-}
-
 // rows returns the story, a line each.
 func (x *explanation) rows() [][]string {
 	rows := [][]string{{"client", x.Client + ": decided " + x.Decided}}
@@ -227,18 +180,7 @@ func (x *explanation) rows() [][]string {
 			[]string{"backends", fmt.Sprintf("%s, for %s clients: %s", x.Algorithm, x.View, cmp.Or(x.Why, "unknown why"))})
 	}
 	for _, b := range x.Backends {
-		share := "by load"
-		if b.Percent != nil {
-			share = fmt.Sprintf("%.1f%%", *b.Percent)
-		}
-		line := fmt.Sprintf("%-7s %s  %s", share, b.Backend, b.Health)
-		if place := placeOf(b.Pod, b.Node, b.Zone); place != "" {
-			line += "  (" + place + ")"
-		}
-		if b.Tried != "" {
-			line += "  " + b.Tried
-		}
-		rows = append(rows, []string{"", line})
+		rows = append(rows, []string{"", b.String()})
 	}
 	rows = append(rows, []string{"outcome", x.Outcome})
 	if x.Remedy != "" {

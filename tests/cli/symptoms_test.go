@@ -124,18 +124,25 @@ func (p *place) connect(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(connectAll(ts.Stdout(), args))
 }
 
-// ask has a process connect that is neither in the network nor in the cgroup of the node.
+// ask has a process outside connect.
 func (p *place) ask(ts *testscript.TestScript, args []string) string {
-	above, err := os.Open(filepath.Dir(ts.Getenv("CGROUP")))
+	out, err := askOutside(p.machine, ts.Getenv("CGROUP"), args)
 	ts.Check(err)
+	return out.String()
+}
+
+// askOutside has a process connect that is neither in the network nor in the cgroup of the node.
+func askOutside(machine *traffic.Namespace, cgroup string, args []string) (*bytes.Buffer, error) {
+	above, err := os.Open(filepath.Dir(cgroup))
+	if err != nil {
+		return nil, err
+	}
 	defer above.Close()
 	out := &bytes.Buffer{}
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Args[0], cmd.Stdout, cmd.Stderr = clientProgram, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(above.Fd())}
-	ts.Check(p.machine.Start(cmd))
-	ts.Check(cmd.Wait())
-	return out.String()
+	return out, errors.Join(machine.Start(cmd), cmd.Wait())
 }
 
 // clientProgram is the name of a process that connects.

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"net/netip"
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+// refusalsOnPage finds the reasons in the table of drop reasons, which is made from those of the datapath.
+var refusalsOnPage = regexp.MustCompile("(?s)<!-- drop reasons: .*? -->\n(.*?)<!-- end of drop reasons -->")
+
+var reasonOnPage = regexp.MustCompile("(?m)^\\| `([a-z_]+)`")
+
+// whatToChange is how a remedy names it: a field of an object, a flag, a command, or where the fault is.
+var whatToChange = regexp.MustCompile(`\b(spec\.\w+|metadata\.\w+:|MTU\b|ip address add|headgate [a-z]+)|--[a-z]+`)
+
+// Whatever a client is refused for, explain says what to change.
+func TestThereIsARemedyForEveryReasonOfARefusal(t *testing.T) {
+	page, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := refusalsOnPage.FindStringSubmatch(string(page))
+	if table == nil {
+		t.Fatal("docs/metrics.md has no table of drop reasons")
+	}
+	known := map[string]bool{}
+	for _, m := range reasonOnPage.FindAllStringSubmatch(table[1], -1) {
+		known[m[1]] = true
+		if remedies[m[1]] == nil {
+			t.Errorf("there is no remedy for %s", m[1])
+		}
+	}
+	for reason := range remedies {
+		if !known[reason] {
+			t.Errorf("there is a remedy for %s, for which nobody is refused", reason)
+		}
+		for _, who := range []asker{{}, {at: netip.MustParseAddrPort("192.0.2.9:40000")}} {
+			x := explanation{asker: who, at: lb.AddrPort{Addr: netip.MustParseAddr("10.96.0.10"), Port: 80, Protocol: lb.TCP}, Service: "default/web:http/TCP", Refused: reason, Ranges: []string{"198.51.100.0/24"}}
+			if text := x.remedy(); !whatToChange.MatchString(text) {
+				t.Errorf("%s: the remedy names nothing to change: %s", reason, text)
+			}
+		}
+	}
+	if got := (&explanation{Refused: "of_tomorrow"}).remedy(); got != "docs/metrics.md says what of_tomorrow means" {
+		t.Errorf("a reason of another version: %q", got)
+	}
+}
+
+// Wherever hints are ignored, explain says what to change for them to count.
+func TestThereIsARemedyWhereverHintsAreIgnored(t *testing.T) {
+	ignored := 0
+	for why := lb.WhyAll; why.String() != ""; why++ {
+		x := explanation{why: why, Service: "default/web/TCP", at: lb.AddrPort{Protocol: lb.TCP}}
+		x.advise()
+		if is := regexp.MustCompile(`^hints ignored: `).MatchString(why.String()); is != (x.Remedy != "") || is && !whatToChange.MatchString(x.Remedy) {
+			t.Errorf("%s: the remedy is %q", why, x.Remedy)
+		} else if is {
+			ignored++
+		}
+	}
+	if ignored == 0 {
+		t.Error("hints are never ignored: nothing is tested")
+	}
+}
+
+// A share is told where chance does not make it of the usual one, and of a backend that is not well.
+func TestAShareOfNowIsToldWhereItIsAnother(t *testing.T) {
+	for _, c := range []struct {
+		usual, now *float64
+		standsIn   bool
+		health     string
+		want       string
+	}{
+		{new(50.0), new(55.0), false, healthy, "50.0%   b  ok"},
+		{new(50.0), new(100.0), false, healthy, "50.0%   b  ok, now 100%"},
+		{new(10.0), new(0.0), false, "1 failed", "10.0%   b  1 failed, now 0%"},
+		{new(50.0), nil, false, "1 failed", "50.0%   b  1 failed"},
+		{nil, new(0.0), true, healthy, "instead b  ok"},
+		{nil, new(1.0), true, healthy, "instead b  ok, now 1%"},
+		{nil, nil, false, healthy, "by load b  ok"},
+		{new(100.0), new(100.0), false, healthy, "100.0%  b  ok"},
+	} {
+		if got := (explainedShare{Backend: "b", Percent: c.usual, Now: c.now, StandsIn: c.standsIn, Health: c.health}).String(); got != c.want {
+			t.Errorf("%+v: %q, want %q", c, got, c.want)
+		}
+	}
+}
+
+// Those that clients spill to have their part of the shares.
+func TestSharesAreOfSlotsAndOfWhatSpills(t *testing.T) {
+	h := shares{part: map[uint32]float64{}}
+	h.add([]uint32{7, 8, 7, 7}, 0.75)
+	h.add([]uint32{8, 9}, 0.25)
+	h.add([]uint32{5}, 0)
+	h.add(nil, 0)
+	for id, want := range map[uint32]float64{7: 0.5625, 8: 0.3125, 9: 0.125, 5: 0} {
+		if h.part[id] != want {
+			t.Errorf("backend %d has %v of the clients, want %v", id, h.part[id], want)
+		}
+	}
+	if len(h.order) != 4 || h.order[0] != 7 || h.order[3] != 5 {
+		t.Errorf("the order is %v", h.order)
+	}
+}

@@ -68,9 +68,8 @@ static __always_inline bool read_packet(struct __sk_buff *skb,
  * Does a packet need no decision? Then *next is what follows: a question of a peer is answered,
  * what nobody may send is dropped, and what is repeated is sent, or passes where it leaves.
  */
-static __always_inline bool is_done(struct __sk_buff *skb,
-				       struct packet *pkt, struct point at,
-				       int *next)
+static __always_inline bool is_done(struct __sk_buff *skb, struct packet *pkt,
+				    struct point at, int *next)
 {
 	*next = take_carried(skb, pkt);
 	if (*next != TC_ACT_UNSPEC)
@@ -90,7 +89,7 @@ static __always_inline bool is_done(struct __sk_buff *skb,
 
 /* What becomes of a packet: once its ports are known, that is decided without its frame. */
 static __always_inline enum verdict reach_verdict(struct __sk_buff *skb,
-					  struct packet *pkt)
+						  struct packet *pkt)
 {
 	enum verdict v = VERDICT_CONTINUE;
 
@@ -111,8 +110,8 @@ static __always_inline enum verdict reach_verdict(struct __sk_buff *skb,
 }
 
 /* Does what is decided. */
-static __always_inline int apply_verdict(struct __sk_buff *skb, struct packet *pkt,
-				     enum verdict v)
+static __always_inline int apply_verdict(struct __sk_buff *skb,
+					 struct packet *pkt, enum verdict v)
 {
 	if (express_sets && v == VERDICT_REWRITE)
 		note_passage(pkt);

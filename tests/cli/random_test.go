@@ -25,7 +25,8 @@ type randomService struct {
 	addresses  []string
 }
 
-// newRandomService returns one of a number: the first has no endpoint, of the second those that are preferred refuse.
+// newRandomService returns one of a number: the first has no endpoint, of the second those that are preferred refuse, the third
+// has none on this node, and the fourth goes by load.
 func newRandomService(r *rand.Rand, i int) randomService {
 	s := randomService{name: fmt.Sprint("web-", i)}
 	clusterIP, balancer, nodePort := fmt.Sprint("10.96.0.", 10+i), fmt.Sprint("203.0.113.", 10+i), fmt.Sprint(30080+i)
@@ -51,6 +52,10 @@ func newRandomService(r *rand.Rand, i int) randomService {
 		endpoints = nil
 	case 1:
 		spec, notes, endpoints = nil, []string{"headgate.dev/zone-policy: prefer-zone"}, []string{randomHosts[2].endpoint(""), randomHosts[4].endpoint(""), randomHosts[5].endpoint("")}
+	case 2:
+		spec, endpoints = []string{"externalTrafficPolicy: Local"}, []string{randomHosts[3].endpoint("")}
+	case 3:
+		spec, notes, endpoints = nil, []string{"headgate.dev/algorithm: p2c"}, []string{randomHosts[0].endpoint(""), randomHosts[3].endpoint("")}
 	}
 	s.yaml = fmt.Sprintf(`apiVersion: v1
 kind: Service

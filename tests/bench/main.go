@@ -69,6 +69,13 @@ var (
 )
 
 func main() {
+	if os.Getenv(commandVar) != "" {
+		if err := runCommand(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if kubeconfig := os.Getenv(decodeVar); kubeconfig != "" {
 		if err := decodeAll(context.Background(), kubeconfig); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
@@ -170,6 +177,7 @@ var sections = []section{
 	{"change", (*bench).change},
 	{"start", (*bench).start},
 	{"memory", (*bench).memory},
+	{"commands", (*bench).commands},
 	{"packets", (*bench).packets},
 	{"floor", (*bench).floor},
 	{"fair", (*bench).fair},

@@ -41,6 +41,8 @@ func (r *report) aims() []table {
 	r.aim(&others, fmt.Sprintf("one endpoint changes among %s Services, p50", count(r.plan.big)), "change/objects/p50", 100, "%.0f µs")
 	r.aim(&others, "the same, p99", "change/objects/p99", 100, "%.0f µs")
 	r.aim(&others, fmt.Sprintf("%d Services replaced by %d in one update, p50", batchSize, batchSize), "change/batch/p50", 50000, "%.0f µs")
+	r.aim(&others, commandsAim+"CPU of the slowest", "commands/slowest", 100, "%.0f ms")
+	r.aim(&others, commandsAim+"memory of the largest", "commands/largest", 50, "%.0f MiB")
 	r.scaleAims(&others)
 	return []table{first, others}
 }
@@ -80,6 +82,9 @@ func (r *report) ratioAims(t *table) {
 		r.aim(t, "1,000 backends over 10, "+f.name, key+"backends=1000"+beside, 1.02, "× %.3f")
 	}
 }
+
+// commandsAim begins the aims for which the agent is a process.
+const commandsAim = "commands: "
 
 // apiServerAim begins the aims for which an API server is needed.
 const apiServerAim = "API server: "

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,40 +19,62 @@ import (
 // memory measures what the kernel and the agent need for many Services. The
 // agent is the real one, in a process of its own.
 func (b *bench) memory() (err error) {
-	dir, err := os.MkdirTemp("", "headgate-bench-")
+	p, err := b.agentPlace("memory")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	binary, err := b.buildAgent(dir)
-	if err != nil {
-		return err
-	}
-	manifests := filepath.Join(dir, "manifests")
-	if err := os.Mkdir(manifests, 0o755); err != nil {
-		return err
-	}
-	if err := writeManifests(manifests, b.plan.big); err != nil {
-		return err
-	}
-	g, err := b.emptyNode("memory")
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, p.close(b)) }()
 	if err := b.step("run the agent"); err != nil {
 		return err
 	}
-	a, err := b.runAgent(binary, manifests, g)
+	a, err := b.runAgent(p)
 	if err != nil {
 		return err
 	}
-	t, err := b.memoryTable(g, a)
+	t, err := b.memoryTable(p.group, a)
 	if err != nil {
 		return err
 	}
 	b.report.table(t)
-	return b.drop(g)
+	return nil
 }
+
+// agentPlace is what an agent needs that is a process: its program, files of many Services and a node.
+type agentPlace struct {
+	dir, binary, manifests string
+	group                  *group
+}
+
+func (b *bench) agentPlace(name string) (p *agentPlace, err error) {
+	dir, err := os.MkdirTemp("", "headgate-bench-")
+	if err != nil {
+		return nil, err
+	}
+	p = &agentPlace{dir: dir, manifests: filepath.Join(dir, "manifests")}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	if p.binary, err = b.buildAgent(dir); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(p.manifests, 0o755); err != nil {
+		return nil, err
+	}
+	if err := writeManifests(p.manifests, b.plan.big); err != nil {
+		return nil, err
+	}
+	p.group, err = b.emptyNode(name)
+	return p, err
+}
+
+func (p *agentPlace) close(b *bench) error {
+	return errors.Join(b.drop(p.group), os.RemoveAll(p.dir))
+}
+
+// state is the directory that the agent keeps what outlives it in.
+func (p *agentPlace) state() string { return filepath.Join(p.dir, "state") }
 
 // buildAgent builds the agent in a directory, as it ships.
 func (b *bench) buildAgent(dir string) (string, error) {
@@ -80,23 +103,34 @@ type agentFigures struct {
 }
 
 // runAgent runs the agent until it has come to rest and returns its figures.
-func (b *bench) runAgent(binary, manifests string, g *group) (agentFigures, error) {
-	var f agentFigures
-	cmd := exec.Command(binary, "--bpf-root", g.root, "agent", "--manifests", manifests, "--node-name", "node-a", "--cgroup", g.path)
+func (b *bench) runAgent(p *agentPlace) (f agentFigures, err error) {
+	cmd, ready, err := b.startAgent(p)
+	if err != nil {
+		return f, err
+	}
+	defer stopAgent(cmd)
+	f.ready = ready
+	if info, err := os.Stat(p.binary); err == nil {
+		f.binary = float64(info.Size())
+	}
+	time.Sleep(4 * time.Second) // the sweep, and the runtime gives back memory
+	f.resident, f.residentPeak = statusKiB(cmd.Process.Pid, "VmRSS"), statusKiB(cmd.Process.Pid, "VmHWM")
+	return f, nil
+}
+
+// startAgent starts the agent, and returns once all is in force, with how long that took.
+func (b *bench) startAgent(p *agentPlace, flags ...string) (*exec.Cmd, time.Duration, error) {
+	cmd := exec.Command(p.binary, append([]string{"--bpf-root", p.group.root, "--state-dir", p.state(), "agent", "--manifests", p.manifests, "--node-name", "node-a", "--cgroup", p.group.path}, flags...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Env = cleanEnv()
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
-		return f, err
+		return nil, 0, err
 	}
 	from := time.Now()
 	if err := cmd.Start(); err != nil {
-		return f, err
+		return nil, 0, err
 	}
-	defer func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-	}()
 	ready := make(chan error, 1)
 	go func() {
 		lines := bufio.NewScanner(stderr)
@@ -110,22 +144,21 @@ func (b *bench) runAgent(binary, manifests string, g *group) (agentFigures, erro
 		ready <- said
 	}()
 	select {
-	case err := <-ready:
-		if err != nil {
-			return f, err
-		}
+	case err = <-ready:
 	case <-b.ctx.Done():
-		return f, b.ctx.Err()
+		err = b.ctx.Err()
 	case <-time.After(time.Minute):
-		return f, fmt.Errorf("the agent was not ready within a minute")
+		err = fmt.Errorf("the agent was not ready within a minute")
 	}
-	f.ready = time.Since(from)
-	if info, err := os.Stat(binary); err == nil {
-		f.binary = float64(info.Size())
+	if err != nil {
+		stopAgent(cmd)
 	}
-	time.Sleep(4 * time.Second) // the sweep, and the runtime gives back memory
-	f.resident, f.residentPeak = statusKiB(cmd.Process.Pid, "VmRSS"), statusKiB(cmd.Process.Pid, "VmHWM")
-	return f, nil
+	return cmd, time.Since(from), err
+}
+
+func stopAgent(cmd *exec.Cmd) {
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	_ = cmd.Wait() // what was measured stands
 }
 
 // statusKiB returns a field of /proc/PID/status in bytes, 0 if it is not there.

@@ -91,7 +91,7 @@ func newUndrain(e *env) *cobra.Command {
 
 // drainable returns the backends that a word means, as the kernel has them.
 func (e *env) drainable(word string) (lb.Drained, error) {
-	if strings.HasPrefix(word, "node/") {
+	if strings.HasPrefix(word, lb.NodeWord) {
 		return lb.ParseDrained([]string{word})
 	}
 	d := lb.Drained{Backends: map[lb.AddrPort]bool{}}
@@ -124,7 +124,7 @@ func (e *env) undrainable(word string) (lb.Drained, error) {
 			d.Backends[b] = true
 		}
 	}
-	if node, ok := strings.CutPrefix(word, "node/"); ok && all.Nodes[node] {
+	if node, ok := strings.CutPrefix(word, lb.NodeWord); ok && all.Nodes[node] {
 		d.Nodes[node] = true
 	}
 	if d.IsEmpty() {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -187,6 +188,7 @@ func (n *grammar) list(cmd *cobra.Command, e *env, l *listing, args []string) er
 	if err != nil {
 		return err
 	}
+	debug.SetGCPercent(garbage)
 	s := newSight(e, l, args)
 	s.rates, s.less = again, less
 	defer s.Close()
@@ -195,6 +197,10 @@ func (n *grammar) list(cmd *cobra.Command, e *env, l *listing, args []string) er
 	}
 	return e.Print(cmd.OutOrStdout(), n.table(e.Output, func(do func(item) error) error { return n.find(s, n.mayBeEmpty, do) }))
 }
+
+// garbage is how much of the memory in use may be waste, in percent: of 10,000 Services each look leaves 15 MB, and
+// commands run beside what the node is for.
+const garbage = 25
 
 // newSight returns what the flags and the word of a list ask for.
 func newSight(e *env, l *listing, args []string) *sight {

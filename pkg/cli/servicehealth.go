@@ -31,7 +31,7 @@ func (s states) cell() any {
 
 // judge says of Service ports how their backends are, where an agent tells.
 func judge(s *sight, all []service) {
-	said := s.env.described()
+	said := s.env.described(s.membersAndNode(all)...)
 	if said == nil {
 		return
 	}
@@ -39,6 +39,21 @@ func judge(s *sight, all []service) {
 	for i := range all {
 		all[i].judge(s, said, zone)
 	}
+}
+
+// membersAndNode are the words by which the agent knows the backends of few Service ports, and those on this node, by
+// which its zone is known; none of many, for all that there are.
+func (s *sight) membersAndNode(all []service) []string {
+	words := []string{lb.NodeWord + s.Node()}
+	for i := range all {
+		if len(words)+len(all[i].ids) > fewAddresses {
+			return nil
+		}
+		for _, id := range all[i].ids {
+			words = append(words, s.Backend(id).At.Addr.String())
+		}
+	}
+	return words
 }
 
 // judge does so of one, given the zone of this node, "" where nobody knows it.

@@ -64,6 +64,7 @@ func (t *top) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	by := slices.IndexFunc(t.noun.columns, func(c column[item]) bool { return sortName(c.title) == sortName(t.of.sortBy) })
+	debug.SetGCPercent(garbage)
 	s := newSight(t.env, &t.of, args)
 	s.rates = &rates{}
 	defer s.Close()
@@ -123,7 +124,6 @@ type looked struct {
 func (t *top) live(ctx context.Context, screen *terminal, v *topView, s *sight) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	debug.SetGCPercent(50) // with 10,000 Services each look leaves 15 MB behind
 	looks := make(chan looked)
 	go t.lookAgain(ctx, s, looks)
 	signals := make(chan os.Signal, 1)

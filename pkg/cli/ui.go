@@ -18,10 +18,6 @@ import (
 // uiAddress is where the page is, unless somebody says otherwise.
 const uiAddress = "127.0.0.1:10247"
 
-// garbage is how much of the memory in use may be waste, in percent: of 10,000 Services each look
-// leaves 15 MB, and this runs beside what the node is for.
-const garbage = 25
-
 func newUI(e *env) *cobra.Command {
 	var address string
 	cmd := &cobra.Command{

@@ -64,16 +64,17 @@ type described struct {
 	namespace string
 }
 
-// Selection says of which backends somebody asks: those at some addresses, and those that are Pods or
-// stand behind Services of some names, of any namespace where this is empty.
+// Selection says of which backends somebody asks: those at some addresses, those that are Pods or
+// stand behind Services of some names, of any namespace where this is empty, and those on some nodes.
 type Selection struct {
 	Addrs map[netip.Addr]bool
 	Names map[ServiceName]bool
+	Nodes map[string]bool
 }
 
-// SelectionOf reads words: ADDRESS[:PORT] or [NAMESPACE/]NAME[:PORT].
+// SelectionOf reads words: ADDRESS[:PORT], [NAMESPACE/]NAME[:PORT] or node/NAME, which may be a namespace, too.
 func SelectionOf(words []string) *Selection {
-	s := &Selection{Addrs: map[netip.Addr]bool{}, Names: map[ServiceName]bool{}}
+	s := &Selection{Addrs: map[netip.Addr]bool{}, Names: map[ServiceName]bool{}, Nodes: map[string]bool{}}
 	for _, word := range words {
 		if addr, err := netip.ParseAddr(word); err == nil {
 			s.Addrs[addr.Unmap()] = true
@@ -83,6 +84,9 @@ func SelectionOf(words []string) *Selection {
 		if at, err := netip.ParseAddrPort(address); err == nil {
 			s.Addrs[at.Addr().Unmap()] = true
 			continue
+		}
+		if node, ok := strings.CutPrefix(word, NodeWord); ok && node != "" {
+			s.Nodes[node] = true
 		}
 		word, _, _ = strings.Cut(word, ":")
 		namespace, name, both := strings.Cut(word, "/")
@@ -103,7 +107,8 @@ func (s *Selection) names(namespace, name string) bool {
 
 // has says whether somebody asks for an endpoint of a slice; a nil Selection has all.
 func (s *Selection) has(of *Slice, e *Endpoint) bool {
-	return s == nil || s.Addrs[e.Addr] || len(s.Names) > 0 && (s.names(of.Namespace, of.Service) || s.names(of.Namespace, e.Pod))
+	return s == nil || s.Addrs[e.Addr] || len(s.Names) > 0 && (s.names(of.Namespace, of.Service) || s.names(of.Namespace, e.Pod)) ||
+		len(s.Nodes) > 0 && s.Nodes[e.Where.Topology().Node]
 }
 
 // Describe returns what is said of backends that slices tell of: of all, or of those in a selection. Of several

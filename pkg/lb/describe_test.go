@@ -68,7 +68,7 @@ func TestOnlyWhatIsAskedForIsDescribed(t *testing.T) {
 	st.Apply(withSlices(of("web", &Slice{SliceName: SliceName{"default", "web-1"}, Ports: []SlicePort{{"http", TCP, 8080}}, Endpoints: []Endpoint{
 		{Addr: netip.MustParseAddr("10.0.0.1"), Pod: "web-a", Ready: true}, {Addr: netip.MustParseAddr("10.0.0.2"), Pod: "web-b", Ready: true},
 	}}), of("other", &Slice{SliceName: SliceName{"elsewhere", "other-1"}, Ports: []SlicePort{{"", UDP, 53}}, Endpoints: []Endpoint{
-		{Addr: netip.MustParseAddr("10.0.0.3"), Ready: true}, {Addr: netip.MustParseAddr("fd00::3"), Pod: "web-a", Ready: true},
+		{Addr: netip.MustParseAddr("10.0.0.3"), Ready: true}, {Addr: netip.MustParseAddr("fd00::3"), Pod: "web-a", Ready: true, Where: Topology{Node: "node-b"}.Share()},
 	}})))
 	for _, tc := range []struct{ words, want string }{
 		{"10.0.0.1", "10.0.0.1:8080/TCP"},
@@ -80,7 +80,9 @@ func TestOnlyWhatIsAskedForIsDescribed(t *testing.T) {
 		{"elsewhere/web", ""},
 		{"web-a", "10.0.0.1:8080/TCP [fd00::3]:53/UDP"},
 		{"elsewhere/web-a other", "10.0.0.3:53/UDP [fd00::3]:53/UDP"},
-		{"10.0.0.9 / : -", ""},
+		{"node/node-b", "[fd00::3]:53/UDP"},
+		{"node/node-c 10.0.0.3", "10.0.0.3:53/UDP"},
+		{"10.0.0.9 / : - node/", ""},
 	} {
 		var got []string
 		for _, d := range st.Describe(SelectionOf(strings.Fields(tc.words))) {

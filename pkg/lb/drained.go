@@ -44,18 +44,19 @@ func (d Drained) Words() []string {
 		out = append(out, b.String())
 	}
 	for _, n := range slices.Sorted(maps.Keys(d.Nodes)) {
-		out = append(out, nodeWord+n)
+		out = append(out, NodeWord+n)
 	}
 	return out
 }
 
-const nodeWord = "node/"
+// NodeWord begins the words that name a node.
+const NodeWord = "node/"
 
 // ParseDrained reads what Words returns.
 func ParseDrained(words []string) (Drained, error) {
 	out := Drained{}.With(Drained{})
 	for _, w := range words {
-		if node, ok := strings.CutPrefix(w, nodeWord); ok && node != "" {
+		if node, ok := strings.CutPrefix(w, NodeWord); ok && node != "" {
 			out.Nodes[node] = true
 			continue
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,47 +16,6 @@ import (
 
 	"github.com/headgate/headgate/pkg/netdev"
 )
-
-// programsToAttach returns the programs that Attach puts in force: those that are prepared, and
-// loads the others. Of those of devices these are the ones that nearly every node needs, and
-// those that are in force already.
-func (d *Datapath) programsToAttach() (programSet, error) {
-	names, err := d.wantedPrograms()
-	if err != nil {
-		return nil, err
-	}
-	prepared := d.growth.takePrograms(d.maps)
-	names = slices.DeleteFunc(names, func(name string) bool { return prepared[name] != nil })
-	programs, err := d.object.loadPrograms(names, d.maps)
-	if err != nil {
-		prepared.Close()
-		return nil, err
-	}
-	maps.Copy(programs, prepared)
-	return programs, nil
-}
-
-// wantedPrograms returns the names of these programs.
-func (d *Datapath) wantedPrograms() ([]string, error) {
-	names := append(usualPrograms(d.object.traced), d.cfg.driverPrograms()...)
-	pins, err := os.ReadDir(d.path("links"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // before the first Attach there is none
-		return nil, err
-	}
-	for _, pin := range pins {
-		if program, _, ok := devicePinOf(pin.Name()); ok {
-			names = append(names, program)
-		}
-	}
-	filters, err := netdev.Filters()
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range filters {
-		names = append(names, f.Name)
-	}
-	return names, nil
-}
 
 // holdPrograms loads those programs of devices that are not there yet, and pins them beside
 // the maps.

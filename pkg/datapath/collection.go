@@ -3,7 +3,9 @@ package datapath
 import (
 	"cmp"
 	"errors"
+	"io/fs"
 	"maps"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -12,6 +14,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/netdev"
 )
 
 // loadMaps makes the maps of the object, but for those that it shares.
@@ -62,6 +66,47 @@ func (o *object) loadPrograms(names []string, on *mapSet) (programSet, error) {
 		return nil, refusal(err)
 	}
 	return loaded, nil
+}
+
+// programsToAttach returns the programs that Attach puts in force: those that are prepared, and
+// loads the others. Of those of devices these are the ones that nearly every node needs, and
+// those that are in force already.
+func (d *Datapath) programsToAttach() (programSet, error) {
+	names, err := d.wantedPrograms()
+	if err != nil {
+		return nil, err
+	}
+	prepared := d.growth.takePrograms(d.maps)
+	names = slices.DeleteFunc(names, func(name string) bool { return prepared[name] != nil })
+	programs, err := d.object.loadPrograms(names, d.maps)
+	if err != nil {
+		prepared.Close()
+		return nil, err
+	}
+	maps.Copy(programs, prepared)
+	return programs, nil
+}
+
+// wantedPrograms returns the names of these programs.
+func (d *Datapath) wantedPrograms() ([]string, error) {
+	names := append(usualPrograms(d.object.traced), d.cfg.driverPrograms()...)
+	pins, err := os.ReadDir(d.path("links"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // before the first Attach there is none
+		return nil, err
+	}
+	for _, pin := range pins {
+		if program, _, ok := devicePinOf(pin.Name()); ok {
+			names = append(names, program)
+		}
+	}
+	filters, err := netdev.Filters()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range filters {
+		names = append(names, f.Name)
+	}
+	return names, nil
 }
 
 // largestFirst sorts those programs that the object has.

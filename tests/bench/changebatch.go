@@ -7,8 +7,8 @@ import (
 	"github.com/headgate/headgate/pkg/lb"
 )
 
-// batchSize is how many Services one update replaces by as many others, batches how often that is measured, and
-// batchPause how long what is gone has to be cleared before the next time.
+// batchSize is how many Services one update replaces by as many others at most, batches how often that is
+// measured, and batchPause how long what is gone has to be cleared before the next time.
 const (
 	batchSize  = 500
 	batches    = 7
@@ -17,39 +17,41 @@ const (
 
 // changeBatches measures updates that replace many Services.
 func (b *bench) changeBatches(n *node, t *table) error {
+	size := min(batchSize, b.plan.big)
 	var took []time.Duration
 	ops := 0
 	for i := range batches {
-		u := replacement(b.plan.big, i)
+		u := replacement(b.plan.big, i*size, size)
 		time.Sleep(batchPause)
 		n.dp.forget()
 		from := time.Now()
 		n.inbox.Update(u)
-		for frontends := 0; frontends < batchSize; {
+		for frontends := 0; frontends < size; {
 			a, err := b.wait(n.dp)
 			if err != nil {
 				return err
 			}
 			ops, frontends = ops+a.ops, frontends+a.frontends
-			if frontends >= batchSize {
+			if frontends >= size {
 				took = append(took, a.at.Sub(from))
 			}
 		}
 	}
-	if err := isInKernel(n.group.root, nth(backendNet4, (b.plan.big+batches*batchSize)*endpointsEach)); err != nil {
+	if err := isInKernel(n.group.root, nth(backendNet4, (b.plan.big+batches*size)*endpointsEach)); err != nil {
 		return err
 	}
-	b.reportChange(t, fmt.Sprintf("%d Services replaced by %d, from objects to the maps", batchSize, batchSize), "batch", took, ops, "–")
+	b.reportChange(t, fmt.Sprintf("%d Services replaced by %d, from objects to the maps", size, size), "batch", took, ops, "–")
 	return nil
 }
 
-// replacement returns the update that takes a batch of Services away, of so many at first, and brings another.
-func replacement(services, batch int) lb.Update {
+// replacement returns the update that takes some Services away, from one on, and brings as many new ones: of all
+// the Services that there are it leaves so many.
+func replacement(services, from, size int) lb.Update {
 	u := lb.Update{Services: map[lb.ServiceName]*lb.Service{}, Slices: map[lb.SliceName]*lb.Slice{}}
-	for i := range batchSize {
-		goes, its := plainService(batch*batchSize+i, endpointsEach)
+	for i := from; i < from+size; i++ {
+		goes, its := plainService(i, endpointsEach)
 		u.Services[goes.ServiceName], u.Slices[its.SliceName] = nil, nil
-		svc, slice := plainService(services+batch*batchSize+i, endpointsEach)
+		svc, slice := plainService(services+i, endpointsEach)
 		u.Services[svc.ServiceName], u.Slices[slice.SliceName] = svc, slice
 	}
 	return u

@@ -189,6 +189,24 @@ static __always_inline bool may_be_outer(const struct packet *pkt)
 /* The longest outer header, with the Ethernet header before it. */
 #define MOST_BEFORE (ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct udphdr))
 
+/*
+ * So many bytes of a frame from a place that is at most MOST_BEFORE on, or NULL where they are not
+ * within reach. Before Linux 6.8 the verifier has to see how large the place is where it is added,
+ * and that what is compared is where they begin and a constant.
+ */
+static __always_inline void *within_reach(struct __sk_buff *skb, __u32 off,
+					  __u32 len)
+{
+	void *at;
+
+	asm volatile("" : "+r"(off));
+	at = (void *)(long)skb->data + (off & 63);
+	asm volatile("" : "+r"(at));
+	return at + len <= (void *)(long)skb->data_end ? at : NULL;
+}
+
+_Static_assert(MOST_BEFORE < 64, "within_reach masks places");
+
 /* So many bytes of a frame, which may have to be brought into reach; NULL if it is shorter. */
 static __always_inline void *bytes_at(struct __sk_buff *skb, __u32 off,
 				      __u32 len)
@@ -197,13 +215,10 @@ static __always_inline void *bytes_at(struct __sk_buff *skb, __u32 off,
 
 	if (off > MOST_BEFORE)
 		return NULL;
-	at = (void *)(long)skb->data + off;
-	if (at + len <= (void *)(long)skb->data_end)
+	at = within_reach(skb, off, len);
+	if (at || bpf_skb_pull_data(skb, off + len))
 		return at;
-	if (bpf_skb_pull_data(skb, off + len))
-		return NULL;
-	at = (void *)(long)skb->data + off;
-	return at + len <= (void *)(long)skb->data_end ? at : NULL;
+	return within_reach(skb, off, len);
 }
 
 /*

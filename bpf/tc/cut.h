@@ -78,16 +78,25 @@ struct cutting {
 	bool broken;	/* the packet is no piece */
 };
 
+/* Is a length of payload one from 1 to CUT_MOST? Before Linux 6.8 the verifier takes != for no bound. */
+static __always_inline bool is_to_keep(__u64 *len)
+{
+	__u64 less = *len - 1;
+
+	keep_apart(less);
+	if (less >= CUT_MOST)
+		return false;
+	keep_apart(less);
+	*len = less + 1;
+	return true;
+}
+
 /* Keeps the payload; false if that is too long. */
 static __always_inline bool keep_payload(struct cutting *c)
 {
 	__u64 len = c->len;
 
-	keep_apart(len);
-	if (len > CUT_MOST)
-		return false;
-	keep_apart(len);
-	if (!len)
+	if (!is_to_keep(&len))
 		return false;
 	for (int i = 0; i < 3; i++)
 		c->kept->payload[len + i] = 0; /* sums are of whole words */
@@ -98,10 +107,13 @@ static __always_inline bool keep_payload(struct cutting *c)
 static long add_chunk(__u32 i, void *data)
 {
 	struct cutting *c = data;
-	__u32 at = i * SUM_CHUNK, len = c->len - at;
+	__u64 at = i * SUM_CHUNK;
+	__u32 len = c->len - at;
 
+	keep_apart(at);
 	if (at > CUT_MOST)
 		return 1;
+	keep_apart(at);
 	if (len > SUM_CHUNK)
 		len = SUM_CHUNK;
 	c->sum = bpf_csum_diff(NULL, 0, (void *)c->kept->payload + at,
@@ -156,24 +168,22 @@ static __always_inline bool finish_sum(struct cutting *c)
 }
 
 /* Makes the packet the piece whose payload begins somewhere in what was kept. */
-static __always_inline bool make_piece(struct cutting *c, __u32 at)
+static __always_inline bool make_piece(struct cutting *c, __u64 at)
 {
 	__u32 l3_off = ETH_HLEN + outer_len(is_ip4(&c->o.peer->theirs)),
 	      payload = l3_off + c->header;
 	__u16 fragment = c->fragment + at / 8;
 	__u64 len = c->len - at;
 
+	keep_apart(at);
 	if (at >= CUT_MOST)
 		return false;
+	keep_apart(at);
 	if (len > c->most) {
 		len = c->most;
 		fragment |= IP4_MORE_FRAGMENTS;
 	}
-	keep_apart(len);
-	if (len > CUT_MOST)
-		return false;
-	keep_apart(len);
-	if (!len)
+	if (!is_to_keep(&len))
 		return false;
 	c->o.len = c->header + len;
 	return !bpf_skb_change_tail(c->skb, payload + len, 0) &&

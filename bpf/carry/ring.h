@@ -20,6 +20,7 @@
 
 #include "../abi/maps.h"
 #include "../lb/table.h"
+#include "../lib/unknown.h"
 
 #define OWNERS (1 + FORMER_OWNERS)
 
@@ -146,6 +147,7 @@ static __noinline int look_around(__u32 slot, enum peer_flag leaves_out,
 				 .best = ~0ULL,
 				 .leaves_out = leaves_out };
 
+	s.ring.others = s.ring.passed = unknown_zero(slot);
 	s.owner[0] = slot_at(slot);
 	if (change)
 		__builtin_memcpy(&s.owner[1], change->was, sizeof(change->was));

@@ -10,6 +10,7 @@
 #include "../abi/maps.h"
 #include "../lib/mask.h"
 #include "../lib/time.h"
+#include "../lib/unknown.h"
 #include "../lib/verdict.h"
 #include "affinity.h"
 #include "algorithm.h"
@@ -105,7 +106,7 @@ static __always_inline void survey_view(struct survey *s, struct view v)
 		s->from = s->chosen;
 	s->compares = mask_if_less(ALGORITHM_LC - 1, algorithm);
 	s->best = NO_BEST;
-	s->seen = s->ejected = s->ejected_before = 0;
+	s->seen = s->ejected = s->ejected_before = unknown_zero(s->table.size);
 	slots = s->table.size < SURVEY_SLOTS ? s->table.size : SURVEY_SLOTS;
 	bpf_loop(slots, survey_slot, s, 0);
 }

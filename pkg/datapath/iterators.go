@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 
@@ -56,4 +57,48 @@ func (i iterators) Close() {
 	for _, it := range i {
 		it.Close()
 	}
+}
+
+// round is programs that go through the sockets of network namespaces that have slots, and through what sockets
+// keep themselves: loaded when there is something to go through, once for the maps in force. The zero value has
+// none.
+type round struct {
+	slots, stored iterators
+}
+
+// Close unloads them.
+func (r *round) Close() {
+	r.slots.Close()
+	r.stored.Close()
+	*r = round{}
+}
+
+// run goes through the sockets of some namespaces, by their cookies, and through the entries that are stored, of
+// which there are so many. Programs are as in newIterators.
+func (r *round) run(d *Datapath, slotPrograms, storedPrograms map[string]string, namespaces map[uint64]bool, stored uint64) error {
+	var ofSlots, ofStored error
+	if len(namespaces) > 0 {
+		if ofSlots = d.loadOnce(&r.slots, slotPrograms); ofSlots == nil {
+			ofSlots = EachNamespace(func(_ string, cookie uint64) error {
+				if !namespaces[cookie] {
+					return nil
+				}
+				return runIterators(r.slots, drained)
+			})
+		}
+	}
+	if stored > 0 {
+		if ofStored = d.loadOnce(&r.stored, storedPrograms); ofStored == nil {
+			ofStored = runIterators(r.stored, drained)
+		}
+	}
+	return errors.Join(ofSlots, ofStored)
+}
+
+// loadOnce loads programs that are not loaded yet.
+func (d *Datapath) loadOnce(loaded *iterators, programs map[string]string) (err error) {
+	if *loaded == nil {
+		*loaded, err = d.newIterators(programs, nil)
+	}
+	return err
 }

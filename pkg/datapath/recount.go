@@ -22,7 +22,7 @@ type census struct {
 	leave           atomic.Bool // whoever counts is to come to an end
 	counted, before []int32     // by backend
 	backends        backendMap  // while connections are counted
-	payload         payload
+	payload         round
 
 	// Maps in which no connection was found, and what they had counted before that.
 	none *mapSet

@@ -1,9 +1,6 @@
 package datapath
 
-import (
-	"errors"
-	"slices"
-)
+import "slices"
 
 // Tracepoints tell of connections that fail. Those that stand are found here, while a
 // backend has failures: a backend that takes connections again is avoided no longer,
@@ -18,14 +15,13 @@ var (
 
 // standing is the search for connections that stand. The zero value has not begun.
 type standing struct {
-	slots, stored iterators
-	failed        uint64   // how many failures had been noted when all backends were looked at
-	backends      []uint32 // that have failures, by ID
+	round    round
+	failed   uint64   // how many failures had been noted when all backends were looked at
+	backends []uint32 // that have failures, by ID
 }
 
 func (s *standing) Close() {
-	s.slots.Close()
-	s.stored.Close()
+	s.round.Close()
 	*s = standing{}
 }
 
@@ -47,24 +43,10 @@ func (d *Datapath) NoteStanding() error {
 		return s.Entry.Backend.Pad&uint8(headgateEntryFlagENTRY_AWAITED) != 0
 	})
 	stored, err := d.storedEntries()
-	if err != nil || len(namespaces) == 0 && stored == 0 {
+	if err != nil {
 		return err
 	}
-	if err := d.loadNoters(); err != nil {
-		return err
-	}
-	if len(namespaces) > 0 {
-		err = EachNamespace(func(_ string, cookie uint64) error {
-			if !namespaces[cookie] {
-				return nil
-			}
-			return runIterators(d.standing.slots, drained)
-		})
-	}
-	if stored > 0 {
-		err = errors.Join(err, runIterators(d.standing.stored, drained))
-	}
-	return err
+	return d.standing.round.run(d, slotNoters, storedNoters, namespaces, stored)
 }
 
 // findFailing says whether any backend has failures, or had some a moment ago.
@@ -95,17 +77,4 @@ func (d *Datapath) findFailing() (bool, error) {
 		return b.Failures == 0 && b.Ejection == headgateEjectionEJECTION_NONE
 	})
 	return had || len(s.backends) > 0, nil
-}
-
-// loadNoters loads the programs, once for the maps in force.
-func (d *Datapath) loadNoters() (err error) {
-	s := &d.standing
-	if s.stored != nil {
-		return nil
-	}
-	if s.slots, err = d.newIterators(slotNoters, nil); err != nil {
-		return err
-	}
-	s.stored, err = d.newIterators(storedNoters, nil)
-	return err
 }

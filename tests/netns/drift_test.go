@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 // connections returns how many connections a test of drift makes:
@@ -126,6 +127,7 @@ func (c *coming) come(n *node, total int64, upgrade bool) (*node, int) {
 // from what comes and goes, and the rest by the recount that an agent makes every half
 // a minute.
 func TestNoDriftOverManyConnectionsAndRestarts(t *testing.T) {
+	testenv.NeedStorageIterators(t)
 	n, total := mustNode(t), connections(t)/2
 	web := []*backend{mustServe(t, "10.244.0.1:8080/TCP"), mustServe(t, "10.244.0.2:8080/TCP"), mustServe(t, "10.244.0.3:8080/TCP")}
 	n.set("web", frontend("10.96.7.7:80/TCP", web...), frontend("[fd00:96::7]:80/TCP", mustServe(t, "[fd00:244::1]:8080/TCP")))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/plan"
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 // roomy has room for many Services from the beginning: growing takes long.
@@ -76,6 +77,7 @@ func staysWithEach(t *testing.T, n *node, k kind, vips []string) {
 // What a socket keeps in its list is found by a recount, and outlives the agent and
 // an upgrade.
 func TestEntriesOfASocketWithManyServicesOutliveUpgrades(t *testing.T) {
+	testenv.NeedStorageIterators(t)
 	forEachKind(t, func(t *testing.T, k kind) {
 		n := mustNodeOf(t, roomy(config(t)))
 		vips := manyDNS(t, n, k, 40)

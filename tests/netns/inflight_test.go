@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 // SocketEntries that find no room in the fast map are counted as the others are.
@@ -42,6 +43,7 @@ func TestEverySocketEntryIsInFlightUntilItsSocketIsClosed(t *testing.T) {
 }
 
 func TestWhatWasMiscountedIsCorrected(t *testing.T) {
+	testenv.NeedStorageIterators(t)
 	n := mustNode(t)
 	backends := silent(3)
 	n.set("spread", spreadOver(lb.RR, backends))

@@ -179,6 +179,7 @@ func mustSpec(tb testing.TB, object string) *ebpf.CollectionSpec {
 // place of programs at tracepoints.
 func downgrade(t *testing.T, n *node, variant *ebpf.CollectionSpec) {
 	t.Helper()
+	testenv.NeedStorageIterators(t) // the variant is loaded as a whole
 	root := n.cfg.Root
 	now := mustSpec(t, "../../pkg/datapath/headgate_bpfel.o")
 	pinned := map[string]*ebpf.Map{}

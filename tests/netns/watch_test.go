@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 // forEachForm runs f on a node with passive health: where tracepoints note what becomes of
@@ -22,6 +23,9 @@ func forEachForm(t *testing.T, f func(t *testing.T, n *node)) {
 	for _, form := range []string{"tracepoints", "sock_ops"} {
 		for place, entries := range map[string]uint32{"map": 1 << 12, "storage": 1} {
 			t.Run(form+", entries in the "+place, func(t *testing.T) {
+				if form == "tracepoints" && entries == 1 {
+					testenv.NeedStorageIterators(t)
+				}
 				cfg := config(t)
 				cfg.EjectAfter, cfg.MaxEjected, cfg.SocketEntries, cfg.SockOps = 2, 50, entries, form == "sock_ops"
 				n := mustNodeOf(t, cfg)

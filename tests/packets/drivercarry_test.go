@@ -219,55 +219,101 @@ func (n *fleetNode) move(t *testing.T, f *fleet, other int, to netip.Addr) {
 	}}})
 }
 
-// aNextHopChanges at TC, which asks the kernel once a second, and after what was taken away.
+// aNextHopChanges at TC, which asks the kernel once a second, and after what was taken away. The driver
+// goes by what TC was told last.
 func aNextHopChanges(t *testing.T, f *fleet) {
 	stayOnOneCPU(t)
 	n := f.nodes[0]
 	f.serve(t, 2)
 	frame := f.packet(40000, "A", 10).frame(t)
-	hops := []net.HardwareAddr{{2, 0, 0, 0, 0, 7}, {2, 0, 0, 0, 0, 8}}
-	goesBy := func(hop net.HardwareAddr) bool {
-		t.Helper()
-		got, err := n.try(in, uplink, frame)
-		must(t, err)
-		return got.verdict == redirect && bytes.Equal(got.frame[:6], hop)
-	}
 	epoch := uint64(1 << 31)
 	defer n.say(t, "epoch", 0)
-	for _, end := range []struct {
-		what    string
-		happens func()
-	}{
-		{"a second passes", func() { time.Sleep(1400 * time.Millisecond) }},
-		{"something is taken away", func() { epoch++; n.say(t, "epoch", epoch) }},
-		{"the peer has had another address", func() { n.move(t, f, 1, nodeAddr(9, f.overV6)); n.setUsable(t, f, 1, true) }},
-	} {
-		asked := false
-		for range 10 { // what was said just before may end any moment
-			f.nextHop(t, 1, hops[0])
-			end.happens()
-			if !goesBy(hops[0]) {
-				t.Fatalf("%s: it does not go by the next hop", end.what)
-			}
-			if f.nextHop(t, 1, hops[1]); goesBy(hops[0]) {
-				asked = true
-				break
-			}
-		}
-		if !asked {
-			t.Errorf("%s: the kernel is asked for each packet", end.what)
-		}
-		if end.happens(); !goesBy(hops[1]) {
-			t.Errorf("%s: it does not go by another next hop", end.what)
+	for _, change := range []func(*testing.T, net.HardwareAddr){f.neighbourOf, f.gatewayOf} {
+		for _, end := range []struct {
+			what    string
+			happens func()
+		}{
+			{"a second passes", func() { time.Sleep(1400 * time.Millisecond) }},
+			{"something is taken away", func() { epoch++; n.say(t, "epoch", epoch) }},
+			{"the peer has had another address", func() { n.move(t, f, 1, nodeAddr(9, f.overV6)); n.setUsable(t, f, 1, true) }},
+		} {
+			f.followsAfter(t, end.what, end.happens, frame, func(to net.HardwareAddr) { change(t, to) })
 		}
 	}
-	f.nodes[0].routeTo(t, f.nodes[1].addr)
+	n.routeTo(t, f.nodes[1].addr)
 }
 
-// nextHop says by which hardware address a node is reached.
-func (f *fleet) nextHop(t *testing.T, node int, at net.HardwareAddr) {
+// followsAfter has the next hop to a peer change, and something happen after which that is known.
+func (f *fleet) followsAfter(t *testing.T, what string, happens func(), frame []byte, change func(to net.HardwareAddr)) {
+	t.Helper()
+	n, was, is := f.nodes[0], net.HardwareAddr{2, 0, 0, 0, 0, 7}, net.HardwareAddr{2, 0, 0, 0, 0, 8}
+	goesBy := func() net.HardwareAddr {
+		got, err := n.try(in, uplink, frame)
+		must(t, err)
+		if got.verdict != redirect {
+			t.Fatalf("%s: verdict %d for %s", what, got.verdict, dump(got.frame))
+		}
+		return got.frame[:6]
+	}
+	kept := false
+	for range 10 { // what was said just before may end any moment
+		change(was)
+		happens()
+		if at := goesBy(); !bytes.Equal(at, was) {
+			t.Errorf("%s: it goes by %s, and not by the next hop, %s", what, at, was)
+			return
+		}
+		change(is)
+		if driven := n.repeated(t, frame); driven != nil && bytes.Equal(driven[:6], was) && bytes.Equal(goesBy(), was) {
+			kept = true
+			break
+		}
+	}
+	if !kept {
+		t.Errorf("%s: the kernel is asked for each packet", what)
+	}
+	happens()
+	if driven := n.repeated(t, frame); driven != nil {
+		t.Errorf("%s: the driver sends it by %s before TC has asked", what, net.HardwareAddr(driven[:6]))
+	}
+	var driven []byte
+	for range 10 {
+		if at := goesBy(); !bytes.Equal(at, is) {
+			t.Errorf("%s: it goes by %s, and not by the new next hop, %s", what, at, is)
+			return
+		}
+		if driven = n.repeated(t, frame); driven != nil {
+			break
+		}
+	}
+	if driven == nil || !bytes.Equal(driven[:6], is) {
+		t.Errorf("%s: the driver does not go by the new next hop: %s", what, dump(driven))
+	}
+}
+
+// neighbourOf says by which hardware address the second node is reached, on the same link.
+func (f *fleet) neighbourOf(t *testing.T, at net.HardwareAddr) {
+	t.Helper()
+	f.nodes[0].routeTo(t, f.nodes[1].addr)
+	f.neighbour(t, f.nodes[1].addr, at)
+}
+
+// gatewayOf has it reached by a gateway of its own for each hardware address.
+func (f *fleet) gatewayOf(t *testing.T, at net.HardwareAddr) {
+	t.Helper()
+	to, via := f.nodes[1].addr, nodeAddr(200+int(at[5]), f.overV6)
+	f.neighbour(t, via, at)
+	l, err := netlink.LinkByName(uplink)
+	must(t, err)
+	must(t, netlink.RouteReplace(&netlink.Route{
+		LinkIndex: l.Attrs().Index, Dst: &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(to.BitLen(), to.BitLen())},
+		Gw: via.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
+	}))
+}
+
+func (f *fleet) neighbour(t *testing.T, a netip.Addr, at net.HardwareAddr) {
 	t.Helper()
 	l, err := netlink.LinkByName(uplink)
 	must(t, err)
-	must(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, IP: f.nodes[node].addr.AsSlice(), HardwareAddr: at, State: unix.NUD_PERMANENT}))
+	must(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, IP: a.AsSlice(), HardwareAddr: at, State: unix.NUD_PERMANENT}))
 }

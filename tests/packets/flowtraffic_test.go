@@ -63,22 +63,7 @@ func (c carried) since(before carried) carried {
 func (r *rig) wantTraffic(t *testing.T, what string, to, from carried) {
 	t.Helper()
 	must(t, r.dp.TakeTraffic())
-	i, err := datapath.Inspect(r.root)
-	must(t, err)
-	defer i.Close()
-	var services, backends datapath.Traffic
-	add := func(sum *datapath.Traffic, t datapath.Traffic) {
-		sum.PacketsTo, sum.BytesTo = sum.PacketsTo+t.PacketsTo, sum.BytesTo+t.BytesTo
-		sum.PacketsFrom, sum.BytesFrom = sum.PacketsFrom+t.PacketsFrom, sum.BytesFrom+t.BytesFrom
-	}
-	for id := range r.told.Services {
-		s, err := i.Traffic(id)
-		must(t, err)
-		add(&services, s.Traffic)
-	}
-	for _, b := range i.Backends() {
-		add(&backends, b.Traffic)
-	}
+	services, backends := r.traffic(t)
 	want := datapath.Traffic{PacketsTo: to.packets, BytesTo: to.bytes, PacketsFrom: from.packets, BytesFrom: from.bytes}
 	if services != want || backends != want {
 		t.Errorf("%s: Services have %+v, backends %+v, want %+v", what, services, backends, want)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 // healthStories are told by TestPackets.
@@ -20,12 +21,7 @@ var healthStories = []story{
 // failed returns how many connections backends did not take.
 func (r *rig) failed(tb testing.TB) uint64 {
 	tb.Helper()
-	i, err := datapath.Inspect(r.root)
-	must(tb, err)
-	defer i.Close()
-	status, err := i.Status()
-	must(tb, err)
-	return status.Counters["backend_failed"]
+	return testenv.Status(tb, r.root).Counters["backend_failed"]
 }
 
 // fails says how many failures were noted while something was done.
@@ -38,23 +34,26 @@ func (c cast) fails(t *testing.T, what string, want uint64, do func()) {
 	}
 }
 
-// failures returns how backends have failed connections, of all Service ports and of all backends.
-func (r *rig) failures(tb testing.TB) (services, backends datapath.Failures) {
+// traffic returns that of all Service ports, and that of all backends.
+func (r *rig) traffic(tb testing.TB) (services, backends datapath.Traffic) {
 	tb.Helper()
 	i, err := datapath.Inspect(r.root)
 	must(tb, err)
 	defer i.Close()
-	add := func(sum *datapath.Failures, f datapath.Failures) {
-		sum.Refused, sum.TimedOut = sum.Refused+f.Refused, sum.TimedOut+f.TimedOut
-		sum.Unreachable, sum.Reset = sum.Unreachable+f.Unreachable, sum.Reset+f.Reset
+	add := func(sum *datapath.Traffic, t datapath.Traffic) {
+		sum.PacketsTo, sum.BytesTo = sum.PacketsTo+t.PacketsTo, sum.BytesTo+t.BytesTo
+		sum.PacketsFrom, sum.BytesFrom = sum.PacketsFrom+t.PacketsFrom, sum.BytesFrom+t.BytesFrom
+		all, f := &sum.Failed, t.Failed
+		all.Refused, all.TimedOut = all.Refused+f.Refused, all.TimedOut+f.TimedOut
+		all.Unreachable, all.Reset = all.Unreachable+f.Unreachable, all.Reset+f.Reset
 	}
 	for id := range r.told.Services {
 		s, err := i.Traffic(id)
 		must(tb, err)
-		add(&services, s.Failed)
+		add(&services, s.Traffic)
 	}
 	for _, b := range i.Backends() {
-		add(&backends, b.Failed)
+		add(&backends, b.Traffic)
 	}
 	return services, backends
 }
@@ -62,10 +61,12 @@ func (r *rig) failures(tb testing.TB) (services, backends datapath.Failures) {
 // counts says which failures were counted of Services and of backends while something was done.
 func (c cast) counts(t *testing.T, what string, want datapath.Failures, do func()) {
 	t.Helper()
-	services, backends := c.failures(t)
+	services, backends := c.traffic(t)
 	do()
-	nowServices, nowBackends := c.failures(t)
-	for whose, got := range map[string]datapath.Failures{"Services": less(nowServices, services), "backends": less(nowBackends, backends)} {
+	nowServices, nowBackends := c.traffic(t)
+	for whose, got := range map[string]datapath.Failures{
+		"Services": less(nowServices.Failed, services.Failed), "backends": less(nowBackends.Failed, backends.Failed),
+	} {
 		if got != want {
 			t.Errorf("%s: failures of %s %+v, want %+v", what, whose, got, want)
 		}

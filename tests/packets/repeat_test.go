@@ -3,11 +3,12 @@ package packets
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"maps"
-	"math/rand/v2"
+	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -50,9 +51,10 @@ func (r *rig) openDriver(t *testing.T) {
 	r.programs[atDriver] = p
 }
 
+// stayOnOneCPU keeps every thread of the process on the first CPU until the test ends: subtests run on
+// other threads, and express entries are per CPU.
 func stayOnOneCPU(t *testing.T) {
 	t.Helper()
-	runtime.LockOSThread() // and never unlocked: the thread ends with the test
 	var all, one unix.CPUSet
 	must(t, unix.SchedGetaffinity(0, &all))
 	cpu := 0
@@ -60,7 +62,25 @@ func stayOnOneCPU(t *testing.T) {
 		cpu++
 	}
 	one.Set(cpu)
-	must(t, unix.SchedSetaffinity(0, &one))
+	setAffinity(t, &one)
+	t.Cleanup(func() { setAffinity(t, &all) })
+}
+
+// setAffinity sets the CPUs of every thread of the process. A thread that starts meanwhile has those of the thread
+// that starts it, so a second pass finds it.
+func setAffinity(t *testing.T, cpus *unix.CPUSet) {
+	t.Helper()
+	for range 2 {
+		threads, err := os.ReadDir("/proc/self/task")
+		must(t, err)
+		for _, thread := range threads {
+			id, err := strconv.Atoi(thread.Name())
+			must(t, err)
+			if err := unix.SchedSetaffinity(id, cpus); err != nil && !errors.Is(err, unix.ESRCH) {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 // sendsXDP has a device be one whose driver sends frames, without attaching there.
@@ -103,19 +123,29 @@ func (r *rig) repeated(t testing.TB, frame []byte) []byte {
 // drive does so with the driver of a device.
 func (r *rig) drive(t testing.TB, device string, frame []byte) []byte {
 	t.Helper()
-	var ctx [24]byte // struct xdp_md
-	binary.NativeEndian.PutUint32(ctx[4:], uint32(len(frame)))
-	binary.NativeEndian.PutUint32(ctx[12:], r.devices[device].Index)
-	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: ctx}
+	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: r.driverContext(device, frame)}
 	verdict, err := r.programs[atDriver].Run(opts)
 	must(t, err)
+	return sentByDriver(t, verdict, frame, opts.DataOut)
+}
+
+// driverContext is struct xdp_md of linux/bpf.h.
+func (r *rig) driverContext(device string, frame []byte) []byte {
+	var ctx [24]byte
+	binary.NativeEndian.PutUint32(ctx[4:], uint32(len(frame)))
+	binary.NativeEndian.PutUint32(ctx[12:], r.devices[device].Index)
+	return ctx[:]
+}
+
+// sentByDriver returns what it made of a frame, nil if it passes that on.
+func sentByDriver(t testing.TB, verdict uint32, frame, made []byte) []byte {
 	switch {
 	case verdict == xdpTurn, verdict == xdpRedirect:
-		return opts.DataOut
+		return made
 	case verdict != xdpPass:
 		t.Fatalf("the driver says %d to %s", verdict, dump(frame))
-	case !bytes.Equal(frame, opts.DataOut):
-		t.Fatalf("what the driver passes on has changed:\nfrom %s\nto   %s", dump(frame), dump(opts.DataOut))
+	case !bytes.Equal(frame, made):
+		t.Fatalf("what the driver passes on has changed:\nfrom %s\nto   %s", dump(frame), dump(made))
 	}
 	return nil
 }
@@ -149,9 +179,21 @@ func (c *comparison) after(tb testing.TB, frame, sent []byte, got result) {
 // route is a flow through another node: what comes from the client, and from the backend.
 type route struct{ ask, answer packet }
 
-// begun takes a flow to a remote backend through its handshake. Flows of datagrams are
-// confirmed two seconds after they began.
+// confirmSeconds is after how long flows of datagrams may be confirmed.
+const confirmSeconds = 3
+
+// begun takes a flow to a remote backend through its handshake, and has it be old enough.
 func (c cast) begun(t *testing.T, port uint16) route {
+	t.Helper()
+	way := c.greeted(t, port)
+	if c.protocol == lb.UDP {
+		c.age(t, confirmSeconds)
+	}
+	return way
+}
+
+// greeted takes a flow to a remote backend through its handshake.
+func (c cast) greeted(t *testing.T, port uint16) route {
 	t.Helper()
 	ask := c.packet(at(c.client, port), at(c.vip, 80), 10)
 	src, dst, ok := ends(c.atTC(t, ask.frame(t)))
@@ -161,9 +203,6 @@ func (c cast) begun(t *testing.T, port uint16) route {
 	answer := ask.to(dst, src).with("SA")
 	if c.atTC(t, answer.frame(t)) == nil {
 		t.Fatalf("%s does not leave", describe(answer))
-	}
-	if c.protocol == lb.UDP {
-		c.age(t, 3)
 	}
 	return route{ask.with("A"), answer.with("A")}
 }
@@ -325,80 +364,6 @@ func TestTheDriverCountsAsTCDoes(t *testing.T) {
 		}, frame)
 		c.wantCounts(t, map[string]uint64{"flow_packet": 2, "flow_redirected": 1, "flow_repeated": 1})
 	}}, cast{v4, r, lb.TCP})
-}
-
-// TestRandomPacketsAtTheDriver gives random packets to the driver and to TC: it sends what they
-// would, or passes them on. HEADGATE_REPEATED says how many.
-func TestRandomPacketsAtTheDriver(t *testing.T) {
-	r, _ := newRepeatingRig(t)
-	seed := number(t, "HEADGATE_SEED", 1)
-	random := rand.New(rand.NewPCG(seed, seed))
-	repeated, passed := 0, 0
-	var ways []route
-	for i := range number(t, "HEADGATE_REPEATED", 50_000) {
-		if i%2000 == 0 {
-			ways = r.newWays(t, random)
-		}
-		frame := anyFrameOf(t, random, ways[random.IntN(len(ways))])
-		got := r.repeated(t, frame)
-		want := r.atTC(t, frame)
-		if got == nil {
-			passed++
-			continue
-		}
-		if repeated++; !bytes.Equal(got, want) {
-			t.Fatalf("seed %d, packet %d: %s\nby XDP %s\nby TC  %s", seed, i, dump(frame), dump(got), dump(want))
-		}
-	}
-	t.Logf("%d repeated, %d passed", repeated, passed)
-	if repeated == 0 || passed == 0 {
-		t.Error("nothing is tested")
-	}
-}
-
-// newWays makes other Services, with a flow for each family and protocol by some ports.
-func (r *rig) newWays(t *testing.T, random *rand.Rand) (ways []route) {
-	r.forget(t)
-	for _, s := range r.planner.Services() {
-		r.set(t, s.Name)
-	}
-	r.apply(t, r.planner.Sweep())
-	for _, b := range []book{v4, v6} {
-		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
-			c := cast{b, r, protocol}
-			c.set(t, b.family()+protocol.String(), c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.remote, uint16(1+random.IntN(60000)))))
-			for range 4 {
-				ways = append(ways, c.begun(t, uint16(1024+random.IntN(60000))))
-			}
-		}
-	}
-	r.settles(t, ways...)
-	return ways
-}
-
-// anyFrameOf returns a packet of a flow, or one that once was.
-func anyFrameOf(t *testing.T, random *rand.Rand, way route) []byte {
-	p := way.ask
-	if random.IntN(2) == 0 {
-		p = way.answer
-	}
-	p.ttl = uint8(random.IntN(256))
-	p.noChecksum = random.IntN(8) == 0
-	p.payload = make([]byte, random.IntN(1600))
-	for i := range p.payload {
-		p.payload[i] = byte(random.Uint32())
-	}
-	if random.IntN(50) == 0 {
-		p.flags = []string{"FA", "S", "SA", "R", ""}[random.IntN(5)]
-	}
-	frame := p.frame(t)
-	if random.IntN(4) == 0 { // headers that are wrong
-		frame[random.IntN(min(len(frame), 80))] ^= 1 << random.IntN(8)
-	}
-	if random.IntN(8) == 0 { // padding
-		frame = append(frame, make([]byte, random.IntN(40))...)
-	}
-	return frame
 }
 
 // isPassed gives the driver and TC a packet that the driver leaves alone.

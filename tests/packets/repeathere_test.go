@@ -2,7 +2,6 @@ package packets
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"path/filepath"
 	"testing"
 	"time"
@@ -203,17 +202,17 @@ func TestWhatDidNotLeaveLetsNothingElsePass(t *testing.T) {
 func TestRandomPacketsAreRepeatedAsDecided(t *testing.T) {
 	r, _ := newRedirectingRig(t)
 	seed := number(t, "HEADGATE_SEED", 1)
-	random := rand.New(rand.NewPCG(seed, seed))
+	random := newChance(seed)
 	repeated, decided := 0, 0
-	var ways []route
+	var ways []heads
 	for i := range number(t, "HEADGATE_REPEATED", 400) {
 		if i%200 == 0 {
-			ways = r.newWays(t, random)
+			ways = r.newWays(t, random, 4)
 		}
 		way := ways[random.IntN(len(ways))]
-		r.atTC(t, way.ask.frame(t))
-		r.atTC(t, way.answer.frame(t))
-		frame := anyFrameOf(t, random, way)
+		r.atTC(t, way.ask.bytes)
+		r.atTC(t, way.answer.bytes)
+		frame := random.anyFrameOf(way)
 		got := r.repeatedHere(t, frame)
 		if got == nil {
 			decided++

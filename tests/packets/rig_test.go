@@ -223,14 +223,14 @@ const sumUp = 1 << 2
 // tryAs does so with flags of a test run.
 func (r *rig) tryAs(h hook, device string, frame []byte, flags uint32) (result, error) {
 	const waiting = 2048 // a first fragment lets go of longer ones, the last of which comes back
-	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+waiting), Context: r.context(device), Flags: flags}
+	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+waiting), Context: r.contextOf(h, device), Flags: flags}
 	verdict, err := r.programs[h].Run(opts)
 	return result{verdict, opts.DataOut}, err
 }
 
 // trySegments does so with a frame that stands for segments of a size.
 func (r *rig) trySegments(h hook, device string, frame []byte, size uint32) (result, error) {
-	ctx := r.context(device)
+	ctx := r.contextOf(h, device)
 	binary.NativeEndian.PutUint32(ctx[164:], uint32(len(frame))/size+1) // gso_segs
 	binary.NativeEndian.PutUint32(ctx[176:], size)                      // gso_size
 	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: ctx}
@@ -238,7 +238,17 @@ func (r *rig) trySegments(h hook, device string, frame []byte, size uint32) (res
 	return result{verdict, opts.DataOut}, err
 }
 
-// context is struct __sk_buff of linux/bpf.h up to ifindex, the eleventh word.
+// contextOf is struct __sk_buff of linux/bpf.h for a program at a device: up to ifindex, the eleventh word. What comes in
+// has come by that device, as the tenth says, and so has what the program sends.
+func (r *rig) contextOf(h hook, device string) (ctx [192]byte) {
+	ctx = r.context(device)
+	if h == in || h == podIn {
+		binary.NativeEndian.PutUint32(ctx[36:], r.devices[device].Index)
+	}
+	return ctx
+}
+
+// context is that of what has come by no device.
 func (r *rig) context(device string) (ctx [192]byte) {
 	binary.NativeEndian.PutUint32(ctx[40:], r.devices[device].Index)
 	return ctx

@@ -150,6 +150,25 @@ func (a *Agent) Kill() {
 	a.cmd = nil
 }
 
+// Stopped has something happen while the process is stopped. A signal returns before all threads have stopped,
+// which go on for a while on a busy machine.
+func (a *Agent) Stopped(happens func()) {
+	a.tb.Helper()
+	signal := func(s syscall.Signal) {
+		a.tb.Helper()
+		if err := syscall.Kill(a.PID(), s); err != nil {
+			a.tb.Fatal(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(a.PID(), &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		a.tb.Fatalf("the agent has not stopped: status %#x: %v", status, err)
+	}
+	happens()
+	signal(syscall.SIGCONT)
+}
+
 // statusDegraded is the exit code of headgate status where not all is well, such
 // as where no agent runs.
 const statusDegraded = 3

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
@@ -21,8 +22,9 @@ import (
 // most things a little later than they are let go of.
 func leaks() []string {
 	var left []string
+	known := constants{}
 	for range 100 {
-		left = slices.Concat(pins(), descriptors(), strayThreads(), linksLeft(), programsLeft(), mapsLeft())
+		left = slices.Concat(pins(), descriptors(), strayThreads(), linksLeft(), programsLeft(known), mapsLeft())
 		if len(left) == 0 {
 			return nil
 		}
@@ -95,7 +97,7 @@ func linksLeft() (left []string) {
 
 // programsLeft returns the programs that were loaded for the network namespace
 // of the tests, by the constant that says so.
-func programsLeft() (left []string) {
+func programsLeft(known constants) (left []string) {
 	cookie, err := netnsCookie()
 	if err != nil {
 		return []string{err.Error()}
@@ -109,35 +111,73 @@ func programsLeft() (left []string) {
 		if err != nil {
 			continue // gone meanwhile
 		}
-		if info, err := p.Info(); err == nil && knows(info, cookie) {
+		if info, err := p.Info(); err == nil && known.of(info, cookie) {
 			left = append(left, fmt.Sprintf("loaded: program %d, %s", id, info.Name))
 		}
 		p.Close()
 	}
 }
 
-func netnsCookie() ([]byte, error) {
+func netnsCookie() (uint64, error) {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	defer unix.Close(s)
-	cookie, err := unix.GetsockoptUint64(s, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	return binary.NativeEndian.AppendUint64(nil, cookie), err
+	return unix.GetsockoptUint64(s, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 }
 
-// knows says whether the constants of a program hold some bytes.
-func knows(p *ebpf.ProgramInfo, wanted []byte) bool {
+// constants says of maps whether they have the constants of programs for the network namespace of the tests. That
+// stays as it is, and on a busy machine there are many of others.
+type constants map[ebpf.MapID]bool
+
+// of says whether a program is for the network namespace with a cookie.
+func (c constants) of(p *ebpf.ProgramInfo, cookie uint64) bool {
 	ids, _ := p.MapIDs()
 	return slices.ContainsFunc(ids, func(id ebpf.MapID) bool {
-		m, err := ebpf.NewMapFromID(id)
-		if err != nil {
-			return false
+		ours, known := c[id]
+		if !known {
+			ours = name(id, cookie)
+			c[id] = ours
 		}
-		defer m.Close()
-		info, err := m.Info()
-		return err == nil && info.Frozen() && holds(m, wanted)
+		return ours
 	})
+}
+
+// name says whether constants name the network namespace with a cookie.
+func name(id ebpf.MapID, cookie uint64) bool {
+	m, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return false
+	}
+	defer m.Close()
+	info, err := m.Info()
+	if err != nil || !info.Frozen() {
+		return false
+	}
+	value, err := m.LookupBytes(uint32(0))
+	at, found := offsetOf(m, "node_netns_cookie")
+	return err == nil && found && len(value) >= at+8 && binary.NativeEndian.Uint64(value[at:]) == cookie
+}
+
+// offsetOf returns where a constant stands in the value of a map with constants. To look for its bytes is not
+// enough: a small number is among those of others, too.
+func offsetOf(m *ebpf.Map, name string) (int, bool) {
+	types, err := m.Handle()
+	if err != nil {
+		return 0, false
+	}
+	defer types.Close()
+	spec, err := types.Spec(nil)
+	var all *btf.Datasec
+	if err != nil || spec.TypeByName(".rodata", &all) != nil {
+		return 0, false
+	}
+	i := slices.IndexFunc(all.Vars, func(v btf.VarSecinfo) bool { return v.Type.TypeName() == name })
+	if i < 0 {
+		return 0, false
+	}
+	return int(all.Vars[i].Offset), true
 }
 
 // mapsLeft returns the maps that say they are of the cgroup of the tests.

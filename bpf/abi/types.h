@@ -304,6 +304,11 @@ struct counters {
 	__u64 strays_limited;
 	/* questions of peers that were not answered, since there were too many (DSR) */
 	__u64 echo_limited;
+	/*
+	 * packets in an outer header that this node has not put there, for a Service or
+	 * as a question of this node, dropped where they were to leave: pods sent them (DSR)
+	 */
+	__u64 carry_forged;
 	/* connections that a backend did not take */
 	__u64 backend_failed;
 	/* ejections, for one client or for all */

@@ -79,6 +79,26 @@ static __always_inline struct frontend *frontend_at(const struct addr_port *at)
 	return frontend_in(search_on(at));
 }
 
+/* The frontend of a port that is reached by all addresses of the node, or NULL. */
+static __noinline struct frontend *node_frontend(const struct addr_port *at)
+{
+	struct addr_port node_port = *at;
+
+	node_port.addr = unspecified(&at->addr);
+	return frontend_at(&node_port);
+}
+
+/*
+ * The Service of an address that a client has asked for, 0 if its frontend is gone. An address
+ * that is none of a frontend's own is one of the node: it was when it was asked for.
+ */
+static __always_inline __u32 service_at(const struct addr_port *at)
+{
+	struct frontend *f = frontend_at(at) ?: node_frontend(at);
+
+	return f ? f->service : 0;
+}
+
 static __always_inline bool in_cidr(const struct ip_addr *a,
 				    const struct service_cidr *c)
 {

@@ -17,32 +17,12 @@
 #include "socket_nat.h"
 #include "socket_storage.h"
 
-/* The frontend of an entry that is reached by all addresses of the node, or NULL. */
-static __noinline struct frontend *node_frontend(const struct socket_entry *e)
-{
-	struct addr_port at = e->frontend;
-
-	at.addr = unspecified(&at.addr);
-	return frontend_at(&at);
-}
-
-/*
- * The Service of an entry, 0 if its frontend is gone. An address that is none of its own
- * is one of the node: the entry is there, so it was when it was asked for.
- */
-static __always_inline __u32 service_of_entry(const struct socket_entry *e)
-{
-	struct frontend *f = frontend_at(&e->frontend) ?: node_frontend(e);
-
-	return f ? f->service : 0;
-}
-
 /* A backend has failed the connection of an entry. */
 static __noinline int count_failed(const struct socket_entry *e,
 				   struct backend *b, enum failure how)
 {
 	if (count_traffic)
-		count_failure(service_named(service_of_entry(e)), b, how);
+		count_failure(service_named(service_at(&e->frontend)), b, how);
 	return 0;
 }
 
@@ -118,7 +98,7 @@ static __always_inline void count_closed(const struct socket_entry *e,
 			count_failed(e, b, FAILURE_TIMED_OUT);
 		return;
 	}
-	s = service_named(service_of_entry(e));
+	s = service_named(service_at(&e->frontend));
 	p = payload_of(tp);
 	if (has_flag(e, ENTRY_COUNTED)) {
 		counted = bpf_sk_storage_get(&counted_payload, sk, 0, 0);
@@ -147,7 +127,7 @@ static __always_inline void count_standing(struct sock *sk,
 	set_flag(e, ENTRY_COUNTED);
 	p = payload_of(readable_tcp(tp));
 	leave_new(counted, &p);
-	add_payload(service_named(service_of_entry(e)), b, &p);
+	add_payload(service_named(service_at(&e->frontend)), b, &p);
 }
 
 /* The same of the entry in the slot of a socket. */

@@ -10,6 +10,7 @@
 #include "balance.h"
 #include "classify.h"
 #include "echo.h"
+#include "forged.h"
 #include "fragment.h"
 #include "home.h"
 #include "icmp.h"
@@ -66,12 +67,13 @@ static __always_inline bool read_packet(struct __sk_buff *skb,
 
 /*
  * Does a packet need no decision? Then *next is what follows: a question of a peer is answered,
- * what nobody may send is dropped, and what is repeated is sent, or passes where it leaves.
+ * what nobody may send, or what is forged, is dropped, and what is repeated is sent, or passes where it leaves.
  */
 static __always_inline bool is_done(struct __sk_buff *skb, struct packet *pkt,
 				    struct point at, int *next)
 {
-	*next = take_carried(skb, pkt);
+	*next = at.hook == HOOK_OUT ? drop_forged(skb, pkt) :
+				      take_carried(skb, pkt);
 	if (*next != TC_ACT_UNSPEC)
 		return true;
 	if (is_martian(&pkt->tuple)) {
@@ -144,5 +146,7 @@ static __always_inline int handle_packet(struct __sk_buff *skb,
 		return TC_ACT_UNSPEC;
 	if (is_done(skb, pkt, at, &next))
 		return next;
+	if (sight == VERDICT_OUTER)
+		return TC_ACT_UNSPEC;
 	return apply_verdict(skb, pkt, reach_verdict(skb, pkt));
 }

@@ -34,11 +34,7 @@ static __always_inline __u32 failed_by(struct backend *b, enum failure how)
 	return NOTED_FAILED | how << NOTED_FAILURE_SHIFT;
 }
 
-/*
- * The Service of a flow to a backend, given one of its directions; 0 if its frontend is gone. An
- * address that is none of a frontend's own is one of the node: the flow is there, so it was
- * when it was asked for.
- */
+/* The Service of a flow to a backend, given one of its directions; 0 if its frontend is gone. */
 static __always_inline __u32 service_of_flow(const struct found *found)
 {
 	const struct flow *flow = found->flow;
@@ -48,13 +44,8 @@ static __always_inline __u32 service_of_flow(const struct found *found)
 		.port = reply ? flow->to_src_port : flow->dst_port,
 		.protocol = flow->protocol,
 	};
-	struct frontend *f = frontend_at(&at);
 
-	if (!f) {
-		at.addr = unspecified(&at.addr);
-		f = frontend_at(&at);
-	}
-	return f ? f->service : 0;
+	return service_at(&at);
 }
 
 /*

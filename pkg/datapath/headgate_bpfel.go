@@ -138,6 +138,7 @@ type headgateCounters struct {
 	ResetLimited        uint64
 	StraysLimited       uint64
 	EchoLimited         uint64
+	CarryForged         uint64
 	BackendFailed       uint64
 	BackendEjected      uint64
 	BackendRecovered    uint64

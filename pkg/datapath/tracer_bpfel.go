@@ -106,6 +106,7 @@ type tracerCounters struct {
 	ResetLimited        uint64
 	StraysLimited       uint64
 	EchoLimited         uint64
+	CarryForged         uint64
 	BackendFailed       uint64
 	BackendEjected      uint64
 	BackendRecovered    uint64

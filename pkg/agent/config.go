@@ -46,6 +46,7 @@ type Config struct {
 	Algorithm         string        // of Services that name none, as lb.Algorithms has them; "" is random
 	Forwarding        Forwarding    // whose packets are carried to the nodes of their backends
 	Encapsulation     Encapsulation // of what is carried
+	OuterFamily       OuterFamily   // of that
 	IgnoreHealth      bool          // Services that do not say it do not avoid ejected backends
 	HashKeyFile       string        // whose content keys the hashes of flows; "" takes the cluster's certificate authority
 	Limits            plan.Sizes    // entries that maps grow to at most, 0 is no limit

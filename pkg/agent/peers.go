@@ -40,6 +40,15 @@ const (
 	EncapsulationUDP  Encapsulation = "udp"  // for networks that drop IP in IP
 )
 
+// OuterFamily is the family of outer headers where two nodes have both; both are taken.
+type OuterFamily string
+
+// The choices.
+const (
+	OuterIPv4 OuterFamily = "ipv4"
+	OuterIPv6 OuterFamily = "ipv6" // where nodes do not reach each other by IPv4
+)
+
 // Default is how packets of Services are forwarded that leave it open.
 func (f Forwarding) Default() lb.Forwarding {
 	if f == ForwardingDSR {
@@ -68,6 +77,7 @@ func newPeers(cfg Config, key maglev.Key, inbox *reconciler.Inbox, status *statu
 		Here: cfg.NodeName, Port: peers.Port, MTU: mtuAt, Route: peers.RouteTo, Filtered: netdev.FilteredTunnel,
 		Digest: peers.DigestOf(key, cfg.Encapsulation == EncapsulationUDP),
 		Takes:  []peers.Digest{peers.DigestOf(key, false), peers.DigestOf(key, true)},
+		IPv6:   cfg.OuterFamily == OuterIPv6,
 		Counts: status.carried, Former: status.formerPeers, Notify: inbox.SetPeers,
 		Echoes: status.echoes, Ask: status.ask, Local: localAddrs,
 		Report: func(all []peers.Status) {

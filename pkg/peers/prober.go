@@ -23,6 +23,8 @@ type Config struct {
 	Here   string // name of this node
 	Port   uint16 // at which all nodes answer
 	Digest Digest // of how this node carries
+	// IPv6 says that outer headers are of IPv6 where two nodes have both families.
+	IPv6 bool
 	// Takes are the digests of how others may carry to this node.
 	Takes []Digest
 	// MTU returns the longest packet that leaves by the device with an address, in bytes.
@@ -178,7 +180,7 @@ func (p *Prober) settle() {
 	}
 	former := p.cfg.Former()
 	for name, n := range p.nodes {
-		ours, theirs := between(here, n)
+		ours, theirs := p.between(here, n)
 		a := p.peers[name]
 		if !theirs.IsValid() {
 			continue // it goes, below
@@ -199,7 +201,7 @@ func (p *Prober) settle() {
 		}
 	}
 	for name, a := range p.peers {
-		if _, theirs := between(here, p.nodes[name]); !theirs.IsValid() && !a.Outside {
+		if _, theirs := p.between(here, p.nodes[name]); !theirs.IsValid() && !a.Outside {
 			a.hangUp()
 			delete(p.peers, name)
 		}
@@ -208,14 +210,17 @@ func (p *Prober) settle() {
 	p.listen(here)
 }
 
-// between returns the addresses of an outer header from one node to another: of IPv4 where both
-// have it.
-func between(from, to lb.Node) (ours, theirs netip.Addr) {
-	if from.IP4.IsValid() && to.IP4.IsValid() {
-		return from.IP4, to.IP4
+// between returns the addresses of an outer header from one node to another, which are of one family.
+// Nodes may choose differently where they have both: each takes what is carried to any address of it.
+func (p *Prober) between(from, to lb.Node) (ours, theirs netip.Addr) {
+	pairs := [][2]netip.Addr{{from.IP4, to.IP4}, {from.IP6, to.IP6}}
+	if p.cfg.IPv6 {
+		slices.Reverse(pairs)
 	}
-	if from.IP6.IsValid() && to.IP6.IsValid() {
-		return from.IP6, to.IP6
+	for _, pair := range pairs {
+		if pair[0].IsValid() && pair[1].IsValid() {
+			return pair[0], pair[1]
+		}
 	}
 	return netip.Addr{}, netip.Addr{}
 }

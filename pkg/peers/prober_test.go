@@ -247,3 +247,22 @@ func ask(t *testing.T, conn *net.UDPConn, digest Digest) Digest {
 	t.Fatal("no answer")
 	return Digest{}
 }
+
+// The outer header is of one family that both nodes have, of IPv4 where nobody chooses.
+func TestTheOuterFamilyIsOneOfBothNodes(t *testing.T) {
+	four, six := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	both, only4, only6 := lb.Node{IP4: four, IP6: six}, lb.Node{IP4: four}, lb.Node{IP6: six}
+	for _, c := range []struct {
+		from, to lb.Node
+		ipv6     bool
+		want     netip.Addr
+	}{
+		{both, both, false, four}, {both, both, true, six},
+		{both, only4, true, four}, {only4, both, true, four}, {both, only6, false, six}, {only6, both, false, six},
+		{only4, only6, true, netip.Addr{}}, {only6, only4, false, netip.Addr{}},
+	} {
+		if ours, theirs := New(Config{IPv6: c.ipv6}).between(c.from, c.to); ours != c.want || theirs != c.want {
+			t.Errorf("from %v to %v, IPv6 chosen: %v: from %s to %s, want %s", c.from, c.to, c.ipv6, ours, theirs, c.want)
+		}
+	}
+}

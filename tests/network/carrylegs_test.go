@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/datapath"
 )
 
 // TestCarriedTransfersArriveWhole has all go to other nodes than the one where it comes in: long
@@ -62,6 +64,41 @@ func TestLongCarriedTransfersOverNarrowLegs(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNodesOfBothFamiliesChooseOne has nodes that choose differently carry to each other, as while that
+// is changed node by node.
+func TestNodesOfBothFamiliesChooseOne(t *testing.T) {
+	f := newFabricOver(t, "dsr", underlay{mtu: 1500, both: true})
+	f.startCarrying(t, 0, 1, 2)
+	for i, n := range f.nodes {
+		over6 := i < len(f.nodes)-1
+		n.wantPeersOver(t, over6)
+		f.announce([]int{i})
+		was := n.carriedTo(t)
+		for _, family := range families {
+			f.wantTransfer(t, family, 1<<20)
+			f.dialCarried(t, family, n).Close()
+		}
+		if n.carriedTo(t) == was {
+			t.Errorf("%s carries nothing", n.name)
+		}
+	}
+}
+
+// wantPeersOver wants both peers of a node known by addresses of a family.
+func (n *node) wantPeersOver(t *testing.T, v6 bool) {
+	t.Helper()
+	r, err := datapath.Inspect(n.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for _, p := range r.Peers() {
+		if p.Theirs.Is6() != v6 || p.Ours.Is6() != v6 {
+			t.Errorf("%s carries to %s from %s; over IPv6: want %v", n.name, p.Theirs, p.Ours, v6)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 // timeExceeded sends datagrams that live just up to a node, as traceroute does.
@@ -83,14 +84,5 @@ func (n *node) counter(t *testing.T, name string) uint64 {
 
 func (n *node) status(t *testing.T) datapath.Status {
 	t.Helper()
-	i, err := datapath.Inspect(n.root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer i.Close()
-	s, err := i.Status()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return testenv.Status(t, n.root)
 }

@@ -25,6 +25,10 @@ func (o *object) loadMaps(shared map[string]*ebpf.Map) (*ebpf.Collection, error)
 	return ebpf.NewCollectionWithOptions(&spec, ebpf.CollectionOptions{MapReplacements: shared})
 }
 
+// verifiedAtOnce is how many programs are verified at once, if there are so many CPUs: the largest takes as long as
+// all others do then.
+const verifiedAtOnce = 4
+
 // loadPrograms loads programs of the object, which work on these maps. What takes long is
 // the kernel's verifier, so every CPU has one verified at a time.
 func (o *object) loadPrograms(names []string, on *mapSet) (programSet, error) {
@@ -44,20 +48,28 @@ func (o *object) loadPrograms(names []string, on *mapSet) (programSet, error) {
 		mu     sync.Mutex
 		loaded = programSet{}
 		group  errgroup.Group
-		opts   = ebpf.CollectionOptions{MapReplacements: all.Maps, Cache: btf.NewCache()} // the kernel's types are read once
+		next   = make(chan string, len(names))
 	)
-	group.SetLimit(runtime.GOMAXPROCS(0))
 	for _, name := range o.largestFirst(names) {
+		next <- name
+	}
+	close(next)
+	for range min(runtime.GOMAXPROCS(0), verifiedAtOnce) {
 		group.Go(func() error {
-			c, err := ebpf.NewCollectionWithOptions(o.only(slices.Values([]string{name})).spec, opts)
-			if err != nil {
-				return err
+			// The kernel's types are read once, but by each for itself: of types of modules those that they refer to
+			// in the kernel's are read without a lock.
+			opts := ebpf.CollectionOptions{MapReplacements: all.Maps, Cache: btf.NewCache()}
+			for name := range next {
+				c, err := ebpf.NewCollectionWithOptions(o.only(slices.Values([]string{name})).spec, opts)
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				maps.Copy(loaded, c.Programs)
+				mu.Unlock()
+				c.Programs = nil
+				c.Close()
 			}
-			mu.Lock()
-			maps.Copy(loaded, c.Programs)
-			mu.Unlock()
-			c.Programs = nil
-			c.Close()
 			return nil
 		})
 	}

@@ -28,6 +28,8 @@ func TestTheKernelTakesEveryProgram(t *testing.T) {
 	cfg.Pods, cfg.Redirect, cfg.XDP, cfg.Carrying, cfg.Traffic, cfg.EjectAfter, cfg.MaxEjected = true, true, true, true, true, 5, 50
 	for _, program := range programs {
 		t.Run(program, func(t *testing.T) {
+			t.Parallel() // emulated kernels take minutes
+			cfg := cfg
 			cfg.SockOps = program == "sock_ops"
 			err := datapath.LoadOne(cfg, program)
 			if errors.Is(err, unix.EPERM) { // those of iterators of socket storage, here and there

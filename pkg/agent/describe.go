@@ -48,15 +48,15 @@ func writeDescriptions(to io.Writer, all lb.Descriptions) error {
 
 // AskBackends asks the agent with a state directory what is said of backends: of all, or where there are words of
 // those that lb.SelectionOf makes of them; an earlier agent tells of all. Of what it does not know nothing is
-// there; the list is nil with an error alone.
-func AskBackends(ctx context.Context, stateDir string, words ...string) (lb.Descriptions, error) {
+// there; it is nil with an error alone.
+func AskBackends(ctx context.Context, stateDir string, words ...string) (*lb.Told, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	what := "/backends"
 	if len(words) > 0 {
 		what += "?" + url.Values{asked: words}.Encode()
 	}
-	var all lb.Descriptions
+	var all *lb.Told
 	err := listen(ctx, stateDir, http.MethodGet, what, func(from io.Reader) (err error) {
 		all, err = readDescriptions(from)
 		return err
@@ -66,8 +66,8 @@ func AskBackends(ctx context.Context, stateDir string, words ...string) (lb.Desc
 
 // readDescriptions reads what writeDescriptions writes. There may be very many, on few nodes in few zones, so that equal
 // texts are one in memory.
-func readDescriptions(from io.Reader) (lb.Descriptions, error) {
-	all := lb.Descriptions{} // of an agent without backends, not nil: it says that there are none
+func readDescriptions(from io.Reader) (*lb.Told, error) {
+	all := &lb.Told{} // of an agent without backends, not nil: it says that there are none
 	texts := map[string]string{}
 	one := func(text []byte) string {
 		if _, ok := texts[string(text)]; !ok {
@@ -86,7 +86,7 @@ func readDescriptions(from io.Reader) (lb.Descriptions, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, lb.Description{
+		all.Add(lb.Description{
 			Backend: at, Pod: lb.PodName{Namespace: one(fields[1]), Name: string(fields[2])},
 			Node: one(fields[3]), Zone: one(fields[4]), State: lb.BackendState(one(fields[5])),
 		})

@@ -103,6 +103,9 @@ func ask(ctx context.Context, stateDir, method, what string, timeout time.Durati
 	if errors.As(err, &sent) {
 		err = sent.Err // without what was asked
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("the agent at %s did not answer in time: look whether it hangs, and at its log: %w", path, context.DeadlineExceeded)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("no agent answers at %s: %w: start one, or name its directory with --state-dir", path, err)
 	}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"net/netip"
 	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -21,9 +20,9 @@ func (a *statusServer) tellZones(all []metrics.Backend) {
 	if zone == "" || len(all) == 0 {
 		return
 	}
-	asked := &lb.Selection{Addrs: make(map[netip.Addr]bool, len(all))}
+	asked := &lb.Selection{Services: map[lb.ServiceName]bool{}}
 	for _, b := range all {
-		asked.Addrs[b.Backend.Addr] = true
+		asked.Services[b.Service] = true
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), zonesTimeout)
 	defer cancel()

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -102,9 +103,9 @@ func readBackends(s *sight, do func(*backend) error) error {
 	if err != nil {
 		return err
 	}
-	var said lb.Descriptions
+	var said *lb.Told
 	if s.full {
-		said = s.env.described(s.namedBackend()...)
+		said = s.env.told(s.namedBackend()...)
 	}
 	for id, at := range s.Backends() {
 		b := backend{at: at.At, ID: id, Backend: at.At.String(), Services: services.of(id), Tables: tables.of(id), Load: at.Load}
@@ -136,12 +137,22 @@ func (s *sight) namedBackend() []string {
 }
 
 // described returns what the agent says of backends, of all or of those with some names; nothing where none answers.
-func (e *env) described(words ...string) lb.Descriptions {
-	said, err := agent.AskBackends(context.Background(), e.state, words...)
-	if err != nil {
-		return nil
-	}
+func (e *env) described(words ...string) *lb.Told {
+	said, _ := agent.AskBackends(e.asking(), e.state, words...)
 	return said
+}
+
+// told does so for who reads a list, where what is missing has to be said.
+func (e *env) told(words ...string) *lb.Told {
+	said, err := agent.AskBackends(e.asking(), e.state, words...)
+	if err == nil {
+		return said
+	}
+	if errors.Is(err, context.DeadlineExceeded) && e.complaints != nil && !e.late {
+		e.late = true
+		fmt.Fprintln(e.complaints, "the agent did not answer in time: pods, nodes, zones and states of backends are missing")
+	}
+	return nil
 }
 
 // describe takes what is said of the backend, nil for nothing. That it is ejected the kernel knows.

@@ -105,6 +105,7 @@ type question struct {
 
 // explain prints the story of a client at each frontend that is meant.
 func (q *question) explain(cmd *cobra.Command) error {
+	limitGarbage(garbage)
 	who, err := q.env.asker(q.from, q.wanted.namespace)
 	if err != nil {
 		return err
@@ -138,6 +139,7 @@ func explainAll(ctx context.Context, s *sight, who asker) (out []explanation, er
 	if err != nil {
 		return nil, err
 	}
+	s.Rest() // to load programs takes memory, too
 	var replays replays
 	defer replays.close()
 	for _, at := range targets {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -104,11 +103,11 @@ func podNamed(word, namespace string) lb.PodName {
 
 // namePod takes what the agent says of a pod, and returns its node. It knows those that are backends.
 func (e *env) namePod(a *asker, pod lb.PodName) (node string, err error) {
-	all, err := agent.AskBackends(context.Background(), e.state, pod.String())
+	all, err := agent.AskBackends(e.asking(), e.state, pod.String())
 	if err != nil {
 		return "", fmt.Errorf("--from pod:%s: nobody says which address it has: %w; write its address, such as pod:10.244.1.7", lb.Quote(pod.String()), err)
 	}
-	for _, d := range all {
+	for d := range all.All() {
 		if d.Pod != pod {
 			continue
 		}

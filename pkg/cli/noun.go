@@ -188,7 +188,7 @@ func (n *grammar) list(cmd *cobra.Command, e *env, l *listing, args []string) er
 	if err != nil {
 		return err
 	}
-	debug.SetGCPercent(garbage)
+	limitGarbage(garbage)
 	s := newSight(e, l, args)
 	s.rates, s.less = again, less
 	defer s.Close()
@@ -201,6 +201,13 @@ func (n *grammar) list(cmd *cobra.Command, e *env, l *listing, args []string) er
 // garbage is how much of the memory in use may be waste, in percent: of 10,000 Services each look leaves 15 MB, and
 // commands run beside what the node is for.
 const garbage = 25
+
+// limitGarbage has no more waste than that, and less where that was asked for before: a sysdump runs lists.
+func limitGarbage(percent int) {
+	if before := debug.SetGCPercent(percent); before >= 0 {
+		debug.SetGCPercent(min(percent, before))
+	}
+}
 
 // newSight returns what the flags and the word of a list ask for.
 func newSight(e *env, l *listing, args []string) *sight {

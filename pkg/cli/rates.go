@@ -1,16 +1,19 @@
 package cli
 
 import (
+	"hash/maphash"
 	"strconv"
 	"time"
 )
 
-// rates tells how fast counters grow, from one reading to the next. A nil one knows no reading.
+// rates tells how fast counters grow, from one reading to the next. A nil one knows no reading. There may be very
+// many: of what is counted a hash is kept, which two of them do not share in the lifetime of a machine.
 type rates struct {
 	at, before   time.Time
-	counts, were map[string]uint64        // by what is counted
-	traffic      map[string]trafficCounts // the same, of those that have any
-	hadTraffic   map[string]trafficCounts
+	seed         maphash.Seed
+	counts, were map[uint64]uint64        // by what is counted
+	traffic      map[uint64]trafficCounts // the same, of those that have any
+	hadTraffic   map[uint64]trafficCounts
 }
 
 // begin begins a reading.
@@ -18,9 +21,12 @@ func (r *rates) begin(now time.Time) {
 	if r == nil {
 		return
 	}
+	if r.counts == nil {
+		r.seed = maphash.MakeSeed()
+	}
 	r.before, r.were = r.at, r.counts
-	r.at, r.counts = now, make(map[string]uint64, len(r.were))
-	r.hadTraffic, r.traffic = r.traffic, map[string]trafficCounts{}
+	r.at, r.counts = now, make(map[uint64]uint64, len(r.were))
+	r.hadTraffic, r.traffic = r.traffic, map[uint64]trafficCounts{}
 }
 
 // of returns by how much something has grown in a second, nil where that is not known: it was
@@ -29,8 +35,9 @@ func (r *rates) of(what string, count uint64) *rate {
 	if r == nil {
 		return nil
 	}
-	r.counts[what] = count
-	was, known := r.were[what]
+	key := maphash.String(r.seed, what)
+	r.counts[key] = count
+	was, known := r.were[key]
 	return r.grown(was, known, count)
 }
 

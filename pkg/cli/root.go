@@ -4,6 +4,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,19 @@ type env struct {
 	version string
 	bpfRoot string
 	state   string // directory
+
+	complaints io.Writer // nil for who has no reader of them
+	late       bool      // that the agent does not answer in time is said
+
+	until context.Context // ends questions about backends, nil for how long each may take
+}
+
+// asking returns what ends questions to the agent about backends.
+func (e *env) asking() context.Context {
+	if e.until == nil {
+		return context.Background()
+	}
+	return e.until
 }
 
 // Exit codes beside 0 and command.ExitWrong. Scripts know by them what a person
@@ -34,7 +48,7 @@ const (
 // Run runs a command line and returns the exit code of the process: 0, or
 // another with one line on stderr.
 func Run(args []string, version string, stdout, stderr io.Writer) int {
-	return command.Run(newRoot(&env{version: version}), args, stdout, stderr, exitCode)
+	return command.Run(newRoot(&env{version: version, complaints: stderr}), args, stdout, stderr, exitCode)
 }
 
 func exitCode(err error) int {

@@ -16,13 +16,13 @@ const unknownEvery = 5 * time.Second
 // said is what the agent says of all backends, which takes some tenths of a second in a large cluster.
 type said struct {
 	mu     sync.Mutex
-	all    lb.Descriptions
+	all    *lb.Told
 	asked  time.Time
 	asking bool
 }
 
 // of returns what the agent has said, nil where none answers. Nobody waits for that but who looks first.
-func (s *said) of(e *env) lb.Descriptions {
+func (s *said) of(e *env) *lb.Told {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

@@ -127,6 +127,9 @@ func addFields(t reflect.Type, properties map[string]any, required *[]string) {
 		switch {
 		case name == "-" || !f.IsExported() && !f.Anonymous:
 		case f.Anonymous && name == "":
+			if f.Type.Kind() == reflect.Pointer {
+				f.Type = f.Type.Elem()
+			}
 			addFields(f.Type, properties, required)
 		default:
 			if name == "" {

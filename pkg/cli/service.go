@@ -17,6 +17,7 @@ type service struct {
 	port      plan.Service
 	members   members
 	ids       []uint32           // of its backends
+	judged    *judgment          // of its backends, nil where no agent says how they are
 	Namespace string             `json:"namespace"`
 	Service   string             `json:"service"`
 	Port      string             `json:"port,omitempty"` // its name
@@ -75,7 +76,7 @@ var services = noun[service]{
 		{title: "CONNECT", of: func(s service) any { return s.ConnectTimes.cell() }, wide: true},
 		{title: "FRONTENDS", of: func(s service) any { return s.Frontends.texts() }, wide: true},
 	},
-	read: eachService, compare: compareServices, namespaced: true,
+	read: eachService, namespaced: true,
 }
 
 func newService(e *env) *cobra.Command { return services.command(e) }
@@ -88,7 +89,7 @@ func (s service) portName() string {
 	return s.Port + "/" + s.Protocol
 }
 
-// eachService calls do with all Service ports.
+// eachService calls do with all Service ports, in order.
 func eachService(s *sight, do func(*service) error) error {
 	all, err := readSome(s, func(id uint32) bool {
 		if s.wanted.everything() {
@@ -100,12 +101,18 @@ func eachService(s *sight, do func(*service) error) error {
 	if s.full {
 		judge(s, all)
 	}
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(all, compareServices)
 	for i := range all {
-		if err == nil {
-			err = do(&all[i])
+		one := &all[i]
+		one.States, one.InZone = one.judged.states(), one.judged.share()
+		if err := do(one); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // readServices returns the Service ports.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -45,6 +46,7 @@ certificates and annotations are not, whatever the agent was given. "-" writes t
 pod needs it.`,
 		Args: atMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			limitGarbage(garbage / 2) // files are kept beside what lists take
 			if err := e.mayRead(); err != nil {
 				return err
 			}
@@ -96,15 +98,18 @@ func (d *sysdump) pack(cmd *cobra.Command, e *env, to io.Writer) error {
 
 // collect puts everything into the archive.
 func (d *sysdump) collect(cmd *cobra.Command, e *env, to *tar.Writer) error {
+	ctx, cancel := patience(cmd.Context(), e)
+	defer cancel()
 	for _, of := range dumped(cmd.Root()) {
+		debug.FreeOSMemory() // which the one before has left
 		f := newDumpedFile(of[0] + ".json")
-		if err := d.put(to, f, e.run(cmd.Context(), of, f)); err != nil {
+		if err := d.put(to, f, e.run(ctx, of, f)); err != nil {
 			return err
 		}
 	}
 	for _, from := range []struct{ name, what string }{{"metrics.txt", agent.Metrics}, {"settings.json", agent.Settings}, {"agent.log", agent.Log}} {
 		f := newDumpedFile(from.name)
-		text, err := agent.AskText(cmd.Context(), e.state, from.what)
+		text, err := agent.AskText(ctx, e.state, from.what)
 		if err := d.put(to, f, errors.Join(err, f.keep(text))); err != nil {
 			return err
 		}
@@ -115,6 +120,15 @@ func (d *sysdump) collect(cmd *cobra.Command, e *env, to *tar.Writer) error {
 	}
 	missing := newDumpedFile("missing.txt")
 	return d.put(to, missing, missing.keep([]byte(strings.Join(d.Missing, "\n")+"\n")))
+}
+
+// patience returns what ends questions to the agent. One that hangs is when somebody needs a sysdump most: it is waited
+// for once, not with each question.
+func patience(ctx context.Context, e *env) (context.Context, context.CancelFunc) {
+	if err := agent.AskReady(ctx, e.state); errors.Is(err, context.DeadlineExceeded) {
+		return context.WithTimeout(ctx, time.Second)
+	}
+	return context.WithCancel(ctx)
 }
 
 // put adds a file, or says why there is none.
@@ -142,7 +156,7 @@ func dumped(root *cobra.Command) [][]string {
 
 // run has a command print for programs. That something is not well is no error.
 func (e *env) run(ctx context.Context, args []string, to io.Writer) error {
-	root := newRoot(&env{version: e.version})
+	root := newRoot(&env{version: e.version, until: ctx})
 	root.SetArgs(append(slices.Clone(args), "-o", "json", "--bpf-root", e.bpfRoot, "--state-dir", e.state))
 	root.SetOut(to)
 	root.SetErr(io.Discard)

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"io"
 	"math/rand/v2"
+	"runtime/debug"
 	"strings"
 	"testing"
 )
@@ -50,6 +51,18 @@ func TestADumpedFileIsTheTextWithoutSecrets(t *testing.T) {
 			`KEY-----\ntell-nobody\n-----END RSA PRIVATE KEY-----`, "KEY-----REDACTED").Replace(text.String())
 		if header.Name != "headgate-sysdump/backend.json" || string(got) != want {
 			t.Fatalf("%s has %d bytes, want %d; a secret: %t", header.Name, len(got), len(want), bytes.Contains(got, []byte("tell-nobody")))
+		}
+	}
+}
+
+// The lists that a sysdump runs leave no more garbage than it asks for.
+func TestGarbageIsLimitedByWhoWantsLeast(t *testing.T) {
+	before := debug.SetGCPercent(100)
+	t.Cleanup(func() { debug.SetGCPercent(before) })
+	for _, c := range []struct{ asked, want int }{{garbage, garbage}, {garbage / 2, garbage / 2}, {garbage, garbage / 2}} {
+		limitGarbage(c.asked)
+		if got := debug.SetGCPercent(c.want); got != c.want {
+			t.Errorf("%d%% after %d%% was asked for, want %d%%", got, c.asked, c.want)
 		}
 	}
 }

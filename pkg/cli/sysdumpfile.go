@@ -3,29 +3,24 @@ package cli
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
-	"errors"
 	"io"
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/headgate/headgate/pkg/command"
 )
 
 // dumpedFile is a file of a sysdump until its length is known, which stands before it in the archive. It is kept
 // compressed: JSON of many backends takes a twentieth then.
 type dumpedFile struct {
-	name   string
-	kept   bytes.Buffer
-	packed *gzip.Writer
-	size   int64  // of what is kept
-	lines  []byte // that came last
+	name  string
+	kept  command.Packed
+	size  int64  // of what is kept
+	lines []byte // that came last
 }
 
-func newDumpedFile(name string) *dumpedFile {
-	f := &dumpedFile{name: name}
-	f.packed, _ = gzip.NewWriterLevel(&f.kept, gzip.BestSpeed) // which is a level
-	return f
-}
+func newDumpedFile(name string) *dumpedFile { return &dumpedFile{name: name} }
 
 // dumpedLines is how many bytes of lines are looked through for secrets at once.
 const dumpedLines = 1 << 16
@@ -48,42 +43,43 @@ func (f *dumpedFile) Write(text []byte) (int, error) {
 func (f *dumpedFile) keep(text []byte) error {
 	text = withoutSecrets(text)
 	f.size += int64(len(text))
-	_, err := f.packed.Write(text)
+	_, err := f.kept.Write(text)
 	return err
 }
 
 // pack writes the file into the archive.
 func (f *dumpedFile) pack(to *tar.Writer) error {
-	if err := errors.Join(f.keep(f.lines), f.packed.Close()); err != nil {
+	if err := f.keep(f.lines); err != nil {
+		return err
+	}
+	text, err := f.kept.Reader()
+	if err != nil {
 		return err
 	}
 	if err := to.WriteHeader(&tar.Header{Name: "headgate-sysdump/" + f.name, Mode: 0o600, Size: f.size, ModTime: time.Now().Truncate(time.Second)}); err != nil {
 		return err
 	}
-	text, err := gzip.NewReader(&f.kept)
-	if err == nil {
-		_, err = io.CopyN(to, text, f.size)
-	}
+	_, err = io.CopyN(to, text, f.size)
 	return err
 }
 
-// secrets are what may be within the words of others, such as errors and addresses of servers.
-var secrets = []*regexp.Regexp{
-	regexp.MustCompile(`(://)[^/@\s"]+(@)`),
-	regexp.MustCompile(`(?i)(\b(?:bearer|token|password|secret)[ =:]+)[^\s",}]+`),
-	regexp.MustCompile(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:-----END [A-Z ]*-----|$)`),
+// secrets are what may be within the words of others, such as errors and addresses of servers. Each has one
+// of its words, in lower case: to look for them costs little, and mostly there are none.
+var secrets = []struct {
+	words   []string
+	pattern *regexp.Regexp
+}{
+	{[]string{"://"}, regexp.MustCompile(`(://)[^/@\s"]+(@)`)},
+	{[]string{"bearer", "token", "password", "secret"}, regexp.MustCompile(`(?i)(\b(?:bearer|token|password|secret)[ =:]+)[^\s",}]+`)},
+	{[]string{"private key"}, regexp.MustCompile(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:-----END [A-Z ]*-----|$)`)},
 }
-
-// traces are in every secret, in lower case. To look for them costs little, and mostly there are none.
-var traces = [][]byte{[]byte("://"), []byte("bearer"), []byte("token"), []byte("password"), []byte("secret"), []byte("private key")}
 
 func withoutSecrets(text []byte) []byte {
 	lower := bytes.ToLower(text)
-	if !slices.ContainsFunc(traces, func(t []byte) bool { return bytes.Contains(lower, t) }) {
-		return text
-	}
 	for _, s := range secrets {
-		text = s.ReplaceAll(text, []byte("${1}REDACTED${2}"))
+		if slices.ContainsFunc(s.words, func(word string) bool { return bytes.Contains(lower, []byte(word)) }) {
+			text = s.pattern.ReplaceAll(text, []byte("${1}REDACTED${2}"))
+		}
 	}
 	return text
 }

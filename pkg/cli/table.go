@@ -64,26 +64,34 @@ func readTables(s *sight, do func(*shownTable) error) error {
 	if err != nil {
 		return err
 	}
-	out := make([]shownTable, 0, len(all))
-	for _, key := range slices.SortedFunc(maps.Keys(all), plan.Table.Compare) {
-		t := shownTable{services: all[key].services, Table: key.String(), Slots: key.Size, Frontends: all[key].frontends}
-		ids, err := s.Slots(key)
+	keys := slices.SortedFunc(maps.Keys(all), plan.Table.Compare)
+	for _, key := range keys {
+		if _, err := s.Slots(key); err != nil {
+			return err
+		}
+	}
+	for _, key := range keys { // they may be as many as backends, and larger
+		t, err := s.shownTable(key, all[key])
 		if err != nil {
 			return err
 		}
-		slices.SortFunc(t.Frontends, lb.AddrPort.Compare)
-		t.Backends = make(texts[lb.AddrPort], len(ids))
-		for i, id := range ids {
-			t.Backends[i] = s.Backend(id).At
-		}
-		out = append(out, t)
-	}
-	for i := range out {
-		if err := do(&out[i]); err != nil {
+		if err := do(&t); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// shownTable reads the backends of a table.
+func (s *sight) shownTable(key plan.Table, named naming) (shownTable, error) {
+	t := shownTable{services: named.services, Table: key.String(), Slots: key.Size, Frontends: named.frontends}
+	ids, err := s.Slots(key)
+	slices.SortFunc(t.Frontends, lb.AddrPort.Compare)
+	t.Backends = make(texts[lb.AddrPort], len(ids))
+	for i, id := range ids {
+		t.Backends[i] = s.Backend(id).At
+	}
+	return t, err
 }
 
 // naming is the frontends that name a table, and the Service ports that they are of.

@@ -64,7 +64,7 @@ func (t *top) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	by := slices.IndexFunc(t.noun.columns, func(c column[item]) bool { return sortName(c.title) == sortName(t.of.sortBy) })
-	debug.SetGCPercent(garbage)
+	limitGarbage(garbage)
 	s := newSight(t.env, &t.of, args)
 	s.rates = &rates{}
 	defer s.Close()
@@ -93,6 +93,7 @@ func (t *top) run(cmd *cobra.Command, args []string) error {
 
 // printOnce prints what went on in one interval.
 func (t *top) printOnce(cmd *cobra.Command, s *sight, by int) error {
+	t.reader.once = true
 	if _, err := t.noun.collect(s); err != nil {
 		return err
 	}

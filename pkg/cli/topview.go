@@ -211,7 +211,7 @@ func (v *topView) enter(name string) {
 		}
 	}
 	if v.inside != nil {
-		gone := traffic{service: service{port: v.inside.port}}
+		gone := traffic{service: &service{port: v.inside.port}}
 		gone.judge(v.look, healths{})
 		v.inside = &gone
 	}

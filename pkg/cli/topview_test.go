@@ -22,18 +22,17 @@ func seenTraffic() (*trafficLook, []item) {
 	at := func(last byte) lb.AddrPort {
 		return lb.AddrPort{Addr: netip.AddrFrom4([4]byte{10, 244, 1, last}), Port: 8080, Protocol: lb.TCP}
 	}
-	said := func(last byte, zone string, state lb.BackendState) *lb.Description {
-		return &lb.Description{Backend: at(last), Pod: lb.PodName{Namespace: "default", Name: fmt.Sprint("pod-", last)}, Node: "node-" + zone, Zone: zone, State: state}
-	}
 	l := &trafficLook{at: time.Date(2026, 11, 23, 14, 3, 22, 0, time.UTC), node: "node-a", zone: "a", described: true, failed: new(rate(0.3)), ejections: 9}
-	l.backends = []trafficBackend{
-		{},
-		{datapath.Backend{At: at(1), Load: datapath.Load{InFlight: 7}}, new(rate(30)), said(1, "a", lb.StateReady)},
-		{datapath.Backend{At: at(2), Load: datapath.Load{InFlight: 1, Ejected: 14 * time.Second}}, new(rate(10)), said(2, "b", lb.StateReady)},
-		{datapath.Backend{At: at(3), Load: datapath.Load{InFlight: 2}}, new(rate(0)), said(3, "a", lb.StateTerminating)},
+	l.said = &lb.Told{}
+	put := func(last byte, load datapath.Load, began rate, zone string, state lb.BackendState) {
+		l.said.Add(lb.Description{Backend: at(last), Pod: lb.PodName{Namespace: "default", Name: fmt.Sprint("pod-", last)}, Node: "node-" + zone, Zone: zone, State: state})
+		l.put(uint32(last), datapath.Backend{At: at(last), Load: load}, &began, placeSaid(l.said.Of(at(last)), l.zone))
 	}
+	put(1, datapath.Load{InFlight: 7}, 30, "a", lb.StateReady)
+	put(2, datapath.Load{InFlight: 1, Ejected: 14 * time.Second}, 10, "b", lb.StateReady)
+	put(3, datapath.Load{InFlight: 2}, 0, "a", lb.StateTerminating)
 	one := func(name string, perSecond, refused rate, reasons map[string]rate, ids ...uint32) item {
-		t := &traffic{service: service{
+		t := &traffic{service: &service{
 			port: plan.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: name}, Port: "http", Protocol: lb.TCP}, ids: ids, Algorithm: "random",
 			ConnectionsPerSecond: &perSecond, RefusedPerSecond: &refused, RefusedByReason: reasons,
 		}}
@@ -206,9 +205,11 @@ func TestWhatIsSeenLaterTakesTheChosenRowAlong(t *testing.T) {
 
 func TestWithoutAnAgentNobodyKnowsStatesAndZones(t *testing.T) {
 	l, items := seenTraffic()
-	l.described, l.zone = false, ""
-	for i := range l.backends {
-		l.backends[i].said = nil
+	l.described, l.zone, l.said = false, "", nil
+	for id, b := range l.backends {
+		load := l.unwell[uint32(id)]
+		load.InFlight = b.inFlight
+		l.put(uint32(id), datapath.Backend{At: b.at.AddrPort(), Load: load}, &b.began, place{})
 	}
 	for _, i := range items {
 		one := i.(*traffic)
@@ -254,7 +255,7 @@ func TestAWideScreenShowsBytesFailuresAndConnectTimes(t *testing.T) {
 		t.Errorf("%q, want %q at its end", more, want)
 	}
 	rates := trafficRates{new(rate(2048)), new(rate(3 << 20)), new(rate(0.5))}
-	row := p.row(&traffic{service: service{trafficRates: rates, ConnectTimes: &connectTimes{7, 31 * time.Microsecond, time.Second}}}, 119)
+	row := p.row(&traffic{service: &service{trafficRates: rates, ConnectTimes: &connectTimes{7, 31 * time.Microsecond, time.Second}}}, 119)
 	if want := "2.0 KiB   3.0 MiB      0.5      31µs"; !strings.HasSuffix(row, want) {
 		t.Errorf("%q, want %q at its end", row, want)
 	}

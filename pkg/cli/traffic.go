@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"net/netip"
 	"slices"
@@ -15,7 +16,7 @@ import (
 
 // traffic is a Service port with what goes on there, from one look to the next.
 type traffic struct {
-	service
+	*service
 	// InZone is how much of what began since the look before went to backends in the zone of
 	// this node; nil where nothing began, or nobody knows zones.
 	InZone *percent `json:"inZonePercent,omitempty"`
@@ -43,26 +44,128 @@ func (t traffic) reasons() string {
 
 // trafficReader reads traffic again and again.
 type trafficReader struct {
-	said said
-	look *trafficLook
+	said   said
+	look   *trafficLook
+	before countedBackends
+	when   time.Time // that was, zero before the first look
+	seed   maphash.Seed
+	once   bool // there are two looks, of which the first only counts, and nobody asks for Pods
 }
 
 // trafficLook is what one look at the maps has found, beside Service ports.
 type trafficLook struct {
 	at        time.Time
 	node      string
-	zone      string           // of this node, "" where nobody knows
-	described bool             // an agent says how backends are
-	backends  []trafficBackend // by ID
-	failed    *rate            // connections that backends did not take
-	ejections uint64           // since the programs are in force
+	zone      string                   // of this node, "" where nobody knows
+	described bool                     // an agent says how backends are
+	said      *lb.Told                 // by it
+	backends  []trafficBackend         // by ID
+	unwell    map[uint32]datapath.Load // of backends that are not healthy, by ID
+	failed    *rate                    // connections that backends did not take
+	ejections uint64                   // since the programs are in force
 }
 
-// trafficBackend is a backend with what goes on there.
+// trafficBackend is a backend with what goes on there. There may be very many, from two looks.
 type trafficBackend struct {
-	datapath.Backend
-	began *rate
-	said  *lb.Description
+	at          lb.CompactAddrPort
+	inFlight    uint32
+	connections uint64
+	began       rate // if it is known
+	known       bool
+	inZone      bool
+	standing    standing
+}
+
+// counted is how many connections a backend had in the look before.
+type counted struct {
+	at          uint64 // hash of its address
+	connections uint64
+}
+
+// countedBackends are backends by ID, which a look goes through in this order. It replaces those of the look before as it
+// goes: only one of the two is kept.
+type countedBackends struct {
+	all  []counted
+	next uint32 // ID that the look has not come to
+}
+
+// begin begins a look, and forgets what is not of the look before.
+func (c *countedBackends) begin(known bool) {
+	c.next = 0
+	if !known {
+		c.all = c.all[:0]
+	}
+}
+
+// replace returns what the backend with an ID was; zero if it was not there.
+func (c *countedBackends) replace(id uint32, is counted) (was counted) {
+	c.all = longer(c.all, id)
+	clear(c.all[c.next:id]) // those that are gone
+	was, c.all[id], c.next = c.all[id], is, id+1
+	return was
+}
+
+func (c *countedBackends) end() { c.all = c.all[:c.next] }
+
+// place is what an agent says of a backend.
+type place struct {
+	at       uint64 // hash of its address
+	standing standing
+	inZone   bool // of this node
+}
+
+// standing is how a backend is, in the words of healths.
+type standing uint8
+
+const (
+	standsUnknown standing = iota // or gets nothing
+	standsReady
+	standsDraining
+	standsEjected
+)
+
+// placeSaid returns what is said of a backend, nil for nothing, given the zone of this node.
+func placeSaid(said *lb.Description, zone string) (p place) {
+	if said == nil {
+		return p
+	}
+	p.inZone = said.Zone == zone
+	switch said.State {
+	case lb.StateReady:
+		p.standing = standsReady
+	case lb.StateUnready:
+	default:
+		p.standing = standsDraining
+	}
+	return p
+}
+
+// put takes what is known of a backend.
+func (l *trafficLook) put(id uint32, b datapath.Backend, began *rate, p place) {
+	l.backends = longer(l.backends, id)
+	one := trafficBackend{at: b.At.Compact(), inFlight: b.InFlight, connections: b.Connections, known: began != nil, inZone: p.inZone, standing: p.standing}
+	if began != nil {
+		one.began = *began
+	}
+	if b.Ejected > 0 {
+		one.standing = standsEjected
+	}
+	l.backends[id] = one
+	if health(b.Load) == healthy {
+		return
+	}
+	if l.unwell == nil {
+		l.unwell = map[uint32]datapath.Load{}
+	}
+	l.unwell[id] = b.Load
+}
+
+// longer returns a list that has an element with an ID.
+func longer[T any](all []T, id uint32) []T {
+	for uint32(len(all)) <= id {
+		all = append(all, *new(T))
+	}
+	return all
 }
 
 // noun returns the Service ports as the reader reads them.
@@ -84,22 +187,27 @@ func (t *trafficReader) noun() *grammar {
 			{title: "CONNECT", of: func(t traffic) any { return t.ConnectTimes.half() }, wide: true},
 			{title: "REFUSED BY", of: func(t traffic) any { return t.reasons() }, wide: true},
 		},
-		read: t.read, compare: func(a, b traffic) int { return compareServices(a.service, b.service) }, namespaced: true,
+		read: t.read, compare: func(a, b traffic) int { return compareServices(*a.service, *b.service) }, namespaced: true,
 	}.untyped()
 }
 
-// read reads Service ports and backends.
+// read reads Service ports and backends. There may be very many: nothing of the look before is kept meanwhile but
+// counters, and what is said of backends is made small before there is more to keep.
 func (t *trafficReader) read(s *sight, do func(*traffic) error) error {
+	t.look = nil
+	look, places, err := t.ask(s)
+	if err != nil {
+		return err
+	}
 	found, err := readServices(s)
 	if err != nil {
 		return err
 	}
-	if t.look, err = t.readBackends(s); err != nil {
-		return err
-	}
+	t.readBackends(s, look, places)
+	t.look = look
 	for i := range found {
-		one := traffic{service: found[i]}
-		one.judge(t.look, t.look.healthOf(found[i].ids))
+		one := traffic{service: &found[i]}
+		one.judge(look, look.healthOf(found[i].ids))
 		if err := do(&one); err != nil {
 			return err
 		}
@@ -107,120 +215,61 @@ func (t *trafficReader) read(s *sight, do func(*traffic) error) error {
 	return nil
 }
 
-// readBackends reads all backends once: many Service ports may have one.
-func (t *trafficReader) readBackends(s *sight) (*trafficLook, error) {
-	said := t.said.of(s.env)
+// ask begins a look with what the agent says, of backends by ID.
+func (t *trafficReader) ask(s *sight) (*trafficLook, []place, error) {
 	events, _, err := s.Counters()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	look := &trafficLook{
-		at: s.rates.at, node: s.Node(), zone: said.ZoneOf(s.Node()), described: said != nil,
-		failed: s.rates.of("connections that were not taken", events["backend_failed"]), ejections: events["backend_ejected"],
+		at: s.rates.at, node: s.Node(), failed: s.rates.of("connections that were not taken", events["backend_failed"]), ejections: events["backend_ejected"],
 	}
-	look.backends = make([]trafficBackend, 0, length2(s.Backends())+1)
+	var said *lb.Told
+	switch {
+	case !t.once:
+		said = t.said.of(s.env)
+		look.said = said
+	case !t.when.IsZero():
+		said = s.env.told()
+	}
+	if said == nil {
+		return look, nil, nil
+	}
+	look.described, look.zone = true, said.ZoneOf(s.Node())
+	places := make([]place, 0, length2(s.Backends())+1)
 	for id, b := range s.Backends() {
-		for uint32(len(look.backends)) <= id {
-			look.backends = append(look.backends, trafficBackend{})
+		places = longer(places, id)
+		places[id] = placeSaid(said.Of(b.At), look.zone)
+		places[id].at = t.hash(b.At)
+	}
+	return look, places, nil
+}
+
+// readBackends reads all backends once: many Service ports may have one.
+func (t *trafficReader) readBackends(s *sight, look *trafficLook, places []place) {
+	n := length2(s.Backends()) + 1
+	look.backends = make([]trafficBackend, 0, n)
+	t.before.all = slices.Grow(t.before.all, max(n-len(t.before.all), 0))
+	t.before.begin(t.when.Equal(s.rates.before))
+	for id, b := range s.Backends() {
+		is := counted{t.hash(b.At), b.Connections}
+		was := t.before.replace(id, is)
+		var p place
+		if id < uint32(len(places)) && places[id].at == is.at {
+			p = places[id]
 		}
-		was, known := t.look.connections(id, b.At, s.rates.before)
-		look.backends[id] = trafficBackend{b, s.rates.grown(was, known, b.Connections), said.Of(b.At)}
+		look.put(id, b, s.rates.grown(was.connections, was.at == is.at, is.connections), p)
 	}
-	return look, nil
+	t.before.end()
+	t.when = look.at
 }
 
-// connections returns how many a backend had when there was a look; false if it was not there.
-func (l *trafficLook) connections(id uint32, at lb.AddrPort, when time.Time) (uint64, bool) {
-	if l == nil || id >= uint32(len(l.backends)) || l.backends[id].At != at || !l.at.Equal(when) {
-		return 0, false
+// hash returns what a backend is told from another one by that had its ID. It is never 0.
+func (t *trafficReader) hash(at lb.AddrPort) uint64 {
+	if t.seed == (maphash.Seed{}) {
+		t.seed = maphash.MakeSeed()
 	}
-	return l.backends[id].Connections, true
-}
-
-// healths is how some backends are.
-type healths struct {
-	all, ready, ejected, draining int
-	inFlight                      uint32
-	began, inZone                 rate
-}
-
-// healthOf returns how the backends with these IDs are.
-func (l *trafficLook) healthOf(ids []uint32) (h healths) {
-	for _, id := range ids {
-		if id < uint32(len(l.backends)) {
-			h.add(&l.backends[id], l.zone)
-		}
-	}
-	return h
-}
-
-func (h *healths) add(b *trafficBackend, zone string) {
-	h.all++
-	h.inFlight += b.InFlight
-	if b.began != nil {
-		h.began += *b.began
-		if b.said != nil && b.said.Zone == zone {
-			h.inZone += *b.began
-		}
-	}
-	switch {
-	case b.Ejected > 0:
-		h.ejected++
-	case b.said == nil:
-	case b.said.State == lb.StateReady:
-		h.ready++
-	case b.said.State != lb.StateUnready:
-		h.draining++
-	}
-}
-
-// judge takes what is said of the backends.
-func (t *traffic) judge(l *trafficLook, h healths) {
-	t.Backends, t.Avoided, t.InFlight = h.all, h.ejected, h.inFlight
-	if l.described {
-		t.Ready, t.Draining = &h.ready, &h.draining
-	}
-	if l.zone != "" && h.began > 0 {
-		t.InZone = new(percent(100 * h.inZone / h.began))
-	}
-}
-
-// total returns what all of some Service ports have. A backend of several counts once.
-func (l *trafficLook) total(of []item) *traffic {
-	out := &traffic{}
-	seen, h := make([]bool, len(l.backends)), healths{}
-	for _, one := range of {
-		t := one.(*traffic)
-		for _, id := range t.ids {
-			if id < uint32(len(seen)) && !seen[id] {
-				seen[id] = true
-				h.add(&l.backends[id], l.zone)
-			}
-		}
-		out.ConnectionsPerSecond = plus(out.ConnectionsPerSecond, t.ConnectionsPerSecond)
-		out.RefusedPerSecond = plus(out.RefusedPerSecond, t.RefusedPerSecond)
-		out.trafficRates = out.plus(t.trafficRates)
-		for reason, n := range t.RefusedByReason {
-			if out.RefusedByReason == nil {
-				out.RefusedByReason = map[string]rate{}
-			}
-			out.RefusedByReason[reason] += n
-		}
-	}
-	out.judge(l, h)
-	return out
-}
-
-// plus adds rates, of which one may not be known.
-func plus(a, b *rate) *rate {
-	switch {
-	case a == nil:
-		return b
-	case b == nil:
-		return a
-	default:
-		return new(*a + *b)
-	}
+	return maphash.Comparable(t.seed, at.Compact()) | 1
 }
 
 // backendsOf returns the backends of a Service port as they are shown.
@@ -230,8 +279,13 @@ func (l *trafficLook) backendsOf(t *traffic) (all []item) {
 			continue
 		}
 		from := &l.backends[id]
-		b := &backend{at: from.At, ID: id, Backend: from.At.String(), Load: from.Load, ConnectionsPerSecond: from.began}
-		b.describe(from.said)
+		at := from.at.AddrPort()
+		b := &backend{at: at, ID: id, Backend: at.String(), Load: l.unwell[id]}
+		if from.known {
+			b.ConnectionsPerSecond = &from.began
+		}
+		b.InFlight, b.Connections = from.inFlight, from.connections
+		b.describe(l.said.Of(at))
 		all = append(all, b)
 	}
 	return all

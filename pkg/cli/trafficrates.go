@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"hash/maphash"
 	"strconv"
 	"time"
 
@@ -31,12 +32,13 @@ func (r *rates) ofTraffic(what string, t datapath.Traffic) trafficRates {
 	if r == nil {
 		return trafficRates{}
 	}
+	key := maphash.String(r.seed, what)
 	is := trafficCounts{t.BytesTo, t.BytesFrom, t.Failed.Sum()}
 	if is != (trafficCounts{}) {
-		r.traffic[what] = is
+		r.traffic[key] = is
 	}
-	_, known := r.were[what]
-	was := r.hadTraffic[what]
+	_, known := r.were[key]
+	was := r.hadTraffic[key]
 	return trafficRates{r.grown(was.to, known, is.to), r.grown(was.from, known, is.from), r.grown(was.failed, known, is.failed)}
 }
 

@@ -1,10 +1,11 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime/debug"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -38,7 +39,7 @@ elsewhere bring it there, as by ssh -L 10247:127.0.0.1:10247 NODE.`,
 			if err := e.look(func(*datapath.Reader) error { return nil }); err != nil {
 				return err
 			}
-			debug.SetGCPercent(garbage)
+			limitGarbage(garbage)
 			w := newWindow(e)
 			defer w.Close()
 			return httpserve.Run(cmd.Context(), httpserve.Config{
@@ -66,6 +67,9 @@ func checkLoopback(address string) error {
 // announce listens, and says where the page is.
 func announce(cmd *cobra.Command, network, address string) (net.Listener, error) {
 	l, err := net.Listen(network, address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%w; another headgate ui may be there: look at it, or write --listen with another port", err)
+	}
 	if err == nil {
 		fmt.Fprintf(cmd.OutOrStdout(), "http://%s/ shows this node; press Ctrl-C to end it\n", l.Addr())
 	}

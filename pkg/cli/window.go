@@ -147,7 +147,7 @@ type follow struct {
 	name  string
 	rates rates
 	seed  maphash.Seed
-	all   lb.Descriptions     // of backends
+	all   *lb.Told            // of backends
 	local map[netip.Addr]bool // clients whose sockets are on this node
 }
 

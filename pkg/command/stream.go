@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -167,47 +168,56 @@ func (s *Stream) eachPlain(do func(plain any) error) error {
 // kept is rows as text, until it is known how wide columns are.
 type kept struct {
 	lines Lines
-	pages [][]byte // of lines, with tabs between cells, which have none
+	text  Packed   // a line each, with tabs between cells, which have none
+	line  []byte   // that was added last
+	above []string // the same as a row
 }
 
-// keptPage is how long a page is: one array of all would be copied again and again as it grows.
-const keptPage = 1 << 16
+// same stands for a cell that is as the one above it, which most are. No text has it.
+const same = "\v"
 
 func (k *kept) add(row []string) {
 	k.lines.fit(row)
-	size := len(row)
-	for _, cell := range row {
-		size += len(cell)
-	}
-	last := len(k.pages) - 1
-	if last < 0 || len(k.pages[last])+size > cap(k.pages[last]) {
-		k.pages = append(k.pages, make([]byte, 0, max(size, keptPage)))
-		last++
-	}
-	page := k.pages[last]
+	k.line = k.line[:0]
 	for i, cell := range row {
 		if i > 0 {
-			page = append(page, '\t')
+			k.line = append(k.line, '\t')
 		}
-		page = append(page, lb.Printable(cell)...)
+		if i < len(k.above) && k.above[i] == cell {
+			k.line = append(k.line, same...)
+			continue
+		}
+		k.line = append(k.line, lb.Printable(cell)...)
 	}
-	k.pages[last] = append(page, '\n')
+	k.line = append(k.line, '\n')
+	k.above = append(k.above[:0], row...)
+	_, _ = k.text.Write(k.line) // the reader says what fails
 }
 
 // write writes the rows, and lets go of them.
 func (k *kept) write(out io.Writer) error {
+	text, err := k.text.Reader()
+	if err != nil {
+		return err
+	}
 	var row []string
-	for i, page := range k.pages {
-		k.pages[i] = nil
-		for line := range strings.Lines(string(page)) {
-			row = row[:0]
-			for cell := range strings.SplitSeq(strings.TrimSuffix(line, "\n"), "\t") {
-				row = append(row, cell)
+	for from := bufio.NewReader(text); ; {
+		line, err := from.ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		above := row
+		row = row[:0]
+		for cell := range strings.SplitSeq(strings.TrimSuffix(line, "\n"), "\t") {
+			if cell == same {
+				cell = above[len(row)]
 			}
-			if err := k.lines.Write(out, row); err != nil {
-				return err
-			}
+			row = append(row, cell)
+		}
+		if err := k.lines.Write(out, row); err != nil {
+			return err
 		}
 	}
-	return nil
 }

@@ -2,7 +2,6 @@ package datapath_test
 
 import (
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -43,16 +42,7 @@ func echo(tb testing.TB, at lb.AddrPort) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _, _ = io.Copy(c, c); c.Close() }()
-		}
-	}()
+	testenv.Echo(tb, l)
 }
 
 // mustDial connects, and sees that something answers.

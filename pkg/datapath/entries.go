@@ -177,25 +177,22 @@ func countEntries[K, V any](m *ebpf.Map) (n uint32, err error) {
 	return n, err
 }
 
-func countFlows(m *ebpf.Map) (uint32, error) {
-	sets, err := newMapping[headgateFlowSet](m, false)
-	if err != nil {
-		return 0, err
-	}
+func countFlows(m *ebpf.Map) (n uint32, err error) {
+	sets := newGlance[headgateFlowSet](m)
 	defer sets.Close()
-	return (&flowTable{sets: sets}).count(), nil
+	for i := range sets.len {
+		n += waysInUse(sets.at(i))
+	}
+	return n, sets.failed
 }
 
 func countSocketEntries(m *ebpf.Map) (n uint32, err error) {
-	slots, err := newMapping[headgateSocketSlot](m, false)
-	if err != nil {
-		return 0, err
-	}
+	slots := newGlance[headgateSocketSlot](m)
 	defer slots.Close()
 	for i := range slots.len {
 		if slots.at(i).Owner != 0 {
 			n++
 		}
 	}
-	return n, nil
+	return n, slots.failed
 }

@@ -270,10 +270,16 @@ func (t *flowTable) isEmpty(set uint32) bool {
 // count returns how many directions of flows there are.
 func (t *flowTable) count() (n uint32) {
 	for set := range t.sets.len {
-		for i := range t.sets.at(set).Tag {
-			if atomic.LoadUint32(&t.sets.at(set).Tag[i]) != 0 {
-				n++
-			}
+		n += waysInUse(t.sets.at(set))
+	}
+	return n
+}
+
+// waysInUse returns how many directions of flows are in a set.
+func waysInUse(s *headgateFlowSet) (n uint32) {
+	for i := range s.Tag {
+		if atomic.LoadUint32(&s.Tag[i]) != 0 {
+			n++
 		}
 	}
 	return n

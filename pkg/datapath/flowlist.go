@@ -51,8 +51,21 @@ func (w way) flowState() FlowState {
 }
 
 // Flows calls do with both directions of every flow, in no order, until it returns an
-// error. Flows that come or go meanwhile may be missed.
+// error. Flows that come or go meanwhile may be missed. The table is large, and memory as a whole only
+// where there are some.
 func (r *Reader) Flows(do func(Flow) error) error {
+	sets := newGlance[headgateFlowSet](r.maps.byName[flowTableMap])
+	defer sets.Close()
+	for set := range sets.len {
+		if sets.at(set).Tag != [flowWays]uint32{} {
+			return r.flowsFrom(set, do)
+		}
+	}
+	return sets.failed
+}
+
+// flowsFrom does so of the flows in a set and in those behind it.
+func (r *Reader) flowsFrom(first uint32, do func(Flow) error) error {
 	t, err := openFlowTable(r.maps, false)
 	if err != nil {
 		return err
@@ -62,11 +75,13 @@ func (r *Reader) Flows(do func(Flow) error) error {
 	if err != nil {
 		return err
 	}
-	for w, f := range t.flows() {
-		one := decodeFlow(w, f, t.opened)
-		one.Service, one.Backend = owners.of(t, w, &f)
-		if err := do(one); err != nil {
-			return err
+	for set := first; set < t.sets.len; set++ {
+		for w, f := range t.flowsIn(set) {
+			one := decodeFlow(w, f, t.opened)
+			one.Service, one.Backend = owners.of(t, w, &f)
+			if err := do(one); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -7,19 +7,19 @@ import (
 
 // glance is an array map that a Reader reads, mostly from its beginning to its end or a few elements: what
 // is memory of the process is a window of it. Whoever reads here and there gets the whole map, once
-// moving the window would take longer than to map it.
+// moving the window would take longer than to map it; to go on in the window that comes next is not to jump.
 type glance[T any] struct {
 	window
 	len    uint32 // elements
 	stride uintptr
-	moves  uintptr // of the window
+	jumps  uintptr // of the window
 	failed error   // why it cannot be mapped
 	none   T       // what is read then
 }
 
 const (
 	glanceWindow = 1 << 18 // bytes
-	glanceMoves  = 32      // beside those of somebody who reads all in order, twice
+	glanceJumps  = 32      // beside those of somebody who reads every window of the map, twice
 )
 
 // newGlance returns an array map whose values are as large as T.
@@ -45,11 +45,20 @@ func (g *glance[T]) at(i uint32) *T {
 	return (*T)(g.window.at(offset))
 }
 
+// rest lets go of what is memory until the next call.
+func (g *glance[T]) rest() {
+	g.Close()
+	g.size, g.jumps = glanceWindow, 0
+}
+
 func (g *glance[T]) show(offset uintptr) {
 	if g.failed != nil {
 		return
 	}
-	if g.moves++; g.moves > glanceMoves+2*g.whole/glanceWindow {
+	if next := g.from + glanceWindow; offset < next || offset >= next+glanceWindow {
+		g.jumps++
+	}
+	if g.jumps > glanceJumps+2*g.whole/glanceWindow {
 		g.size = 0
 	}
 	g.failed = g.move(offset, g.stride)

@@ -27,8 +27,10 @@ func TestAGlanceShowsWhatIsInTheMap(t *testing.T) {
 			t.Fatalf("element %d is %v, want %v", i, got, *all.at(i))
 		}
 	}
-	for i := range g.len {
-		look(i)
+	for range 10 {
+		for i := range g.len {
+			look(i)
+		}
 	}
 	if got := len(g.mem); got > 2*glanceWindow {
 		t.Errorf("whoever reads in order has %d bytes in memory, want a window", got)
@@ -38,6 +40,23 @@ func TestAGlanceShowsWhatIsInTheMap(t *testing.T) {
 	}
 	if got := uintptr(len(g.mem)); got != g.whole || g.failed != nil {
 		t.Errorf("whoever reads here and there has %d bytes in memory, want all %d, error %v", got, g.whole, g.failed)
+	}
+}
+
+// What is let go of is read through a window again.
+func TestAGlanceRests(t *testing.T) {
+	s := seldomOf(t, 20*glanceWindow/16)
+	g := newGlance[row16](s.m)
+	defer g.Close()
+	for range 1000 {
+		g.at(rand.Uint32N(g.len))
+	}
+	g.rest()
+	if len(g.mem) > 0 {
+		t.Errorf("%d bytes are in memory", len(g.mem))
+	}
+	if g.at(g.len - 1); len(g.mem) == 0 || len(g.mem) > 2*glanceWindow || g.failed != nil {
+		t.Errorf("%d bytes are in memory, want a window, error %v", len(g.mem), g.failed)
 	}
 }
 

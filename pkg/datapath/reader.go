@@ -120,6 +120,12 @@ func (r *Reader) Close() {
 	r.maps.Close()
 }
 
+// Rest lets go of memory until more is read.
+func (r *Reader) Rest() {
+	r.services.rest()
+	r.backends.rest()
+}
+
 // failed is why maps could not be read: they then seem empty, which Look says.
 func (r *Reader) failed() error { return errors.Join(r.services.failed, r.backends.failed) }
 

@@ -2,6 +2,8 @@ package lb
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -39,25 +41,6 @@ func (all Descriptions) Of(at AddrPort) *Description {
 	return &all[i]
 }
 
-// At returns that of a backend at an address, whatever its port; nil where there is none.
-func (all Descriptions) At(addr netip.Addr) *Description {
-	i, _ := slices.BinarySearchFunc(all, AddrPort{Addr: addr}, func(d Description, at AddrPort) int { return d.Backend.Compare(at) })
-	if i == len(all) || all[i].Backend.Addr != addr {
-		return nil
-	}
-	return &all[i]
-}
-
-// ZoneOf returns the zone of a node, "" where no backend on it tells.
-func (all Descriptions) ZoneOf(node string) string {
-	for _, d := range all {
-		if d.Node == node && d.Zone != "" {
-			return d.Zone
-		}
-	}
-	return ""
-}
-
 // described is a candidate with the namespace of its slice.
 type described struct {
 	candidate
@@ -65,11 +48,13 @@ type described struct {
 }
 
 // Selection says of which backends somebody asks: those at some addresses, those that are Pods or
-// stand behind Services of some names, of any namespace where this is empty, and those on some nodes.
+// stand behind Services of some names, of any namespace where this is empty, those on some nodes, and
+// those of some Services, which take no more to find than they have backends where nothing else is asked.
 type Selection struct {
-	Addrs map[netip.Addr]bool
-	Names map[ServiceName]bool
-	Nodes map[string]bool
+	Addrs    map[netip.Addr]bool
+	Names    map[ServiceName]bool
+	Nodes    map[string]bool
+	Services map[ServiceName]bool
 }
 
 // SelectionOf reads words: ADDRESS[:PORT], [NAMESPACE/]NAME[:PORT] or node/NAME, which may be a namespace, too.
@@ -108,7 +93,28 @@ func (s *Selection) names(namespace, name string) bool {
 // has says whether somebody asks for an endpoint of a slice; a nil Selection has all.
 func (s *Selection) has(of *Slice, e *Endpoint) bool {
 	return s == nil || s.Addrs[e.Addr] || len(s.Names) > 0 && (s.names(of.Namespace, of.Service) || s.names(of.Namespace, e.Pod)) ||
-		len(s.Nodes) > 0 && s.Nodes[e.Where.Topology().Node]
+		len(s.Nodes) > 0 && s.Nodes[e.Where.Topology().Node] || len(s.Services) > 0 && s.Services[ServiceName{of.Namespace, of.Service}]
+}
+
+// servicesAlone says whether somebody asks for Services and nothing else.
+func (s *Selection) servicesAlone() bool {
+	return s != nil && len(s.Services) > 0 && len(s.Addrs)+len(s.Names)+len(s.Nodes) == 0
+}
+
+// slicesAsked goes through the slices that may have what is asked for.
+func (st *State) slicesAsked(asked *Selection) iter.Seq[*Slice] {
+	if !asked.servicesAlone() {
+		return maps.Values(st.slices)
+	}
+	return func(yield func(*Slice) bool) {
+		for name := range asked.Services {
+			for _, s := range st.byService[name] {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Describe returns what is said of backends that slices tell of: of all, or of those in a selection. Of several
@@ -116,7 +122,7 @@ func (s *Selection) has(of *Slice, e *Endpoint) bool {
 func (st *State) Describe(asked *Selection) Descriptions {
 	var all []described
 	var of []candidate // a slice
-	for _, s := range st.slices {
+	for s := range st.slicesAsked(asked) {
 		of = of[:0]
 		for _, p := range s.Ports {
 			for i := range s.Endpoints {

@@ -59,12 +59,25 @@ func Cut(s string) string {
 // characters, and those that change the direction of a line, become spaces. Names
 // and values may be anybody's.
 func Printable(s string) string {
+	if isPlain(s) {
+		return s
+	}
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
 		}
 		return ' '
 	}, s)
+}
+
+// isPlain says whether a text is printable ASCII, which nearly all are: lists ask millions of times.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // MostProblems is how many problems of one object, or file, are told one by one.

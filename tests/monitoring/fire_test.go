@@ -2,7 +2,6 @@ package monitoring_test
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -75,16 +74,7 @@ func serve(t *testing.T, address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
-		}
-	}()
+	testenv.Echo(t, l)
 }
 
 // connect opens a connection that is closed when the test ends.
@@ -223,15 +213,10 @@ func TestAChangeThatComesLate(t *testing.T) {
 	a.Start()
 	p := startPrometheus(t, metrics)
 	p.isQuiet()
-	process := func(s syscall.Signal) {
-		if err := syscall.Kill(a.PID(), s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	process(syscall.SIGSTOP)
-	a.Write("web.yaml", webOf(two))
-	time.Sleep(5 * time.Second)
-	process(syscall.SIGCONT)
+	a.Stopped(func() {
+		a.Write("web.yaml", webOf(two))
+		time.Sleep(5 * time.Second)
+	})
 	p.fires("HeadgateProgrammingSlow", "HeadgateAgentDown") // it did not answer while it was stopped
 }
 

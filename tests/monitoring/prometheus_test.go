@@ -31,8 +31,14 @@ type prometheus struct {
 	address string
 }
 
-// startPrometheus has one scrape agents four times a second. An alert fires in it once it
-// holds for a second, in place of the minutes of the file.
+// scraped is how often agents are, and how long that may take: ten times as long as it does on a busy machine. An
+// alert fires once it holds for holds, in place of the minutes of the file: one scrape that is late is no agent that is down.
+const (
+	scraped = 500 * time.Millisecond
+	holds   = 3 * time.Second
+)
+
+// startPrometheus has one scrape agents.
 func startPrometheus(t *testing.T, agents ...string) *prometheus {
 	t.Helper()
 	return startPrometheusThat(t, map[string]any{}, agents...)
@@ -45,14 +51,14 @@ func startPrometheusThat(t *testing.T, how map[string]any, agents ...string) *pr
 	rules := mustAlerts(t)
 	for _, g := range rules.Groups {
 		for i := range g.Rules {
-			g.Rules[i].For = "1s"
+			g.Rules[i].For = holds.String()
 		}
 	}
 	p := &prometheus{t, freeAddress(t)}
 	job := map[string]any{"job_name": "kube-system/headgate", "static_configs": []any{map[string]any{"targets": agents}}}
 	maps.Copy(job, how)
 	config := map[string]any{
-		"global":         map[string]any{"scrape_interval": "250ms", "scrape_timeout": "250ms", "evaluation_interval": "250ms"},
+		"global":         map[string]any{"scrape_interval": scraped.String(), "scrape_timeout": scraped.String(), "evaluation_interval": scraped.String()},
 		"rule_files":     []string{"rules.yaml"},
 		"scrape_configs": []any{job},
 	}
@@ -131,7 +137,7 @@ func (p *prometheus) alerts(state string) (names []string) {
 // isQuiet checks that nothing alerts anybody, after a time in which it would.
 func (p *prometheus) isQuiet() {
 	p.t.Helper()
-	time.Sleep(3 * time.Second)
+	time.Sleep(holds + 4*scraped)
 	if all := append(p.alerts("pending"), p.alerts("firing")...); len(all) > 0 {
 		p.t.Errorf("nothing is wrong yet, and there are alerts %q", all)
 	}

@@ -5,7 +5,9 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
 	"github.com/headgate/headgate/pkg/cli"
@@ -34,5 +36,20 @@ func write(dir string) error {
 	}
 	top := cli.Command("")
 	top.DisableAutoGenTag = true
+	keepColumns(top)
 	return doc.GenManTree(top, &doc.GenManHeader{Section: "8", Source: "Headgate", Manual: "Headgate"}, dir)
+}
+
+// keepColumns has what is indented stand as it is: pages are made by way of Markdown, which would fill its lines.
+func keepColumns(c *cobra.Command) {
+	lines := strings.Split(c.Long, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "  ") {
+			lines[i] = "    " + line
+		}
+	}
+	c.Long = strings.Join(lines, "\n")
+	for _, below := range c.Commands() {
+		keepColumns(below)
+	}
 }

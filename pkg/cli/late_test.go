@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Who reads a list cannot know what an agent that hangs would have said.
+func TestThatTheAgentIsLateIsSaidOnce(t *testing.T) {
+	var said strings.Builder
+	e := &env{state: t.TempDir(), complaints: &said}
+	ask := func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		e.until = ctx
+		if told := e.told(); told != nil {
+			t.Errorf("told %v by nobody", told)
+		}
+	}
+	ask()
+	if said.Len() > 0 {
+		t.Errorf("of no agent: %q: that is no fault", said.String())
+	}
+	l, err := net.Listen("unix", filepath.Join(e.state, "agent.sock")) // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ask()
+	ask()
+	const want = "the agent did not answer in time: pods, nodes, zones and states of backends are missing\n"
+	if said.String() != want {
+		t.Errorf("%q, want %q", said.String(), want)
+	}
+}
+
+// An archive has many questions, and is wanted most where the agent hangs.
+func TestAnAgentThatHangsIsWaitedForOnceByASysdump(t *testing.T) {
+	e := &env{state: t.TempDir()}
+	ctx, cancel := patience(t.Context(), e)
+	defer cancel()
+	if at, ends := ctx.Deadline(); ends {
+		t.Errorf("without an agent questions end at %v", at)
+	}
+	l, err := net.Listen("unix", filepath.Join(e.state, "agent.sock")) // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel = patience(t.Context(), e)
+	defer cancel()
+	if _, ends := ctx.Deadline(); !ends {
+		t.Error("questions to an agent that hangs do not end")
+	}
+}

@@ -1,0 +1,87 @@
+package cli
+
+// healths is how some backends are.
+type healths struct {
+	all, ready, ejected, draining int
+	inFlight                      uint32
+	began, inZone                 rate
+}
+
+// healthOf returns how the backends with these IDs are.
+func (l *trafficLook) healthOf(ids []uint32) (h healths) {
+	for _, id := range ids {
+		if id < uint32(len(l.backends)) {
+			h.add(&l.backends[id])
+		}
+	}
+	return h
+}
+
+func (h *healths) add(b *trafficBackend) {
+	h.all++
+	h.inFlight += b.inFlight
+	if b.known {
+		h.began += b.began
+		if b.inZone {
+			h.inZone += b.began
+		}
+	}
+	switch b.standing {
+	case standsUnknown:
+	case standsReady:
+		h.ready++
+	case standsDraining:
+		h.draining++
+	case standsEjected:
+		h.ejected++
+	}
+}
+
+// judge takes what is said of the backends.
+func (t *traffic) judge(l *trafficLook, h healths) {
+	t.Backends, t.Avoided, t.InFlight = h.all, h.ejected, h.inFlight
+	if l.described {
+		t.Ready, t.Draining = &h.ready, &h.draining
+	}
+	if l.zone != "" && h.began > 0 {
+		t.InZone = new(percent(100 * h.inZone / h.began))
+	}
+}
+
+// total returns what all of some Service ports have. A backend of several counts once.
+func (l *trafficLook) total(of []item) *traffic {
+	out := &traffic{service: &service{}}
+	seen, h := make([]bool, len(l.backends)), healths{}
+	for _, one := range of {
+		t := one.(*traffic)
+		for _, id := range t.ids {
+			if id < uint32(len(seen)) && !seen[id] {
+				seen[id] = true
+				h.add(&l.backends[id])
+			}
+		}
+		out.ConnectionsPerSecond = plus(out.ConnectionsPerSecond, t.ConnectionsPerSecond)
+		out.RefusedPerSecond = plus(out.RefusedPerSecond, t.RefusedPerSecond)
+		out.trafficRates = out.plus(t.trafficRates)
+		for reason, n := range t.RefusedByReason {
+			if out.RefusedByReason == nil {
+				out.RefusedByReason = map[string]rate{}
+			}
+			out.RefusedByReason[reason] += n
+		}
+	}
+	out.judge(l, h)
+	return out
+}
+
+// plus adds rates, of which one may not be known.
+func plus(a, b *rate) *rate {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	default:
+		return new(*a + *b)
+	}
+}

@@ -57,9 +57,9 @@ type followed struct {
 	at    time.Time // of the last look
 	view  view
 	err   error
-	known map[uint64]bool  // flows of the last look, nil where there was none
-	fresh map[pair]float64 // flows in a second that were new at the last looks, by age
-	looks float64          // of which these are the sum, likewise
+	known map[uint64]bool    // flows of the last look, nil where there was none
+	fresh map[pair]float64   // flows in a second that were new at the last looks, by age
+	begun map[string]float64 // what backends counted meanwhile, likewise
 }
 
 // look reads the Service port.
@@ -80,12 +80,17 @@ func (f *followed) look(ctx context.Context) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
+	if f.known != nil {
+		for _, b := range d.Backends {
+			f.begun[b.Backend] += value(b.PerSecond)
+		}
+	}
 	f.known = known
 	v := view{Service: d.Service, Backends: append([]Backend{}, d.Backends...), Frontends: []string{}, Unlisted: d.Unlisted}
 	for _, at := range d.Frontends {
 		v.Frontends = append(v.Frontends, at.String())
 	}
-	v.draw(f, open, split(v.Backends, f.mean(), v.scale()))
+	v.draw(f, open, split(v.Backends, f.seen(v.scale()), v.scale()))
 	return v, nil
 }
 
@@ -95,16 +100,20 @@ func (f *followed) age() {
 		f.fresh[p] = n * keptFresh
 		return n*keptFresh < leastFresh
 	})
-	if f.known != nil {
-		f.looks = f.looks*keptFresh + 1
-	}
+	maps.DeleteFunc(f.begun, func(backend string, n float64) bool {
+		f.begun[backend] = n * keptFresh
+		return n*keptFresh < leastFresh
+	})
 }
 
-// mean returns how many flows in a second were seen that are new.
-func (f *followed) mean() map[pair]float64 {
+// seen returns which part of what a backend counted was seen, by whose it was: at the same looks, so that of a backend
+// that comes back no less is seen than of others. Flows and counters are not read at one moment: it may be more than all.
+func (f *followed) seen(scale float64) map[pair]float64 {
 	out := make(map[pair]float64, len(f.fresh))
 	for p, n := range f.fresh {
-		out[p] = n / f.looks
+		if all := f.begun[p.backend] * scale; all > 0 {
+			out[p] = n / all
+		}
 	}
 	return out
 }
@@ -134,22 +143,23 @@ func value(rate *float64) float64 {
 
 // split returns how many connections begin in a second, by client and backend: what backends
 // count, as far as it was seen whose they are.
-func split(backends []Backend, fresh map[pair]float64, scale float64) map[pair]float64 {
+func split(backends []Backend, parts map[pair]float64, scale float64) map[pair]float64 {
 	seen := map[string]float64{}
-	for p, n := range fresh {
-		seen[p.backend] += n
+	for p, part := range parts {
+		seen[p.backend] += part
 	}
 	out, factors := map[pair]float64{}, map[string]float64{}
 	for _, b := range backends {
-		rate := value(b.PerSecond) * scale
-		if unseen := rate - seen[b.Backend]; seen[b.Backend] < rate*mostlySeen {
-			out[pair{backend: b.Backend}], factors[b.Backend] = unseen, 1
-		} else if rate > 0 {
-			factors[b.Backend] = rate / seen[b.Backend]
+		rate, part := value(b.PerSecond)*scale, seen[b.Backend]
+		factors[b.Backend] = rate
+		if part >= mostlySeen {
+			factors[b.Backend] = rate / part
+		} else if unseen := rate * (1 - part); unseen > 0 {
+			out[pair{backend: b.Backend}] = unseen
 		}
 	}
-	for p, n := range fresh {
-		if rate := n * factors[p.backend]; rate > 0 {
+	for p, part := range parts {
+		if rate := part * factors[p.backend]; rate > 0 {
 			out[p] = rate
 		}
 	}

@@ -274,7 +274,7 @@ func (n *node) service(ctx context.Context, name string) (view, error) {
 	maps.DeleteFunc(n.followed, func(_ string, f *followed) bool { return now.Sub(f.at) >= followFor })
 	f := n.followed[name]
 	if f == nil {
-		f = &followed{Follower: n.source.Follow(name), fresh: map[pair]float64{}}
+		f = &followed{Follower: n.source.Follow(name), fresh: map[pair]float64{}, begun: map[string]float64{}}
 		n.followed[name] = f
 	}
 	if now.Sub(f.at) >= lookEvery {

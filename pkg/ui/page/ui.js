@@ -156,8 +156,7 @@ function showEvents(events) {
     const time = make("time", at.toLocaleTimeString([], { hour12: false }));
     time.dateTime = e.at;
     const who = make("div", e.pod || e.backend, "who");
-    const rest = [e.pod && e.backend, e.services.join(", "), e.node, e.zone].filter(Boolean).join(" · ");
-    who.append(make("span", "  " + rest));
+    for (const one of [e.pod && e.backend, ...e.services, e.node, e.zone].filter(Boolean)) who.append(" · ", make("span", one));
     who.title = who.textContent;
     let what = e.oneClient ? "avoided by one" : "ejected";
     if (e.ended) what = "taken back";
@@ -312,13 +311,21 @@ function showBackends(s) {
   };
   $("table").replaceChildren(...s.backends.map((b) => {
     const tr = make("tr");
-    tr.append(name(b), make("td", b.state), make("td", b.health, b.well ? "" : "hurt"), make("td", b.node || "–"), make("td", b.zone || "–"),
+    tr.append(name(b), make("td", b.state), make("td", b.health, b.well ? "health" : "health hurt"), make("td", b.node || "–"), make("td", b.zone || "–"),
       make("td", rate(b.perSecond), "n"), make("td", count(b.inFlight), "n"), make("td", duration(b.responseNs), "n"));
     return tr;
   }));
 }
 
 // --- the diagram: clients, zones, backends, and what goes from one to the next
+
+const letter = 7; // pixels
+
+// stacked says whether figures stand below names, since there is no room beside them.
+const stacked = (width) => width < 480;
+
+// most is how much of the width names may take on either side.
+const most = (width) => width * (stacked(width) ? 0.36 : 0.3);
 
 function showDiagram(s) {
   const value = (l) => (asked.unit === "open" ? l.open : l.perSecond);
@@ -327,7 +334,7 @@ function showDiagram(s) {
   const width = Math.max(280, $("traffic").clientWidth - 28);
   const rows = Math.max(g.columns[0].length, g.columns[1].length, g.columns[2].length, 1);
   const room = $("traffic").clientHeight - 56;
-  const height = Math.max(150, rows * 28 + 44, Math.min(room, rows * 60 + 44));
+  const height = Math.max(150, rows * (stacked(width) ? 40 : 28) + 44, Math.min(room, rows * 60 + 44));
   place(g, width, height);
   const svg = $("diagram");
   const held = svg.dataset.held;
@@ -412,12 +419,12 @@ function clientLabel(c) {
 
 // place gives each node its place, and each link its two ends: all to one scale.
 function place(g, width, height) {
-  const top = 22, gap = 14, least = 4;
+  const top = stacked(width) ? 30 : 22, gap = stacked(width) ? 26 : 14, least = 4;
   const inner = height - top - 18; // below the last zone stands its name
   const room = (c) => inner - gap * Math.max(0, c.length - 1);
   const scale = g.total > 0 ? Math.min(...g.columns.filter((c) => c.length).map((c) => Math.max(10, room(c) - least * c.length) / g.total)) : 0;
   // As much at the sides as the names take, with room for figures.
-  const side = (c) => Math.min(Math.max(64, ...c.map((n) => n.label.length * 6.6)) + 48, width * 0.3);
+  const side = (c) => Math.min(Math.max(64, ...c.map((n) => n.label.length * letter)) + (stacked(width) ? 20 : 48), most(width));
   const [left, right] = [side(g.columns[0]), side(g.columns[2])];
   g.at = [left, (left + width - 10 - right) / 2, width - 10 - right];
   for (const column of g.columns) {
@@ -455,19 +462,20 @@ function drawLink(l) {
 }
 
 function drawNode(n, column, x, width, text) {
-  const most = Math.max(8, Math.floor((width * 0.3 - 48) / 6.6));
+  const below = column !== 1 && stacked(width);
+  const letters = Math.max(8, Math.floor((most(width) - (below ? 12 : 48)) / letter));
   const box = draw("rect", { class: ["box", column === 0 ? "client" : n.colour, n.hurt && "hurt"].filter(Boolean).join(" "), x, y: n.y, width: 10, height: n.h, rx: 2 });
   const group = draw("g", {});
   group.dataset.key = n.key;
   group.append(box, draw("title", {}, `${n.full || n.label}${n.hurt ? " · " + n.b.health : ""}: ${text(n.value)} ${asked.unit === "open" ? "open" : "new/s"}`));
-  const y = n.y + n.h / 2 + 4;
+  const y = n.y + n.h / 2 + (below ? -2 : 4);
   const label = [
     { x: x - 8, y, "text-anchor": "end" },
     { x: x + 5, y: n.y + n.h + 13, "text-anchor": "middle", class: "small" },
     { x: x + 18, y, class: n.hurt ? "hurt" : "" },
   ][column];
-  const t = draw("text", label, cut(n.label, column === 1 ? 18 : most));
-  t.append(draw("tspan", { dx: 6 }, text(n.value)));
+  const t = draw("text", label, cut(n.label, column === 1 ? 18 : letters));
+  t.append(draw("tspan", below ? { x: label.x, dy: 13 } : { dx: 6 }, text(n.value)));
   group.append(t);
   group.addEventListener("pointerenter", () => hold(n.key));
   group.addEventListener("pointerleave", () => hold(""));

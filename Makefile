@@ -5,12 +5,14 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # sudo forgets where Go is installed. Go's own stamping would need git to trust
-# the checkout of whoever called sudo; the version comes from -X instead.
+# the checkout of whoever called sudo; the version comes from -X instead. What is
+# shipped, tested and read by linters is compiled in the same way, so once.
 export PATH := $(PATH):/usr/local/go/bin
-export GOFLAGS := $(strip $(filter-out -buildvcs=%,$(GOFLAGS)) -buildvcs=false)
+export GOFLAGS := $(strip $(filter-out -buildvcs=% -trimpath,$(GOFLAGS)) -buildvcs=false -trimpath)
+export CGO_ENABLED := 0
 
 GO  := go
-GO_BUILD = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+GO_BUILD = $(GO) build -ldflags '-s -w -X main.version=$(VERSION)'
 GIT := git -c safe.directory='*'
 
 VERSION ?= $(shell $(GIT) describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -94,6 +96,8 @@ test-deploy: ## Render deploy/ as helm and kubectl do, and read it strictly
 .PHONY: monitoring-test
 monitoring-test: ## Have Debian's Prometheus watch real agents, and cause what each alert is for (root)
 	$(call need-root)
+	@echo "build headgate as the tests do, which may take as long as they have on a busy machine"
+	@CGO_ENABLED=0 $(GO) build -buildvcs=false -trimpath -o /dev/null ./cmd/headgate
 	@PROMETHEUS=$$(tests/tools/prometheus) HEADGATE_MONITORING=1 HEADGATE_REQUIRE_PRIVILEGED=1 \
 		$(GO) test -v -count=1 -timeout 20m ./tests/monitoring | $(QUIETER)
 
@@ -189,9 +193,7 @@ fences: ## Check who imports what, and how long files are
 lint: fences ## Run every linter
 	@echo "gofmt"; unformatted=$$(gofmt -l .); [[ -z $$unformatted ]] || { echo "not formatted, run make fmt: $$unformatted" >&2; exit 1; }
 	@echo "go mod tidy"; $(GO) mod tidy -diff; for m in $(TEST_MODULES); do (cd $$m && $(GO) mod tidy -diff); done
-	@echo "go vet"; $(GO) vet ./...; for m in $(TEST_MODULES); do (cd $$m && $(GO) vet ./...); done
-	@echo "staticcheck (the first run builds it)"; for m in . $(TEST_MODULES); do (cd $$m && $(TOOL) staticcheck ./...); done
-	@echo "golangci-lint (the first run builds it)"; for m in . $(TEST_MODULES); do (cd $$m && $(TOOL) golangci-lint run); done
+	@echo "golangci-lint, vet and staticcheck in it (the first run builds it)"; for m in . $(TEST_MODULES); do (cd $$m && $(TOOL) golangci-lint run); done
 	@echo "clang-format"; $(if $(C_FILES),$(CLANG_FORMAT) --dry-run -Werror $(C_FILES),true)
 
 .PHONY: fmt
@@ -202,7 +204,7 @@ fmt: ## Format Go and C
 .PHONY: cross
 cross: ## Check that the other architecture builds
 	@for arch in amd64 arm64; do echo "build for $$arch"; \
-		CGO_ENABLED=0 GOARCH=$$arch $(GO) build -o /dev/null ./cmd/...; done
+		GOARCH=$$arch $(GO) build -o /dev/null ./cmd/...; done
 
 .PHONY: man
 man: ## Write man pages of every command to bin/man
@@ -242,7 +244,7 @@ versions-test: ## Replace this version by earlier ones and back, with every opti
 	$(call need-root)
 	@rm -rf bin/versions && mkdir -p bin/versions; for version in $(BEFORE); do echo "build $$version"; \
 		mkdir bin/versions/$$version && $(GIT) archive $${version%%-*} | tar -x -C bin/versions/$$version && \
-		(cd bin/versions/$$version && CGO_ENABLED=0 $(GO) build -o ../headgate-$$version ./cmd/headgate) && \
+		(cd bin/versions/$$version && $(GO) build -o ../headgate-$$version ./cmd/headgate) && \
 		rm -r bin/versions/$$version || exit 1; done
 	@HEADGATE_VERSIONS=$$(ls -d $(CURDIR)/bin/versions/headgate-* | paste -sd,) $(GO) test -count=1 -v -run TestFlowsOutliveOtherVersions ./tests/network
 

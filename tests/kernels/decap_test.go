@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/traffic"
@@ -131,7 +132,7 @@ func (f family) addDevice(t *testing.T, backend *traffic.Namespace) {
 	t.Helper()
 	err := backend.Do(func() error {
 		if f.port != nil {
-			if err := netlink.FouAdd(*f.port); err != nil {
+			if err := addPort(*f.port); err != nil {
 				return err
 			}
 		}
@@ -141,6 +142,29 @@ func (f family) addDevice(t *testing.T, backend *traffic.Namespace) {
 		testenv.Lacks(t, f.device.Type()+" device, or no fou", err)
 	}
 	must(t, err)
+}
+
+// addPort does what ip fou add does. That of the package names protocol 0 with GUE, which kernels refuse.
+func addPort(f netlink.Fou) error {
+	family, err := netlink.FouFamilyId()
+	if err != nil {
+		return err
+	}
+	attributes := []*nl.RtAttr{
+		nl.NewRtAttr(netlink.FOU_ATTR_PORT, binary.BigEndian.AppendUint16(nil, uint16(f.Port))),
+		nl.NewRtAttr(netlink.FOU_ATTR_TYPE, []byte{uint8(f.EncapType)}),
+		nl.NewRtAttr(netlink.FOU_ATTR_AF, []byte{uint8(f.Family)}),
+	}
+	if f.Protocol != 0 {
+		attributes = append(attributes, nl.NewRtAttr(netlink.FOU_ATTR_IPPROTO, []byte{uint8(f.Protocol)}))
+	}
+	request := nl.NewNetlinkRequest(family, unix.NLM_F_ACK)
+	request.AddRawData([]byte{netlink.FOU_CMD_ADD, 1, 0, 0})
+	for _, a := range attributes {
+		request.AddRawData(a.Serialize())
+	}
+	_, err = request.Execute(unix.NETLINK_GENERIC, 0)
+	return err
 }
 
 // setUpBackend makes the link to the edge, and does what docs/edge.md says.

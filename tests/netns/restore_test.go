@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/tests/testenv"
 )
@@ -76,6 +78,17 @@ func allAttached(a *testenv.Agent) bool {
 	return s.Agent
 }
 
+// isAttached says so of what is below a root, whether an agent runs or not.
+func isAttached(t *testing.T, root string) bool {
+	t.Helper()
+	s := testenv.Status(t, root)
+	hooks := slices.Clone(s.Hooks)
+	for _, d := range s.Devices {
+		hooks = append(hooks, d.Hooks...)
+	}
+	return !slices.ContainsFunc(hooks, func(h datapath.Hook) bool { return !h.Attached })
+}
+
 // isBalanced says whether a client is served by the backend.
 func isBalanced(t *testing.T) bool {
 	t.Helper()
@@ -113,10 +126,12 @@ func TestProgramsThatSomebodyDetachesComeBack(t *testing.T) {
 	for _, begin := range []string{"connect4", "", "device_"} {
 		t.Run("links "+begin, func(t *testing.T) {
 			restored := series(t, metricsAddress, "headgate_programs_restored_total ")
-			detachPinned(t, a.Root, begin)
-			if allAttached(a) {
-				t.Error("status says that all is attached")
-			}
+			a.Stopped(func() { // which looks every second
+				detachPinned(t, a.Root, begin)
+				if isAttached(t, a.Root) {
+					t.Error("status says that all is attached")
+				}
+			})
 			eventually(t, "clients are served and all is attached", func() bool { return isBalanced(t) && allAttached(a) })
 			eventually(t, "it is counted", func() bool {
 				now := series(t, metricsAddress, "headgate_programs_restored_total ")

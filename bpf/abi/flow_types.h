@@ -65,7 +65,7 @@ struct flow {
 	__be16 dst_port;
 	__u8 protocol;
 	__u8 hook;	   /* enum hook */
-	__u16 check;	   /* of what it becomes, see flow/table.h */
+	__u16 checksum;	   /* of target and key, see flow/table.h */
 	struct ip_addr to; /* the end that changes */
 	__be16 to_src_port;
 	__be16 to_dst_port;

@@ -215,8 +215,8 @@ static __always_inline void write_flow(struct flow *flow,
 	flow->to_src_port = n->becomes.src_port;
 	flow->to_dst_port = n->becomes.dst_port;
 	flow->known = n->added_known;
-	flow->check =
-		flow_check(&flow->to, flow->to_src_port, flow->to_dst_port);
+	flow->checksum = flow_checksum(&flow->to, flow->to_src_port,
+				       flow->to_dst_port, tag_of(n->hash));
 }
 
 /* Gives a way to a flow, in place of the one that it had. */

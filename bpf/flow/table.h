@@ -10,12 +10,13 @@
  * read, and who makes room. A state is one word: when the flow was noted, and its flags
  * (flow/state.h). Who makes room for a new flow is in flow/room.h.
  *
- * A reader takes no lock. It compares the tag, the state, and all of the key, then takes
- * what the packet becomes, and last compares the check, 16 bits of it that stand beside
- * the key. If the way is given to another flow meanwhile, key or check tell, whatever
- * the order in which a CPU sees the stores of another: that of arm64 is weak, and Linux
- * 6.1 has no instruction for a barrier. Half of one flow and half of another pass by one
- * chance in 65,536 of an event that takes an eviction within nanoseconds. A compare-and-
+ * A reader takes no lock. It compares the tag, the state and all of the key, copies the
+ * target, and last compares the checksum, 16 bits over target and tag. The tag is the one
+ * that the reader has computed from its packet, so the checksum also covers the key: the
+ * target of another flow, to which the way is given meanwhile, does not pass. The order of
+ * loads and stores does not matter: that of arm64 is weak, and Linux 6.1 has no barrier
+ * instruction. A wrong target passes with a chance of one in 65,536 of an event that takes
+ * an eviction within nanoseconds. A compare-and-
  * swap is a full barrier on every architecture, so that what the owner of a way writes is
  * never seen before the way is busy. Who adds a flow may on a weak one see the state of
  * another CPU that has just added it, and not its key yet, and adds it once more: two first
@@ -31,7 +32,7 @@
 
 #define FLOW_TIME_MASK (0xffffU << FLOW_TIME_SHIFT)
 #define FLOW_GENERATIONS (3U * FLOW_GENERATION)
-#define KEY_WORDS 5 /* of 8 bytes; the last one ends with the check */
+#define KEY_WORDS 5 /* of 8 bytes; the last one ends with the checksum */
 
 /* A flow where it stands. */
 struct found {
@@ -121,16 +122,23 @@ static __always_inline bool has_key(const struct flow *flow,
 	return !differs;
 }
 
-static __always_inline __u16 flow_check(const struct ip_addr *to,
-					__u32 src_port, __u32 dst_port)
+/* The checksum of a flow: over its target and, by the tag, over its key. */
+static __always_inline __u16 flow_checksum(const struct ip_addr *to,
+					   __u32 src_port, __u32 dst_port,
+					   __u32 tag)
 {
 	__u32 sum = to->word[0] ^ to->word[1] ^ to->word[2] ^ to->word[3];
 
-	return ((sum ^ (src_port << 16 | dst_port)) * FILTER_FACTOR_3) >> 16;
+	sum ^= src_port << 16 | dst_port;
+	return ((sum ^ tag) * FILTER_FACTOR_3) >> 16;
 }
 
-/* Makes the key of a flow what its packets become; false if it is of another by now. */
-static __always_inline bool becomes(struct tuple *t, const struct flow *flow)
+/*
+ * Replaces the key of a flow, which has a tag, by the target. False if the way holds another
+ * flow by now.
+ */
+static __always_inline bool becomes(struct tuple *t, const struct flow *flow,
+				    __u32 tag)
 {
 	struct ip_addr to = flow->to;
 
@@ -140,7 +148,8 @@ static __always_inline bool becomes(struct tuple *t, const struct flow *flow)
 		t->dst = to;
 	else
 		t->src = to;
-	return flow->check == flow_check(&to, t->src_port, t->dst_port);
+	return flow->checksum ==
+	       flow_checksum(&to, t->src_port, t->dst_port, tag);
 }
 
 /* Do packets of a flow become just this? The end that stays is that of the key. */
@@ -236,13 +245,14 @@ static __always_inline bool find_in(__u32 index, __u32 tag,
 	return false;
 }
 
-/* Finds the flow with a key, and where it counts. For packets, of which there are many. */
+/* Finds the flow with a key, its tag, and where it counts. For packets, of which there are many. */
 static __always_inline bool find_here(const struct tuple *t, struct found *f,
-				      struct flow_traffic **traffic)
+				      __u32 *tag, struct flow_traffic **traffic)
 {
 	__u64 hash = flow_hash(t);
 	bool overflow = false;
 
+	*tag = tag_of(hash);
 	if (find_in(first_set(hash), tag_of(hash), t, f, traffic, &overflow))
 		return true;
 	return overflow && find_in(second_set(hash), tag_of(hash), t, f,
@@ -342,11 +352,28 @@ GLOBAL_FUNC __u32 place_of_other(const struct tuple *key,
 	return find_place(&other);
 }
 
+/* Has a flow the key of the other direction of a flow, given one with its key? */
+static __always_inline bool is_other(const struct flow *other,
+				     const struct tuple *key,
+				     const struct flow *flow)
+{
+	bool in = key->hook == HOOK_IN;
+
+	return other->src_port == flow->to_dst_port &&
+	       other->dst_port == flow->to_src_port &&
+	       other->protocol == key->protocol &&
+	       other->hook == other_hook(key->hook) &&
+	       same_addr(&other->src, in ? &flow->to : &key->dst) &&
+	       same_addr(&other->dst, in ? &key->src : &flow->to);
+}
+
+/* Finds the other direction of a flow, given one with its key. As with find_flow one that moves is missed. */
 static __always_inline bool find_other(const struct tuple *key,
 				       const struct flow *flow,
 				       struct found *other)
 {
-	return flow_at(place_of_other(key, flow), other);
+	return flow_at(place_of_other(key, flow), other) &&
+	       is_other(other->flow, key, flow);
 }
 
 /*

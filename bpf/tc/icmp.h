@@ -178,7 +178,7 @@ GLOBAL_FUNC int translate_error(struct __sk_buff *skb, struct packet *outer)
 	struct packet inner = {};
 	struct tuple to;
 	struct found f;
-	__u32 noted;
+	__u32 noted, tag;
 
 	if (!outer || !parse_inner(skb, outer, &inner))
 		return VERDICT_PASS;
@@ -188,7 +188,8 @@ GLOBAL_FUNC int translate_error(struct __sk_buff *skb, struct packet *outer)
 	noted = note_error(skb, outer->l4_off, outer->ip4, &to, &f);
 	if (noted)
 		count_noted(&f, noted);
-	if (!becomes(&to, f.flow))
+	tag = tag_of(flow_hash(&to));
+	if (!becomes(&to, f.flow, tag))
 		return VERDICT_PASS;
 	return rewrite_error(skb, outer, &inner, &to);
 }

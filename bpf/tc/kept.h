@@ -73,9 +73,12 @@ static __always_inline bool note_kept(const struct packet *pkt,
 static __always_inline enum verdict carry_kept(struct packet *pkt,
 					       const struct found *f)
 {
-	__u32 home = home_of(f->flow->known);
+	struct backend *b = flow_backend(f->flow);
+	__u32 home = b ? b->home : HOME_UNKNOWN;
 
-	if (!find_peer(home)) {
+	/* The checksum of the flow does not cover the backend ID. */
+	if (!find_peer(home) || b->to.port != pkt->to.dst_port ||
+	    !same_addr(&b->to.addr, &pkt->to.dst)) {
 		remove_flow(f);
 		return VERDICT_CONTINUE;
 	}

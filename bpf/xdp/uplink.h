@@ -34,8 +34,9 @@ static __always_inline bool is_of_flow(const struct packet *pkt)
 {
 	struct flow_traffic *traffic;
 	struct found f;
+	__u32 tag;
 
-	return find_here(&pkt->tuple, &f, &traffic);
+	return find_here(&pkt->tuple, &f, &tag, &traffic);
 }
 
 /* Sends a packet as TC would, or leaves it to TC. */

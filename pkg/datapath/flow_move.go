@@ -167,6 +167,9 @@ func takeClass(w way) (class int) {
 func (m *flowMove) takeWay(w way) {
 	f, ok := w.read()
 	if !ok {
+		f, ok = w.readFormer()
+	}
+	if !ok {
 		return
 	}
 	m.taken[w.index] = w.seen

@@ -125,6 +125,30 @@ func TestTheSequenceNumberOfAReplyComesAlong(t *testing.T) {
 	}
 }
 
+// The checksums of an earlier object do not cover the key. Half of a flow comes along from neither.
+func TestFlowsWithChecksumsOfAnEarlierObjectComeAlong(t *testing.T) {
+	now := mustClock(t)
+	state := stateOf(now, time.Second, flagSeen|flagOriginal)
+	from, to := someTable(7000), someTable(7000)
+	for i := range uint32(3) {
+		f := someFlow(i, 1)
+		from.add(f, state, now)
+		w, _ := from.find(f)
+		switch i {
+		case 1:
+			w.flow.Checksum = f.checksum(0)
+		case 2:
+			w.flow.Checksum ^= 1
+		}
+	}
+	to.takeAllOf(from, now)
+	to.wantFlow(t, "of this object", someFlow(0, 1), state)
+	to.wantFlow(t, "of an earlier object", someFlow(1, 1), state)
+	if _, there := to.find(someFlow(2, 1)); there {
+		t.Error("half of a flow has come along")
+	}
+}
+
 // Two generations begin flows of one client by one port, to two frontends and one backend: the
 // replies are the same, so that one of the flows cannot stay. The original direction of one was taken along
 // just before the other one began.

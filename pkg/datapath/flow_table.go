@@ -139,7 +139,7 @@ func nextGeneration(state uint32) uint32 {
 // write gives a way that is owned to a flow in a state.
 func (w way) write(f *headgateFlow, tag, state uint32) {
 	*w.flow = *f
-	w.flow.Check = f.check()
+	w.flow.Checksum = f.checksum(tag)
 	atomic.StoreUint32(w.tag, tag)
 	atomic.StoreUint32(w.state, state&^uint32(flowGenerations)|nextGeneration(w.seen))
 }
@@ -244,11 +244,21 @@ func (t *flowTable) at(index uint32) way {
 // read returns a copy of the flow of a way in the state that was seen; false if there is
 // none, or another one by now.
 func (w way) read() (f headgateFlow, ok bool) {
+	return w.readBy(atomic.LoadUint32(w.tag))
+}
+
+// readFormer is read for a table of an earlier object, whose checksums do not cover the key.
+func (w way) readFormer() (f headgateFlow, ok bool) {
+	return w.readBy(0)
+}
+
+// readBy is read with the tag that the checksum covers.
+func (w way) readBy(tag uint32) (f headgateFlow, ok bool) {
 	if w.has(headgateFlowFlagFLOW_BUSY) || atomic.LoadUint32(w.tag) == 0 {
 		return f, false
 	}
 	f = *w.flow
-	return f, f.Check == f.check() && isSameFlow(atomic.LoadUint32(w.state), w.seen)
+	return f, f.Checksum == f.checksum(tag) && isSameFlow(atomic.LoadUint32(w.state), w.seen)
 }
 
 // flowsIn returns every direction of a flow that is in a set.
@@ -305,9 +315,9 @@ func (t *flowTable) place(f *headgateFlow) (first, second, tag uint32) {
 	return set(hash), set(hash * t.factors.Factor[11]), uint32(hash) | 1
 }
 
-// check is flow_check of the C code.
-func (f *headgateFlow) check() uint16 {
-	sum := uint32(f.ToSrcPort)<<16 | uint32(f.ToDstPort)
+// checksum is flow_checksum of the C code.
+func (f *headgateFlow) checksum(tag uint32) uint16 {
+	sum := tag ^ (uint32(f.ToSrcPort)<<16 | uint32(f.ToDstPort))
 	for _, word := range f.To.Word {
 		sum ^= word
 	}

@@ -68,13 +68,14 @@ static __noinline enum verdict break_flow(const struct packet *pkt,
 					  const struct found *f)
 {
 	struct found other;
-
 	__u32 was;
 
+	was = change_state(f->state, f->seen, FLOW_COUNTED, FLOW_BROKEN);
+	if (was & FLOW_BUSY)
+		return VERDICT_CONTINUE; /* another flow has the way by now */
 	if (find_other(&pkt->tuple, f->flow, &other))
 		set_flow_flag(&other, FLOW_BROKEN);
-	was = change_state(f->state, f->seen, FLOW_COUNTED, FLOW_BROKEN);
-	if (!(was & (FLOW_BROKEN | FLOW_BUSY))) {
+	if (!(was & FLOW_BROKEN)) {
 		flow_uncounted(f->flow, was);
 		count(flow_broken);
 	}
@@ -98,9 +99,25 @@ static __always_inline bool is_checked(__u32 state, __u64 now_ns)
 }
 
 /*
+ * Is the reply direction of a flow of datagrams in use? A server may stream for longer than its
+ * client is silent. Not inlined, for the stack of the caller.
+ */
+static __noinline bool is_answered(const struct packet *pkt,
+				   const struct found *f, __u64 now_ns)
+{
+	struct found reply;
+
+	return find_other(&pkt->tuple, f->flow, &reply) &&
+	       reply.seen & FLOW_SEEN &&
+	       flow_idle(reply.seen, now_ns) <=
+		       flow_times(udp_flow_timeout_s) &&
+	       leads_back(&pkt->tuple, reply.flow);
+}
+
+/*
  * Is a flow still valid for a packet? It needs a backend that the Service still
  * has, a connection must not be over, and datagrams must not have paused for too
- * long. Otherwise what may begin anew does (VERDICT_CONTINUE), and a connection
+ * long in both directions. Otherwise what may begin anew does (VERDICT_CONTINUE), and a connection
  * ends (VERDICT_RESET). While flows are handed over the kernel may have it by now
  * (VERDICT_ASK).
  */
@@ -123,7 +140,8 @@ check_flow(const struct packet *pkt, const struct found *f, __u64 now_ns)
 		return VERDICT_CONTINUE;
 	if (begins && is_kept(state) && is_forsaken(f->flow))
 		return VERDICT_CONTINUE;
-	if (!tcp && flow_idle(state, now_ns) > flow_times(udp_flow_timeout_s))
+	if (!tcp && flow_idle(state, now_ns) > flow_times(udp_flow_timeout_s) &&
+	    !is_answered(pkt, f, now_ns))
 		return VERDICT_CONTINUE;
 	if (!(state & FLOW_BROKEN) &&
 	    (is_checked(state, now_ns) || has_backend(f->flow)))
@@ -272,14 +290,17 @@ GLOBAL_FUNC int follow_flow(struct packet *pkt)
 {
 	struct flow_traffic *traffic;
 	struct found f = {};
-	__u32 noted = 0;
+	__u32 noted = 0, tag;
 	enum verdict v;
 	__u64 now_ns;
 
 	if (!pkt)
 		return VERDICT_PASS;
-	if (!find_here(&pkt->tuple, &f, &traffic))
+	if (!find_here(&pkt->tuple, &f, &tag, &traffic))
 		return VERDICT_CONTINUE;
+	pkt->to = pkt->tuple;
+	if (!becomes(&pkt->to, f.flow, tag))
+		return VERDICT_CONTINUE; /* it was given to another one just now */
 	if (is_over_header(pkt))
 		return refuse(DROP_FRAGMENT, 0);
 	now_ns = coarse_now();
@@ -293,9 +314,6 @@ GLOBAL_FUNC int follow_flow(struct packet *pkt)
 			noted = note_packet(pkt, f.flow, f.state, f.seen,
 					    now_ns);
 	}
-	pkt->to = pkt->tuple;
-	if (!becomes(&pkt->to, f.flow))
-		return VERDICT_CONTINUE; /* it was given to another one just now */
 	/* One that goes just now leaves a direction that ages, and that others may have. */
 	if (noted & NOTED_MISSING && is_same_flow(*f.state, f.seen))
 		restore_other(pkt, f.seen, now_ns);

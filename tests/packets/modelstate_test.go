@@ -77,7 +77,7 @@ func (m *model) holds(frame []byte, v view) (*modelFlow, doing) {
 		return f, isBroken
 	case !f.toBackend || v.later || v.protocol != lb.TCP && !begins:
 		return f, flows
-	case v.protocol != lb.TCP && f.idle || v.protocol == lb.TCP && begins && m.isOver(v, f):
+	case v.protocol != lb.TCP && f.idle && !m.isAnswered(v.key, f) || v.protocol == lb.TCP && begins && m.isOver(v, f):
 		return nil, beginsAnew
 	case !f.broken && m.hasBackend(v.key, f):
 		return f, flows
@@ -90,6 +90,12 @@ func (m *model) holds(frame []byte, v view) (*modelFlow, doing) {
 	}
 	m.counts["flow_broken"]++
 	return f, isBroken
+}
+
+// isAnswered says whether the reply direction of a flow of datagrams is in use.
+func (m *model) isAnswered(k key, f *modelFlow) bool {
+	reply := m.flows[f.otherKey(k)]
+	return reply != nil && reply.seen && !reply.idle && reply.src == k.dst && reply.dst == k.src
 }
 
 // replying is the ID of the backend whose replies a flow has: that which its Service has for the

@@ -24,7 +24,7 @@ volatile const bool destroy_all = false;
 /* Places of the frontends map less one: a power of two less one. */
 volatile const __u32 frontends_mask = 0;
 
-/* Random numbers, by which that map is in order. */
+/* Random numbers of the hash of that map, see struct about. */
 volatile const __u64 frontend_factors[FRONTEND_FACTORS] = { 0 };
 
 /* How many bits of a hash do not say which bit of address_filter it is. */

@@ -104,12 +104,11 @@ enum frontend_search {
 	FRONTEND_NONE = 0,	/* the search ends here */
 	FRONTEND_REMOVED = 255, /* one was here: the search goes on */
 
-	FRONTEND_FACTORS = 5, /* of the hash */
 	/*
 	 * Places that are searched. At most half of the map is taken: of 65,536
 	 * frontends that which is furthest from where its hash says is some 30
-	 * places away, on average it is half a place. Where none is free within
-	 * reach the agent takes a larger map.
+	 * places away, on average it is half a place. If none is free within
+	 * reach, the agent replaces the map by one with other factors.
 	 */
 	FRONTEND_REACH = 64,
 };

@@ -340,6 +340,8 @@ struct counters {
 	__u64 drops[DROP_REASONS]; /* enum drop_reason */
 };
 
+#define FRONTEND_FACTORS 5
+
 /* Which agent made the maps. The agent writes it but for one field, people read it. */
 struct about {
 	char version[64]; /* of headgate, NUL-terminated */
@@ -354,6 +356,8 @@ struct about {
 	__u32 epoch;
 	__u32 hands_over; /* 1: flows, to the kernel, before the programs go */
 	__u64 removed_ns; /* a Service last lost a backend; monotonic clock */
+	/* Random numbers of the hash of the frontends map, drawn with that. */
+	__u64 frontend_factors[FRONTEND_FACTORS];
 };
 
 /* A socket as INET_DIAG knows it; IPv4 addresses stand in the first word. */

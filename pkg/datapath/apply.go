@@ -14,8 +14,8 @@ import (
 )
 
 // Apply does operations in order. It returns how many it has done: all of them
-// if the error is nil, otherwise those before the one that failed. Reserve must
-// have made room before.
+// if the error is nil, otherwise those before the one that failed: then the error is
+// a *plan.OpError. Reserve must have made room before.
 //
 // Programs that are in force and share maps with these are replaced first. Else an agent that
 // died while it replaced them would leave frontends in force that the next one does not know,
@@ -28,13 +28,13 @@ func (d *Datapath) Apply(ops []plan.Op) (int, error) {
 	}
 	for i, op := range ops {
 		err := d.maps.apply(op)
-		for errors.Is(err, errNoPlace) { // by chance, see FRONTEND_REACH
-			if err = d.Reserve(plan.Sizes{Frontends: d.maps.sizes().Frontends + 1}); err == nil {
+		for tries := 0; errors.Is(err, errNoPlace) && tries < placeTries; tries++ {
+			if err = d.makePlace(); err == nil {
 				err = d.maps.apply(op)
 			}
 		}
 		if err != nil {
-			return i, fmt.Errorf("%s: %w", op, err)
+			return i, &plan.OpError{Op: op, Err: err}
 		}
 	}
 	return len(ops), nil

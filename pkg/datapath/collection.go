@@ -36,7 +36,7 @@ func (o *object) loadPrograms(names []string, on *mapSet) (programSet, error) {
 		return programSet{}, nil
 	}
 	o = o.only(slices.Values(names))
-	if err := o.grow(on.sizes()); err != nil {
+	if err := o.fit(on); err != nil {
 		return nil, err
 	}
 	all, err := o.loadMaps(on.byName) // and that of the constants

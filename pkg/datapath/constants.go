@@ -26,7 +26,7 @@ type machineConstants struct {
 
 // derivedConstants follow from the settings, or from constants of this package.
 type derivedConstants struct {
-	FrontendsMask   uint32 `bpf:"frontends_mask"`       // see object.grow
+	FrontendsMask   uint32 `bpf:"frontends_mask"`       // see object.fit
 	FilterShift     uint32 `bpf:"address_filter_shift"` // the same
 	SocketNatMask   uint32 `bpf:"socket_nat_mask"`
 	FlowSets        uint32 `bpf:"flow_sets"`
@@ -36,7 +36,7 @@ type derivedConstants struct {
 	NameSockets     bool   `bpf:"name_sockets"` // see teller.destroyHere
 	DestroyAll      bool   `bpf:"destroy_all"`  // see mapSet.tellAll
 
-	FrontendFactors frontendFactors `bpf:"frontend_factors"`
+	FrontendFactors frontendFactors `bpf:"frontend_factors"` // see object.fit
 }
 
 // udpFlowTimeout is how long datagrams may pause within a flow.
@@ -57,7 +57,6 @@ func (c Config) constants() (map[string]any, error) {
 		derivedConstants{
 			SocketNatMask: c.SocketEntries - 1, FlowSets: flowSets(c.Flows), ExpressSets: c.expressSets(), RepeatsAtTC: c.Redirect && !c.XDP,
 			UDPFlowTimeoutS: uint32(udpFlowTimeout / time.Second),
-			FrontendFactors: newFrontendFactors(c.HashKey),
 		}), nil
 }
 

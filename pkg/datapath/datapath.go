@@ -176,7 +176,6 @@ func (d *Datapath) open() error {
 	}
 	if pinned.matches(d.object) && linksUse(d.path("links"), d.cfg.Cgroup, d.object.traced, pinned) {
 		d.maps = pinned
-		d.maps.factors = d.object.factors
 		if err := d.maps.settleFrontends(); err != nil {
 			return err
 		}

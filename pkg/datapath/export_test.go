@@ -2,10 +2,12 @@ package datapath
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 )
 
@@ -134,4 +136,19 @@ func LoadOne(cfg Config, name string) error {
 	}
 	loaded.Close()
 	return nil
+}
+
+// FrontendsOfOnePlace returns frontends whose search begins at one place of the maps as they are.
+func (d *Datapath) FrontendsOfOnePlace(n int) (all []lb.AddrPort) {
+	hash := func(i uint32) (lb.AddrPort, uint32) {
+		at := lb.AddrPort{Addr: netip.AddrFrom4([4]byte{198, byte(i >> 16), byte(i >> 8), byte(i)}), Port: 80, Protocol: lb.TCP}
+		return at, d.maps.factors.hash(encodeAddrPort(at)) & (d.maps.frontends.len - 1)
+	}
+	_, place := hash(0)
+	for i := uint32(0); i < 1<<24 && len(all) < n; i++ {
+		if at, where := hash(i); where == place {
+			all = append(all, at)
+		}
+	}
+	return all
 }

@@ -1,10 +1,10 @@
 package datapath
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"iter"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"unsafe"
@@ -18,7 +18,8 @@ import (
 //   - A place is taken by the store of a port and a protocol, after everything else.
 //   - A frontend that is removed leaves its place as one where it was, where the search goes
 //     on. After a grace period the place is free for another.
-//   - No frontend moves. Where no place is free within reach a larger map is filled anew.
+//   - No frontend moves. If no place is free within reach, a map with other random factors replaces the map: a
+//     larger one if an eighth of the places is taken, one of the same size otherwise.
 
 // What stands as the protocol of places where no frontend is.
 const (
@@ -33,18 +34,14 @@ var freed = headgateAddrPort{Protocol: removedFrontend}
 var errNoPlace = errors.New("no place is free for the frontend")
 
 // frontendFactors are the random numbers by which the frontends map is in order.
-type frontendFactors [headgateFrontendSearchFRONTEND_FACTORS]uint64
+type frontendFactors [len(headgateAbout{}.FrontendFactors)]uint64
 
-// newFrontendFactors returns those that follow from the key of all hashes, so that the next
-// agent has the same.
-func newFrontendFactors(key [2]uint64) (f frontendFactors) {
-	var seed [32]byte
-	for i, k := range key {
-		binary.LittleEndian.PutUint64(seed[8*i:], k)
-	}
-	random := rand.NewChaCha8(seed)
+// newFrontendFactors draws factors at random. They are secret: whoever has them can choose frontends that all have one place.
+func newFrontendFactors() (f frontendFactors) {
+	var random [unsafe.Sizeof(f)]byte
+	_, _ = rand.Read(random[:]) // never fails
 	for i := range f {
-		f[i] = random.Uint64()
+		f[i] = binary.NativeEndian.Uint64(random[8*i:])
 	}
 	return f
 }
@@ -56,6 +53,20 @@ func (f frontendFactors) hash(at headgateAddrPort) uint32 {
 		sum += f[i] * uint64(word)
 	}
 	return uint32((sum ^ sum>>32) * uint64(headgateFilterHashFILTER_FACTOR_3) >> 32)
+}
+
+// sparseness is how many places per frontend a map has at least that does not grow for want of a place.
+const sparseness = 8
+
+// isSparse says whether so few places hold a frontend that chance does not fill the reach of one.
+func (s *mapSet) isSparse() bool {
+	frontends := uint64(0)
+	for place := range s.frontends.len {
+		if isFrontend(s.frontends.at(place).At) {
+			frontends++
+		}
+	}
+	return frontends*sparseness < uint64(s.frontends.len)
 }
 
 // placesFor returns how many places so many frontends need: a power of two, and twice as

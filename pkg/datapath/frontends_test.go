@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -34,7 +35,12 @@ func tableOf(tb testing.TB, places uint32, key uint64) *mapSet {
 	if err := s.mapMemory(true); err != nil {
 		tb.Fatal(err)
 	}
-	s.factors = newFrontendFactors([2]uint64{key})
+	var seed [32]byte
+	binary.LittleEndian.PutUint64(seed[:], key)
+	random := rand.NewChaCha8(seed)
+	for i := range s.factors {
+		s.factors[i] = random.Uint64()
+	}
 	return s
 }
 

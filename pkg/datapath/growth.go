@@ -117,6 +117,21 @@ func (d *Datapath) Reserve(need plan.Sizes) error {
 	return d.replace(want, d.maps)
 }
 
+// placeTries is how often maps are replaced for a frontend that finds no place. Each time the factors of the hash are
+// drawn anew, so that the next try does not depend on the one before.
+const placeTries = 4
+
+// makePlace replaces the maps by others in which frontends have other places, see FRONTEND_REACH. They are larger only if
+// so many places are taken that this happens by chance: no choice of frontends makes maps grow.
+func (d *Datapath) makePlace() error {
+	sizes := d.maps.sizes()
+	if !d.maps.isSparse() {
+		sizes = grown(sizes, plan.Sizes{Frontends: sizes.Frontends + 1})
+	}
+	d.maps.crowded = true
+	return d.replace(sizes, d.maps)
+}
+
 // Reset replaces the maps by empty ones, for when what they hold makes no
 // sense. Programs in force keep the former maps until Attach.
 func (d *Datapath) Reset() error {
@@ -152,8 +167,10 @@ func (d *Datapath) remake(sizes plan.Sizes, from *mapSet) error {
 	defer d.teller.mu.Unlock()
 	defer d.census.stop()()
 	maps, err := d.filledMaps(sizes, from)
-	for errors.Is(err, errNoPlace) { // by chance, see FRONTEND_REACH
-		sizes.Frontends *= 2
+	for tries := 0; errors.Is(err, errNoPlace) && tries < placeTries; tries++ {
+		if from.frontends == nil || !from.isSparse() {
+			sizes.Frontends *= 2
+		}
 		maps, err = d.filledMaps(sizes, from)
 	}
 	if err != nil {
@@ -170,7 +187,7 @@ func (d *Datapath) remake(sizes plan.Sizes, from *mapSet) error {
 // or new ones.
 func (d *Datapath) filledMaps(sizes plan.Sizes, from *mapSet) (*mapSet, error) {
 	g := &d.growth
-	if g.fits(sizes, from) {
+	if g.fits(sizes, from) && (from == nil || !from.crowded) {
 		next := g.next
 		g.next = nil
 		return next.fill()

@@ -227,3 +227,35 @@ func TestProgramsThatAreLoadedTooEarlyAreLetGo(t *testing.T) {
 	wantContent(t, d, someOps()...)
 	mustInspect(t, cfg)
 }
+
+// A tenant that knows the order of the frontends map chooses more frontends of one place than a search reaches. The maps
+// keep their size, in the process that writes them and in the next one.
+func TestFrontendsOfOnePlaceDoNotMakeMapsGrow(t *testing.T) {
+	cfg := config(t)
+	cfg.Sizes = plan.Sizes{Frontends: 1024, Slots: 1024, Backends: 64, Services: 64, Addresses: 1024, Peers: 4}
+	d := attached(t, cfg)
+	room, former, content := d.Sizes(), inForce(t, cfg), someOps()
+	for process := range 2 {
+		var ops []plan.Op
+		for _, at := range d.FrontendsOfOnePlace(80) {
+			ops = append(ops, plan.PutAddress{Addr: at.Addr, Kind: plan.ServiceAddress}, plan.PutFrontend{Key: at, Value: plan.Frontend{Service: 1}})
+		}
+		if len(ops) != 160 {
+			t.Fatalf("%d frontends have one place", len(ops)/2)
+		}
+		mustApply(t, d, ops...)
+		if content = append(content, ops...); d.Sizes() != room {
+			t.Errorf("process %d: the maps have room for %+v, had %+v", process, d.Sizes(), room)
+		}
+		if now := inForce(t, cfg); now == former {
+			t.Errorf("process %d: the maps were not replaced: nothing is tested", process)
+		}
+		wantContent(t, d, content...)
+		d.Close()
+		d = mustOpen(t, cfg)
+		wantContent(t, d, content...)
+		if former = inForce(t, cfg); d.Sizes() != room {
+			t.Errorf("after process %d the maps have room for %+v, had %+v", process, d.Sizes(), room)
+		}
+	}
+}

@@ -14,17 +14,18 @@ import (
 )
 
 type headgateAbout struct {
-	_             structs.HostLayout
-	Version       [64]int8
-	Node          [256]int8
-	Cgroup        [512]int8
-	Object        [32]uint8
-	Writes        uint64
-	FlowsMigrated uint64
-	TracedUntilNs uint64
-	Epoch         uint32
-	HandsOver     uint32
-	RemovedNs     uint64
+	_               structs.HostLayout
+	Version         [64]int8
+	Node            [256]int8
+	Cgroup          [512]int8
+	Object          [32]uint8
+	Writes          uint64
+	FlowsMigrated   uint64
+	TracedUntilNs   uint64
+	Epoch           uint32
+	HandsOver       uint32
+	RemovedNs       uint64
+	FrontendFactors [5]uint64
 }
 
 type headgateAddrPort struct {
@@ -291,7 +292,7 @@ type headgateFlow struct {
 	DstPort   uint16
 	Protocol  uint8
 	Hook      uint8
-	Check     uint16
+	Checksum  uint16
 	To        headgateIpAddr
 	ToSrcPort uint16
 	ToDstPort uint16
@@ -389,7 +390,6 @@ type headgateFrontendSearch uint32
 const (
 	headgateFrontendSearchFRONTEND_NONE    headgateFrontendSearch = 0
 	headgateFrontendSearchFRONTEND_REMOVED headgateFrontendSearch = 255
-	headgateFrontendSearchFRONTEND_FACTORS headgateFrontendSearch = 5
 	headgateFrontendSearchFRONTEND_REACH   headgateFrontendSearch = 64
 )
 

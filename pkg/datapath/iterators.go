@@ -18,7 +18,7 @@ type iterators []*link.Iter
 // older object may lack some.
 func (d *Datapath) newIterators(programs map[string]string, constants map[string]any) (out iterators, err error) {
 	o := d.object.only(maps.Keys(programs))
-	if err := o.grow(d.maps.sizes()); err != nil {
+	if err := o.fit(d.maps); err != nil {
 		return nil, err
 	}
 	return d.maps.newIterators(o, programs, constants)

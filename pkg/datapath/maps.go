@@ -32,7 +32,8 @@ type mapSet struct {
 	filter    *mapping[headgateFilterChunk]
 	peers     *mapping[headgatePeer]
 
-	factors frontendFactors // set where frontends are written
+	factors frontendFactors // of the hash of frontends, set with the maps above
+	crowded bool            // a frontend found no place: the next set draws other factors
 }
 
 // slotsPerChunk is how many slots come in one array element.
@@ -104,6 +105,7 @@ func (s *mapSet) mapMemory(filter bool) (err error) {
 		return err
 	}
 	s.about = &aboutMap{about}
+	s.factors = about.at(0).FrontendFactors
 	if s.frontends, err = newMapping[headgateFrontend](s.byName["frontends"], true); err != nil {
 		return err
 	}
@@ -129,6 +131,11 @@ func (s *mapSet) mapMemory(filter bool) (err error) {
 		s.filter, err = newMapping[headgateFilterChunk](m, true)
 	}
 	return err
+}
+
+// setFactors sets the factors of new maps, which the next agent finds with them.
+func (s *mapSet) setFactors(f frontendFactors) {
+	s.factors, s.about.at(0).FrontendFactors = f, f
 }
 
 // share returns the set for one more who has to close it, whatever goroutine that is in.

@@ -20,8 +20,6 @@ type object struct {
 	spec   *ebpf.CollectionSpec
 	hash   [sha256.Size]byte // of the object, the constants, and the sizes of maps that do not grow
 	traced bool              // programs at tracepoints note connections that fail
-
-	factors frontendFactors
 }
 
 // newObject reads the object and sets its constants, and the sizes of maps that do not
@@ -47,7 +45,7 @@ func newObject(cfg Config) (*object, error) {
 	if err := setConstants(spec, constants); err != nil {
 		return nil, err
 	}
-	o, sizes := &object{spec: spec, factors: newFrontendFactors(cfg.HashKey)}, cfg.fixedSizes()
+	o, sizes := &object{spec: spec}, cfg.fixedSizes()
 	o.traced = cfg.traced() && spec.Programs[tracers[0].program] != nil
 	o.resize(sizes)
 	h := sha256.New()
@@ -90,7 +88,7 @@ func (o *object) only(programs iter.Seq[string]) *object {
 			spec.Programs[name] = p
 		}
 	}
-	return &object{spec: spec.Copy(), hash: o.hash, traced: o.traced, factors: o.factors}
+	return &object{spec: spec.Copy(), hash: o.hash, traced: o.traced}
 }
 
 // growingSizes returns the entries of maps that grow, by name.
@@ -112,11 +110,14 @@ func growingSizes(s plan.Sizes) map[string]uint32 {
 	}
 }
 
-// grow sets the sizes of maps that grow. An object that others may read is copied before.
-func (o *object) grow(s plan.Sizes) error {
+// fit sets the sizes of maps that grow, and the constants of programs that work on them, as of a set of maps. An object
+// that others may read is copied before.
+func (o *object) fit(on *mapSet) error {
+	s := on.sizes()
 	o.resize(growingSizes(s))
 	return setConstants(o.spec, map[string]any{
 		"frontends_mask": placesFor(s.Frontends) - 1, "address_filter_shift": filterShift(filterChunks(s.Addresses)),
+		"frontend_factors": on.factors,
 	})
 }
 
@@ -143,15 +144,13 @@ type emptyMaps struct {
 // makeMaps makes maps of the given sizes. Where from has maps that fit they are shared.
 func (o *object) makeMaps(sizes plan.Sizes, from *mapSet) (*emptyMaps, error) {
 	o = o.only(slices.Values[[]string](nil))
-	if err := o.grow(sizes); err != nil {
-		return nil, err
-	}
+	o.resize(growingSizes(sizes))
 	shared, copies := o.inherit(from)
 	c, err := o.loadMaps(shared)
 	if err != nil {
 		return nil, explainLoad(err)
 	}
-	s := &mapSet{byName: map[string]*ebpf.Map{}, factors: o.factors}
+	s := &mapSet{byName: map[string]*ebpf.Map{}}
 	for name, m := range c.Maps {
 		if !isInternal(name) {
 			s.byName[name] = m
@@ -160,6 +159,13 @@ func (o *object) makeMaps(sizes plan.Sizes, from *mapSet) (*emptyMaps, error) {
 	}
 	c.Close()
 	err = errors.Join(s.drawFactors(), s.mapMemory(true))
+	switch {
+	case err != nil:
+	case shared["frontends"] != nil:
+		s.setFactors(from.factors)
+	default:
+		s.setFactors(newFrontendFactors())
+	}
 	for name, doubt := range hints {
 		if err == nil && from != nil && shared[name] == nil {
 			err = s.doubt(name, doubt)
@@ -205,7 +211,7 @@ func (o *object) inherit(from *mapSet) (shared map[string]*ebpf.Map, copies map[
 	if shared[flowTableMap] == nil { // each of its ways has a count
 		delete(shared, flowTrafficMap)
 	}
-	if shared["frontends"] == nil || shared["fallbacks"] == nil || from.factors != o.factors { // in another order
+	if shared["frontends"] == nil || shared["fallbacks"] == nil || !from.matches(o) || from.crowded { // in another order
 		for _, name := range []string{"frontends", "fallbacks"} {
 			delete(shared, name)
 			delete(copies, name)

@@ -14,17 +14,18 @@ import (
 )
 
 type tracerAbout struct {
-	_             structs.HostLayout
-	Version       [64]int8
-	Node          [256]int8
-	Cgroup        [512]int8
-	Object        [32]uint8
-	Writes        uint64
-	FlowsMigrated uint64
-	TracedUntilNs uint64
-	Epoch         uint32
-	HandsOver     uint32
-	RemovedNs     uint64
+	_               structs.HostLayout
+	Version         [64]int8
+	Node            [256]int8
+	Cgroup          [512]int8
+	Object          [32]uint8
+	Writes          uint64
+	FlowsMigrated   uint64
+	TracedUntilNs   uint64
+	Epoch           uint32
+	HandsOver       uint32
+	RemovedNs       uint64
+	FrontendFactors [5]uint64
 }
 
 type tracerAddress struct {
@@ -216,7 +217,7 @@ type tracerFlowSet struct {
 		DstPort   uint16
 		Protocol  uint8
 		Hook      uint8
-		Check     uint16
+		Checksum  uint16
 		To        tracerIpAddr
 		ToSrcPort uint16
 		ToDstPort uint16

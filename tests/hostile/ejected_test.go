@@ -23,7 +23,7 @@ func (s *stage) watchEjected(ctx context.Context) (looks int) {
 		return 0
 	}
 	defer m.Close()
-	at := s.ejectionOffset()
+	at := s.offsetOf("backends", "ejection")
 	for ; ctx.Err() == nil; pause(ctx, 20*time.Millisecond) {
 		for id := range m.MaxEntries() {
 			value, err := m.LookupBytes(id)
@@ -40,21 +40,21 @@ func (s *stage) watchEjected(ctx context.Context) (looks int) {
 	return looks
 }
 
-// ejectionOffset is where a backend has its ejection.
-func (s *stage) ejectionOffset() int {
+// offsetOf returns where the values of a map have a member.
+func (s *stage) offsetOf(name, member string) int {
 	s.tb.Helper()
 	spec, err := ebpf.LoadCollectionSpec("../../pkg/datapath/headgate_bpfel.o")
 	if err != nil {
 		s.tb.Error(err)
 		return 0
 	}
-	if backend, ok := btf.UnderlyingType(spec.Maps["backends"].Value).(*btf.Struct); ok {
-		for _, member := range backend.Members {
-			if member.Name == "ejection" {
-				return int(member.Offset.Bytes())
+	if value, ok := btf.UnderlyingType(spec.Maps[name].Value).(*btf.Struct); ok {
+		for _, m := range value.Members {
+			if m.Name == member {
+				return int(m.Offset.Bytes())
 			}
 		}
 	}
-	s.tb.Error("a backend has no member named ejection")
+	s.tb.Errorf("map %s has no member named %s", name, member)
 	return 0
 }

@@ -38,6 +38,7 @@ var attacks = []attack{
 	{"load: pairs of datagrams", nil, pairsOfDatagrams, nil},
 	{"tenant: 65,536 source ranges", nil, sourceRanges, withdrawLate},
 	{"tenant: 52 huge tables", nil, tables, withdrawLate},
+	{"tenant: 80 frontends of one place", nil, frontendsOfOnePlace, withdrawLate},
 	{"tenant: probes", nil, probes, withdrawOne},
 	{"file: control characters", nil, controlCharacters, withdrawNames},
 	{"file: 200,000 broken documents", nil, brokenDocuments, withdrawLate},

@@ -117,10 +117,12 @@ func removeRoot(root string) error {
 			return err
 		}
 	}
-	if err := os.Remove(root); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) {
-		return err
+	err := os.Remove(root)
+	// Another removal may have been first, while this one waited for its lock.
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EBUSY) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // handOver hands over the connections in the maps below root.

@@ -18,6 +18,7 @@
 #include "../flow/state.h"
 #include "../flow/table.h"
 #include "../lb/health.h"
+#include "../lib/addr.h"
 #include "../lib/verdict.h"
 #include "flow.h"
 #include "packet.h"

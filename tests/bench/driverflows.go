@@ -193,10 +193,15 @@ func (n *packetNode) pass(frame []byte) ([]byte, error) {
 func (n *packetNode) passBy(device uint32, frame []byte) ([]byte, error) {
 	for _, program := range []string{"device_in", "device_out"} {
 		var context [192]byte // struct __sk_buff
+		binary.NativeEndian.PutUint32(context[36:], n.uplink.Index) // ingress_ifindex: the node itself forwards nothing
 		binary.NativeEndian.PutUint32(context[40:], device)
 		opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: context}
-		if verdict, err := n.programs[program].Run(&opts); err != nil || verdict == tcShot {
-			return nil, fmt.Errorf("%s says %d: %w", program, verdict, err)
+		verdict, err := n.programs[program].Run(&opts)
+		if err != nil {
+			return nil, fmt.Errorf("run %s: %w", program, err)
+		}
+		if verdict == tcShot {
+			return nil, fmt.Errorf("%s drops the packet", program)
 		}
 		frame = opts.DataOut
 	}

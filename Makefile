@@ -235,9 +235,9 @@ migrate-test: ## Go from kube-proxy to Headgate and back on three nodes, under l
 	@$(MAKE) --no-print-directory control-plane kube-proxy
 	@$(GO) run ./tests/migrate $(MIGRATE_ARGS)
 
-# Earlier versions: the two before, the last one without carrying, and the last one whose flows stood in a map of the kernel,
-# which this one follows alone.
-BEFORE ?= e79c009 11e8f86-carries-otherwise 793e169 7a8b83d-only-from
+# Earlier versions: the two before, the last one without carrying, and the last one whose flows stood in a map of the kernel. None of them
+# keeps flows of this one, which follows each of them alone.
+BEFORE ?= e79c009-only-from 11e8f86-carries-otherwise-only-from 793e169-only-from 7a8b83d-only-from
 
 .PHONY: versions-test
 versions-test: ## Replace this version by earlier ones and back, with every option (root)

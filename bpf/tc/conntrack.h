@@ -130,7 +130,9 @@ check_flow(const struct packet *pkt, const struct found *f, __u64 now_ns)
 	if (pkt->tuple.hook == HOOK_IN && !pkt->untracked && hands_over())
 		return VERDICT_ASK;
 	if (state & FLOW_BROKEN && !begins)
-		return VERDICT_RESET;
+		return is_same_flow(*(volatile __u32 *)f->state, state) ?
+			       VERDICT_RESET :
+			       VERDICT_CONTINUE;
 	if (state & FLOW_REFUSED && begins)
 		return VERDICT_CONTINUE; /* there may be an endpoint by now */
 	if (!(state & FLOW_TO_BACKEND) || only_follows(pkt))

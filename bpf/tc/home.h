@@ -321,7 +321,9 @@ GLOBAL_FUNC int find_home_of_error(struct packet *pkt)
 
 	if (!pkt || !flow)
 		return VERDICT_PASS;
-	if (find_flow(&pkt->tuple, &kept) && is_kept(kept.seen))
+	pkt->to = pkt->tuple;
+	if (find_flow(&pkt->tuple, &kept) && is_kept(kept.seen) &&
+	    becomes(&pkt->to, kept.flow, tag_of(flow_hash(&pkt->tuple))))
 		return carry_kept(pkt, &kept);
 	flow->now_ns = coarse_now();
 	v = find_home(pkt, flow);

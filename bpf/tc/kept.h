@@ -68,8 +68,8 @@ static __always_inline bool note_kept(const struct packet *pkt,
 }
 
 /*
- * A packet of a kept flow is carried to its backend. What that is no longer carried to goes on
- * as if the flow were none.
+ * A packet of a kept flow, which becomes pkt->to, is carried to its backend. What that is no
+ * longer carried to goes on as if the flow were none.
  */
 static __always_inline enum verdict carry_kept(struct packet *pkt,
 					       const struct found *f)

@@ -128,8 +128,18 @@ func (d *Datapath) makePlace() error {
 	if !d.maps.isSparse() {
 		sizes = grown(sizes, plan.Sizes{Frontends: sizes.Frontends + 1})
 	}
-	d.maps.crowded = true
-	return d.replace(sizes, d.maps)
+	from := d.maps
+	d.growth.setCrowded(from, true)
+	err := d.replace(sizes, from)
+	d.growth.setCrowded(from, false)
+	return err
+}
+
+// setCrowded notes that the next set of maps draws other factors, while no maps are prepared.
+func (g *growth) setCrowded(from *mapSet, crowded bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	from.crowded = crowded
 }
 
 // Reset replaces the maps by empty ones, for when what they hold makes no

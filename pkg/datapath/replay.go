@@ -132,7 +132,11 @@ func (r *Reader) replaySpec(name string) (*ebpf.CollectionSpec, error) {
 		}
 		copy(v.Value, constants[v.Offset:end])
 	}
-	return spec, setConstants(spec, map[string]any{"flow_sets": flowSets(replayFlows), "socket_nat_mask": uint32(0), "count_traffic": false})
+	values := map[string]any{"flow_sets": flowSets(replayFlows), "socket_nat_mask": uint32(0), "count_traffic": false}
+	if r.maps.frontends != nil { // the programs in force may be those of the maps that replace these
+		values["frontends_mask"], values["frontend_factors"] = r.maps.frontends.len-1, r.maps.factors
+	}
+	return spec, setConstants(spec, values)
 }
 
 // constants returns the load-time constants of the programs in force, as they lie in memory.

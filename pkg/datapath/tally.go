@@ -158,12 +158,21 @@ func (t *tally) countFlows() error {
 		t.flows.freeSilent(set, now, t.backends.uncount)
 		for w, f := range t.flows.flowsIn(set) {
 			t.some = true
-			if w.has(headgateFlowFlagFLOW_COUNTED) && t.backends.isFlowing(&f) && (f.isTCP() || w.idle(now) <= udpFlowTimeout) {
+			if w.has(headgateFlowFlagFLOW_COUNTED) && t.backends.isFlowing(&f) && (f.isTCP() || t.flows.isInUse(w, &f, now)) {
 				t.counted[f.Known]++
 			}
 		}
 	}
 	return nil
+}
+
+// isInUse says whether a packet of either direction of a flow of datagrams came within the time-out.
+func (t *flowTable) isInUse(w way, f *headgateFlow, now int64) bool {
+	if w.idle(now) <= udpFlowTimeout {
+		return true
+	}
+	reply, there := t.find(f.other())
+	return there && reply.leadsTo(f) && reply.has(headgateFlowFlagFLOW_SEEN) && reply.idle(now) <= udpFlowTimeout
 }
 
 // uncount takes a flow out of what is in flight.

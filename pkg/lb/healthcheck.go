@@ -9,11 +9,15 @@ type HealthCheck struct {
 	LocalEndpoints int    // distinct ready addresses on this node, over all ports
 }
 
-// TakeHealthChecks returns the health checks that have changed since the last call; port 0
-// stands for none any more.
-func (st *State) TakeHealthChecks() map[ServiceName]HealthCheck {
-	out := map[ServiceName]HealthCheck{}
+// TakeHealthChecks returns the health checks that have changed since the last call, but for those of Services that are
+// unserved, which wait; port 0 stands for none any more.
+func (st *State) TakeHealthChecks(unserved func(ServiceName) bool) map[ServiceName]HealthCheck {
+	out, waiting := map[ServiceName]HealthCheck{}, map[ServiceName]bool{}
 	for name := range st.recheck {
+		if unserved(name) {
+			waiting[name] = true
+			continue
+		}
 		var now HealthCheck
 		if svc := st.services[name]; svc != nil && svc.HealthCheckNodePort != 0 {
 			now = HealthCheck{Port: svc.HealthCheckNodePort, LocalEndpoints: localReady(st.slicesOf(name), st.node)}
@@ -26,7 +30,7 @@ func (st *State) TakeHealthChecks() map[ServiceName]HealthCheck {
 			delete(st.healthChecks, name)
 		}
 	}
-	st.recheck = map[ServiceName]bool{}
+	st.recheck = waiting
 	return out
 }
 

@@ -26,7 +26,7 @@ func TestAHealthCheckCountsDistinctReadyAddressesOnThisNode(t *testing.T) {
 		},
 		Node: &Node{Name: "a"},
 	})
-	if diff := cmp.Diff(map[ServiceName]HealthCheck{name: {Port: 32000, LocalEndpoints: 1}}, st.TakeHealthChecks()); diff != "" {
+	if diff := cmp.Diff(map[ServiceName]HealthCheck{name: {Port: 32000, LocalEndpoints: 1}}, st.TakeHealthChecks(served)); diff != "" {
 		t.Errorf("health checks (-want +got):\n%s", diff)
 	}
 	for _, change := range []struct {
@@ -39,23 +39,23 @@ func TestAHealthCheckCountsDistinctReadyAddressesOnThisNode(t *testing.T) {
 		{"the node has another name", Update{Node: &Node{Name: "b"}}, 0},
 	} {
 		st.Apply(change.Update)
-		if diff := cmp.Diff(map[ServiceName]HealthCheck{name: {Port: 32000, LocalEndpoints: change.want}}, st.TakeHealthChecks()); diff != "" {
+		if diff := cmp.Diff(map[ServiceName]HealthCheck{name: {Port: 32000, LocalEndpoints: change.want}}, st.TakeHealthChecks(served)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", change.name, diff)
 		}
 	}
 	st.Apply(Update{Slices: map[SliceName]*Slice{{"default", "https"}: slice("https", there, leaving)}})
-	if got := st.TakeHealthChecks(); len(got) != 1 || got[name].LocalEndpoints != 1 {
+	if got := st.TakeHealthChecks(served); len(got) != 1 || got[name].LocalEndpoints != 1 {
 		t.Errorf("the other node is this one now: %v", got)
 	}
 	st.Apply(Update{Slices: map[SliceName]*Slice{{"default", "https"}: slice("https", there)}})
-	if got := st.TakeHealthChecks(); len(got) != 0 {
+	if got := st.TakeHealthChecks(served); len(got) != 0 {
 		t.Errorf("a change that changes no answer: %v", got)
 	}
 	st.Apply(Update{Services: map[ServiceName]*Service{name: {ServiceName: name}}})
-	if diff := cmp.Diff(map[ServiceName]HealthCheck{name: {}}, st.TakeHealthChecks()); diff != "" {
+	if diff := cmp.Diff(map[ServiceName]HealthCheck{name: {}}, st.TakeHealthChecks(served)); diff != "" {
 		t.Errorf("a Service without the port (-want +got):\n%s", diff)
 	}
-	if got := st.TakeHealthChecks(); len(got) != 0 {
+	if got := st.TakeHealthChecks(served); len(got) != 0 {
 		t.Errorf("what is gone is told again: %v", got)
 	}
 }
@@ -72,5 +72,18 @@ func TestOnlyNameAndZoneOfTheNodeDirtyServices(t *testing.T) {
 	}
 	if st.Node().Leaving {
 		t.Error("the newest node does not count")
+	}
+}
+
+func served(ServiceName) bool { return false }
+
+func TestTheHealthCheckOfAnUnservedServiceWaits(t *testing.T) {
+	name, st := ServiceName{"default", "web"}, NewState()
+	st.Apply(Update{Services: map[ServiceName]*Service{name: {ServiceName: name, HealthCheckNodePort: 32000}}})
+	if got := st.TakeHealthChecks(func(n ServiceName) bool { return n == name }); len(got) != 0 {
+		t.Errorf("while it is unserved: %v", got)
+	}
+	if got := st.TakeHealthChecks(served); got[name].Port != 32000 {
+		t.Errorf("once it is served: %v", got)
 	}
 }

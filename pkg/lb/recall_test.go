@@ -74,14 +74,14 @@ func TestWhatIsRecalledCountsAsEndpoints(t *testing.T) {
 		HealthCheckNodePort: 30000, Ports: []ServicePort{{"http", TCP, 80, 0}}}
 	had := Frontends(svc, []*Slice{mustSlice(t, "1", "10.0.0.1 ready on=node-1; 10.0.0.2 ready on=node-2")}, here)
 	st := started(svc, nil, here, had)
-	mustDiff(t, 1, st.TakeHealthChecks()[webName].LocalEndpoints)
+	mustDiff(t, 1, st.TakeHealthChecks(served)[webName].LocalEndpoints)
 	thief := ServiceName{"other", "thief"}
 	st.Apply(Update{Services: map[ServiceName]*Service{thief: {ServiceName: thief, ClusterIPs: addrs("172.16.0.9"),
 		ExternalIPs: addrs("10.0.0.2"), Ports: []ServicePort{{"http", TCP, 80, 0}}}}})
 	mustDiff(t, 1, len(st.Frontends(thief)))
 	mustDiff(t, []ServiceName{thief}, st.Forget(webName))
 	mustDiff(t, 2, len(st.Frontends(thief)))
-	mustDiff(t, 0, st.TakeHealthChecks()[webName].LocalEndpoints)
+	mustDiff(t, 0, st.TakeHealthChecks(served)[webName].LocalEndpoints)
 }
 
 // Whichever slices cannot be read: with the others as they were, all views stay as they

@@ -12,13 +12,11 @@ import (
 // what they should. done is called with the operations of each Service, and first with those of
 // the node, which is the zero name. It changes nothing of p. The error is that of Adopt.
 func (p *Planner) Again(c Content, names []lb.ServiceName, frontends func(lb.ServiceName) []lb.Frontend, done func(lb.ServiceName, []Op)) error {
-	q, err := Adopt(c, Sizes{})
+	q, ops, err := p.resume(c)
 	if err != nil {
 		return err
 	}
-	q.limits, q.defaults, q.now = p.limits, p.defaults, p.now
-	q.pool.key, q.pool.backendIDs.room = p.pool.key, p.pool.backendIDs.room
-	done(lb.ServiceName{}, q.tellNode(p))
+	done(lb.ServiceName{}, ops)
 	wanted := map[lb.ServiceName][]lb.Frontend{}
 	for _, name := range names {
 		wanted[name] = frontends(name)
@@ -34,6 +32,43 @@ func (p *Planner) Again(c Content, names []lb.ServiceName, frontends func(lb.Ser
 		}
 	}
 	return nil
+}
+
+// Resume returns a planner in place of p that goes on from what the maps hold, and the operations of the node. It knows
+// what p was told of the node, which backends drain, and which places of frontends are to be cleared: also those of
+// operations of p that are dropped. A grace period must have passed since the last operation was applied. Every Service is
+// to be Set after that, or stays as it is. The error is that of Adopt.
+func (p *Planner) Resume(c Content, dropped []Op) (*Planner, []Op, error) {
+	q, ops, err := p.resume(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	for at, d := range p.draining {
+		if e := q.frontends[at]; e != nil && e.claim.Service == d.owner {
+			q.draining[at] = &drain{owner: d.owner, left: d.left, until: d.until}
+		}
+	}
+	gone := slices.Collect(maps.Keys(p.pool.retiredFrontends))
+	for _, op := range dropped {
+		if clear, ok := op.(ClearFrontend); ok {
+			gone = append(gone, clear.Key)
+		}
+	}
+	for _, at := range gone { // one that is there again has left its former place
+		q.retireFrontend(at)
+	}
+	return q, ops, nil
+}
+
+// resume returns a planner that goes on from what the maps hold, told of this node what p was, and what that makes it plan.
+func (p *Planner) resume(c Content) (*Planner, []Op, error) {
+	q, err := Adopt(c, Sizes{})
+	if err != nil {
+		return nil, nil, err
+	}
+	q.limits, q.defaults, q.now = p.limits, p.defaults, p.now
+	q.pool.key, q.pool.backendIDs.room = p.pool.key, p.pool.backendIDs.room
+	return q, q.tellNode(p), nil
 }
 
 // tellNode says of the node what another planner was told.

@@ -6,7 +6,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/headgate/headgate/pkg/lb"
-	"github.com/headgate/headgate/pkg/plan"
 )
 
 // The first picture of a large cluster is a million operations. So room is made as soon as it is known
@@ -35,7 +34,7 @@ type pieces struct {
 
 // left is what of a piece could not be written, and why.
 type left struct {
-	ops []plan.Op
+	pending
 	err error
 }
 
@@ -70,18 +69,19 @@ func (r *Reconciler) beginFirst(names []lb.ServiceName) {
 // writePiece begins to write what is planned of a large first picture, where it is much. What is
 // planned next may need what has been written, so that there is one piece at a time.
 func (r *Reconciler) writePiece() {
-	if !r.pieces.some || len(r.pending) < pieceOps {
+	if !r.pieces.some || len(r.pending.ops) < pieceOps {
 		return
 	}
 	if r.endPiece(); !r.pieces.some || r.reserve() != nil {
 		r.pieces.some = false
 		return
 	}
-	ops, done := r.pending, make(chan left, 1)
-	r.pending, r.pieces.left = nil, done
+	piece, done := r.pending, make(chan left, 1)
+	r.pending, r.pieces.left = pending{}, done
 	go func() {
-		n, err := r.dp.Apply(ops)
-		done <- left{ops[n:], err}
+		n, err := r.dp.Apply(piece.ops)
+		piece.drop(n)
+		done <- left{piece, err}
 	}()
 }
 
@@ -93,6 +93,7 @@ func (r *Reconciler) endPiece() {
 	l := <-r.pieces.left
 	if r.pieces.left = nil; l.err != nil {
 		r.pieces.some = false
-		r.pending = append(slices.Clone(l.ops), r.pending...)
+		l.append(r.pending)
+		r.pending = l.pending
 	}
 }

@@ -33,7 +33,7 @@ func (r *Reconciler) isCrowded() bool { return !r.planner.NeedsAhead().Fit(r.dp.
 
 // waitsForSweep says whether changes wait for the sweep that makes room, which is shorter than growth.
 func (r *Reconciler) waitsForSweep() bool {
-	return r.isReady() && !r.graceFailed && r.planner.IsFullUntilSwept(r.dp.Sizes())
+	return r.isReady() && !r.graceFailed && r.sweepRefused == 0 && r.planner.IsFullUntilSwept(r.dp.Sizes())
 }
 
 // growAhead has larger maps prepared where there is little room even if what waits for a sweep
@@ -99,7 +99,10 @@ func (r *Reconciler) reserve() error {
 	}
 	r.ahead.sizes = plan.Sizes{}
 	if err := r.dp.Reserve(needs.AtLeast(ahead)); err != nil {
-		if !fits || ahead == (plan.Sizes{}) {
+		switch {
+		case !fits:
+			return noRoom{err}
+		case ahead == (plan.Sizes{}):
 			return err
 		}
 		r.cannotGrow(err)

@@ -110,7 +110,7 @@ func (r *Reconciler) observedFlush() error {
 	a.Err = r.flush()
 	a.Ended = time.Now()
 	if a.Err == nil {
-		a.HealthChecks = r.state.TakeHealthChecks()
+		a.HealthChecks = r.state.TakeHealthChecks(r.isUnserved)
 		a.Adopted = maps.Clone(r.adopted)
 		a.NoLocal = maps.Clone(r.noLocalSum)
 		r.batch = Batch{}
@@ -151,6 +151,9 @@ func (r *Reconciler) allProblems() []lb.Problem {
 	problems = append(problems, r.state.Problems()...)
 	if p, ok := r.cidrProblem.(lb.Problem); ok {
 		problems = append(problems, p)
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(r.leftOut), lb.ServiceName.Compare) {
+		of(name, r.leftOut[name].problem(name, r.planner.Has(name)))
 	}
 	if p, ok := r.ahead.problem(); ok {
 		problems = append(problems, p)

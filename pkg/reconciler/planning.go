@@ -78,13 +78,14 @@ func (r *Reconciler) plan(name lb.ServiceName, wanted map[lb.ServiceName][]lb.Fr
 	if r.frozen(name) {
 		return
 	}
+	r.leftOut.try(name)
 	frontends, asked := wanted[name]
 	set := r.planner.SetAsked
 	if !asked {
 		frontends, set = r.state.Frontends(name), r.planner.Set
 	}
 	ops, err := set(name, frontends)
-	r.pending = append(r.pending, ops...)
+	r.pending.add(owner{service: name}, ops)
 	delete(wanted, name) // of a first picture it is much
 	if err != nil && r.planner.Has(name) {
 		return
@@ -101,9 +102,12 @@ func (r *Reconciler) plan(name lb.ServiceName, wanted map[lb.ServiceName][]lb.Fr
 	}
 }
 
-// frozen says whether what is in force of a Service stays as it is, since nothing good is
-// known of the Service itself.
+// frozen says whether what is in force of a Service stays as it is: the kernel refuses the next operation, or
+// nothing good is known of the Service itself.
 func (r *Reconciler) frozen(name lb.ServiceName) bool {
+	if r.leftOut.has(name) {
+		return true
+	}
 	if stays := r.input.Frozen[name] || r.input.Partial && r.adopted[name]; !stays {
 		return false // the usual case
 	}

@@ -65,13 +65,18 @@ type Reconciler struct {
 	triedDevices chan struct{}
 	sayTried     sync.Once
 
-	adopted  map[lb.ServiceName]bool // in force since before, not set yet
-	waiting  map[lb.ServiceName]bool // changed, but frozen or refused
-	pending  []plan.Op
-	pieces   pieces
-	problems *ProblemLog
-	wrong    []lb.Problem // as reported last
-	reported bool         // that was ever
+	adopted map[lb.ServiceName]bool // in force since before, not set yet
+	waiting map[lb.ServiceName]bool // changed, but frozen or refused
+	pending pending
+	leftOut leftOut
+
+	plannedAnew  time.Duration // for how long it was planned anew since Services were tried again
+	restsUntil   time.Time     // none is tried again before
+	sweepRefused time.Duration // how long a sweep waits since the last one failed
+	pieces       pieces
+	problems     *ProblemLog
+	wrong        []lb.Problem // as reported last
+	reported     bool         // that was ever
 	// wrongBesides counts the problems that were not in the list.
 	wrongBesides int
 
@@ -109,7 +114,7 @@ func New(log *zap.Logger, inbox *Inbox, dp Datapath, limits plan.Sizes) (*Reconc
 		ready: make(chan struct{}),
 
 		triedDevices: make(chan struct{}),
-		adopted:      map[lb.ServiceName]bool{}, waiting: map[lb.ServiceName]bool{},
+		adopted:      map[lb.ServiceName]bool{}, waiting: map[lb.ServiceName]bool{}, leftOut: leftOut{},
 		problems: NewProblemLog(log), beside: beside{ended: make(chan func() bool, atOnce)},
 	}
 	if err := r.adopt(); err != nil {
@@ -185,6 +190,8 @@ func (r *Reconciler) await(ctx context.Context) (changed bool) {
 		r.due.retryLater()
 	case <-r.due.drained.C:
 		r.planWaiting()
+	case <-r.due.leftOut.C:
+		r.tryLeftOut()
 	case then := <-r.beside.ended:
 		return r.beside.finish(then)
 	case <-r.due.tell.C:
@@ -222,10 +229,11 @@ func (r *Reconciler) bring() error {
 		if errors.Is(err, errors.ErrUnsupported) && !r.isReady() {
 			return err
 		}
-		r.log.Error("apply changes, will try again", zap.Duration("after", r.due.wait), zap.Int("operations", len(r.pending)), zap.Error(err))
+		r.log.Error("apply changes, will try again", zap.Duration("after", r.due.wait), zap.Int("operations", len(r.pending.ops)), zap.Error(err))
 		r.due.tryAgain()
 		return nil
 	}
+	r.tryLater()
 	r.sweepSoon()
 	r.growAhead(time.Now())
 	if err := r.attachDevices(); err != nil {
@@ -248,18 +256,21 @@ func (r *Reconciler) gather() {
 		r.note(u)
 		r.setServiceCIDRs(u)
 		maps.Copy(dirty, r.state.Take(u))
+		for name := range u.Services {
+			r.leftOut.end(name)
+		}
 		r.input = lb.Update{Problems: u.Problems, MoreProblems: u.MoreProblems, Frozen: u.Frozen, FrozenEndpoints: u.FrozenEndpoints, Partial: u.Partial}
 		r.gotUpdate = true
 	}
 	if n.addresses != nil {
-		r.pending = append(r.pending, r.planner.SetNodeAddresses(n.addresses)...)
+		r.pending.add(owner{}, r.planner.SetNodeAddresses(n.addresses))
 		for _, name := range r.state.SetLocal(local(n.addresses)) {
 			dirty[name] = true
 		}
 		r.gotAddress = true
 	}
 	if n.peers != nil {
-		r.pending = append(r.pending, r.planner.SetPeers(n.peers.here, n.peers.all)...)
+		r.pending.add(owner{}, r.planner.SetPeers(n.peers.here, n.peers.all))
 	}
 	if r.gotUpdate {
 		for name := range r.adopted { // gone, unless the state knows it
@@ -288,17 +299,44 @@ func (r *Reconciler) flush() error {
 	return nil
 }
 
-// write makes room for what is planned, and writes it to the maps.
+// write makes room for what is planned, and writes it to the maps. A Service whose operation fails, or for which there is
+// no room, is left out, and all others go on.
 func (r *Reconciler) write() error {
+	for times := 0; ; {
+		err := r.tryWrite()
+		if err == nil {
+			return nil
+		}
+		if times == leftOutAtOnce {
+			r.due.wait = firstRetry // there was progress
+			return err
+		}
+		planner := r.planner
+		if err = r.resume(err); err != nil {
+			return err
+		}
+		if r.planner != planner {
+			times++
+		}
+	}
+}
+
+// tryWrite writes until something fails.
+func (r *Reconciler) tryWrite() error {
 	if err := r.reserve(); err != nil {
 		return err
 	}
-	done, err := r.dp.Apply(r.pending)
-	r.pending = r.pending[done:]
+	swept := r.pending.sweeps()
+	done, err := r.dp.Apply(r.pending.ops)
+	r.pending.drop(done)
+	if swept && !r.pending.sweeps() {
+		r.sweepRefused = 0
+	}
 	if err != nil {
 		return err
 	}
-	r.pending = nil
+	r.pending = pending{}
+	r.leftOut.succeeded()
 	return nil
 }
 
@@ -310,7 +348,7 @@ func (r *Reconciler) setServiceCIDRs(u lb.Update) {
 	}
 	ops, err := r.planner.SetServiceCIDRs(u.ServiceCIDRs)
 	r.cidrProblem = err
-	r.pending = append(r.pending, ops...)
+	r.pending.add(owner{}, ops)
 }
 
 // attachDevices attaches to the devices that came last. A device that refuses
@@ -334,7 +372,7 @@ func (r *Reconciler) attachDevices() error {
 }
 
 func (r *Reconciler) sayReady() {
-	if !r.isReady() {
+	if !r.isReady() && !r.leftOut.isTransient() {
 		r.log.Info("ready", zap.Int("services", len(r.planner.Services())))
 		close(r.ready)
 		r.pieces = pieces{}

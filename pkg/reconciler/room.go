@@ -19,7 +19,7 @@ func (r *Reconciler) withRoom(todo []lb.ServiceName, wanted map[lb.ServiceName][
 		return todo
 	}
 	now, added, going := r.divide(todo, wanted)
-	waits := len(added) > 0 && r.isReady() && (going || r.planner.Retired() > 0) && !r.planner.NeedsWith(added).Fit(r.dp.Sizes())
+	waits := len(added) > 0 && r.isReady() && r.sweepRefused == 0 && (going || r.planner.Retired() > 0) && !r.planner.NeedsWith(added).Fit(r.dp.Sizes())
 	switch {
 	case !waits || r.putOff.some && r.putOff.sweeps <= 0:
 		r.putOff = putOff{}

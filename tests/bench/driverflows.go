@@ -192,7 +192,8 @@ func (n *packetNode) pass(frame []byte) ([]byte, error) {
 // passBy gives it to those of a device.
 func (n *packetNode) passBy(device uint32, frame []byte) ([]byte, error) {
 	for _, program := range []string{"device_in", "device_out"} {
-		var context [192]byte                                       // struct __sk_buff
+		var context [192]byte // struct __sk_buff
+
 		binary.NativeEndian.PutUint32(context[36:], n.uplink.Index) // ingress_ifindex: the node itself forwards nothing
 		binary.NativeEndian.PutUint32(context[40:], device)
 		opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: context}

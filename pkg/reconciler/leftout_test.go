@@ -52,6 +52,33 @@ func (r *refusals) fail(call string) error {
 	return nil
 }
 
+// someRefusals fails some kinds of operations of some Services.
+func someRefusals(chance *rand.Rand, services byte) *refusals {
+	r := &refusals{services: map[byte]bool{}}
+	for n := range services {
+		if chance.IntN(4) == 0 {
+			r.services[n] = true
+		}
+	}
+	for _, kind := range []string{"put frontend", "put address", "put service", "delete frontend", "delete address"} {
+		if chance.IntN(2) == 0 {
+			r.kinds = append(r.kinds, kind)
+		}
+	}
+	return r
+}
+
+// withoutMemory is a datapath with room for ten Services, which finds memory for more as long as memory says so.
+func withoutMemory(memory *atomic.Bool) *fake {
+	memory.Store(true)
+	return &fake{room: roomFor(10), grace: graceTakes, fail: func(call string) error {
+		if !memory.Load() && (call == "reserve larger" || call == "prepare") {
+			return errors.New("cannot allocate memory")
+		}
+		return nil
+	}}
+}
+
 // someUpdate changes a Service, or ends it.
 func someUpdate(chance *rand.Rand, services byte) lb.Update {
 	n := byte(chance.IntN(int(services)))
@@ -72,7 +99,6 @@ func someUpdate(chance *rand.Rand, services byte) lb.Update {
 // is a problem. Once nothing fails any more, all are in force.
 func TestOperationsThatFailStopNoOtherService(t *testing.T) {
 	const services = 12
-	kinds := []string{"put frontend", "put address", "put service", "delete frontend", "delete address"}
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			told := &told{}
@@ -93,18 +119,7 @@ func TestOperationsThatFailStopNoOtherService(t *testing.T) {
 			note := func(b *bench) { expected = append(expected, backendsOf(b.dp.content())) }
 			story(t, &fake{}, note, note)
 
-			chance := rand.New(rand.NewPCG(seed, 2))
-			refused := &refusals{services: map[byte]bool{}}
-			for n := range byte(services) {
-				if chance.IntN(4) == 0 {
-					refused.services[n] = true
-				}
-			}
-			for _, kind := range kinds {
-				if chance.IntN(2) == 0 {
-					refused.kinds = append(refused.kinds, kind)
-				}
-			}
+			refused := someRefusals(rand.New(rand.NewPCG(seed, 2)), services)
 			isRefused := func(frontend string, _ []string) bool {
 				return slices.ContainsFunc(slices.Collect(maps.Keys(refused.services)), func(n byte) bool {
 					return strings.HasPrefix(frontend, fmt.Sprintf("10.96.0.%d:", n))
@@ -140,13 +155,7 @@ func TestOperationsThatFailStopNoOtherService(t *testing.T) {
 // TestServicesWithoutRoomStopNoOther has no memory for larger maps: Services that came first go on changing.
 func TestServicesWithoutRoomStopNoOther(t *testing.T) {
 	var memory atomic.Bool
-	memory.Store(true)
-	dp := &fake{room: roomFor(10), fail: func(call string) error {
-		if !memory.Load() && (call == "reserve larger" || call == "prepare") {
-			return errors.New("cannot allocate memory")
-		}
-		return nil
-	}}
+	dp := withoutMemory(&memory)
 	inBubble(t, dp, func(t *testing.T, b *bench) {
 		b.begin(fleet(0, 10))
 		memory.Store(false)
@@ -158,7 +167,7 @@ func TestServicesWithoutRoomStopNoOther(t *testing.T) {
 			slice.Endpoints = slice.Endpoints[:1]
 		}
 		b.Update(one)
-		synctest.Wait()
+		pass(time.Second)
 		for at, backends := range backendsOf(dp.content()) {
 			if strings.HasPrefix(at, "172.16.0.0:") && len(backends) != 1 {
 				t.Errorf("%s has backends %v, want one", at, backends)
@@ -174,13 +183,7 @@ func TestServicesWithoutRoomStopNoOther(t *testing.T) {
 // sweep: neither the sweep nor the tries follow each other without a pause.
 func TestServicesWithoutRoomAreTriedEverLessOften(t *testing.T) {
 	var memory atomic.Bool
-	memory.Store(true)
-	dp := &fake{room: roomFor(10), grace: graceTakes, fail: func(call string) error {
-		if !memory.Load() && (call == "reserve larger" || call == "prepare") {
-			return errors.New("cannot allocate memory")
-		}
-		return nil
-	}}
+	dp := withoutMemory(&memory)
 	inBubble(t, dp, func(t *testing.T, b *bench) {
 		b.begin(fleet(0, 10))
 		memory.Store(false)

@@ -44,7 +44,7 @@ func (r *Reconciler) sweep(planner *plan.Planner, since plan.Mark, err error) {
 	if err != nil && !r.graceFailed {
 		r.log.Warn("wait for the grace period of removed entries, will try again", zap.Error(err))
 	}
-	if r.graceFailed = err != nil; !r.graceFailed && planner == r.planner { // else a mark of one before, see resume
+	if r.graceFailed = err != nil; !r.graceFailed && planner == r.planner { // else the mark is that of a planner before, see planAnew
 		r.pending.add(owner{sweep: true}, r.planner.SweepTo(since))
 	}
 	r.putOff.sweeps--

@@ -76,6 +76,21 @@ static __always_inline __u64 room_of(__u32 tag, __u32 state, __u32 way,
 }
 
 /*
+ * Is a way, whose state was read, of the flow with a key and its tag? ROOM_EXISTS, ROOM_BUSY if
+ * another CPU is just giving it to some flow, or 0. The tag is written before the key.
+ */
+static __always_inline __u64 room_taken(const struct flow_set *s, __u32 way,
+					__u32 state, __u32 tag,
+					const struct tuple *t)
+{
+	if (*(volatile __u32 *)&s->tag[way] != tag)
+		return 0;
+	if (has_key(&s->way[way], t))
+		return state & FLOW_BUSY ? ROOM_BUSY : ROOM_EXISTS;
+	return *(volatile __u32 *)&s->state[way] == state ? 0 : ROOM_BUSY;
+}
+
+/*
  * Finds a free way, as one mostly is, in the manner of find_room: the usual one of the flow
  * if it can be, 0 if none is.
  */
@@ -83,7 +98,7 @@ GLOBAL_FUNC __u64 find_free(const struct tuple *t, __u32 index, __u32 tag)
 {
 	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
 	__u32 usual = usual_way(tag), state, busy = 0;
-	__u64 room = 0, best;
+	__u64 room = 0, best, taken;
 
 	if (!s || !t)
 		return 0;
@@ -95,8 +110,9 @@ GLOBAL_FUNC __u64 find_free(const struct tuple *t, __u32 index, __u32 tag)
 	for (int w = FLOW_WAYS - 1; w >= 0; w--) {
 		state = *(volatile __u32 *)&s->state[w];
 		busy |= state;
-		if (s->tag[w] == tag && has_key(&s->way[w], t))
-			return state & FLOW_BUSY ? ROOM_BUSY : ROOM_EXISTS;
+		taken = room_taken(s, w, state, tag, t);
+		if (taken)
+			return taken;
 		room = choose(mask_if_less(0, s->tag[w]), room,
 			      way_with_rank(RANK_FREE, w, state));
 	}
@@ -121,7 +137,7 @@ GLOBAL_FUNC __u64 find_room(const struct tuple *t, __u32 index, __u32 tag,
 			    __u64 now_ns)
 {
 	struct flow_set *s = bpf_map_lookup_elem(&flow_table, &index);
-	__u64 most = 0, room, too_many, one_more, next;
+	__u64 most = 0, room, too_many, one_more, next, taken;
 	__u32 state, busy = 0, datagrams = 0;
 
 	if (!s || !t)
@@ -140,8 +156,9 @@ GLOBAL_FUNC __u64 find_room(const struct tuple *t, __u32 index, __u32 tag,
 	for (int w = 0; w < FLOW_WAYS; w++) {
 		state = *(volatile __u32 *)&s->state[w];
 		busy |= state;
-		if (s->tag[w] == tag && has_key(&s->way[w], t))
-			return state & FLOW_BUSY ? ROOM_BUSY : ROOM_EXISTS;
+		taken = room_taken(s, w, state, tag, t);
+		if (taken)
+			return taken;
 		room = room_of(s->tag[w], state, w, flow_time(now_ns), too_many,
 			       one_more);
 		room += turn_of(w, next) & mask_if_less(0, room);

@@ -312,6 +312,10 @@ GLOBAL_FUNC int follow_flow(struct packet *pkt)
 			remove_flow(&f);
 		if (v != VERDICT_PASS)
 			return v;
+		/* The check may have read the next flow of this key, to another backend. */
+		if (may_begin(pkt) &&
+		    !is_same_flow(*(volatile __u32 *)f.state, f.seen))
+			return VERDICT_CONTINUE;
 		if (!only_follows(pkt)) /* it has not asked for the backend */
 			noted = note_packet(pkt, f.flow, f.state, f.seen,
 					    now_ns);

@@ -33,21 +33,27 @@ static __always_inline bool is_within(__be32 number, __u32 began)
 }
 
 /*
- * Does a packet prove that a connection is over: a reset, or the second FIN? A blind guess
- * of both numbers succeeds once in 65,536. Where a side has sent more than 16 MiB there is
- * no proof, and none by a reset without ACK.
+ * Does a packet prove that a connection is over: a reset, or the second FIN? A blind guess of both
+ * numbers succeeds once in 65,536, and a connection allows one: the true ends send right numbers
+ * first, so a wrong one means that somebody guesses, and nothing is known any more. No proof is
+ * possible where a side has sent more than 16 MiB. A reset without ACK proves nothing.
  */
 static __always_inline bool proves_end(const struct packet *pkt,
 				       const struct found *f,
 				       const struct found *other)
 {
 	bool original = f->seen & FLOW_ORIGINAL;
-	__u32 began = (original ? other : f)->flow->known;
+	const struct found *reply = original ? other : f;
+	__u32 began = *(volatile __u32 *)&reply->flow->known;
 	__u32 ends = other->seen & FLOW_CLOSING ? TCP_FIN | TCP_RST : TCP_RST;
 
-	return pkt->tcp_flags & ends && pkt->tcp_flags & TCP_ACK &&
-	       is_within(original ? pkt->tcp_seq : pkt->tcp_ack, began) &&
-	       is_within(original ? pkt->tcp_ack : pkt->tcp_seq, began >> 16);
+	if (!began || !(pkt->tcp_flags & ends) || !(pkt->tcp_flags & TCP_ACK))
+		return false;
+	if (is_within(original ? pkt->tcp_seq : pkt->tcp_ack, began) &&
+	    is_within(original ? pkt->tcp_ack : pkt->tcp_seq, began >> 16))
+		return true;
+	set_known(reply, began, 0);
+	return false;
 }
 
 /* Does a packet of TCP end a flow? The other direction may be NULL. */

@@ -136,7 +136,7 @@ func TestNumbersHaveCommas(t *testing.T) {
 func TestAMissedAimIsAnsweredByItsFloor(t *testing.T) {
 	r := newReport(options{plan: fullEffort})
 	aims := append(slices.Collect(maps.Keys(before)), "packets/driver/foreign", "packets/driver/first", "packets/carry/syn", "forward/driver-1/few/frame", "forward/driver-1/many/frame",
-		"traffic/tcp4/added", "scale/10000x10/at1000/cpu", "scale/10000x10/idle", "scale/10000x10/agent/resident", "scale/10000x10/replaced", "scale/100000x5/ready")
+		"traffic/tcp4/added", "scale/10000x10/at1000/cpu", "scale/10000x10/idle", "scale/10000x10/agent/resident", "scale/10000x10/replaced", "scale/100000x5/ready", "fair/lost_to_guesses")
 	for _, flows := range r.plan.flows {
 		aims = append(aims, fmt.Sprintf("packets/driver/repeat/%d", flows), fmt.Sprintf("packets/carry/%d", flows), fmt.Sprintf("packets/home/%d/over_local", flows), fmt.Sprintf("traffic/packet/later_in/%d", flows))
 	}

@@ -19,7 +19,7 @@ const (
 var fairFigure = regexp.MustCompile(`figure (\w+) (\d+)`)
 
 // fair has the tests of packets say how many connections one client holds to one remote
-// backend, and how many idle ones a flood ends.
+// backend, and how many idle ones floods and guesses end.
 func (b *bench) fair() error {
 	dir, err := os.MkdirTemp("", "headgate-bench-")
 	if err != nil {
@@ -38,17 +38,17 @@ func (b *bench) fair() error {
 	if err := b.step("run them"); err != nil {
 		return err
 	}
-	run := exec.CommandContext(b.ctx, binary, "-test.v", "-test.timeout=15m", "-test.run", "^(TestOneClientHasAllPorts|TestIdleConnectionsOutliveFloods)$")
+	run := exec.CommandContext(b.ctx, binary, "-test.v", "-test.timeout=15m", "-test.run", "^(TestOneClientHasAllPorts|TestIdleConnectionsOutliveFloods|TestForgedEndsLoseNoIdleConnection)$")
 	run.Dir = at
 	run.Env = append(cleanEnv(), "HEADGATE_REQUIRE_PRIVILEGED=1", fmt.Sprintf("HEADGATE_HELD=%d", heldConnections), fmt.Sprintf("HEADGATE_FLOOD=%d", floodPackets))
 	out, failed := run.CombinedOutput()
 	t := table{
 		Title:  "Connections that others want to push out",
 		Header: []string{"what", "connections"},
-		Note: fmt.Sprintf("By the tests of packets, which run the programs by BPF_PROG_TEST_RUN: one client begins %s connections to one backend on another node; and 1,000 connections say nothing for two hours, in the smallest table, while strangers send %s packets: datagrams that are answered and come again, SYNs and fragments.",
+		Note: fmt.Sprintf("By the tests of packets, which run the programs by BPF_PROG_TEST_RUN: one client begins %s connections to one backend on another node; and 1,000 connections say nothing for two hours, in the smallest table, while strangers send %s packets: datagrams that are answered and come again, SYNs and fragments. Then 2,000 connections get resets and FINs with guessed sequence numbers, two of them each of the 65,536 guesses that there are, and a flood of SYNs.",
 			count(heldConnections), count(floodPackets)),
 	}
-	names := map[string]string{"held_connections": "one client holds to one remote backend", "lost_idle_connections": "idle ones of 1,000 that are lost to floods"}
+	names := map[string]string{"held_connections": "one client holds to one remote backend", "lost_idle_connections": "idle ones of 1,000 that are lost to floods", "lost_to_guesses": "idle ones of 2,000 that are lost to guessed ends"}
 	for _, m := range fairFigure.FindAllSubmatch(out, -1) {
 		v, err := strconv.Atoi(string(m[2]))
 		if err != nil {

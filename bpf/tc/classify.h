@@ -97,6 +97,21 @@ static __always_inline bool is_discarded(const struct packet *pkt)
 }
 
 /*
+ * Is a packet from where a Service answers? Its answer would be a question to that Service: two
+ * servers of datagrams that answer each other would do so for ever.
+ */
+static __always_inline bool is_from_frontend(const struct tuple *t)
+{
+	struct addr_port from = {
+		.addr = t->src,
+		.port = t->src_port,
+		.protocol = t->protocol,
+	};
+
+	return address_filter_has(&t->src) && frontend_at(&from);
+}
+
+/*
  * Does this node not pass a packet on to a backend, since its time to live ends
  * here? The stack then tells the client so, about the packet that it has sent.
  */

@@ -43,7 +43,7 @@ var remedies = map[string]func(x *explanation) string{
 		return "the first fragment of the datagram did not come: send datagrams that fit the MTU, and look at what drops fragments on the way (headgate trace --drops)"
 	},
 	"martian": func(*explanation) string {
-		return "a packet from elsewhere has a loopback address: look at who sends it (headgate trace --drops); no setting lets it in"
+		return "a packet from elsewhere has a loopback address, or the address and port of a Service: look at who sends it (headgate trace --drops); no setting lets it in"
 	},
 	"no_address": func(*explanation) string {
 		return "the device towards the backend has no address of this family: give it one with ip address add, or name others with --devices"

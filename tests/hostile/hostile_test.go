@@ -35,6 +35,7 @@ var attacks = []attack{
 	{"wire: SYNs to 0.0.0.0", nil, forUnspecified, nil},
 	{"wire: fragments for nobody", nil, fragmentsForNobody, nil},
 	{"wire: ACKs", nil, acknowledgements, nil},
+	{"wire: datagrams of a Service to itself", nil, datagramsOfServices, nil},
 	{"load: pairs of datagrams", nil, pairsOfDatagrams, nil},
 	{"tenant: 65,536 source ranges", nil, sourceRanges, withdrawLate},
 	{"tenant: 52 huge tables", nil, tables, withdrawLate},

@@ -32,6 +32,7 @@ var (
 	loadBalancer = netip.MustParseAddrPort("198.51.100.50:80")
 	nodePort     = netip.AddrPortFrom(nodeAddr, 30080)
 	datagramPort = netip.AddrPortFrom(nodeAddr, 30081)
+	datagramsIP  = netip.MustParseAddrPort("10.96.0.11:80")
 	nodeServer   = netip.AddrPortFrom(nodeAddr, 2222) // a server of the node itself
 	podServer    = netip.AddrPortFrom(web1Addr, 8080) // a backend, asked past the Services
 )

@@ -12,6 +12,7 @@ var martianStories = []story{
 	{"Sources that nobody can answer begin no flow", sourcesThatNobodyCanAnswerBeginNoFlow},
 	{"Nobody is asked for at the unspecified address", nobodyIsAskedForAtTheUnspecifiedAddress},
 	{"What has no hop left says nothing about a backend", whatHasNoHopLeftHasNoVote},
+	{"A frontend is no client", aFrontendIsNoClient},
 	{"Any other source is a client", anyOtherSourceIsAClient},
 }
 
@@ -92,4 +93,18 @@ func anyOtherSourceIsAClient(t *testing.T, c cast) {
 		p := c.packet(at(netip.MustParseAddr(text), 40000), at(c.vip, 80), 10)
 		c.becomes(t, text, in, uplink, p, p.to(p.src, at(c.local, 8080)))
 	}
+}
+
+// An answer to a frontend would be a question to its Service.
+func aFrontendIsNoClient(t *testing.T, c cast) {
+	frontends := c.setEverywhere(t)
+	vip, backend := frontends[0], at(c.local, 8080)
+	for _, from := range frontends[:2] {
+		for _, to := range frontends {
+			c.refused(t, "from a frontend", in, uplink, c.packet(from, to, 10))
+		}
+	}
+	c.wantCounts(t, map[string]uint64{"drop martian": 6, "drop martian of web": 6})
+	p := c.packet(at(c.cluster, 81), vip, 10)
+	c.becomes(t, "from another port", in, uplink, p, p.to(p.src, backend))
 }

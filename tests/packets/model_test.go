@@ -197,6 +197,9 @@ func (m *model) balance(frame []byte, v view, dev plan.Device, got result) error
 		return m.refusal(frame, v, dev, got)
 	case f == nil:
 		return m.bypassServices(frame, v, got)
+	case m.told.Frontends[lb.AddrPort{Addr: v.src.Addr(), Port: v.src.Port(), Protocol: v.protocol}].Service != 0:
+		m.counts["drop martian"]++
+		return got.wantDrop("it comes from a frontend")
 	case f.Views[lb.External].Table.Size == 0 && f.Views[lb.External].NoLocal:
 		m.counts["drop no_local_endpoint"]++
 		return got.wantDrop("no local endpoint")

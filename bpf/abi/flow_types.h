@@ -52,6 +52,7 @@ enum flow_time {
 
 #define FLOW_WAYS 7
 #define FLOW_FACTORS 12
+#define PORT_NETWORKS 4
 
 /*
  * One direction of a flow, in a cache line: what a packet with a tuple becomes. At
@@ -107,10 +108,10 @@ struct flow_factors {
 	__u64 factor[FLOW_FACTORS];
 };
 
-/* Flows of one client, or of one kind, that hold source ports of which one is wanted. */
+/* Flows of one network, or of one kind, that hold source ports of which one is wanted. */
 struct port_holder {
-	__u32 client;
-	__u32 flows; /* so many of them were met, of a crowd less the others */
+	__u32 network; /* of their clients, see network_of() */
+	__u32 flows; /* so many of them were met, of a network less some of the others */
 	__u32 most_idle;  /* of them, in units of flow_time */
 	__be16 idle_port; /* of that one, 0 for none */
 	__u8 pad[2];
@@ -137,12 +138,12 @@ struct new_flow {
 	/* The search for a source port. */
 	__u32 number; /* where it begins */
 	__u32 result; /* enum added */
-	__u32 client; /* see client_id */
 	__u32 taken;  /* tries that met flows which go on */
+	__u32 pad2;
 	struct port_holder half_open;
 	struct port_holder one_sided; /* see is_one_sided() */
-	struct port_holder same;      /* the client itself */
-	struct port_holder crowd;     /* another that holds very many */
+	struct port_holder any;
+	struct port_holder networks[PORT_NETWORKS]; /* that hold the most */
 };
 
 #define EXPRESS_WAYS 2

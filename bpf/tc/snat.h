@@ -107,7 +107,7 @@ static __always_inline bool renew_reply(const struct new_flow *n,
 	       FLOW_BUSY;
 }
 
-/* Notes that a client, or a kind of flow, holds the port that is tried. */
+/* Notes that a network, or a kind of flow, holds the port that is tried. */
 static __always_inline void note_holder(struct port_holder *h, __u32 idle,
 					__be16 port)
 {
@@ -118,29 +118,48 @@ static __always_inline void note_holder(struct port_holder *h, __u32 idle,
 	h->idle_port = port;
 }
 
-/*
- * Notes whose flow holds the port that is tried. Of others than the client itself the one
- * that has the most is known in the end if it has more than all others together (Boyer
- * and Moore, MJRTY, 1981).
- */
-static __always_inline void note_client(struct new_flow *n,
-					const struct found *old, __u32 idle)
+/* The network of a client: a /24 of IPv4, a /64 of IPv6. */
+static __always_inline __u32 network_of(const struct ip_addr *client)
 {
-	__u32 client = client_id(&old->flow->to, false);
+	struct ip_addr a = *client;
 
-	if (!n->taken++)
-		n->client = client_id(&n->sent.src, false);
-	if (client == n->client) {
-		note_holder(&n->same, idle, n->to.src_port);
-	} else if (client == n->crowd.client) {
-		note_holder(&n->crowd, idle, n->to.src_port);
-	} else if (n->crowd.flows) {
-		n->crowd.flows--;
-	} else {
-		n->crowd.client = client;
-		n->crowd.idle_port = 0;
-		note_holder(&n->crowd, idle, n->to.src_port);
+	if (is_ip4(&a))
+		a.word[3] &= bpf_htonl(0xffffff00);
+	return client_id(&a, false);
+}
+
+/*
+ * Notes whose flow holds the port that is tried. Each network that has more than a fifth of them
+ * is known in the end (Misra and Gries, Finding repeated elements, 1982).
+ */
+static __always_inline void note_network(struct new_flow *n,
+					 const struct found *old, __u32 idle)
+{
+	__u32 network = network_of(&old->flow->to);
+	struct port_holder *unused = NULL;
+
+	n->taken++;
+	note_holder(&n->any, idle, n->to.src_port);
+#pragma unroll
+	for (int i = 0; i < PORT_NETWORKS; i++) {
+		struct port_holder *h = &n->networks[i];
+
+		if (!h->flows) {
+			unused = h;
+		} else if (h->network == network) {
+			note_holder(h, idle, n->to.src_port);
+			return;
+		}
 	}
+	if (unused) {
+		unused->network = network;
+		unused->idle_port = 0;
+		note_holder(unused, idle, n->to.src_port);
+		return;
+	}
+#pragma unroll
+	for (int i = 0; i < PORT_NETWORKS; i++)
+		n->networks[i].flows--;
 }
 
 /* Has another flow ended that has the reply tuple? If it goes on, its holder is noted. */
@@ -152,7 +171,7 @@ static __always_inline bool gives_up_port(struct new_flow *n,
 
 	if (has_ended(old->seen, original->seen, n->now_ns))
 		return true;
-	note_client(n, old, idle);
+	note_network(n, old, idle);
 	if (may_have_to_go(old->seen, original->seen, n->now_ns))
 		note_holder(&n->half_open, idle, n->to.src_port);
 	else if (seems_ended(old->seen, original->seen, n->now_ns))
@@ -235,28 +254,38 @@ static __noinline enum added take_port(struct new_flow *n, __be16 port)
 	return add_flow(n);
 }
 
-/* Does a client hold more than a quarter of the ports, of which one is silent? */
-static __always_inline bool has_too_many(const struct new_flow *n,
-					 const struct port_holder *h)
+/* The network that holds the most ports, as far as is known. */
+static __always_inline const struct port_holder *
+greatest_network(const struct new_flow *n)
 {
-	return h->idle_port && h->flows * 4 > n->taken &&
-	       h->most_idle >= flow_times(IDLE_CLOSED_S);
+	const struct port_holder *most = &n->networks[0];
+
+#pragma unroll
+	for (int i = 1; i < PORT_NETWORKS; i++)
+		if (n->networks[i].flows > most->flows)
+			most = &n->networks[i];
+	return most;
 }
 
 /*
- * The port of the flow that has to go where all that were tried are taken: of the
- * half-open ones, else of those that are one-sided, or of a client that has more than its
- * share, the one that was silent for longest; 0 for none.
+ * The port of the flow that has to go where all that were tried are taken: of the half-open ones,
+ * else of those that are one-sided, or of the network that has more than its share, a quarter, the
+ * one that was silent for longest. Where no network has so many it is the one that was silent for
+ * longest of all, if that is a minute. 0 for none.
  */
 static __always_inline __be16 port_to_take(const struct new_flow *n)
 {
+	const struct port_holder *most = greatest_network(n);
+
 	if (n->half_open.idle_port)
 		return n->half_open.idle_port;
 	if (n->one_sided.idle_port)
 		return n->one_sided.idle_port;
-	if (has_too_many(n, &n->same))
-		return n->same.idle_port;
-	return has_too_many(n, &n->crowd) ? n->crowd.idle_port : 0;
+	if (most->flows * 4 > n->taken &&
+	    most->most_idle >= flow_times(IDLE_CLOSED_S))
+		return most->idle_port;
+	return n->any.most_idle >= flow_times(IDLE_ENDED_S) ? n->any.idle_port :
+							      0;
 }
 
 /*

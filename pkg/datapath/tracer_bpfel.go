@@ -352,11 +352,11 @@ type tracerNewFlow struct {
 	NowNs    uint64
 	Number   uint32
 	Result   uint32
-	Client   uint32
 	Taken    uint32
+	Pad2     uint32
 	HalfOpen struct {
 		_        structs.HostLayout
-		Client   uint32
+		Network  uint32
 		Flows    uint32
 		MostIdle uint32
 		IdlePort uint16
@@ -364,23 +364,23 @@ type tracerNewFlow struct {
 	}
 	OneSided struct {
 		_        structs.HostLayout
-		Client   uint32
+		Network  uint32
 		Flows    uint32
 		MostIdle uint32
 		IdlePort uint16
 		Pad      [2]uint8
 	}
-	Same struct {
+	Any struct {
 		_        structs.HostLayout
-		Client   uint32
+		Network  uint32
 		Flows    uint32
 		MostIdle uint32
 		IdlePort uint16
 		Pad      [2]uint8
 	}
-	Crowd struct {
+	Networks [4]struct {
 		_        structs.HostLayout
-		Client   uint32
+		Network  uint32
 		Flows    uint32
 		MostIdle uint32
 		IdlePort uint16

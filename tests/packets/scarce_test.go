@@ -1,6 +1,7 @@
 package packets
 
 import (
+	"encoding/binary"
 	"maps"
 	"net/netip"
 	"slices"
@@ -19,6 +20,8 @@ func TestScarcePorts(t *testing.T) {
 		t.Run(b.family()+" dropped here", func(t *testing.T) { r.tell(t, story{tell: whatThisNodeDropsIsNoFailure}, cast{b, r, lb.TCP}) })
 		t.Run(b.family()+" no address", func(t *testing.T) { r.tell(t, story{tell: aDeviceWithoutAnAddressIsNoFailure}, cast{b, r, lb.TCP}) })
 		t.Run(b.family()+" shares", func(t *testing.T) { r.tell(t, story{tell: aClientHasAShareOfThePorts}, cast{b, r, lb.TCP}) })
+		t.Run(b.family()+" share of a network", func(t *testing.T) { r.tell(t, story{tell: aNetworkHasAShareOfThePorts}, cast{b, r, lb.TCP}) })
+		t.Run(b.family()+" no share", func(t *testing.T) { r.tell(t, story{tell: silentConnectionsGiveUpTheirPorts}, cast{b, r, lb.TCP}) })
 		t.Run(b.family()+" half open", func(t *testing.T) { r.tell(t, story{tell: halfOpenConnectionsGiveUpTheirPorts}, cast{b, r, lb.TCP}) })
 	}
 }
@@ -50,14 +53,16 @@ func (c *crowd) again(t *testing.T) bool {
 	return c.beginFrom(t, at(c.client, c.next))
 }
 
-// neighbour is the next client: with IPv6 that is the next /64.
+// neighbour is a client in the next network: the next /24, with IPv6 the next /64.
 func neighbour(a netip.Addr) netip.Addr {
-	if a.Is4() {
-		return a.Next()
+	if !a.Is4() {
+		b := a.As16()
+		b[7]++
+		return netip.AddrFrom16(b)
 	}
-	b := a.As16()
-	b[7]++
-	return netip.AddrFrom16(b)
+	b := a.As4()
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+256)
+	return netip.AddrFrom4(b)
 }
 
 func (c *crowd) beginFrom(t *testing.T, client netip.AddrPort) bool {
@@ -173,6 +178,62 @@ func aClientHasAShareOfThePorts(t *testing.T, c cast) {
 	for _, f := range other.open {
 		c.becomes(t, "what others have stays", out, tunnel, f.sent.to(f.sent.src, backend).with("A"), f.left.with("A"))
 	}
+}
+
+// aNetworkHasAShareOfThePorts has an attacker hold all ports by many addresses of one network.
+func aNetworkHasAShareOfThePorts(t *testing.T, c cast) {
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.remote, 8080)))
+	greedy, other := c.crowdFrom(c.client, 20000), c.crowdFrom(c.other, 30000)
+	for client := c.client; greedy.beginFrom(t, at(client, 20000)); client = client.Next() {
+		if len(greedy.open) > 16 {
+			t.Fatal("there is always a port")
+		}
+	}
+	c.age(t, 5)
+	for i := range 8 {
+		if !other.begin(t) {
+			t.Errorf("client %d of another network finds no port", i+1)
+		}
+	}
+	if !other.keeps(t) {
+		t.Error("what others have does not stay")
+	}
+}
+
+// silentConnectionsGiveUpTheirPorts has each of the connections that hold all ports be of another
+// network.
+func silentConnectionsGiveUpTheirPorts(t *testing.T, c cast) {
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.remote, 8080)))
+	all := c.crowdFrom(c.client, 20000)
+	for all.begin(t) {
+		if len(all.open) > 16 {
+			t.Fatal("there is always a port")
+		}
+	}
+	c.age(t, 30)
+	late := c.crowdFrom(c.other, 30000)
+	if late.begin(t) {
+		t.Error("a connection that was silent for half a minute has lost its port")
+	}
+	c.age(t, 40)
+	if !late.begin(t) {
+		t.Error("a connection that was silent for more than a minute keeps its port")
+	}
+	if !late.keeps(t) {
+		t.Error("the new connection does not go on")
+	}
+}
+
+// keeps says whether all connections go on to the backend.
+func (c *crowd) keeps(t *testing.T) bool {
+	t.Helper()
+	for _, f := range c.open {
+		verdict, got := c.run(t, out, tunnel, f.sent.to(f.sent.src, at(c.remote, 8080)).with("A").frame(t))
+		if verdict != pass || string(got) != string(f.left.with("A").frame(t)) {
+			return false
+		}
+	}
+	return true
 }
 
 // halfOpenConnectionsGiveUpTheirPorts has more SYNs than there are ports, and

@@ -13,6 +13,7 @@
 #include "../flow/state.h"
 #include "../flow/table.h"
 #include "../lb/client.h"
+#include "../lib/addr.h"
 #include "../lib/csum.h"
 #include "../lib/time.h"
 #include "flow.h"
@@ -130,12 +131,13 @@ static __always_inline __u32 network_of(const struct ip_addr *client)
 
 /*
  * Notes whose flow holds the port that is tried. Each network that has more than a fifth of them
- * is known in the end (Misra and Gries, Finding repeated elements, 1982).
+ * is known in the end (Misra and Gries, Finding repeated elements, 1982). Not inlined, for the
+ * stack of the caller.
  */
-static __always_inline void note_network(struct new_flow *n,
-					 const struct found *old, __u32 idle)
+static __noinline int note_network(struct new_flow *n, const struct flow *old,
+				   __u32 idle)
 {
-	__u32 network = network_of(&old->flow->to);
+	__u32 network = network_of(&old->to);
 	struct port_holder *unused = NULL;
 
 	n->taken++;
@@ -148,18 +150,19 @@ static __always_inline void note_network(struct new_flow *n,
 			unused = h;
 		} else if (h->network == network) {
 			note_holder(h, idle, n->to.src_port);
-			return;
+			return 0;
 		}
 	}
 	if (unused) {
 		unused->network = network;
 		unused->idle_port = 0;
 		note_holder(unused, idle, n->to.src_port);
-		return;
+		return 0;
 	}
 #pragma unroll
 	for (int i = 0; i < PORT_NETWORKS; i++)
 		n->networks[i].flows--;
+	return 0;
 }
 
 /* Has another flow ended that has the reply tuple? If it goes on, its holder is noted. */
@@ -171,7 +174,7 @@ static __always_inline bool gives_up_port(struct new_flow *n,
 
 	if (has_ended(old->seen, original->seen, n->now_ns))
 		return true;
-	note_network(n, old, idle);
+	note_network(n, old->flow, idle);
 	if (may_have_to_go(old->seen, original->seen, n->now_ns))
 		note_holder(&n->half_open, idle, n->to.src_port);
 	else if (seems_ended(old->seen, original->seen, n->now_ns))

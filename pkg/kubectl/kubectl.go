@@ -26,6 +26,7 @@ Flags, before the command:
   --node NAME          the node; may be left out where there is one
   --of [NS/]POD        the node that a pod runs on
   --all-nodes          one node after the other; the exit code is the highest
+  --namespace NAME     that of the agents, where several have a DaemonSet of them
   --context, --kubeconfig, --user, --cluster, --as, --request-timeout
                        are passed on to kubectl
 
@@ -36,14 +37,15 @@ Examples:
   kubectl headgate --node worker-1 sysdump - > worker-1.tar.gz
 `
 
-// selector finds the pods of agents, by the label that chart and manifests give them.
+// selector finds the DaemonSet of the agents and its pods, by the label that chart and manifests
+// give them. Whoever may create a pod may give it that label, too.
 const selector = "app.kubernetes.io/name=headgate"
 
 // passedOn are flags of kubectl that say which cluster is meant.
 var passedOn = []string{"context", "kubeconfig", "user", "cluster", "as", "request-timeout"}
 
 // Flags returns the plugin's own flags, which pages may name.
-func Flags() []string { return append([]string{"node", "of", "all-nodes"}, passedOn...) }
+func Flags() []string { return append([]string{"node", "of", "all-nodes", "namespace"}, passedOn...) }
 
 // Run runs a command line and returns the exit code of the process: that of headgate, or 1
 // with one line on stderr.
@@ -62,6 +64,7 @@ type plugin struct {
 	stdout, stderr io.Writer
 	cluster        []string // flags of kubectl
 	node, of       string
+	namespace      string // of the agents, "" where there is one
 	all            bool
 }
 
@@ -107,7 +110,7 @@ func (p *plugin) parse(args []string) (command []string, err error) {
 			continue
 		}
 		known := slices.Contains(passedOn, flag)
-		if !known && flag != "node" && flag != "of" {
+		if !known && flag != "node" && flag != "of" && flag != "namespace" {
 			return nil, fmt.Errorf("unknown flag --%s: flags of headgate stand behind its command; kubectl headgate --help lists those before it", flag)
 		}
 		if !joined {
@@ -121,6 +124,8 @@ func (p *plugin) parse(args []string) (command []string, err error) {
 			p.cluster = append(p.cluster, "--"+flag+"="+value)
 		case flag == "node":
 			p.node = value
+		case flag == "namespace":
+			p.namespace = value
 		default:
 			p.of = value
 		}
@@ -146,20 +151,11 @@ func (p *plugin) choose(ctx context.Context) ([]agentPod, error) {
 			return nil, fmt.Errorf("pod %s/%s is on no node yet", namespace, name)
 		}
 	}
-	text, err := p.kubectl(ctx, "get", "pods", "--all-namespaces", "--selector="+selector,
-		`--output=jsonpath={range .items[*]}{.spec.nodeName} {.metadata.namespace} {.metadata.name} {.status.phase}{"\n"}{end}`)
+	pods, err := p.agents(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var pods []agentPod
 	var nodes []string
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if len(f) != 4 {
-			continue // it has no node yet
-		}
-		pods = append(pods, agentPod{f[0], f[1], f[2], f[3]})
-	}
 	slices.SortFunc(pods, func(a, b agentPod) int {
 		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(phaseOrder(a), phaseOrder(b)), cmp.Compare(a.name, b.name))
 	})
@@ -170,7 +166,7 @@ func (p *plugin) choose(ctx context.Context) ([]agentPod, error) {
 	i := slices.Index(nodes, p.node)
 	switch {
 	case len(pods) == 0:
-		return nil, fmt.Errorf("no pod has the label %s: is Headgate installed in this cluster?", selector)
+		return nil, errors.New("the DaemonSet of the agents has no pod on a node")
 	case p.all, p.node == "" && len(pods) == 1:
 		return pods, nil
 	case p.node == "":
@@ -182,6 +178,86 @@ func (p *plugin) choose(ctx context.Context) ([]agentPod, error) {
 	}
 }
 
+// agents returns the pods of the one DaemonSet of agents. Others with the same label are left out,
+// and named on stderr.
+func (p *plugin) agents(ctx context.Context) (pods []agentPod, err error) {
+	set, err := p.daemonSet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := p.list(ctx, "pods", podFields)
+	if err != nil {
+		return nil, err
+	}
+	var strangers []string
+	for _, f := range lines {
+		node, namespace, name, phase, owner := f[0], f[1], f[2], f[3], f[4]
+		switch {
+		case namespace != set.namespace || owner != set.uid:
+			strangers = append(strangers, namespace+"/"+name)
+		case node != "":
+			pods = append(pods, agentPod{node, namespace, name, phase})
+		}
+	}
+	if len(strangers) > 0 {
+		fmt.Fprintf(p.stderr, "kubectl headgate: left out, since the label %s is not of the DaemonSet %s: %s\n", selector, set, some(strangers))
+	}
+	return pods, nil
+}
+
+// daemonSet is that of the agents.
+type daemonSet struct{ namespace, name, uid string }
+
+func (d daemonSet) String() string { return d.namespace + "/" + d.name }
+
+// daemonSet finds the DaemonSet of the agents: it has the label, their account and the network of
+// the node.
+func (p *plugin) daemonSet(ctx context.Context) (daemonSet, error) {
+	lines, err := p.list(ctx, "daemonsets", setFields)
+	if err != nil {
+		return daemonSet{}, err
+	}
+	var sets []daemonSet
+	var names []string
+	for _, f := range lines {
+		set := daemonSet{f[0], f[1], f[2]}
+		if f[3] == "headgate" && f[4] == "true" && (p.namespace == "" || p.namespace == set.namespace) {
+			sets, names = append(sets, set), append(names, set.String())
+		}
+	}
+	switch {
+	case len(sets) == 0 && p.namespace != "":
+		return daemonSet{}, fmt.Errorf("--namespace %s has no DaemonSet with the label %s, the service account headgate and the node's network", p.namespace, selector)
+	case len(sets) == 0:
+		return daemonSet{}, fmt.Errorf("no DaemonSet has the label %s, the service account headgate and the node's network: is Headgate installed in this cluster?", selector)
+	case len(sets) > 1:
+		return daemonSet{}, fmt.Errorf("which agents? Write --namespace NAME; these look like theirs: %s", some(names))
+	}
+	return sets[0], nil
+}
+
+// What is asked of objects: five fields of each, as kubectl's jsonpath has them.
+const (
+	setFields = "{.metadata.namespace},{.metadata.name},{.metadata.uid},{.spec.template.spec.serviceAccountName},{.spec.template.spec.hostNetwork}"
+	podFields = "{.spec.nodeName},{.metadata.namespace},{.metadata.name},{.status.phase},{.metadata.ownerReferences[?(@.controller==true)].uid}"
+)
+
+func eachOf(fields string) string { return `{range .items[*]}` + fields + `{"\n"}{end}` }
+
+// list returns fields of all objects of a kind that have the label, five of each.
+func (p *plugin) list(ctx context.Context, kind, fields string) (lines [][]string, err error) {
+	text, err := p.kubectl(ctx, "get", kind, "--all-namespaces", "--selector="+selector, "--output=jsonpath="+eachOf(fields))
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(text) {
+		if f := strings.Split(strings.TrimSpace(line), ","); len(f) == 5 {
+			lines = append(lines, f)
+		}
+	}
+	return lines, nil
+}
+
 // phaseOrder puts pods first that run.
 func phaseOrder(p agentPod) int {
 	if p.phase == "Running" {
@@ -190,13 +266,13 @@ func phaseOrder(p agentPod) int {
 	return 1
 }
 
-// some names as many nodes as fit into a line.
-func some(nodes []string) string {
+// some joins as many names as fit into a line.
+func some(names []string) string {
 	const most = 8
-	if len(nodes) > most {
-		return strings.Join(nodes[:most], ", ") + fmt.Sprintf(" and %d more", len(nodes)-most)
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
 	}
-	return strings.Join(nodes, ", ")
+	return strings.Join(names, ", ")
 }
 
 // container is that of the agent in its pod, as deploy/ names it.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -29,8 +30,8 @@ connections of one of them from clients over zones to backends, what explain say
 backends are avoided, as it happens. It reads only while somebody looks, and changes nothing of what is in force; explain makes
 a cgroup of its own for a moment.
 
-The page is on the loopback alone. Whoever may log in to this node can see it there; for a browser
-elsewhere bring it there, as by ssh -L 10247:127.0.0.1:10247 NODE.`,
+The page is on the loopback alone. Its address has a token, new each time, without which it
+answers nothing. For a browser elsewhere bring it there, as by ssh -L 10247:127.0.0.1:10247 NODE.`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkLoopback(address); err != nil {
@@ -40,11 +41,12 @@ elsewhere bring it there, as by ssh -L 10247:127.0.0.1:10247 NODE.`,
 				return err
 			}
 			limitGarbage(garbage)
+			token := rand.Text()
 			w := newWindow(e)
 			defer w.Close()
 			return httpserve.Run(cmd.Context(), httpserve.Config{
-				Address: address, Handler: ui.New(w), HardFail: true,
-				Listen: func(network, address string) (net.Listener, error) { return announce(cmd, network, address) },
+				Address: address, Handler: ui.WithToken(token, ui.New(w)), HardFail: true,
+				Listen: func(network, address string) (net.Listener, error) { return announce(cmd, network, address, token) },
 			})
 		},
 	}
@@ -65,13 +67,13 @@ func checkLoopback(address string) error {
 }
 
 // announce listens, and says where the page is.
-func announce(cmd *cobra.Command, network, address string) (net.Listener, error) {
+func announce(cmd *cobra.Command, network, address, token string) (net.Listener, error) {
 	l, err := net.Listen(network, address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%w; another headgate ui may be there: look at it, or write --listen with another port", err)
 	}
 	if err == nil {
-		fmt.Fprintf(cmd.OutOrStdout(), "http://%s/ shows this node; press Ctrl-C to end it\n", l.Addr())
+		fmt.Fprintf(cmd.OutOrStdout(), "http://%s/?token=%s shows this node; press Ctrl-C to end it\n", l.Addr(), token)
 	}
 	return l, err
 }

@@ -398,3 +398,46 @@ func TestWhoHasGoneEndsNoLookOfOthers(t *testing.T) {
 		}
 	})
 }
+
+func TestOnlyTheTokenOpensThePage(t *testing.T) {
+	h := WithToken("right", New(&fake{}))
+	get := func(host, path, cookie, value string) *http.Response {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Host = host
+		if cookie != "" {
+			r.AddCookie(&http.Cookie{Name: cookie, Value: value})
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Result()
+	}
+	const here = "127.0.0.1:10247"
+	for _, c := range []struct {
+		host, path, cookie, value string
+		want                      int
+	}{
+		{here, "/", "", "", 403},
+		{here, "/ui.js", "", "", 403},
+		{here, "/api/node", "", "", 403},
+		{here, "/?token=wrong", "", "", 403},
+		{here, "/?token=", "headgate-ui-10247", "", 403},
+		{here, "/api/node", "headgate-ui-10247", "wrong", 403},
+		{here, "/api/node", "headgate-ui-1", "right", 403},
+		{"evil.example", "/?token=right", "", "", 403},
+		{"evil.example", "/api/node", "headgate-ui-", "right", 403},
+		{here, "/?token=right", "", "", 303},
+		{here, "/api/node", "headgate-ui-10247", "right", 200},
+	} {
+		got := get(c.host, c.path, c.cookie, c.value)
+		if got.StatusCode != c.want {
+			t.Errorf("%s%s with %s=%s: %d, want %d", c.host, c.path, c.cookie, c.value, got.StatusCode, c.want)
+		}
+		if cookies := got.Cookies(); len(cookies) > 0 != (c.want == 303) {
+			t.Errorf("%s%s sets cookies %v", c.host, c.path, cookies)
+		}
+	}
+	set := get(here, "/?token=right", "", "")
+	if c := set.Cookies()[0]; c.Name != "headgate-ui-10247" || c.Value != "right" || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || set.Header.Get("Location") != "/" {
+		t.Errorf("it sets %v and leads to %s", c, set.Header.Get("Location"))
+	}
+}

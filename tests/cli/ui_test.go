@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"os"
 	"os/exec"
 	"strings"
@@ -21,13 +22,23 @@ func asks(ts *testscript.TestScript, _ bool, paths []string) {
 	ts.Check(cmd.Start())
 	line, err := bufio.NewReader(said).ReadString('\n')
 	ts.Check(err)
-	address, _, _ := strings.Cut(line, " ")
-	for _, path := range paths {
-		resp, err := http.Get(address + "api/" + path)
+	page, _, _ := strings.Cut(line, " ")
+	address, _, _ := strings.Cut(page, "?token=")
+	jar, err := cookiejar.New(nil)
+	ts.Check(err)
+	browser := &http.Client{Jar: jar}
+	for _, path := range append([]string{""}, paths...) {
+		if path != "" {
+			page = address + "api/" + path
+		}
+		resp, err := browser.Get(page)
 		ts.Check(err)
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		ts.Check(err)
+		if path == "" { // the page itself
+			continue
+		}
 		fmt.Fprintln(ts.Stdout(), resp.StatusCode, strings.TrimSpace(string(body)))
 	}
 	ts.Check(cmd.Process.Signal(os.Interrupt))

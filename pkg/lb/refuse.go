@@ -20,7 +20,8 @@ type servers struct {
 	had     func(ServiceName, AddrPort) bool  // says what an earlier process granted; nil for none
 	answers map[question]string               // why a claim is refused, "" where it is granted
 
-	listed map[AddrPort]bool // for the claims that come together, nil before the first
+	asked  bool              // for the claims that come together
+	listed map[AddrPort]bool // as the kernel says then
 	err    error
 }
 
@@ -38,7 +39,7 @@ func (st *State) SetServers(list func() (map[AddrPort]bool, error), had func(Ser
 }
 
 // forget has the next claims ask anew.
-func (s *servers) forget() { s.listed, s.err = nil, nil }
+func (s *servers) forget() { s.asked, s.listed, s.err = false, nil, nil }
 
 // askNode asks the kernel about the claims of a Service that are new, and forgets those
 // that are gone. An answer holds for as long as the claim stands and the node has the address.
@@ -89,8 +90,9 @@ func (st *State) answer(q question) string {
 	if s.had != nil && s.had(q.service, q.at) || q.kind == LoadBalancerIP && st.externals[q.at.Addr].has(q.service, q.at) {
 		return ""
 	}
-	if s.listed == nil && s.err == nil {
+	if !s.asked {
 		s.listed, s.err = s.list()
+		s.asked = true
 	}
 	everywhere := AddrPort{unspecified(q.at.Addr), q.at.Port, q.at.Protocol}
 	isPrimary := q.at.Addr == st.node.IP4 || q.at.Addr == st.node.IP6

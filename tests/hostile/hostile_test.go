@@ -60,8 +60,8 @@ func TestAttackersGetNothing(t *testing.T) {
 	s.sufferAll(t, slices.Concat(claims, attacks))
 }
 
-// Addresses of the node may be everybody's, as with kube-proxy: but not the ports of
-// the node's own servers, nor those of others' NodePorts.
+// A Service may ask for addresses of the node here, as with kube-proxy. Servers of the
+// node keep their ports, and so do the NodePorts of others.
 func TestClaimsToTheNodeGetNothing(t *testing.T) {
 	s := newStage(t, manifests, "--external-ips", "allow")
 	s.addVictims(nodeServers...)

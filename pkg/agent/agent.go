@@ -147,6 +147,7 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 	}
 	r.Balance(cfg.policy(), key)
 	r.ExternalIPs(lb.ExternalIPs{Allowed: cfg.Convert.ExternalIPs.Allowed, OffNode: cfg.Convert.ExternalIPs.OffNode})
+	r.Servers(netdev.Servers)
 	r.Observe(in.status)
 	in.status.keepDrained(r)
 	in.status.begin(dp.Serves())

@@ -132,7 +132,7 @@ func (o *agentOptions) settle(flags *pflag.FlagSet) error {
 	if o.ServiceCIDRs, err = parsePrefixes("--service-cidrs", o.serviceCIDRs); err != nil {
 		return err
 	}
-	if external := &o.Convert.ExternalIPs; o.externalIPs == "off-node" {
+	if external := &o.Convert.ExternalIPs; o.externalIPs == offNode {
 		external.OffNode = true
 	} else if external.Off, external.Allowed, err = parsePolicy("--external-ips", o.externalIPs); err != nil {
 		return err
@@ -141,6 +141,9 @@ func (o *agentOptions) settle(flags *pflag.FlagSet) error {
 	o.Convert.Probes, o.ProbePrefixes = !off, allowed
 	return err
 }
+
+// offNode is the value of --external-ips that refuses addresses of the node.
+const offNode = "off-node"
 
 // xdpOff is the value of --xdp that means no device.
 const xdpOff = "off"

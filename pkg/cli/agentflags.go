@@ -81,7 +81,7 @@ func (o *agentOptions) addBalancing(f *pflag.FlagSet) {
 }
 
 func (o *agentOptions) addPolicy(f *pflag.FlagSet) {
-	f.StringVar(&o.externalIPs, "external-ips", "allow", "external IPs of Services: allow, deny, off-node (all but the addresses of this node), or the prefixes to allow, separated by commas (CVE-2020-8554)")
+	f.StringVar(&o.externalIPs, "external-ips", offNode, "external IPs of Services: off-node (all but the addresses of this node), allow, deny, or the prefixes to allow, separated by commas (CVE-2020-8554)")
 	f.StringVar(&o.probes, "probes", "deny", "probes of backends that Services ask for with headgate.dev/probe: allow, deny, or the prefixes to allow, separated by commas")
 }
 

@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -13,13 +14,21 @@ type ExternalIPs struct {
 	OffNode bool           // may not be addresses of this node, unless allowed
 }
 
-// external is an address that Services ask for as external IP, and what else it
-// is. Whoever may write a Service may ask for any, so it is not theirs where it
-// is somebody else's already.
+// external is an address that Services ask for as external IP, or have in the status
+// of a load balancer, and what else it is. A Service may name any address, so the
+// address is not its own where another owner has it already.
 type external struct {
+	fresh      bool // lookUp has yet to say what it is
 	claimants  map[ServiceName]bool
-	clusterIPs map[ServiceName]int // Services of which it is a ClusterIP
-	endpoints  map[ServiceName]int // Services of which it is an endpoint, and how often
+	clusterIPs map[ServiceName]int                  // Services of which it is a ClusterIP
+	endpoints  map[ServiceName]int                  // Services of which it is an endpoint, and how often
+	ports      map[endpointPort]map[ServiceName]int // the same by port
+}
+
+// endpointPort is where an endpoint serves.
+type endpointPort struct {
+	port     uint16
+	protocol Protocol
 }
 
 // SetExternalIPs says what the operator has decided. It is for the time before the
@@ -30,12 +39,17 @@ func (st *State) SetExternalIPs(e ExternalIPs) { st.externalIPs = e }
 // Services whose Frontends may have changed by it.
 func (st *State) SetLocal(local map[netip.Addr]bool) []ServiceName {
 	dirty := map[ServiceName]bool{}
+	was := st.local
+	st.local = local
 	for addr, e := range st.externals {
-		if st.local[addr] != local[addr] {
+		if was[addr] != local[addr] {
 			maps.Copy(dirty, e.claimants)
 		}
 	}
-	st.local = local
+	for name := range dirty {
+		st.askNode(name, st.services[name], st.services[name])
+	}
+	st.servers.forget()
 	return sortedNames(dirty)
 }
 
@@ -52,6 +66,7 @@ func (st *State) setServiceCIDRs(cidrs []netip.Prefix, dirty map[ServiceName]boo
 
 // countService notes that a Service was another one, nil for none.
 func (st *State) countService(name ServiceName, was, is *Service, dirty map[ServiceName]bool) {
+	st.countAge(name, was, is, dirty)
 	if was == nil {
 		was = &Service{}
 	}
@@ -60,58 +75,100 @@ func (st *State) countService(name ServiceName, was, is *Service, dirty map[Serv
 	}
 	st.countClusterIPs(name, was.ClusterIPs, -1, dirty)
 	st.countClusterIPs(name, is.ClusterIPs, 1, dirty)
-	for _, addr := range was.ExternalIPs {
-		if e := st.externals[addr]; e != nil && !slices.Contains(is.ExternalIPs, addr) {
+	for addr := range was.claimed() {
+		if e := st.externals[addr]; e != nil && !is.claims(addr) {
 			if delete(e.claimants, name); len(e.claimants) == 0 {
 				delete(st.externals, addr)
 			}
 		}
 	}
-	fresh := map[netip.Addr]bool{}
-	for _, addr := range is.ExternalIPs {
+	for addr := range is.claimed() {
 		if st.externals[addr] == nil {
-			st.externals[addr] = &external{claimants: map[ServiceName]bool{}, clusterIPs: map[ServiceName]int{}, endpoints: map[ServiceName]int{}}
-			fresh[addr] = true
+			st.externals[addr] = &external{fresh: true, claimants: map[ServiceName]bool{}, clusterIPs: map[ServiceName]int{}, endpoints: map[ServiceName]int{}}
+			st.fresh = append(st.fresh, addr)
 		}
 		st.externals[addr].claimants[name] = true
 	}
-	if len(fresh) > 0 {
-		st.lookUp(fresh)
+}
+
+// countAge marks the claims to the endpoints of a Service, which its age decides.
+func (st *State) countAge(name ServiceName, was, is *Service, dirty map[ServiceName]bool) {
+	if was != nil && is != nil && was.Age == is.Age || len(st.externals) == 0 {
+		return
+	}
+	for _, slice := range st.byService[name] {
+		for i := range slice.Endpoints {
+			if e := st.externals[slice.Endpoints[i].Addr]; e != nil {
+				maps.Copy(dirty, e.claimants)
+			}
+		}
 	}
 }
 
-// lookUp finds out what addresses are that were not asked for until now. Most
-// clusters have few external IPs: to keep an index of everything for them would
-// cost more than to look, once.
-func (st *State) lookUp(fresh map[netip.Addr]bool) {
+// claimed are the addresses that a Service has by its own word or that of a load balancer.
+func (s *Service) claimed() iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		for _, all := range [][]netip.Addr{s.ExternalIPs, s.LoadBalancerIPs} {
+			for _, addr := range all {
+				if !yield(addr) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// claims says whether an address is one of these.
+func (s *Service) claims(addr netip.Addr) bool {
+	return slices.Contains(s.ExternalIPs, addr) || slices.Contains(s.LoadBalancerIPs, addr)
+}
+
+// lookUp finds out what addresses are that no Service asked for until now. Most
+// clusters have few of them: an index of everything would cost more than one look
+// for all that come together.
+func (st *State) lookUp() {
+	if len(st.fresh) == 0 {
+		return
+	}
+	fresh, likely := map[netip.Addr]*external{}, uint64(0)
+	for _, addr := range st.fresh {
+		if e := st.externals[addr]; e != nil {
+			e.fresh, fresh[addr] = false, e
+			likely |= lastBits(addr)
+		}
+	}
+	st.fresh = nil
 	for name, svc := range st.services {
 		for _, addr := range svc.ClusterIPs {
-			if fresh[addr] {
-				st.externals[addr].clusterIPs[name]++
+			if e := fresh[addr]; e != nil {
+				e.clusterIPs[name]++
 			}
 		}
 	}
 	for _, slice := range st.slices {
-		st.lookUpSlice(slice, fresh)
+		if slices.ContainsFunc(slice.Endpoints, func(e Endpoint) bool { return lastBits(e.Addr)&likely != 0 }) {
+			slice.countAt(fresh, 1)
+		}
 	}
 	for _, r := range st.recalled {
-		st.lookUpSlice(r.all, fresh)
-	}
-}
-
-func (st *State) lookUpSlice(slice *Slice, fresh map[netip.Addr]bool) {
-	name, _ := slice.service()
-	for i := range slice.Endpoints {
-		if addr := slice.Endpoints[i].Addr; fresh[addr] {
-			st.externals[addr].endpoints[name]++
+		for _, slice := range r.all {
+			slice.countAt(fresh, 1)
 		}
 	}
 }
 
+// lastBits returns one bit of 64 by the end of an address: few addresses are told apart
+// from most others without a map.
+func lastBits(addr netip.Addr) uint64 {
+	bytes := addr.As16()
+	return 1 << (bytes[15] & 63)
+}
+
 func (st *State) countClusterIPs(name ServiceName, addrs []netip.Addr, n int, dirty map[ServiceName]bool) {
 	for _, addr := range addrs {
-		if e := st.externals[addr]; e != nil {
-			e.count(e.clusterIPs, name, n, dirty)
+		if e := st.externals[addr]; e != nil && !e.fresh {
+			tally(e.clusterIPs, name, n)
+			maps.Copy(dirty, e.claimants)
 		}
 	}
 }
@@ -121,19 +178,70 @@ func (st *State) countEndpoints(slice *Slice, n int, dirty map[ServiceName]bool)
 	if len(st.externals) == 0 {
 		return
 	}
-	name, _ := slice.service()
+	slice.countAt(st.externals, n)
+	owner, _ := slice.service()
 	for i := range slice.Endpoints {
-		if e := st.externals[slice.Endpoints[i].Addr]; e != nil {
-			e.count(e.endpoints, name, n, dirty)
+		addr := slice.Endpoints[i].Addr
+		e := st.externals[addr]
+		if e == nil {
+			continue
+		}
+		for name := range e.claimants {
+			if st.services[name].minds(addr, slice) {
+				dirty[name] = true
+			}
+		}
+		if n > 0 && e.claimants[owner] {
+			st.ownServer(owner, addr, slice)
+		}
+	}
+	if owner == apiService {
+		for at := range st.apiServers {
+			if e := st.externals[at.Addr]; e != nil {
+				maps.Copy(dirty, e.claimants)
+			}
 		}
 	}
 }
 
-func (e *external) count(of map[ServiceName]int, name ServiceName, n int, dirty map[ServiceName]bool) {
+// countAt counts the endpoints of a slice that are among some addresses.
+func (s *Slice) countAt(all map[netip.Addr]*external, n int) {
+	name, _ := s.service()
+	for i := range s.Endpoints {
+		e := all[s.Endpoints[i].Addr]
+		if e == nil {
+			continue
+		}
+		tally(e.endpoints, name, n)
+		for _, p := range s.Ports {
+			at := endpointPort{p.Port, p.Protocol}
+			if e.ports == nil {
+				e.ports = map[endpointPort]map[ServiceName]int{}
+			}
+			if e.ports[at] == nil {
+				e.ports[at] = map[ServiceName]int{}
+			}
+			if tally(e.ports[at], name, n); len(e.ports[at]) == 0 {
+				delete(e.ports, at)
+			}
+		}
+	}
+}
+
+// minds says whether what a Service gets of an address depends on endpoints that a slice has there.
+func (s *Service) minds(addr netip.Addr, slice *Slice) bool {
+	return slices.Contains(s.ExternalIPs, addr) || slices.ContainsFunc(s.Ports, func(p ServicePort) bool { return slice.servesAt(p.Port, p.Protocol) })
+}
+
+// servesAt says whether the endpoints of a slice serve at a port.
+func (s *Slice) servesAt(port uint16, protocol Protocol) bool {
+	return slices.ContainsFunc(s.Ports, func(p SlicePort) bool { return p.Port == port && p.Protocol == protocol })
+}
+
+func tally(of map[ServiceName]int, name ServiceName, n int) {
 	if of[name] += n; of[name] == 0 {
 		delete(of, name)
 	}
-	maps.Copy(dirty, e.claimants)
 }
 
 // granted returns a Service without the external IPs that are not its to have.
@@ -147,7 +255,10 @@ func (st *State) granted(svc *Service) *Service {
 	return &out
 }
 
-// refuses says why a Service may not have an external IP, "" where it may.
+// isOfNode is why --external-ips off-node refuses an address.
+const isOfNode = "is an address of this node, which --external-ips off-node refuses"
+
+// refuses says why a Service may not have an external IP at any port, "" where it may.
 func (st *State) refuses(name ServiceName, addr netip.Addr) string {
 	within := func(p netip.Prefix) bool { return p.Contains(addr) }
 	if i := slices.IndexFunc(st.cidrs, within); i >= 0 {
@@ -165,7 +276,7 @@ func (st *State) refuses(name ServiceName, addr netip.Addr) string {
 	}
 	if st.local[addr] {
 		if st.externalIPs.OffNode {
-			return "is an address of this node, and --external-ips off-node is set"
+			return isOfNode
 		}
 		return ""
 	}
@@ -185,26 +296,10 @@ func firstBut(aside ServiceName, of map[ServiceName]int) (first ServiceName, ok 
 	return first, false
 }
 
-// refusedExternalIPs returns a Problem for every external IP that a Service may
-// not have.
-func (st *State) refusedExternalIPs() (problems []Problem) {
-	for _, addr := range slices.SortedFunc(maps.Keys(st.externals), netip.Addr.Compare) {
-		for _, name := range sortedNames(st.externals[addr].claimants) {
-			if reason := st.refuses(name, addr); reason != "" {
-				problems = append(problems, Problem{
-					File: st.File(name), Object: "Service " + name.String(), Field: "spec.externalIPs", Value: addr.String(),
-					Reason: "is not used: it " + reason, Remedy: "take an address that leads nowhere else",
-				})
-			}
-		}
-	}
-	return problems
-}
-
 // Problems returns what of the Services cannot be done because of others, or of
 // what they ask for in all, in a fixed order.
 func (st *State) Problems() []Problem {
-	problems := st.refusedExternalIPs()
+	problems := st.refusedAddresses()
 	for _, name := range sortedNames(st.oversized) {
 		p := st.oversized[name]
 		p.File = st.File(name)

@@ -30,7 +30,7 @@ func TestAnExternalIPThatIsSomebodyElsesIsRefused(t *testing.T) {
 		{"an endpoint of another Service", "10.0.0.1", ExternalIPs{}, "is the address of an endpoint of Service victim/web"},
 		{"an endpoint, if the operator allows it", "10.0.0.1", ExternalIPs{Allowed: prefixes("10.0.0.0/24")}, ""},
 		{"an address of this node", "192.0.2.1", ExternalIPs{}, ""},
-		{"an address of this node, off nodes only", "192.0.2.1", ExternalIPs{OffNode: true}, "is an address of this node, and --external-ips off-node is set"},
+		{"an address of this node, off nodes only", "192.0.2.1", ExternalIPs{OffNode: true}, "is an address of this node, which --external-ips off-node refuses"},
 		{"an address of this node that the operator allows", "192.0.2.1", ExternalIPs{OffNode: true, Allowed: prefixes("192.0.2.0/24")}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -44,8 +44,12 @@ func TestAnExternalIPThatIsSomebodyElsesIsRefused(t *testing.T) {
 			})
 			wanted, problems := 2, []Problem(nil)
 			if tc.want != "" {
+				remedy := "take an address that leads nowhere else"
+				if tc.operator.OffNode {
+					remedy += ", or ask the operator to allow it with --external-ips"
+				}
 				wanted, problems = 1, []Problem{{Object: "Service attacker/aaa", Field: "spec.externalIPs", Value: tc.asks,
-					Reason: "is not used: it " + tc.want, Remedy: "take an address that leads nowhere else"}}
+					Reason: "is not used: it " + tc.want, Remedy: remedy}}
 			}
 			mustDiff(t, wanted, len(st.Frontends(attacker)))
 			mustDiff(t, problems, st.Problems())

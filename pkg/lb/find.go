@@ -31,7 +31,7 @@ func (st *State) find(name ServiceName) selected {
 			cache = newCache(svc, st.node, parts)
 		}
 	}
-	return selected{known: true, frontends: frontendsOf(st.granted(svc), parts), cache: cache, oversized: oversize(svc, parts)}
+	return selected{known: true, frontends: st.grantedOf(svc, frontendsOf(st.granted(svc), parts)), cache: cache, oversized: oversize(svc, parts)}
 }
 
 // keep keeps what was found for a Service, and returns its frontends.

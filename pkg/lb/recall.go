@@ -11,7 +11,7 @@ import (
 // recalled is what a Service had before this process, as its frontends tell.
 type recalled struct {
 	had   []Frontend
-	all   *Slice         // every address behind them
+	all   []*Slice       // every backend of them, by port
 	stood map[place]bool // in a slice since: what leaves it is gone
 }
 
@@ -19,10 +19,16 @@ type recalled struct {
 // stand, or stood since, in a slice of it, until Forget: one of its slices cannot be read,
 // and they may be of that one. It returns the sorted names of other Services that this may change.
 func (st *State) Recall(name ServiceName, had []Frontend) []ServiceName {
-	all := &Slice{SliceName: SliceName{Namespace: name.Namespace}, Service: name.Name}
+	byPort := map[endpointPort]*Slice{}
+	var all []*Slice
 	for _, f := range had {
 		for _, b := range f.Members {
-			all.Endpoints = append(all.Endpoints, Endpoint{Addr: b.Addr})
+			at := endpointPort{b.Port, b.Protocol}
+			if byPort[at] == nil {
+				byPort[at] = &Slice{SliceName: SliceName{Namespace: name.Namespace}, Service: name.Name, Ports: []SlicePort{{Port: b.Port, Protocol: b.Protocol}}}
+				all = append(all, byPort[at])
+			}
+			byPort[at].Endpoints = append(byPort[at].Endpoints, Endpoint{Addr: b.Addr})
 		}
 	}
 	st.recalled[name] = &recalled{had, all, map[place]bool{}}
@@ -40,9 +46,11 @@ func (st *State) Forget(name ServiceName) []ServiceName {
 }
 
 // recount notes that endpoints are recalled (1) or not any more (-1).
-func (st *State) recount(name ServiceName, all *Slice, n int) []ServiceName {
+func (st *State) recount(name ServiceName, all []*Slice, n int) []ServiceName {
 	dirty := map[ServiceName]bool{}
-	st.countEndpoints(all, n, dirty)
+	for _, slice := range all {
+		st.countEndpoints(slice, n, dirty)
+	}
 	st.recheck[name] = true
 	return sortedNames(dirty)
 }

@@ -28,6 +28,9 @@ type State struct {
 
 	externalIPs ExternalIPs
 	externals   map[netip.Addr]*external
+	fresh       []netip.Addr // of these, not looked up yet
+	servers     servers
+	apiServers  map[AddrPort]bool
 	cidrs       []netip.Prefix
 	local       map[netip.Addr]bool // addresses of this node
 	oversized   map[ServiceName]Problem
@@ -47,6 +50,7 @@ func NewState() *State {
 		recalled:     map[ServiceName]*recalled{},
 
 		externals: map[netip.Addr]*external{},
+		servers:   servers{answers: map[question]string{}},
 		oversized: map[ServiceName]Problem{},
 	}
 }
@@ -65,13 +69,17 @@ func (st *State) Apply(u Update) []ServiceName { return sortedNames(st.Take(u)) 
 func (st *State) Take(u Update) map[ServiceName]bool {
 	dirty := map[ServiceName]bool{}
 	st.setServiceCIDRs(u.ServiceCIDRs, dirty)
+	st.setAPIServers(u.APIServers, dirty)
+	was := map[ServiceName]*Service{}
 	for name, svc := range u.Services {
-		was := st.services[name]
+		old := st.services[name]
 		if st.putService(name, svc) {
 			dirty[name] = true
-			st.countService(name, was, svc, dirty)
+			was[name] = old
+			st.countService(name, old, svc, dirty)
 		}
 	}
+	st.lookUp()
 	for name, slice := range u.Slices {
 		st.putSlice(name, slice, dirty)
 	}
@@ -80,6 +88,10 @@ func (st *State) Take(u Update) map[ServiceName]bool {
 			dirty[name] = true
 		}
 	}
+	for name, old := range was {
+		st.askNode(name, old, st.services[name])
+	}
+	st.servers.forget()
 	for name := range dirty {
 		st.recheck[name] = true
 	}

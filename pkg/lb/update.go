@@ -25,6 +25,9 @@ type Update struct {
 	// nil: as before, which at first is unknown.
 	ServiceCIDRs []netip.Prefix
 
+	// APIServers are where this node reaches its API servers. nil: as before.
+	APIServers []AddrPort
+
 	// Problems is what is wrong with the input now, not only what this update
 	// brought: of a source, MostTogether problems at most.
 	Problems []Problem

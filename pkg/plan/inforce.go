@@ -27,6 +27,12 @@ func (p *Planner) Frontends(name lb.ServiceName) []lb.Frontend {
 	return all
 }
 
+// HasAt says whether a Service has a frontend in force.
+func (p *Planner) HasAt(name lb.ServiceName, key lb.AddrPort) bool {
+	e := p.frontends[key]
+	return e != nil && e.claim.Service == name
+}
+
 // share is a backend of a table and its weight.
 type share struct {
 	backend lb.AddrPort

@@ -153,6 +153,12 @@ func (r *Reconciler) Balance(defaults lb.Policy, key maglev.Key) {
 // before Run.
 func (r *Reconciler) ExternalIPs(e lb.ExternalIPs) { r.state.SetExternalIPs(e) }
 
+// Servers says how to learn at which addresses and ports the node listens: a Service gets
+// none of them, unless it has it from before. It is for the time before Run.
+func (r *Reconciler) Servers(list func() (map[lb.AddrPort]bool, error)) {
+	r.state.SetServers(list, func(name lb.ServiceName, at lb.AddrPort) bool { return r.planner.HasAt(name, at) })
+}
+
 // Ready is closed once everything that the sources said at first is in force.
 func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
 

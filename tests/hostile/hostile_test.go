@@ -56,16 +56,16 @@ var claims = []attack{
 // The time of an attacker is short, so that all of them fit into the time of a test: what
 // they get in an hour they get in two seconds, or the hour tells. Each attack has the same part of the time, while the victims connect.
 func TestAttackersGetNothing(t *testing.T) {
-	s := newStage(t, manifests, "--external-ips", "off-node")
-	s.addVictims(nodeServer)
+	s := newStage(t, manifests)
+	s.addVictims(nodeServers...)
 	s.sufferAll(t, slices.Concat(claims, attacks))
 }
 
-// By default the addresses of the node are everybody's, as with kube-proxy, and so are
-// the ports of its own servers: but not those of others' NodePorts.
+// A Service may ask for addresses of the node here, as with kube-proxy. Servers of the
+// node keep their ports, and so do the NodePorts of others.
 func TestClaimsToTheNodeGetNothing(t *testing.T) {
-	s := newStage(t, manifests)
-	s.addVictims()
+	s := newStage(t, manifests, "--external-ips", "allow")
+	s.addVictims(nodeServers...)
 	s.sufferAll(t, claims)
 }
 

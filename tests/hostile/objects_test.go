@@ -72,6 +72,13 @@ var datagrams = object{
 	endpoints: []netip.Addr{web1Addr},
 }
 
+// kubernetes is the Service of the API server, which runs on the node.
+var kubernetes = object{
+	namespace: "default", name: "kubernetes", created: "2024", spec: []string{"clusterIP: 10.96.0.1", "clusterIPs: [10.96.0.1]"},
+	ports: []string{"{name: https, protocol: TCP, port: 443, targetPort: 6443}"}, targets: []string{"{name: https, protocol: TCP, port: 6443}"},
+	endpoints: []netip.Addr{apiServer.Addr()},
+}
+
 // late is a Service that comes after those of the attacker.
 var late = object{
 	namespace: "victim", name: "late", created: "2025", status: "198.51.100.51",
@@ -82,9 +89,9 @@ var late = object{
 // lateAddress is where it is reached from outside.
 var lateAddress = netip.MustParseAddrPort("198.51.100.51:80")
 
-// frontends is how many both make: three addresses of one over two protocols, two of
-// the other.
-const frontends = 3*2 + 2
+// frontends is how many these make: three addresses of one over two protocols, two of
+// another, one of the API server.
+const frontends = 3*2 + 2 + 1
 
 // manifests are what is there before any attack.
-var manifests = map[string]string{"web.yaml": victim.yaml(), "datagrams.yaml": datagrams.yaml()}
+var manifests = map[string]string{"web.yaml": victim.yaml(), "datagrams.yaml": datagrams.yaml(), "kubernetes.yaml": kubernetes.yaml()}

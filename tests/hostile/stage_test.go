@@ -33,8 +33,10 @@ var (
 	nodePort     = netip.AddrPortFrom(nodeAddr, 30080)
 	datagramPort = netip.AddrPortFrom(nodeAddr, 30081)
 	datagramsIP  = netip.MustParseAddrPort("10.96.0.11:80")
-	nodeServer   = netip.AddrPortFrom(nodeAddr, 2222) // a server of the node itself
-	podServer    = netip.AddrPortFrom(web1Addr, 8080) // a backend, asked past the Services
+	apiServer    = netip.AddrPortFrom(nodeAddr, 6443)
+	// nodeServers are those of the node itself.
+	nodeServers = []netip.AddrPort{netip.AddrPortFrom(nodeAddr, 2222), apiServer, netip.AddrPortFrom(nodeAddr, 10250)}
+	podServer   = netip.AddrPortFrom(web1Addr, 8080) // a backend, asked past the Services
 )
 
 // machines are the pods of the node and their addresses.
@@ -73,7 +75,10 @@ func newStage(tb testing.TB, manifests map[string]string, flags ...string) *stag
 	s.serve("web-1", "web-1", web1Addr, 8080)
 	s.serve("web-2", "web-2", web2Addr, 8080)
 	s.serve("tenant", "thief", tenantAddr, 8080)
-	s.serve("node-a", "node", nodeAddr, 2222)
+	s.serve("tenant", "thief", tenantAddr, apiServer.Port())
+	for _, at := range nodeServers {
+		s.serve("node-a", "node", at.Addr(), at.Port())
+	}
 	s.wire = s.openWire()
 	s.agent = testenv.NewAgent(tb, manifests)
 	s.agent.Cgroup, s.agent.Run = s.cgroup.Path, s.topology.Namespace("node-a").Start

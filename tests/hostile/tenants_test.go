@@ -15,21 +15,58 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// stolen are the ports that the attacker asks for, with their targets.
+func stolen(targets bool) (all []string) {
+	for name, port := range map[string]int{"node": 2222, "number": 30080, "pod": 8080, "api": 6443, "kubelet": 10250} {
+		if targets {
+			all = append(all, fmt.Sprintf("{name: %s, protocol: TCP, port: 8080}", name))
+		} else {
+			all = append(all, fmt.Sprintf("{name: %s, protocol: TCP, port: %d, targetPort: 8080}", name, port))
+		}
+	}
+	return all
+}
+
 // greedy claims everything that is the victim's, or the node's. Its name comes first.
 var greedy = object{
 	namespace: "attacker", name: "aaa", created: "2026",
 	spec: []string{"type: NodePort", "clusterIP: 10.96.6.6", "clusterIPs: [10.96.6.6]",
 		fmt.Sprintf("externalIPs: [%s, %s, %s, %s]", clusterIP.Addr(), loadBalancer.Addr(), nodeAddr, web1Addr)},
-	ports: append(append([]string{}, webPorts...),
-		"{name: node, protocol: TCP, port: 2222, targetPort: 8080}", "{name: number, protocol: TCP, port: 30080, targetPort: 8080}", "{name: pod, protocol: TCP, port: 8080, targetPort: 8080}"),
-	targets: append(append([]string{}, webTargets...),
-		"{name: node, protocol: TCP, port: 8080}", "{name: number, protocol: TCP, port: 8080}", "{name: pod, protocol: TCP, port: 8080}"),
-	endpoints: []netip.Addr{tenantAddr},
+	ports: append(stolen(false), webPorts...), targets: append(stolen(true), webTargets...), endpoints: []netip.Addr{tenantAddr},
 }
+
+// balanced are those whose load balancer has what is not its own.
+func balanced(name, last string, status netip.Addr) object {
+	return object{
+		namespace: "attacker", name: name, created: "2026", status: status.String(),
+		spec:  []string{"type: LoadBalancer", "clusterIP: 10.96.6." + last, "clusterIPs: [10.96.6." + last + "]"},
+		ports: stolen(false), targets: stolen(true), endpoints: []netip.Addr{tenantAddr},
+	}
+}
+
+// disguised says that what it claims is an endpoint of its own, and pointing that the
+// victim's addresses are.
+var (
+	disguised = object{
+		namespace: "attacker", name: "disguised", created: "2026", status: nodeAddr.String(),
+		spec:  []string{"type: LoadBalancer", "clusterIP: 10.96.6.9", "clusterIPs: [10.96.6.9]", fmt.Sprintf("externalIPs: [%s]", nodeAddr)},
+		ports: []string{"{name: api, protocol: TCP, port: 6443}"}, targets: []string{"{name: api, protocol: TCP, port: 6443}"},
+		endpoints: []netip.Addr{nodeAddr, tenantAddr},
+	}
+	pointing = object{
+		namespace: "attacker", name: "pointing", created: "2026", spec: []string{"clusterIP: 10.96.6.10", "clusterIPs: [10.96.6.10]"},
+		ports: []string{"{name: t, protocol: TCP, port: 80}"}, targets: []string{"{name: t, protocol: TCP, port: 80}"},
+		endpoints: []netip.Addr{loadBalancer.Addr(), clusterIP.Addr(), nodeAddr},
+	}
+)
 
 // claim is made while all others are there.
 func claim(s *stage) {
-	s.agent.Write("aaa.yaml", greedy.yaml())
+	var all string
+	for _, o := range []object{greedy, balanced("node", "7", nodeAddr), balanced("pod", "8", web1Addr), disguised, pointing} {
+		all += o.yaml()
+	}
+	s.agent.Write("aaa.yaml", all)
 	time.Sleep(time.Second)
 }
 

@@ -27,10 +27,10 @@ func (v *caller) String() string {
 
 // answersOf are the servers that may answer for an address of the victim's.
 func answersOf(target netip.AddrPort) []string {
-	switch target {
-	case nodeServer:
+	switch {
+	case slices.Contains(nodeServers, target):
 		return []string{"node"}
-	case podServer:
+	case target == podServer:
 		return []string{"web-1"}
 	}
 	return []string{"web-1", "web-2"}
@@ -44,7 +44,7 @@ func (s *stage) addVictims(own ...netip.AddrPort) {
 		kind    load.Kind
 		targets []netip.AddrPort
 	}{
-		{"client", load.CRR, []netip.AddrPort{clusterIP, podServer}},
+		{"client", load.CRR, append([]netip.AddrPort{clusterIP, podServer}, own...)},
 		{"client", load.UDP, []netip.AddrPort{clusterIP}},
 		{"node-a", load.CRR, append([]netip.AddrPort{clusterIP}, own...)},
 		{"outside", load.CRR, append([]netip.AddrPort{nodePort, loadBalancer}, own...)},

@@ -51,7 +51,7 @@ func TestServiceWithEverythingKeepsWhatMatters(t *testing.T) {
 		}
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
 			{IP: "198.51.100.1"}, {IP: "198.51.100.2", IPMode: &vip},
-			{IP: "198.51.100.3", IPMode: &proxy}, {Hostname: "lb.example"}, {IP: "fe80::1"},
+			{IP: "198.51.100.3", IPMode: &proxy}, {Hostname: "lb.example"}, {IP: "fe80::1"}, {IP: "64:ff9b::198.51.100.1"},
 		}
 	}))
 	if err != nil {
@@ -61,7 +61,7 @@ func TestServiceWithEverythingKeepsWhatMatters(t *testing.T) {
 		ServiceName:     lb.ServiceName{Namespace: "default", Name: "web"},
 		ClusterIPs:      addrs("10.96.0.10", "fd00:96::10"),
 		ExternalIPs:     addrs("203.0.113.10", "2001:db8::10"),
-		LoadBalancerIPs: addrs("198.51.100.1", "198.51.100.2", "fe80::1"),
+		LoadBalancerIPs: addrs("198.51.100.1", "198.51.100.2", "fe80::1", "64:ff9b::198.51.100.1"),
 		InternalPolicy:  lb.PolicyLocal,
 		ExternalPolicy:  lb.PolicyLocal,
 		Ports: []lb.ServicePort{
@@ -171,6 +171,12 @@ func TestServicesThatTheAPIWouldRefuseAreRefused(t *testing.T) {
 		{"broadcast externalIP", externalIP("255.255.255.255"), `spec.externalIPs[0] "255.255.255.255": is the broadcast address; write a unicast address that other nodes can reach`},
 		{"ingress IP that is none", ingress("1.2.3"), `status.loadBalancer.ingress[0].ip "1.2.3": is not an IP address; write an IPv4 or IPv6 address, such as "192.0.2.1" or "2001:db8::1"`},
 		{"unspecified ingress IP", ingress("0.0.0.0"), `status.loadBalancer.ingress[0].ip "0.0.0.0": is the unspecified address; write a unicast address that other nodes can reach`},
+		{"ingress IP of metadata", ingress("169.254.169.254"), `status.loadBalancer.ingress[0].ip "169.254.169.254": is a cloud's metadata address; write a unicast address that other nodes can reach`},
+		{"ingress IP of metadata in IPv6", ingress("fd00:ec2::254"), `status.loadBalancer.ingress[0].ip "fd00:ec2::254": is a cloud's metadata address; write a unicast address that other nodes can reach`},
+		{"ingress IP of metadata by NAT64", ingress("64:ff9b::a9fe:a9fe"), `status.loadBalancer.ingress[0].ip "64:ff9b::a9fe:a9fe": is a cloud's metadata address; write a unicast address that other nodes can reach`},
+		{"ingress IP of loopback by NAT64", ingress("64:ff9b::127.0.0.1"), `status.loadBalancer.ingress[0].ip "64:ff9b::127.0.0.1": is a loopback address; write a unicast address that other nodes can reach`},
+		{"externalIP of metadata", externalIP("fd00:ec2::254"), `spec.externalIPs[0] "fd00:ec2::254": is a cloud's metadata address; write a unicast address that other nodes can reach`},
+		{"externalIP of metadata by NAT64", externalIP("64:ff9b::a9fe:a9fe"), `spec.externalIPs[0] "64:ff9b::a9fe:a9fe": is a link-local address; write a unicast address that other nodes can reach`},
 		{"unknown type", func(s *corev1.Service) { s.Spec.Type = "Headless" }, `spec.type "Headless": is not a type of Service; write ClusterIP, NodePort, LoadBalancer or ExternalName`},
 		{"unknown traffic policy", func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = "local" }, `spec.externalTrafficPolicy "local": is not a traffic policy; write Cluster or Local`},
 		{"name with capitals", func(s *corev1.Service) { s.Namespace = "Default" }, `metadata.namespace "Default": is not a name that Kubernetes allows; use lower-case letters, digits and '-', starting and ending with a letter or digit`},

@@ -37,6 +37,7 @@ type connection struct {
 	kept   *lastGood // nil for none
 
 	servers  *serverStates
+	reached  *reached
 	requests Requests // nil for nobody who measures
 }
 
@@ -54,6 +55,12 @@ func connect(cfg Config, report func(error), back func(), notice func(string)) (
 	if len(servers) > 0 {
 		config.Host = servers[0].String()
 	}
+	told := servers
+	if base, _, err := rest.DefaultServerURL(config.Host, "", schema.GroupVersion{}, rest.IsConfigTransportTLS(*config)); len(servers) == 0 && err == nil {
+		told = []*url.URL{base}
+	}
+	reached := newReached(told...)
+	config.Dial = reached.dialer(&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second})
 	kept, states := keptFor(cfg, config, notice), newServerStates()
 	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
 		if cfg.Requests != nil {
@@ -67,7 +74,7 @@ func connect(cfg Config, report func(error), back func(), notice func(string)) (
 	}
 	scheme := newScheme()
 	return &connection{config: config, http: client, scheme: scheme, codecs: serializer.NewCodecFactory(scheme).WithoutConversion(),
-		kept: kept, servers: states, requests: cfg.Requests}, nil
+		kept: kept, servers: states, reached: reached, requests: cfg.Requests}, nil
 }
 
 // keptFor returns the servers that were good before, nil where they would be of
@@ -92,7 +99,6 @@ func restConfig(cfg Config) (*rest.Config, error) {
 	config.QPS, config.Burst = cfg.QPS, cfg.Burst
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.WarningHandlerWithContext = rest.NoWarnings{}
-	config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	if cfg.TLSServerName != "" {
 		config.ServerName = cfg.TLSServerName
 	}

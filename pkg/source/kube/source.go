@@ -142,6 +142,7 @@ func (s *Source) Run(ctx context.Context, update func(lb.Update)) error {
 		reflectors.Go(func() { w.reflect(ctx, s.stores[i], s.backoff) })
 	}
 	reflectors.Go(func() { s.events.run(ctx) })
+	reflectors.Go(func() { s.conn.reached.resolve(ctx) })
 	defer s.conn.http.CloseIdleConnections()
 	defer reflectors.Wait()
 	for {
@@ -154,6 +155,7 @@ func (s *Source) Run(ctx context.Context, update func(lb.Update)) error {
 			if s.conn.kept != nil {
 				s.conn.kept.take(u)
 			}
+			u.APIServers = s.conn.reached.all()
 			update(u)
 		}
 	}

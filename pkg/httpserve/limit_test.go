@@ -126,7 +126,7 @@ func TestNothingIsLeftOfConnectionsThatEnded(t *testing.T) {
 	})
 }
 
-// servePipes serves what it gets there, in memory, until the test ends.
+// servePipes serves connections in memory until the test ends.
 func servePipes(tb testing.TB, handler http.Handler, limit *Limit) chan net.Conn {
 	tb.Helper()
 	conns, server := make(chan net.Conn), NewServer(handler, limit)

@@ -46,8 +46,8 @@ func isStray(cfg Config, l datapath.Load) bool {
 	return l.Probed && !cfg.Convert.Probes
 }
 
-// watchEjected tells of backends that the datapath avoids, and of what it refuses, until
-// the context ends. Meanwhile it marks that there is an agent.
+// watchEjected tells of backends that the datapath avoids, of what it refuses, and of file descriptors,
+// until the context ends. Meanwhile it marks that there is an agent.
 func (a *statusServer) watchEjected(ctx context.Context) {
 	look := time.NewTimer(tick.Next(ejectedEvery))
 	defer look.Stop()
@@ -62,6 +62,11 @@ func (a *statusServer) watchEjected(ctx context.Context) {
 		}
 		if a.whole.Load() { // one that has not heard of everything follows nothing
 			a.markAlive(time.Now())
+		}
+		if d, err := readDescriptors(); err != nil {
+			a.log.Debug("count file descriptors", zap.Error(err))
+		} else {
+			a.problems.setFiles(d.problems(a.cfg.NodeName))
 		}
 		err := datapath.Look(a.open, func(r *datapath.Reader) error {
 			if err := a.live.lookForRefused(r, time.Now()); err != nil {

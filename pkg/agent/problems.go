@@ -28,7 +28,7 @@ type problems struct {
 	reports reporter // nil where there is none
 
 	mu       sync.Mutex
-	backends *reconciler.ProblemLog        // of ejected and probes; others log the other parts
+	backends *reconciler.ProblemLog        // of ejected, probes, peers and files; others log the other parts
 	input    []lb.Problem                  // of the reconciler
 	ejected  []lb.Problem                  // backends that do not take connections
 	probes   []lb.Problem                  // that may not be made, or not as often
@@ -38,6 +38,7 @@ type problems struct {
 	peers    []lb.Problem                  // with homes of what is carried
 	drained  []lb.Problem                  // with the file that says what is
 	writes   []lb.Problem                  // with what is written into the kernel
+	files    []lb.Problem                  // with file descriptors
 	report   Report
 	written  bool // as it is, if there is a directory
 	cannot   bool // write the file; it was said
@@ -140,6 +141,13 @@ func (p *problems) setWrites(problems []lb.Problem) {
 	p.set(&p.writes, problems)
 }
 
+// setFiles says that few file descriptors are free.
+func (p *problems) setFiles(problems []lb.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.set(&p.files, problems)
+}
+
 // set replaces a part of what is wrong. Most say the same again, every second.
 func (p *problems) set(part *[]lb.Problem, now []lb.Problem) {
 	if p.written && slices.Equal(*part, now) {
@@ -155,8 +163,8 @@ func (p *problems) pass() {
 	for _, name := range slices.SortedFunc(maps.Keys(p.unserved), lb.ServiceName.Compare) {
 		unchecked = append(unchecked, p.unserved[name])
 	}
-	p.backends.Set(slices.Concat(p.ejected, p.probes, p.peers))
-	all := slices.Concat(p.input, lb.Bounded("the node", unchecked), p.ejected, p.probes, p.peers, p.contact, p.force, p.drained, p.writes)
+	p.backends.Set(slices.Concat(p.ejected, p.probes, p.peers, p.files))
+	all := slices.Concat(p.input, lb.Bounded("the node", unchecked), p.ejected, p.probes, p.peers, p.contact, p.force, p.drained, p.writes, p.files)
 	p.count(all)
 	if p.reports != nil {
 		p.reports.Report(all)

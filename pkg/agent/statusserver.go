@@ -201,16 +201,17 @@ func (a *statusServer) serve(failed func()) answers {
 		flag, address string
 		handler       http.Handler
 		certificate   *httpserve.Certificate
+		limit         *httpserve.Limit
 	}{
-		{"--healthz-bind-address", a.cfg.HealthzAddress, a.proxy.Handler(), nil},
-		{"--metrics-bind-address", a.cfg.MetricsAddress, a.metrics.Handler(metrics.HandlerConfig{Config: config, Profiling: a.cfg.Profiling}), a.certificate()},
+		{"--healthz-bind-address", a.cfg.HealthzAddress, a.proxy.Handler(), nil, &httpserve.Limit{Lasts: httpserve.Brief}},
+		{"--metrics-bind-address", a.cfg.MetricsAddress, a.metrics.Handler(metrics.HandlerConfig{Config: config, Profiling: a.cfg.Profiling}), a.certificate(), &httpserve.Limit{}},
 	} {
 		if s.address == "" {
 			continue
 		}
 		group.Go(func() error {
 			err := httpserve.Run(ctx, httpserve.Config{
-				Address: s.address, Handler: s.handler, Certificate: s.certificate, HardFail: a.cfg.BindHardFail,
+				Address: s.address, Handler: s.handler, Certificate: s.certificate, Limit: s.limit, HardFail: a.cfg.BindHardFail,
 				Report: func(err error) {
 					a.log.Warn("serve HTTP, will try again", zap.String("address", s.address), zap.Error(err), zap.String("remedy", serveRemedy(err, s.flag)))
 				},

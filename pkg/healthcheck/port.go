@@ -19,8 +19,8 @@ type port struct {
 }
 
 // servePort serves until the port is closed.
-func servePort(l net.Listener, h http.Handler) *port {
-	p := &port{listener: l, server: httpserve.NewServer(h)}
+func servePort(l net.Listener, h http.Handler, limit *httpserve.Limit) *port {
+	p := &port{listener: l, server: httpserve.NewServer(h, limit)}
 	go func() { _ = p.server.Serve(p.listener) }() // ends with close only
 	return p
 }

@@ -41,7 +41,8 @@ type ServiceServer struct {
 	healthy func() bool
 	report  func(lb.ServiceName, uint16, error)
 	listen  func(network, address string) (net.Listener, error)
-	missing chan struct{} // has an element where a port may be missing
+	limit   *httpserve.Limit // of all ports together: they share the descriptors of the process
+	missing chan struct{}    // has an element where a port may be missing
 
 	mu        sync.RWMutex
 	addresses []netip.Addr // the zero Addr stands for all
@@ -66,7 +67,7 @@ type finding struct {
 func NewServiceServer(cfg ServiceConfig) *ServiceServer {
 	s := &ServiceServer{
 		healthy: cfg.Healthy, report: cfg.Report, listen: cfg.Listen,
-		missing: make(chan struct{}, 1), addresses: orAll(cfg.Addresses), services: map[lb.ServiceName]*service{},
+		limit: &httpserve.Limit{Lasts: httpserve.Brief}, missing: make(chan struct{}, 1), addresses: orAll(cfg.Addresses), services: map[lb.ServiceName]*service{},
 	}
 	if s.report == nil {
 		s.report = func(lb.ServiceName, uint16, error) {}
@@ -234,7 +235,7 @@ func (s *ServiceServer) open(name lb.ServiceName) (news bool, err error) {
 			errs = append(errs, err)
 			continue
 		}
-		svc.ports[addr] = servePort(l, answer{s, name})
+		svc.ports[addr] = servePort(l, answer{s, name}, s.limit)
 	}
 	told := svc.reported
 	svc.reported = ""

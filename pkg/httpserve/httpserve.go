@@ -36,6 +36,8 @@ type Config struct {
 	Handler http.Handler
 	// Certificate has Run serve TLS; nil serves without.
 	Certificate *Certificate
+	// Limit bounds the connections; nil does not.
+	Limit *Limit
 	// HardFail has Run return a failure instead of trying again.
 	HardFail bool
 	// Report is told of a failure after which Run tries again, once for as long as it
@@ -99,7 +101,7 @@ func serve(ctx context.Context, cfg Config) error {
 		}
 		defer running.RUnlock()
 		cfg.Handler.ServeHTTP(w, r)
-	}))
+	}), cfg.Limit)
 	defer func() {
 		server.Close()
 		running.Lock()
@@ -112,15 +114,19 @@ func serve(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// NewServer returns a server with the time limits of this package.
-func NewServer(handler http.Handler) *http.Server {
-	return &http.Server{
+// NewServer returns a server with the time limits of this package, and a limit of connections or nil.
+func NewServer(handler http.Handler, limit *Limit) *http.Server {
+	server := &http.Server{
 		Handler:           limitBody(handler),
 		ReadHeaderTimeout: headerTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 	}
+	if limit != nil {
+		limit.bound(server)
+	}
+	return server
 }
 
 // limitBody limits how long the server waits for a body. A ReadTimeout would do so as

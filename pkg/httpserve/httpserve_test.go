@@ -151,7 +151,7 @@ func mustServe(tb testing.TB, handler http.Handler) net.Conn {
 	client, served := net.Pipe()
 	conns := make(chan net.Conn, 1)
 	conns <- served
-	server := NewServer(handler)
+	server := NewServer(handler, nil)
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = server.Serve(pipes{conns}) }()
 	tb.Cleanup(func() { client.Close(); close(conns); <-ended; server.Close() })

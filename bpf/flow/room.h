@@ -76,18 +76,18 @@ static __always_inline __u64 room_of(__u32 tag, __u32 state, __u32 way,
 }
 
 /*
- * Is a way, whose state was read, of the flow with a key and its tag? ROOM_EXISTS, ROOM_BUSY if
- * another CPU is just giving it to some flow, or 0. The tag is written before the key.
+ * Is a way with the tag of a flow that of a key? ROOM_EXISTS, ROOM_BUSY if it is just given to
+ * some flow, whose tag is written before the key, or 0. Not inlined, for the stack of the caller.
  */
-static __always_inline __u64 room_taken(const struct flow_set *s, __u32 way,
-					__u32 state, __u32 tag,
-					const struct tuple *t)
+static __noinline __u64 room_taken(const struct flow_set *s, __u32 way,
+				   __u32 state, const struct tuple *t)
 {
-	if (*(volatile __u32 *)&s->tag[way] != tag)
-		return 0;
-	if (has_key(&s->way[way], t))
-		return state & FLOW_BUSY ? ROOM_BUSY : ROOM_EXISTS;
-	return *(volatile __u32 *)&s->state[way] == state ? 0 : ROOM_BUSY;
+	bool same = has_key(&s->way[way], t);
+
+	if (*(volatile __u32 *)&s->state[way] != state ||
+	    (same && state & FLOW_BUSY))
+		return ROOM_BUSY;
+	return same ? ROOM_EXISTS : 0;
 }
 
 /*
@@ -110,8 +110,8 @@ GLOBAL_FUNC __u64 find_free(const struct tuple *t, __u32 index, __u32 tag)
 	for (int w = FLOW_WAYS - 1; w >= 0; w--) {
 		state = *(volatile __u32 *)&s->state[w];
 		busy |= state;
-		taken = room_taken(s, w, state, tag, t);
-		if (taken)
+		if (*(volatile __u32 *)&s->tag[w] == tag &&
+		    (taken = room_taken(s, w, state, t)))
 			return taken;
 		room = choose(mask_if_less(0, s->tag[w]), room,
 			      way_with_rank(RANK_FREE, w, state));
@@ -156,8 +156,8 @@ GLOBAL_FUNC __u64 find_room(const struct tuple *t, __u32 index, __u32 tag,
 	for (int w = 0; w < FLOW_WAYS; w++) {
 		state = *(volatile __u32 *)&s->state[w];
 		busy |= state;
-		taken = room_taken(s, w, state, tag, t);
-		if (taken)
+		if (*(volatile __u32 *)&s->tag[w] == tag &&
+		    (taken = room_taken(s, w, state, t)))
 			return taken;
 		room = room_of(s->tag[w], state, w, flow_time(now_ns), too_many,
 			       one_more);

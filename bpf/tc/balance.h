@@ -170,7 +170,7 @@ GLOBAL_FUNC int balance(struct packet *pkt, struct new_flow *flow)
 	}
 	if (!is_allowed(f, &pkt->tuple.src))
 		return refuse(DROP_SOURCE_RANGE, f->service);
-	if (is_from_frontend(&pkt->tuple))
+	if (is_from_frontend(&pkt->tuple, f))
 		return refuse(DROP_MARTIAN, f->service);
 	view = read_view(&f->views[client_view(pkt)]);
 	if (view.size) {

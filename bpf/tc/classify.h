@@ -97,18 +97,25 @@ static __always_inline bool is_discarded(const struct packet *pkt)
 }
 
 /*
- * Is a packet from where a Service answers? Its answer would be a question to that Service: two
- * servers of datagrams that answer each other would do so for ever.
+ * Is a datagram from where a Service answers? Its answer would be a question to that Service: two
+ * servers that answer each other would do so for ever. Who may write a Service may give it any
+ * external IP: that is a client to all others.
  */
-static __always_inline bool is_from_frontend(const struct tuple *t)
+static __always_inline bool is_from_frontend(const struct tuple *t,
+					     const struct frontend *to)
 {
-	struct addr_port from = {
+	struct addr_port at = {
 		.addr = t->src,
 		.port = t->src_port,
 		.protocol = t->protocol,
 	};
+	struct frontend *from;
 
-	return address_filter_has(&t->src) && frontend_at(&from);
+	if (t->protocol == IPPROTO_TCP || !address_filter_has(&t->src))
+		return false;
+	from = frontend_at(&at);
+	return from && (!(from->flags & FRONTEND_EXTERNAL_IP) ||
+			from->service == to->service);
 }
 
 /*

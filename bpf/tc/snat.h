@@ -131,16 +131,18 @@ static __always_inline __u32 network_of(const struct ip_addr *client)
 
 /*
  * Notes whose flow holds the port that is tried. Each network that has more than a fifth of them
- * is known in the end (Misra and Gries, Finding repeated elements, 1982). Not inlined, for the
+ * is known in the end, with less than it has by at most a fifth of the others (Misra and Gries, Finding repeated elements, 1982). Not inlined, for the
  * stack of the caller.
  */
 static __noinline int note_network(struct new_flow *n, const struct flow *old,
-				   __u32 idle)
+				   __u32 idle, bool bypass)
 {
 	__u32 network = network_of(&old->to);
 	struct port_holder *unused = NULL;
 
 	n->taken++;
+	if (bypass) /* a socket of the node has the port, too */
+		return 0;
 	note_holder(&n->any, idle, n->to.src_port);
 #pragma unroll
 	for (int i = 0; i < PORT_NETWORKS; i++) {
@@ -174,7 +176,7 @@ static __always_inline bool gives_up_port(struct new_flow *n,
 
 	if (has_ended(old->seen, original->seen, n->now_ns))
 		return true;
-	note_network(n, old->flow, idle);
+	note_network(n, old->flow, idle, old->seen & FLOW_BYPASS);
 	if (may_have_to_go(old->seen, original->seen, n->now_ns))
 		note_holder(&n->half_open, idle, n->to.src_port);
 	else if (seems_ended(old->seen, original->seen, n->now_ns))

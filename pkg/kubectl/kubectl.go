@@ -178,10 +178,10 @@ func (p *plugin) choose(ctx context.Context) ([]agentPod, error) {
 	}
 }
 
-// agents returns the pods of the one DaemonSet of agents. Others with the same label are left out,
+// agents returns the pods of the DaemonSets of agents. Others with the same label are left out,
 // and named on stderr.
 func (p *plugin) agents(ctx context.Context) (pods []agentPod, err error) {
-	set, err := p.daemonSet(ctx)
+	sets, err := p.daemonSets(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -193,14 +193,14 @@ func (p *plugin) agents(ctx context.Context) (pods []agentPod, err error) {
 	for _, f := range lines {
 		node, namespace, name, phase, owner := f[0], f[1], f[2], f[3], f[4]
 		switch {
-		case namespace != set.namespace || owner != set.uid:
+		case !slices.ContainsFunc(sets, func(d daemonSet) bool { return d.namespace == namespace && d.uid == owner }):
 			strangers = append(strangers, namespace+"/"+name)
 		case node != "":
 			pods = append(pods, agentPod{node, namespace, name, phase})
 		}
 	}
 	if len(strangers) > 0 {
-		fmt.Fprintf(p.stderr, "kubectl headgate: left out, since the label %s is not of the DaemonSet %s: %s\n", selector, set, some(strangers))
+		fmt.Fprintf(p.stderr, "kubectl headgate: left out, since they have the label %s and are not of the DaemonSet %s: %s\n", selector, sets[0], some(strangers))
 	}
 	return pods, nil
 }
@@ -210,14 +210,13 @@ type daemonSet struct{ namespace, name, uid string }
 
 func (d daemonSet) String() string { return d.namespace + "/" + d.name }
 
-// daemonSet finds the DaemonSet of the agents: it has the label, their account and the network of
-// the node.
-func (p *plugin) daemonSet(ctx context.Context) (daemonSet, error) {
+// daemonSets finds the DaemonSets of the agents, which are in one namespace: each has the label,
+// their account and the network of the node.
+func (p *plugin) daemonSets(ctx context.Context) (sets []daemonSet, err error) {
 	lines, err := p.list(ctx, "daemonsets", setFields)
 	if err != nil {
-		return daemonSet{}, err
+		return nil, err
 	}
-	var sets []daemonSet
 	var names []string
 	for _, f := range lines {
 		set := daemonSet{f[0], f[1], f[2]}
@@ -225,15 +224,16 @@ func (p *plugin) daemonSet(ctx context.Context) (daemonSet, error) {
 			sets, names = append(sets, set), append(names, set.String())
 		}
 	}
+	const what = "DaemonSet with the label " + selector + ", the service account headgate and the node's network"
 	switch {
 	case len(sets) == 0 && p.namespace != "":
-		return daemonSet{}, fmt.Errorf("--namespace %s has no DaemonSet with the label %s, the service account headgate and the node's network", p.namespace, selector)
+		return nil, fmt.Errorf("--namespace %s has no %s", p.namespace, what)
 	case len(sets) == 0:
-		return daemonSet{}, fmt.Errorf("no DaemonSet has the label %s, the service account headgate and the node's network: is Headgate installed in this cluster?", selector)
-	case len(sets) > 1:
-		return daemonSet{}, fmt.Errorf("which agents? Write --namespace NAME; these look like theirs: %s", some(names))
+		return nil, errors.New("there is no " + what + ": is Headgate installed in this cluster?")
+	case slices.ContainsFunc(sets, func(d daemonSet) bool { return d.namespace != sets[0].namespace }):
+		return nil, fmt.Errorf("which agents? Write --namespace NAME; these look like theirs: %s", some(names))
 	}
-	return sets[0], nil
+	return sets, nil
 }
 
 // What is asked of objects: five fields of each, as kubectl's jsonpath has them.

@@ -24,6 +24,7 @@ case "$*" in
 *"get pod "*waiting*) ;;
 *"get pod "*) printf node-b ;;
 *empty*"get daemonsets"*) ;;
+*pools*"get daemonsets"*) printf 'kube-system,headgate,u2,headgate,true\nkube-system,headgate-arm,u1,headgate,true\n' ;;
 *two*"get daemonsets"*) printf 'kube-system,headgate,u1,headgate,true\nevil,headgate,u2,headgate,true\n' ;;
 *"get daemonsets"*) printf 'evil,mine,u3,headgate,\nkube-system,headgate,u1,headgate,true\nevil,other,u4,default,true\n' ;;
 *evil*"get pods"*) printf 'node-a,evil,a,Running,\nnode-a,kube-system,b,Running,u9\nnode-a,evil,c,Running,u1\nnode-a,kube-system,headgate-a,Running,u1\n' ;;
@@ -56,11 +57,12 @@ func TestItRunsInTheAgentOfTheNode(t *testing.T) {
 		{"status", "", "which node? Write --node NAME, --of POD or --all-nodes; agents are on node-a, node-b", 1},
 		{"--of nothing status", "", `kubectl get: Error from server (NotFound): pods "nothing" not found`, 1},
 		{"--of waiting status", "", "pod default/waiting is on no node yet", 1},
-		{"--context empty status", "", "no DaemonSet has the label app.kubernetes.io/name=headgate, the service account headgate and the node's network: is Headgate installed in this cluster?", 1},
+		{"--context empty status", "", "there is no DaemonSet with the label app.kubernetes.io/name=headgate, the service account headgate and the node's network: is Headgate installed in this cluster?", 1},
 		{"--namespace evil status", "", "--namespace evil has no DaemonSet with the label app.kubernetes.io/name=headgate, the service account headgate and the node's network", 1},
 		{"--context two status", "", "which agents? Write --namespace NAME; these look like theirs: kube-system/headgate, evil/headgate", 1},
 		{"--context two --namespace kube-system --node node-a diff", "--context=two " + execute + "headgate-a -- /headgate diff\n", "", 0},
-		{"--context evil diff", "--context=evil " + execute + "headgate-a -- /headgate diff\n", "left out, since the label app.kubernetes.io/name=headgate is not of the DaemonSet kube-system/headgate: evil/a, kube-system/b, evil/c", 0},
+		{"--context pools --node node-a diff", "--context=pools " + execute + "headgate-a -- /headgate diff\n", "", 0},
+		{"--context evil diff", "--context=evil " + execute + "headgate-a -- /headgate diff\n", "left out, since they have the label app.kubernetes.io/name=headgate and are not of the DaemonSet kube-system/headgate: evil/a, kube-system/b, evil/c", 0},
 		{"--nodes node-a status", "", "unknown flag --nodes: flags of headgate stand behind its command; kubectl headgate --help lists those before it", 1},
 		{"--node", "", "--node: a value is missing", 1},
 		{"--node a --all-nodes status", "", "--node, --of and --all-nodes: write one of them", 1},

@@ -20,9 +20,26 @@ type ExternalIPs struct {
 type external struct {
 	fresh      bool // lookUp has yet to say what it is
 	claimants  map[ServiceName]bool
-	clusterIPs map[ServiceName]int                  // Services of which it is a ClusterIP
-	endpoints  map[ServiceName]int                  // Services of which it is an endpoint, and how often
-	ports      map[endpointPort]map[ServiceName]int // the same by port
+	clusterIPs map[ServiceName]int // Services of which it is a ClusterIP
+	endpoints  map[ServiceName]int // Services of which it is an endpoint, and how often
+	ports      portOwners          // the same by port
+	pods       portOwners          // of these, the endpoints that are Pods
+}
+
+// portOwners are the Services that have an endpoint at a port, and how often.
+type portOwners map[endpointPort]map[ServiceName]int
+
+// count notes that a Service has n endpoints more.
+func (o *portOwners) count(at endpointPort, name ServiceName, n int) {
+	if *o == nil {
+		*o = portOwners{}
+	}
+	if (*o)[at] == nil {
+		(*o)[at] = map[ServiceName]int{}
+	}
+	if tally((*o)[at], name, n); len((*o)[at]) == 0 {
+		delete(*o, at)
+	}
 }
 
 // endpointPort is where an endpoint serves.
@@ -50,6 +67,7 @@ func (st *State) SetLocal(local map[netip.Addr]bool) []ServiceName {
 		st.askNode(name, st.services[name], st.services[name])
 	}
 	st.servers.forget()
+	maps.Copy(st.unrefused, dirty)
 	return sortedNames(dirty)
 }
 
@@ -215,14 +233,8 @@ func (s *Slice) countAt(all map[netip.Addr]*external, n int) {
 		tally(e.endpoints, name, n)
 		for _, p := range s.Ports {
 			at := endpointPort{p.Port, p.Protocol}
-			if e.ports == nil {
-				e.ports = map[endpointPort]map[ServiceName]int{}
-			}
-			if e.ports[at] == nil {
-				e.ports[at] = map[ServiceName]int{}
-			}
-			if tally(e.ports[at], name, n); len(e.ports[at]) == 0 {
-				delete(e.ports, at)
+			if e.ports.count(at, name, n); s.Endpoints[i].Pod != "" {
+				e.pods.count(at, name, n)
 			}
 		}
 	}

@@ -28,7 +28,7 @@ func (st *State) Recall(name ServiceName, had []Frontend) []ServiceName {
 				byPort[at] = &Slice{SliceName: SliceName{Namespace: name.Namespace}, Service: name.Name, Ports: []SlicePort{{Port: b.Port, Protocol: b.Protocol}}}
 				all = append(all, byPort[at])
 			}
-			byPort[at].Endpoints = append(byPort[at].Endpoints, Endpoint{Addr: b.Addr})
+			byPort[at].Endpoints = append(byPort[at].Endpoints, Endpoint{Addr: b.Addr, Pod: "?"}) // it may be one, see endpointAt
 		}
 	}
 	st.recalled[name] = &recalled{had, all, map[place]bool{}}
@@ -52,6 +52,7 @@ func (st *State) recount(name ServiceName, all []*Slice, n int) []ServiceName {
 		st.countEndpoints(slice, n, dirty)
 	}
 	st.recheck[name] = true
+	maps.Copy(st.unrefused, dirty)
 	return sortedNames(dirty)
 }
 

@@ -87,7 +87,7 @@ func (s *Service) questions() func(yield func(question) bool) {
 // address that happens to be here.
 func (st *State) answer(q question) string {
 	s := &st.servers
-	if s.had != nil && s.had(q.service, q.at) || q.kind == LoadBalancerIP && st.externals[q.at.Addr].has(q.service, q.at) {
+	if st.had(q.service, q.at) || st.externals[q.at.Addr].has(q.service, q.at) {
 		return ""
 	}
 	if !s.asked {
@@ -97,6 +97,8 @@ func (st *State) answer(q question) string {
 	everywhere := AddrPort{unspecified(q.at.Addr), q.at.Port, q.at.Protocol}
 	isPrimary := q.at.Addr == st.node.IP4 || q.at.Addr == st.node.IP6
 	switch {
+	case s.err != nil && q.kind == LoadBalancerIP:
+		return "" // whoever writes the status is trusted more
 	case s.err != nil:
 		return "is an address of this node, whose kernel does not list the servers: " + s.err.Error()
 	case s.listed[q.at], s.listed[everywhere] && (q.kind == ExternalIP || isPrimary):
@@ -105,13 +107,20 @@ func (st *State) answer(q question) string {
 	return ""
 }
 
-// ownServer notes that the server at addresses of a load balancer is an endpoint of the
+// had says whether a Service has a frontend in force, also of an earlier process.
+func (st *State) had(name ServiceName, at AddrPort) bool {
+	return st.servers.had != nil && st.servers.had(name, at)
+}
+
+// ownServer notes that the server at an address that a Service claims is an endpoint of the
 // Service itself.
 func (st *State) ownServer(name ServiceName, addr netip.Addr, slice *Slice) {
 	for _, p := range slice.Ports {
-		q := question{name, LoadBalancerIP, AddrPort{addr, p.Port, p.Protocol}}
-		if _, asked := st.servers.answers[q]; asked {
-			st.servers.answers[q] = ""
+		for _, kind := range []FrontendKind{ExternalIP, LoadBalancerIP} {
+			q := question{name, kind, AddrPort{addr, p.Port, p.Protocol}}
+			if _, asked := st.servers.answers[q]; asked {
+				st.servers.answers[q] = ""
+			}
 		}
 	}
 }
@@ -150,25 +159,26 @@ func (st *State) grantedOf(svc *Service, all []Frontend) []Frontend {
 // refusesAt says why a Service may not have an external IP, or an address of a load
 // balancer, at a port; "" where it may.
 func (st *State) refusesAt(svc *Service, kind FrontendKind, at AddrPort) string {
-	if st.apiServers[at] && !st.isOfAPIServers(svc.ServiceName) {
+	if st.apiServers[at] && !st.leadsToAPIServers(svc) && !st.had(svc.ServiceName, at) {
 		return "is where this node reaches its API servers"
 	}
 	if owner, ok := st.endpointAt(svc, kind, at); ok {
 		return "is an endpoint of Service " + owner.String()
 	}
+	allowed := slices.ContainsFunc(st.externalIPs.Allowed, func(p netip.Prefix) bool { return p.Contains(at.Addr) })
+	if at.Port == kubelet && at.Protocol == TCP && (st.local[at.Addr] || kind == ExternalIP && !allowed) {
+		return "is the port of the kubelet"
+	}
 	if !st.local[at.Addr] {
 		return ""
-	}
-	if at.Port == kubelet && at.Protocol == TCP {
-		return "is the kubelet of this node"
 	}
 	return st.servers.answers[question{svc.ServiceName, kind, at}]
 }
 
 // endpointAt returns another Service of which an address and port is an endpoint that
 // keeps it from a claim. Services of one namespace may have endpoints in common. An
-// EndpointSlice does not take the address of a load balancer from an older Service: an
-// endpoint can be any address. The API servers have no such rival.
+// EndpointSlice can name any address: it takes that of a load balancer only for a Pod, and not
+// from an older Service. The API servers have no such rival.
 func (st *State) endpointAt(svc *Service, kind FrontendKind, at AddrPort) (owner ServiceName, ok bool) {
 	e := st.externals[at.Addr]
 	if e == nil || len(e.ports) == 0 {
@@ -177,8 +187,9 @@ func (st *State) endpointAt(svc *Service, kind FrontendKind, at AddrPort) (owner
 	others := e.ports[endpointPort{at.Port, at.Protocol}]
 	for name := range others {
 		shared := name.Namespace == svc.Namespace && others[svc.ServiceName] > 0
-		older := kind == LoadBalancerIP && name != apiService && svc.Age.Created != 0 && svc.Age.compare(st.ageOf(name)) < 0
-		if name != svc.ServiceName && !shared && !older && (!ok || name.Compare(owner) < 0) {
+		weak := kind == LoadBalancerIP && name != apiService &&
+			(e.pods[endpointPort{at.Port, at.Protocol}][name] == 0 || svc.Age.Created != 0 && svc.Age.compare(st.ageOf(name)) < 0)
+		if name != svc.ServiceName && !shared && !weak && (!ok || name.Compare(owner) < 0) {
 			owner, ok = name, true
 		}
 	}
@@ -193,17 +204,19 @@ func (st *State) ageOf(name ServiceName) Age {
 	return Age{}
 }
 
-// isOfAPIServers says whether all endpoints of a Service are API servers: such a Service
-// may be the way to them.
-func (st *State) isOfAPIServers(name ServiceName) bool {
+// leadsToAPIServers says whether a Service may be the way to the API servers: an endpoint of it is
+// one, or tenants have no part in its namespace, as with a proxy before them.
+func (st *State) leadsToAPIServers(svc *Service) bool {
+	if svc.Namespace == "kube-system" {
+		return true
+	}
 	servers := backendsOf(st.byService[apiService])
-	own := backendsOf(st.byService[name])
-	for at := range own {
-		if !servers[at] {
-			return false
+	for at := range backendsOf(st.byService[svc.ServiceName]) {
+		if servers[at] || st.apiServers[at] {
+			return true
 		}
 	}
-	return len(own) > 0
+	return false
 }
 
 // backendsOf returns the addresses and ports of all endpoints of slices.
@@ -220,27 +233,43 @@ func backendsOf(from []*Slice) map[AddrPort]bool {
 }
 
 // refusedAddresses returns a Problem for every external IP, and every address of a load
-// balancer, that a Service may not have.
+// balancer, that a Service may not have. It looks only at Services that have changed since.
 func (st *State) refusedAddresses() (problems []Problem) {
-	for addr, e := range st.externals {
-		for name := range e.claimants {
-			svc := st.services[name]
-			if slices.Contains(svc.LoadBalancerIPs, addr) {
-				problems = append(problems, st.refusedPorts(svc, LoadBalancerIP, addr)...)
-			}
-			if !slices.Contains(svc.ExternalIPs, addr) {
-				continue
-			}
-			if reason := st.refuses(name, addr); reason != "" {
-				problems = append(problems, svc.refused(ExternalIP, addr.String(), reason))
-			} else {
-				problems = append(problems, st.refusedPorts(svc, ExternalIP, addr)...)
-			}
+	for name := range st.unrefused {
+		if all := st.refusedOf(st.services[name]); len(all) > 0 {
+			st.refused[name] = all
+		} else {
+			delete(st.refused, name)
+		}
+	}
+	clear(st.unrefused)
+	for name, all := range st.refused {
+		for _, p := range all {
+			p.File = st.File(name)
+			problems = append(problems, p)
 		}
 	}
 	slices.SortFunc(problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Value, b.Value))
 	})
+	return problems
+}
+
+// refusedOf does so for one Service, nil for none.
+func (st *State) refusedOf(svc *Service) (problems []Problem) {
+	if svc == nil {
+		return nil
+	}
+	for _, addr := range svc.ExternalIPs {
+		if reason := st.refuses(svc.ServiceName, addr); reason != "" {
+			problems = append(problems, svc.refused(ExternalIP, addr.String(), reason))
+		} else {
+			problems = append(problems, st.refusedPorts(svc, ExternalIP, addr)...)
+		}
+	}
+	for _, addr := range svc.LoadBalancerIPs {
+		problems = append(problems, st.refusedPorts(svc, LoadBalancerIP, addr)...)
+	}
 	return problems
 }
 
@@ -258,7 +287,7 @@ func (st *State) refusedPorts(svc *Service, kind FrontendKind, addr netip.Addr) 
 // refused is the Problem of an address that a Service may not have.
 func (s *Service) refused(kind FrontendKind, value, reason string) Problem {
 	p := Problem{
-		File: s.File, Object: "Service " + s.String(), Field: "spec.externalIPs", Value: value,
+		Object: "Service " + s.String(), Field: "spec.externalIPs", Value: value,
 		Reason: "is not used: it " + reason, Remedy: "take an address that leads nowhere else",
 	}
 	switch {

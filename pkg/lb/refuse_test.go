@@ -20,7 +20,7 @@ func at(text string) AddrPort {
 // sliceAt is a slice with one endpoint.
 func sliceAt(service ServiceName, endpoint AddrPort) *Slice {
 	return &Slice{SliceName: SliceName{service.Namespace, service.Name + "-" + endpoint.Addr.String()}, Service: service.Name,
-		Ports: []SlicePort{{Name: "http", Protocol: endpoint.Protocol, Port: endpoint.Port}}, Endpoints: []Endpoint{{Addr: endpoint.Addr, Ready: true, Serving: true}}}
+		Ports: []SlicePort{{Name: "http", Protocol: endpoint.Protocol, Port: endpoint.Port}}, Endpoints: []Endpoint{{Addr: endpoint.Addr, Pod: "web-1", Ready: true, Serving: true}}}
 }
 
 // claimTo is a Service that claims an address and port by one kind of address.
@@ -40,7 +40,7 @@ func has(st *State, name ServiceName, to AddrPort) bool {
 }
 
 func TestAnAddressAndPortOfAnotherOwnerIsRefused(t *testing.T) {
-	const endpoint, kubeletOf, api, server = "is an endpoint of Service victim/web", "is the kubelet of this node", "is where this node reaches its API servers", "has a server of this node, which was there first"
+	const endpoint, kubeletOf, api, server = "is an endpoint of Service victim/web", "is the port of the kubelet", "is where this node reaches its API servers", "has a server of this node, which was there first"
 	neighbour := ServiceName{"attacker", "zzz"}
 	older := Age{Created: 1}
 	for _, tc := range []struct {
@@ -59,20 +59,22 @@ func TestAnAddressAndPortOfAnotherOwnerIsRefused(t *testing.T) {
 		{name: "one that two Services of a namespace have", to: "192.0.2.1:8080", own: "192.0.2.1:8080", other: "192.0.2.1:8080"},
 		{name: "an endpoint of a neighbour", to: "192.0.2.1:8080", other: "192.0.2.1:8080", external: "is an endpoint of Service attacker/zzz", lb: "is an endpoint of Service attacker/zzz"},
 		{name: "the kubelet", to: "192.0.2.1:10250", age: older, external: kubeletOf, lb: kubeletOf},
-		{name: "the kubelet's port elsewhere", to: "198.51.100.1:10250"},
+		{name: "the kubelet's port elsewhere", to: "198.51.100.1:10250", external: kubeletOf},
+		{name: "the kubelet's port where it is allowed", to: "203.0.113.1:10250"},
+		{name: "an endpoint that is no Pod", to: "192.0.2.9:6443", external: endpoint},
 		{name: "an API server at a virtual address", to: "198.51.100.9:6443", age: older, external: api, lb: api},
-		{name: "for the API servers alone", to: "198.51.100.9:6443", own: "192.0.2.3:6443"},
+		{name: "for the API servers", to: "198.51.100.9:6443", own: "192.0.2.3:6443"},
 		{name: "an endpoint of the API servers", to: "192.0.2.3:6443", age: older, external: "is an endpoint of Service default/kubernetes", lb: "is an endpoint of Service default/kubernetes"},
 		{name: "a server of the node", to: "192.0.2.1:22", external: server, lb: server},
 		{name: "a server at all addresses", to: "192.0.2.1:23", external: server, lb: server},
 		{name: "a server at all addresses, and a virtual address that is here", to: "192.0.2.100:23", external: server},
 		{name: "a server at all addresses, elsewhere", to: "198.51.100.1:23"},
-		{name: "a server that is an endpoint of its own", to: "192.0.2.1:22", own: "192.0.2.1:22", external: server},
+		{name: "a server that is an endpoint of its own", to: "192.0.2.1:22", own: "192.0.2.1:22"},
 	} {
 		for kind, want := range map[FrontendKind]string{ExternalIP: tc.external, LoadBalancerIP: tc.lb} {
 			t.Run(tc.name+", "+kind.String(), func(t *testing.T) {
 				st, to := NewState(), at(tc.to)
-				st.SetExternalIPs(ExternalIPs{Allowed: prefixes("0.0.0.0/0")})
+				st.SetExternalIPs(ExternalIPs{Allowed: prefixes("192.0.2.0/24 203.0.113.0/24")})
 				st.SetLocal(map[netip.Addr]bool{at("192.0.2.1:1").Addr: true, at("192.0.2.100:1").Addr: true})
 				st.SetServers(func() (map[AddrPort]bool, error) {
 					return map[AddrPort]bool{at("192.0.2.1:22"): true, at("0.0.0.0:23"): true}, nil
@@ -88,6 +90,8 @@ func TestAnAddressAndPortOfAnotherOwnerIsRefused(t *testing.T) {
 				}
 				add(victim, "192.0.2.1:6443")
 				add(victim, "192.0.2.2:6443")
+				add(victim, "192.0.2.9:6443")
+				u.Slices[sliceAt(victim, at("192.0.2.9:6443")).SliceName].Endpoints[0].Pod = ""
 				add(apiService, "192.0.2.3:6443")
 				add(attacker, tc.own)
 				add(neighbour, tc.other)
@@ -184,7 +188,7 @@ func TestAClaimIsDecidedWhenItComes(t *testing.T) {
 	})
 	t.Run("the server that comes is an endpoint of the Service", func(t *testing.T) {
 		st := begin(&kernel{servers: map[AddrPort]bool{web: true}})
-		st.Apply(services(claimTo(attacker, LoadBalancerIP, web)))
+		st.Apply(services(claimTo(attacker, ExternalIP, web)))
 		mustDiff(t, false, has(st, attacker, web))
 		mustDiff(t, "attacker/aaa", names(st.Apply(withSlices(sliceAt(attacker, web)))))
 		mustDiff(t, true, has(st, attacker, web))
@@ -217,6 +221,9 @@ func TestNoHistoryGrantsWhatIsAnothers(t *testing.T) {
 			case 2, 3:
 				s := sliceAt(name, random(r))
 				s.Name = fmt.Sprint("e", r.IntN(3))
+				if r.IntN(3) == 0 {
+					s.Endpoints[0].Pod = ""
+				}
 				u.Slices[s.SliceName] = s
 			default:
 				u.Services[name] = claimTo(name, []FrontendKind{ExternalIP, LoadBalancerIP}[r.IntN(2)], random(r))
@@ -253,7 +260,7 @@ func stolenFrom(services map[ServiceName]*Service, all map[SliceName]*Slice, api
 	if f.Kind == ClusterIP {
 		return ""
 	}
-	if f.Addr.String() == "192.0.2.1" && f.AddrPort.Port == kubelet {
+	if (f.Addr.String() == "192.0.2.1" || f.Kind == ExternalIP) && f.AddrPort.Port == kubelet {
 		return "which is the kubelet"
 	}
 	own, apiOwn := map[AddrPort]bool{}, map[AddrPort]bool{}
@@ -267,9 +274,9 @@ func stolenFrom(services map[ServiceName]*Service, all map[SliceName]*Slice, api
 			apiOwn[where] = true
 		}
 	}
-	leadsThere := len(own) > 0
+	leadsThere := false
 	for where := range own {
-		leadsThere = leadsThere && apiOwn[where]
+		leadsThere = leadsThere || apiOwn[where] || slices.Contains(api, where)
 	}
 	if slices.Contains(api, f.AddrPort) && !leadsThere {
 		return "which is an API server"
@@ -282,10 +289,21 @@ func stolenFrom(services map[ServiceName]*Service, all map[SliceName]*Slice, api
 		if o := services[owner]; o != nil {
 			age = o.Age
 		}
-		older := f.Kind == LoadBalancerIP && owner != apiService && f.Age.Created != 0 && f.Age.compare(age) < 0
-		if is && owner != name && !shared && !older {
+		weak := f.Kind == LoadBalancerIP && owner != apiService &&
+			(!hasPod(all, owner, f.AddrPort) || f.Age.Created != 0 && f.Age.compare(age) < 0)
+		if is && owner != name && !shared && !weak {
 			return "which is an endpoint of " + owner.String()
 		}
 	}
 	return ""
+}
+
+// hasPod says whether an endpoint of a Service is a Pod.
+func hasPod(all map[SliceName]*Slice, owner ServiceName, to AddrPort) bool {
+	for _, s := range all {
+		if name, _ := s.service(); name == owner && s.Endpoints[0].Pod != "" && (AddrPort{s.Endpoints[0].Addr, s.Ports[0].Port, TCP}) == to {
+			return true
+		}
+	}
+	return false
 }

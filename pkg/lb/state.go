@@ -30,6 +30,8 @@ type State struct {
 	externals   map[netip.Addr]*external
 	fresh       []netip.Addr // of these, not looked up yet
 	servers     servers
+	refused     map[ServiceName][]Problem // as looked for last
+	unrefused   map[ServiceName]bool      // to be looked at again
 	apiServers  map[AddrPort]bool
 	cidrs       []netip.Prefix
 	local       map[netip.Addr]bool // addresses of this node
@@ -51,6 +53,8 @@ func NewState() *State {
 
 		externals: map[netip.Addr]*external{},
 		servers:   servers{answers: map[question]string{}},
+		refused:   map[ServiceName][]Problem{},
+		unrefused: map[ServiceName]bool{},
 		oversized: map[ServiceName]Problem{},
 	}
 }
@@ -95,6 +99,7 @@ func (st *State) Take(u Update) map[ServiceName]bool {
 	for name := range dirty {
 		st.recheck[name] = true
 	}
+	maps.Copy(st.unrefused, dirty)
 	return dirty
 }
 

@@ -28,8 +28,8 @@ func Servers() (map[lb.AddrPort]bool, error) {
 	for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP} {
 		for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 			messages, err := dump(func() ([][]byte, error) { return diagnose(family, protocol) })
-			if protocol == lb.SCTP && errors.Is(err, unix.ENOENT) {
-				continue // the kernel has not loaded SCTP
+			if protocol != lb.TCP && errors.Is(err, unix.ENOENT) {
+				continue // the kernel has no module for that, or not loaded SCTP
 			}
 			if err != nil {
 				return nil, fmt.Errorf("list sockets of %s: %w", protocol, err)

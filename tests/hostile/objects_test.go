@@ -44,9 +44,9 @@ func (o object) yaml() string {
 	}
 	fmt.Fprintf(&b, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s-1, namespace: %s, labels: {kubernetes.io/service-name: %s}}\n", o.name, o.namespace, o.name)
 	fmt.Fprintf(&b, "addressType: IPv4\nports: [%s]\nendpoints:\n", strings.Join(o.targets, ", "))
-	for _, e := range o.endpoints {
+	for i, e := range o.endpoints {
 		where := map[bool]string{true: "nodeName: node-b, zone: zone-b", false: "nodeName: node-a, zone: zone-a"}[e == o.elsewhere]
-		fmt.Fprintf(&b, "- {addresses: [%q], conditions: {ready: true}, %s}\n", e, where)
+		fmt.Fprintf(&b, "- {addresses: [%q], conditions: {ready: true}, targetRef: {kind: Pod, name: pod-%d}, %s}\n", e, i, where)
 	}
 	return b.String()
 }

@@ -95,16 +95,29 @@ func anyOtherSourceIsAClient(t *testing.T, c cast) {
 	}
 }
 
-// An answer to a frontend would be a question to its Service.
+// aFrontendIsNoClient of datagrams: an answer to it would be a question to its Service.
 func aFrontendIsNoClient(t *testing.T, c cast) {
 	frontends := c.setEverywhere(t)
-	vip, backend := frontends[0], at(c.local, 8080)
-	for _, from := range frontends[:2] {
-		for _, to := range frontends {
-			c.refused(t, "from a frontend", in, uplink, c.packet(from, to, 10))
+	backend, foreign := at(c.local, 8080), at(c.other, 80)
+	c.set(t, "other", c.frontend(lb.ExternalIP, foreign, backend))
+	for _, to := range frontends {
+		for _, from := range frontends[:2] {
+			p := c.packet(from, to, 10)
+			if c.protocol == lb.TCP {
+				c.becomes(t, "a SYN from a frontend", in, uplink, p, p.to(p.src, backend))
+				c.forget(t)
+			} else {
+				c.refused(t, "a datagram from a frontend", in, uplink, p)
+			}
 		}
+		p := c.packet(foreign, to, 10)
+		c.becomes(t, "from the external IP of another Service", in, uplink, p, p.to(p.src, backend))
+		p = c.packet(at(c.cluster, 81), to, 10)
+		c.becomes(t, "from another port", in, uplink, p, p.to(p.src, backend))
+		c.forget(t)
 	}
-	c.wantCounts(t, map[string]uint64{"drop martian": 6, "drop martian of web": 6})
-	p := c.packet(at(c.cluster, 81), vip, 10)
-	c.becomes(t, "from another port", in, uplink, p, p.to(p.src, backend))
+	if c.protocol != lb.TCP {
+		c.refused(t, "from the external IP of the Service itself", in, uplink, c.packet(foreign, foreign, 10))
+		c.wantCounts(t, map[string]uint64{"drop martian": 7, "drop martian of web": 6, "drop martian of other": 1, "flow_made": 6})
+	}
 }

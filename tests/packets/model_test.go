@@ -197,7 +197,7 @@ func (m *model) balance(frame []byte, v view, dev plan.Device, got result) error
 		return m.refusal(frame, v, dev, got)
 	case f == nil:
 		return m.bypassServices(frame, v, got)
-	case m.told.Frontends[lb.AddrPort{Addr: v.src.Addr(), Port: v.src.Port(), Protocol: v.protocol}].Service != 0:
+	case m.isFromFrontend(v, f):
 		m.counts["drop martian"]++
 		return got.wantDrop("it comes from a frontend")
 	case f.Views[lb.External].Table.Size == 0 && f.Views[lb.External].NoLocal:
@@ -208,6 +208,12 @@ func (m *model) balance(frame []byte, v view, dev plan.Device, got result) error
 		return m.refusal(frame, v, dev, got)
 	}
 	return m.toBackend(frame, v, f, got)
+}
+
+// isFromFrontend says whether a datagram comes from where a Service answers.
+func (m *model) isFromFrontend(v view, to *plan.Frontend) bool {
+	from, found := m.told.Frontends[lb.AddrPort{Addr: v.src.Addr(), Port: v.src.Port(), Protocol: v.protocol}]
+	return found && v.protocol != lb.TCP && (from.Kind != lb.ExternalIP || from.Service == to.Service)
 }
 
 // frontend returns what a packet is for, or why it is refused.

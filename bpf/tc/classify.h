@@ -97,7 +97,7 @@ static __always_inline bool is_discarded(const struct packet *pkt)
 }
 
 /*
- * Is a datagram from where a Service answers? Its answer would be a question to that Service: two
+ * Is a datagram of UDP from where a Service answers? Its answer would be a question to that Service: two
  * servers that answer each other would do so for ever. Who may write a Service may give it any
  * external IP: that is a client to all others.
  */
@@ -111,7 +111,7 @@ static __always_inline bool is_from_frontend(const struct tuple *t,
 	};
 	struct frontend *from;
 
-	if (t->protocol == IPPROTO_TCP || !address_filter_has(&t->src))
+	if (t->protocol != IPPROTO_UDP || !address_filter_has(&t->src))
 		return false;
 	from = frontend_at(&at);
 	return from && (!(from->flags & FRONTEND_EXTERNAL_IP) ||

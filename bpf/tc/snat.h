@@ -131,8 +131,8 @@ static __always_inline __u32 network_of(const struct ip_addr *client)
 
 /*
  * Notes whose flow holds the port that is tried. Each network that has more than a fifth of them
- * is known in the end, with less than it has by at most a fifth of the others (Misra and Gries, Finding repeated elements, 1982). Not inlined, for the
- * stack of the caller.
+ * is known in the end, with less than it has by at most a fifth of the others (Misra and Gries,
+ * Finding repeated elements, 1982). Not inlined, for the stack of the caller.
  */
 static __noinline int note_network(struct new_flow *n, const struct flow *old,
 				   __u32 idle, bool bypass)

@@ -139,9 +139,12 @@ func (st *State) setAPIServers(all []AddrPort, dirty map[ServiceName]bool) {
 	for _, at := range all {
 		now[at] = true
 	}
+	if maps.Equal(st.apiServers, now) {
+		return
+	}
 	for _, set := range []map[AddrPort]bool{st.apiServers, now} {
 		for at := range set {
-			if e := st.externals[at.Addr]; e != nil && st.apiServers[at] != now[at] {
+			if e := st.externals[at.Addr]; e != nil {
 				maps.Copy(dirty, e.claimants)
 			}
 		}
@@ -159,7 +162,7 @@ func (st *State) grantedOf(svc *Service, all []Frontend) []Frontend {
 // refusesAt says why a Service may not have an external IP, or an address of a load
 // balancer, at a port; "" where it may.
 func (st *State) refusesAt(svc *Service, kind FrontendKind, at AddrPort) string {
-	if st.apiServers[at] && !st.leadsToAPIServers(svc) && !st.had(svc.ServiceName, at) {
+	if st.apiServers[at] && !st.leadsToAPIServers(svc, at) {
 		return "is where this node reaches its API servers"
 	}
 	if owner, ok := st.endpointAt(svc, kind, at); ok {
@@ -204,28 +207,31 @@ func (st *State) ageOf(name ServiceName) Age {
 	return Age{}
 }
 
-// leadsToAPIServers says whether a Service may be the way to the API servers: an endpoint of it is
-// one, or tenants have no part in its namespace, as with a proxy before them.
-func (st *State) leadsToAPIServers(svc *Service) bool {
+// leadsToAPIServers says whether a Service may be the way to the API servers: tenants have no part
+// in its namespace, or all endpoints that are ready are API servers. Of one that is in force one of
+// them has to be: another may have ended, and the agent hears of that by this way.
+func (st *State) leadsToAPIServers(svc *Service, at AddrPort) bool {
 	if svc.Namespace == "kube-system" {
 		return true
 	}
-	servers := backendsOf(st.byService[apiService])
-	for at := range backendsOf(st.byService[svc.ServiceName]) {
-		if servers[at] || st.apiServers[at] {
-			return true
-		}
+	servers, all, some := st.endpoints(apiService, at.Addr.Is4()), true, false
+	for b := range st.endpoints(svc.ServiceName, at.Addr.Is4()) {
+		is := servers[b] || st.apiServers[b] && b != at
+		all, some = all && is, some || is
 	}
-	return false
+	return some && (all || st.had(svc.ServiceName, at))
 }
 
-// backendsOf returns the addresses and ports of all endpoints of slices.
-func backendsOf(from []*Slice) map[AddrPort]bool {
+// endpoints returns the addresses and ports of the endpoints of a Service that are ready, of one
+// family.
+func (st *State) endpoints(name ServiceName, is4 bool) map[AddrPort]bool {
 	out := map[AddrPort]bool{}
-	for _, s := range from {
+	for _, s := range st.byService[name] {
 		for _, p := range s.Ports {
 			for i := range s.Endpoints {
-				out[AddrPort{s.Endpoints[i].Addr, p.Port, p.Protocol}] = true
+				if e := &s.Endpoints[i]; e.Ready && e.Addr.Is4() == is4 {
+					out[AddrPort{e.Addr, p.Port, p.Protocol}] = true
+				}
 			}
 		}
 	}

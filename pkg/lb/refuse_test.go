@@ -274,9 +274,9 @@ func stolenFrom(services map[ServiceName]*Service, all map[SliceName]*Slice, api
 			apiOwn[where] = true
 		}
 	}
-	leadsThere := false
+	leadsThere := len(own) > 0
 	for where := range own {
-		leadsThere = leadsThere || apiOwn[where] || slices.Contains(api, where)
+		leadsThere = leadsThere && (apiOwn[where] || slices.Contains(api, where) && where != f.AddrPort)
 	}
 	if slices.Contains(api, f.AddrPort) && !leadsThere {
 		return "which is an API server"

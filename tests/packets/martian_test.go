@@ -103,8 +103,8 @@ func aFrontendIsNoClient(t *testing.T, c cast) {
 	for _, to := range frontends {
 		for _, from := range frontends[:2] {
 			p := c.packet(from, to, 10)
-			if c.protocol == lb.TCP {
-				c.becomes(t, "a SYN from a frontend", in, uplink, p, p.to(p.src, backend))
+			if c.protocol != lb.UDP {
+				c.becomes(t, "a connection from a frontend", in, uplink, p, p.to(p.src, backend))
 				c.forget(t)
 			} else {
 				c.refused(t, "a datagram from a frontend", in, uplink, p)
@@ -116,7 +116,7 @@ func aFrontendIsNoClient(t *testing.T, c cast) {
 		c.becomes(t, "from another port", in, uplink, p, p.to(p.src, backend))
 		c.forget(t)
 	}
-	if c.protocol != lb.TCP {
+	if c.protocol == lb.UDP {
 		c.refused(t, "from the external IP of the Service itself", in, uplink, c.packet(foreign, foreign, 10))
 		c.wantCounts(t, map[string]uint64{"drop martian": 7, "drop martian of web": 6, "drop martian of other": 1, "flow_made": 6})
 	}

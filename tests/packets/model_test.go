@@ -213,7 +213,7 @@ func (m *model) balance(frame []byte, v view, dev plan.Device, got result) error
 // isFromFrontend says whether a datagram comes from where a Service answers.
 func (m *model) isFromFrontend(v view, to *plan.Frontend) bool {
 	from, found := m.told.Frontends[lb.AddrPort{Addr: v.src.Addr(), Port: v.src.Port(), Protocol: v.protocol}]
-	return found && v.protocol != lb.TCP && (from.Kind != lb.ExternalIP || from.Service == to.Service)
+	return found && v.protocol == lb.UDP && (from.Kind != lb.ExternalIP || from.Service == to.Service)
 }
 
 // frontend returns what a packet is for, or why it is refused.

@@ -54,10 +54,7 @@ func (f *findings) notSpecial(field, value, special string) bool {
 
 // metadata are where clouds give secrets to whatever asks from a machine of theirs.
 var metadata = map[netip.Addr]bool{
-	netip.MustParseAddr("100.100.100.200"): true,
-	netip.MustParseAddr("168.63.129.16"):   true,
 	netip.MustParseAddr("169.254.169.254"): true,
-	netip.MustParseAddr("192.0.0.192"):     true,
 	netip.MustParseAddr("169.254.170.2"):   true,
 	netip.MustParseAddr("169.254.170.23"):  true,
 	netip.MustParseAddr("fe80::a9fe:a9fe"): true,

@@ -98,7 +98,7 @@ func anyOtherSourceIsAClient(t *testing.T, c cast) {
 // aFrontendIsNoClient of datagrams: an answer to it would be a question to its Service.
 func aFrontendIsNoClient(t *testing.T, c cast) {
 	frontends := c.setEverywhere(t)
-	backend, foreign := at(c.local, 8080), at(c.other, 80)
+	backend, foreign := at(c.local, 8080), at(neighbour(c.vip), 80) // which no other story has: filters keep it
 	c.set(t, "other", c.frontend(lb.ExternalIP, foreign, backend))
 	for _, to := range frontends {
 		for _, from := range frontends[:2] {

@@ -97,9 +97,9 @@ static __always_inline bool is_discarded(const struct packet *pkt)
 }
 
 /*
- * Is a datagram of UDP from where a Service answers? Its answer would be a question to that Service: two
- * servers that answer each other would do so for ever. Who may write a Service may give it any
- * external IP: that is a client to all others.
+ * Is a datagram of UDP from where a Service answers? Its answer would be a question to that
+ * Service: two servers would answer each other for ever. A Service can name any address as its
+ * external IP: to other Services that is a client.
  */
 static __always_inline bool is_from_frontend(const struct tuple *t,
 					     const struct frontend *to)

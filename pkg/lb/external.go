@@ -67,7 +67,7 @@ func (st *State) SetLocal(local map[netip.Addr]bool) []ServiceName {
 		st.askNode(name, st.services[name], st.services[name])
 	}
 	st.servers.forget()
-	maps.Copy(st.unrefused, dirty)
+	maps.Copy(st.changedClaims, dirty)
 	return sortedNames(dirty)
 }
 

@@ -52,7 +52,7 @@ func (st *State) recount(name ServiceName, all []*Slice, n int) []ServiceName {
 		st.countEndpoints(slice, n, dirty)
 	}
 	st.recheck[name] = true
-	maps.Copy(st.unrefused, dirty)
+	maps.Copy(st.changedClaims, dirty)
 	return sortedNames(dirty)
 }
 

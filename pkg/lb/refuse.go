@@ -17,7 +17,7 @@ var apiService = ServiceName{Namespace: "default", Name: "kubernetes"}
 // address of the node. The kernel is asked once for each claim, when it comes.
 type servers struct {
 	list    func() (map[AddrPort]bool, error) // at which the node listens; nil for none
-	had     func(ServiceName, AddrPort) bool  // says what an earlier process granted; nil for none
+	inForce func(ServiceName, AddrPort) bool  // which Service has a frontend, also of an earlier process; nil for none
 	answers map[question]string               // why a claim is refused, "" where it is granted
 
 	asked  bool              // for the claims that come together
@@ -34,8 +34,8 @@ type question struct {
 
 // SetServers says how to learn at which addresses and ports the node listens, and which
 // Service has a frontend in force since before. It is for the time before the first Apply.
-func (st *State) SetServers(list func() (map[AddrPort]bool, error), had func(ServiceName, AddrPort) bool) {
-	st.servers.list, st.servers.had = list, had
+func (st *State) SetServers(list func() (map[AddrPort]bool, error), inForce func(ServiceName, AddrPort) bool) {
+	st.servers.list, st.servers.inForce = list, inForce
 }
 
 // forget has the next claims ask anew.
@@ -87,7 +87,7 @@ func (s *Service) questions() func(yield func(question) bool) {
 // address that happens to be here.
 func (st *State) answer(q question) string {
 	s := &st.servers
-	if st.had(q.service, q.at) || st.externals[q.at.Addr].has(q.service, q.at) {
+	if st.isInForce(q.service, q.at) || st.externals[q.at.Addr].has(q.service, q.at) {
 		return ""
 	}
 	if !s.asked {
@@ -107,9 +107,9 @@ func (st *State) answer(q question) string {
 	return ""
 }
 
-// had says whether a Service has a frontend in force, also of an earlier process.
-func (st *State) had(name ServiceName, at AddrPort) bool {
-	return st.servers.had != nil && st.servers.had(name, at)
+// isInForce says whether a Service has a frontend in force, also of an earlier process.
+func (st *State) isInForce(name ServiceName, at AddrPort) bool {
+	return st.servers.inForce != nil && st.servers.inForce(name, at)
 }
 
 // ownServer notes that the server at an address that a Service claims is an endpoint of the
@@ -219,7 +219,7 @@ func (st *State) leadsToAPIServers(svc *Service, at AddrPort) bool {
 		is := servers[b] || st.apiServers[b] && b != at
 		all, some = all && is, some || is
 	}
-	return some && (all || st.had(svc.ServiceName, at))
+	return some && (all || st.isInForce(svc.ServiceName, at))
 }
 
 // endpoints returns the addresses and ports of the endpoints of a Service that are ready, of one
@@ -241,14 +241,14 @@ func (st *State) endpoints(name ServiceName, is4 bool) map[AddrPort]bool {
 // refusedAddresses returns a Problem for every external IP, and every address of a load
 // balancer, that a Service may not have. It looks only at Services that have changed since.
 func (st *State) refusedAddresses() (problems []Problem) {
-	for name := range st.unrefused {
+	for name := range st.changedClaims {
 		if all := st.refusedOf(st.services[name]); len(all) > 0 {
 			st.refused[name] = all
 		} else {
 			delete(st.refused, name)
 		}
 	}
-	clear(st.unrefused)
+	clear(st.changedClaims)
 	for name, all := range st.refused {
 		for _, p := range all {
 			p.File = st.File(name)

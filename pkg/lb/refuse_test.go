@@ -111,6 +111,47 @@ func TestAnAddressAndPortOfAnotherOwnerIsRefused(t *testing.T) {
 	}
 }
 
+// An address of the API servers is for Services that lead to them.
+func TestTheAddressOfTheAPIServersIsForServicesThatLeadThere(t *testing.T) {
+	vip, six := at("198.51.100.9:6443"), at("[2001:db8::9]:6443")
+	first, second, own := at("192.0.2.3:6443"), at("192.0.2.4:6443"), at("10.0.0.1:6443")
+	waiting := func(s *Slice) *Slice {
+		s.Endpoints[0].Ready = false
+		return s
+	}
+	for _, tc := range []struct {
+		name    string
+		service ServiceName
+		slices  []*Slice
+		inForce bool
+		want    bool
+	}{
+		{"no endpoint", attacker, nil, false, false},
+		{"no endpoint, in force", attacker, nil, true, false},
+		{"in kube-system", ServiceName{"kube-system", "api"}, []*Slice{sliceAt(ServiceName{"kube-system", "api"}, own)}, false, true},
+		{"all", attacker, []*Slice{sliceAt(attacker, first), sliceAt(attacker, second)}, false, true},
+		{"an endpoint of its own beside", attacker, []*Slice{sliceAt(attacker, first), sliceAt(attacker, own)}, false, false},
+		{"the same, in force", attacker, []*Slice{sliceAt(attacker, first), sliceAt(attacker, own)}, true, true},
+		{"its own alone, in force", attacker, []*Slice{sliceAt(attacker, own)}, true, false},
+		{"one that is not ready is none", attacker, []*Slice{waiting(sliceAt(attacker, first)), sliceAt(attacker, own)}, true, false},
+		{"its own is not ready", attacker, []*Slice{sliceAt(attacker, first), waiting(sliceAt(attacker, own))}, false, true},
+		{"the address itself is none", attacker, []*Slice{sliceAt(attacker, vip)}, true, false},
+		{"another family does not count", attacker, []*Slice{sliceAt(attacker, first), sliceAt(attacker, at("[2001:db8::1]:6443"))}, false, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			st := NewState()
+			st.SetServers(func() (map[AddrPort]bool, error) { return nil, nil }, func(ServiceName, AddrPort) bool { return tc.inForce })
+			u := Update{APIServers: []AddrPort{vip, six}, Services: map[ServiceName]*Service{tc.service: claimTo(tc.service, LoadBalancerIP, vip)}, Slices: map[SliceName]*Slice{}}
+			for _, s := range append(tc.slices, sliceAt(apiService, first), sliceAt(apiService, second)) {
+				u.Slices[s.SliceName] = s
+			}
+			st.Apply(u)
+			mustDiff(t, tc.want, has(st, tc.service, vip))
+			mustDiff(t, tc.want, len(st.Problems()) == 0)
+		})
+	}
+}
+
 // kernel is what State asks about servers of the node.
 type kernel struct {
 	asked   int

@@ -26,16 +26,16 @@ type State struct {
 	recalled     map[ServiceName]*recalled
 	drained      Drained
 
-	externalIPs ExternalIPs
-	externals   map[netip.Addr]*external
-	fresh       []netip.Addr // of these, not looked up yet
-	servers     servers
-	refused     map[ServiceName][]Problem // as looked for last
-	unrefused   map[ServiceName]bool      // to be looked at again
-	apiServers  map[AddrPort]bool
-	cidrs       []netip.Prefix
-	local       map[netip.Addr]bool // addresses of this node
-	oversized   map[ServiceName]Problem
+	externalIPs   ExternalIPs
+	externals     map[netip.Addr]*external
+	fresh         []netip.Addr // of these, not looked up yet
+	servers       servers
+	refused       map[ServiceName][]Problem // as looked for last
+	changedClaims map[ServiceName]bool      // of Services whose refusals are to be looked at again
+	apiServers    map[AddrPort]bool
+	cidrs         []netip.Prefix
+	local         map[netip.Addr]bool // addresses of this node
+	oversized     map[ServiceName]Problem
 }
 
 // NewState returns a State that knows nothing.
@@ -51,11 +51,11 @@ func NewState() *State {
 		cacheFrom:    cacheFrom,
 		recalled:     map[ServiceName]*recalled{},
 
-		externals: map[netip.Addr]*external{},
-		servers:   servers{answers: map[question]string{}},
-		refused:   map[ServiceName][]Problem{},
-		unrefused: map[ServiceName]bool{},
-		oversized: map[ServiceName]Problem{},
+		externals:     map[netip.Addr]*external{},
+		servers:       servers{answers: map[question]string{}},
+		refused:       map[ServiceName][]Problem{},
+		changedClaims: map[ServiceName]bool{},
+		oversized:     map[ServiceName]Problem{},
 	}
 }
 
@@ -99,7 +99,7 @@ func (st *State) Take(u Update) map[ServiceName]bool {
 	for name := range dirty {
 		st.recheck[name] = true
 	}
-	maps.Copy(st.unrefused, dirty)
+	maps.Copy(st.changedClaims, dirty)
 	return dirty
 }
 

@@ -134,10 +134,10 @@ func (o *agentOptions) settle(flags *pflag.FlagSet) error {
 	}
 	if external := &o.Convert.ExternalIPs; o.externalIPs == offNode {
 		external.OffNode = true
-	} else if external.Off, external.Allowed, err = parsePolicy("--external-ips", o.externalIPs); err != nil {
+	} else if external.Off, external.Allowed, err = parsePolicy("--external-ips", offNode+", allow or deny", o.externalIPs); err != nil {
 		return err
 	}
-	off, allowed, err := parsePolicy("--probes", o.probes)
+	off, allowed, err := parsePolicy("--probes", "allow or deny", o.probes)
 	o.Convert.Probes, o.ProbePrefixes = !off, allowed
 	return err
 }
@@ -158,15 +158,18 @@ func checkDevices(flag string, patterns []string) error {
 	return nil
 }
 
-// parsePolicy reads allow, deny, or the prefixes that are allowed.
-func parsePolicy(flag, value string) (off bool, allowed []netip.Prefix, err error) {
+// parsePolicy reads allow, deny, or the prefixes that are allowed. Words are all that the flag takes
+// besides prefixes, for the error.
+func parsePolicy(flag, words, value string) (off bool, allowed []netip.Prefix, err error) {
 	switch value {
 	case "allow":
 		return false, nil, nil
 	case "deny":
 		return true, nil, nil
 	}
-	allowed, err = parsePrefixes(flag, strings.Split(value, ","))
+	if allowed, err = parsePrefixes(flag, strings.Split(value, ",")); err != nil {
+		err = fmt.Errorf("%w, or %s alone", err, words)
+	}
 	return false, allowed, err
 }
 

@@ -100,7 +100,8 @@ func (p *plugin) run(ctx context.Context, args []string) (int, error) {
 // parse takes the plugin's own flags and returns the rest: headgate's command.
 func (p *plugin) parse(args []string) (command []string, err error) {
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
-		flag, value, joined := strings.Cut(strings.TrimLeft(args[0], "-"), "=")
+		dashed, value, joined := strings.Cut(args[0], "=")
+		flag := strings.TrimLeft(dashed, "-")
 		args = args[1:]
 		switch flag {
 		case "h", "help":
@@ -111,7 +112,7 @@ func (p *plugin) parse(args []string) (command []string, err error) {
 		}
 		known := slices.Contains(passedOn, flag)
 		if !known && flag != "node" && flag != "of" && flag != "namespace" {
-			return nil, fmt.Errorf("unknown flag --%s: flags of headgate stand behind its command; kubectl headgate --help lists those before it", flag)
+			return nil, fmt.Errorf("unknown flag %s: flags of headgate stand behind its command; kubectl headgate --help lists those before it", dashed)
 		}
 		if !joined {
 			if len(args) == 0 {

@@ -64,6 +64,7 @@ func TestItRunsInTheAgentOfTheNode(t *testing.T) {
 		{"--context pools --node node-a diff", "--context=pools " + execute + "headgate-a -- /headgate diff\n", "", 0},
 		{"--context evil diff", "--context=evil " + execute + "headgate-a -- /headgate diff\n", "left out, since they have the label app.kubernetes.io/name=headgate and are not of the DaemonSet kube-system/headgate: evil/a, kube-system/b, evil/c", 0},
 		{"--nodes node-a status", "", "unknown flag --nodes: flags of headgate stand behind its command; kubectl headgate --help lists those before it", 1},
+		{"-n kube-system status", "", "unknown flag -n: flags of headgate stand behind its command; kubectl headgate --help lists those before it", 1},
 		{"--node", "", "--node: a value is missing", 1},
 		{"--node a --all-nodes status", "", "--node, --of and --all-nodes: write one of them", 1},
 	} {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // kubelet is the port of the kubelet on every address of a node.
@@ -82,6 +83,12 @@ func (s *Service) questions() func(yield func(question) bool) {
 	}
 }
 
+// The reasons of a refusal that have a remedy of their own.
+const (
+	isServer   = "has a server of this node, which was there first"
+	isUnlisted = "is an address of this node, whose kernel does not list the servers: "
+)
+
 // answer says why the node keeps an address and port from a claim. A server at all
 // addresses keeps the primary addresses of the node from load balancers, and no virtual
 // address that happens to be here.
@@ -100,9 +107,9 @@ func (st *State) answer(q question) string {
 	case s.err != nil && q.kind == LoadBalancerIP:
 		return "" // whoever writes the status is trusted more
 	case s.err != nil:
-		return "is an address of this node, whose kernel does not list the servers: " + s.err.Error()
+		return isUnlisted + s.err.Error()
 	case s.listed[q.at], s.listed[everywhere] && (q.kind == ExternalIP || isPrimary):
-		return "has a server of this node, which was there first"
+		return isServer
 	}
 	return ""
 }
@@ -296,9 +303,14 @@ func (s *Service) refused(kind FrontendKind, value, reason string) Problem {
 		Object: "Service " + s.String(), Field: "spec.externalIPs", Value: value,
 		Reason: "is not used: it " + reason, Remedy: "take an address that leads nowhere else",
 	}
-	switch {
-	case kind == LoadBalancerIP:
+	if kind == LoadBalancerIP {
 		p.Field, p.Remedy = "status.loadBalancer.ingress", "have the load balancer take an address that leads nowhere else, or give the Service another port"
+	}
+	switch {
+	case reason == isServer:
+		p.Remedy = "stop that server and make the claim again, or " + p.Remedy
+	case strings.HasPrefix(reason, isUnlisted):
+		p.Remedy = "load the kernel module tcp_diag and make the claim again, or " + p.Remedy
 	case reason == isOfNode:
 		p.Remedy += ", or ask the operator to allow it with --external-ips"
 	}

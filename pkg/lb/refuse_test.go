@@ -103,7 +103,7 @@ func TestAnAddressAndPortOfAnotherOwnerIsRefused(t *testing.T) {
 					return
 				}
 				field := map[FrontendKind]string{ExternalIP: "spec.externalIPs", LoadBalancerIP: "status.loadBalancer.ingress"}[kind]
-				if len(problems) != 1 || problems[0].Reason != "is not used: it "+want || problems[0].Field != field || problems[0].Value != to.String() || !strings.Contains(problems[0].Remedy, "leads nowhere else") {
+				if len(problems) != 1 || problems[0].Reason != "is not used: it "+want || problems[0].Field != field || problems[0].Value != to.String() || !strings.Contains(problems[0].Remedy, "leads nowhere else") || strings.HasPrefix(problems[0].Remedy, "stop that server") != (want == server) {
 					t.Errorf("the problems are %v", problems)
 				}
 			})
@@ -216,6 +216,7 @@ func TestAClaimIsDecidedWhenItComes(t *testing.T) {
 		claims(st, ssh, 1)
 		mustDiff(t, false, has(st, attacker, ssh))
 		mustDiff(t, "is not used: it is an address of this node, whose kernel does not list the servers: no such file", st.Problems()[0].Reason)
+		mustDiff(t, "load the kernel module tcp_diag and make the claim again, or take an address that leads nowhere else", st.Problems()[0].Remedy)
 	})
 	t.Run("the kernel is asked once for all that come together", func(t *testing.T) {
 		k := &kernel{}

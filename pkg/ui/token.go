@@ -19,7 +19,7 @@ func WithToken(token string, next http.Handler) http.Handler {
 			return
 		}
 		if c, err := r.Cookie(name); err != nil || !is(c.Value) {
-			http.Error(w, "no token: open the address that headgate ui printed, with its token", http.StatusForbidden)
+			http.Error(w, "no token, or that of an earlier headgate ui: open the address that headgate ui printed last, at localhost or a loopback address", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

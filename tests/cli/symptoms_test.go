@@ -112,11 +112,11 @@ func greet(l net.Listener) {
 	}
 }
 
-// connect [-outside] ADDRESS:PORT [TIMES [PATIENCE]] makes connections at once, and prints what
-// becomes of them.
+// connect [-outside] ADDRESS:PORT [TIMES [PATIENCE [in-turn]]] makes connections, at once or in
+// turn, and prints what becomes of them.
 func (p *place) connect(ts *testscript.TestScript, _ bool, args []string) {
 	outside, args := p.within(ts, args)
-	args = append(args, []string{"1", "10s"}[len(args)-1:]...)
+	args = append(args, []string{"1", "10s"}[min(len(args)-1, 2):]...)
 	if outside {
 		fmt.Fprint(ts.Stdout(), p.ask(ts, args))
 		return
@@ -156,7 +156,8 @@ func client() {
 	os.Exit(0)
 }
 
-// connectAll connects to an address so many times at once, each with so much patience.
+// connectAll connects to an address so many times, each with so much patience: at once, or in turn,
+// so that each knows what the ones before have found out.
 func connectAll(out io.Writer, args []string) error {
 	times, bad := strconv.Atoi(args[1])
 	patience, worse := time.ParseDuration(args[2])
@@ -167,6 +168,9 @@ func connectAll(out io.Writer, args []string) error {
 	counts := map[string]int{}
 	var all sync.WaitGroup
 	for range times {
+		if slices.Contains(args, "in-turn") {
+			all.Wait()
+		}
 		all.Go(func() {
 			came := connectOnce(args[0], patience)
 			mu.Lock()

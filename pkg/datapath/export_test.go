@@ -30,7 +30,7 @@ func (d *Datapath) HandsOver() bool { return d.maps.about.at(0).HandsOver != 0 }
 func (d *Datapath) Removed() time.Duration { return time.Duration(d.maps.about.at(0).RemovedNs) }
 
 // AddFlow has the flow table know a connection of a client elsewhere.
-func (d *Datapath) AddFlow(tb testing.TB) {
+func (d *Datapath) AddFlow(tb testing.TB, protocol lb.Protocol) {
 	tb.Helper()
 	table, err := openFlowTable(d.maps, true)
 	if err != nil {
@@ -39,7 +39,9 @@ func (d *Datapath) AddFlow(tb testing.TB) {
 	defer table.Close()
 	now := mustClock(tb)
 	const state = uint32(headgateFlowFlagFLOW_ORIGINAL | headgateFlowFlagFLOW_TO_BACKEND)
-	if !table.add(someFlow(1, 1), stateOf(now, 0, state), now) {
+	f := someFlow(1, 1)
+	f.Protocol = uint8(protocol)
+	if !table.add(f, stateOf(now, 0, state), now) {
 		tb.Fatal("the flow table has no room")
 	}
 }
@@ -71,6 +73,22 @@ func HandsOverBelow(tb testing.TB, root string) bool {
 	}
 	defer r.Close()
 	return r.maps.about.at(0).HandsOver != 0
+}
+
+// ConnectionsBelow returns how many connections the maps below a root of pins know.
+func ConnectionsBelow(root string) (n int, err error) {
+	r, err := Inspect(root)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	table, err := openFlowTable(r.maps, true)
+	if err != nil {
+		return 0, err
+	}
+	defer table.Close()
+	_, all := table.connections()
+	return len(all), nil
 }
 
 // PinMaps pins the maps in one more directory.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -73,7 +74,7 @@ func (r *Reader) handOver(to Successor, c *HandedOver) error {
 			return nil
 		}
 		left, err := to.Take(all)
-		err = errors.Join(err, waitGrace()) // a program that has found a flow already still translates it
+		err = errors.Join(err, waitAnswers(all))
 		t.forget(flows, left)
 		c.Done, c.Left = c.Done+len(all)-len(left), len(left)
 		if len(left) > 0 {
@@ -87,6 +88,23 @@ func (r *Reader) handOver(to Successor, c *HandedOver) error {
 		return nil
 	}
 	return errors.Join(unforgotten, fmt.Errorf("the kernel has tracked packets of theirs each time, as of %s", one))
+}
+
+// answersTake is how long flows of datagrams stay after they are taken.
+const answersTake = time.Second
+
+// waitAnswers waits until no program uses a flow that it found before connections were taken. A
+// program may translate a datagram just before the successor has an entry for it. The kernel then
+// makes an entry of its own and does not translate the answer, but the flow does. So it waits for
+// answers to datagrams, too. TCP sends again.
+func waitAnswers(all []Connection) error {
+	if err := waitGrace(); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(c Connection) bool { return c.Protocol == lb.UDP }) {
+		time.Sleep(answersTake)
+	}
+	return nil
 }
 
 // String says who asked whom, and how far it is.

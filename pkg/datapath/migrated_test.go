@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
 )
 
 // An agent may die when its maps are in their place, and before it says so. The next one
@@ -108,7 +109,7 @@ func TestASuccessorThatForgetsNothingIsAskedToTakeAllTheSame(t *testing.T) {
 		if err := d.Attach(); err != nil {
 			t.Fatal(err)
 		}
-		d.AddFlow(t)
+		d.AddFlow(t, lb.TCP)
 		d.Close()
 		to := successor{unforgotten: errors.New("the list is not to be had"), takes: takes}
 		done, err := datapath.Remove(cfg.Root, &to)
@@ -128,18 +129,52 @@ func TestASuccessorThatForgetsNothingIsAskedToTakeAllTheSame(t *testing.T) {
 	}
 }
 
+// A datagram may be under way when its flow is handed over. The flow translates its answer.
+func TestAnswersAreTranslatedAfterAHandOver(t *testing.T) {
+	cfg := config(t)
+	d := mustOpen(t, cfg)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	d.AddFlow(t, lb.UDP)
+	d.Close()
+	var flows int
+	var err error
+	looked := make(chan struct{})
+	to := successor{takes: true, taken: func() {
+		time.AfterFunc(700*time.Millisecond, func() {
+			flows, err = datapath.ConnectionsBelow(cfg.Root)
+			close(looked)
+		})
+	}}
+	done, removeErr := datapath.Remove(cfg.Root, &to)
+	if removeErr != nil {
+		t.Fatal(removeErr)
+	}
+	if errors.Is(done.HandedOver.Why, errors.ErrUnsupported) {
+		t.Skipf("programs cannot ask this kernel: %v", done.HandedOver.Why)
+	}
+	if <-looked; err != nil || flows != 1 {
+		t.Errorf("0.7 s after the hand-over %d flows are there: %v", flows, err)
+	}
+}
+
 // successor takes all or nothing, and counts what it hears.
 type successor struct {
 	root          string
 	unforgotten   error
 	takes         bool
-	err           error // of its end
-	done, without int   // ends that it heard of; those without the root
+	taken         func() // when it is asked to take; nil for nothing
+	err           error  // of its end
+	done, without int    // ends that it heard of; those without the root
 }
 
 func (s *successor) Forget([]datapath.Connection) error { return s.unforgotten }
 
 func (s *successor) Take(all []datapath.Connection) (left []int, err error) {
+	if s.taken != nil {
+		s.taken()
+	}
 	if s.takes {
 		return nil, nil
 	}

@@ -127,7 +127,10 @@ enum drop_reason {
 	 * come, or too many wait
 	 */
 	DROP_FRAGMENT,
-	/* a packet from elsewhere has a loopback address, or a datagram comes from a frontend */
+	/*
+	 * a packet from elsewhere has a loopback address, or a UDP datagram to a
+	 * Service comes from a frontend
+	 */
 	DROP_MARTIAN,
 	/*
 	 * the device towards the backend has no address of the family to send

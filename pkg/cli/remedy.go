@@ -40,7 +40,7 @@ var remedies = map[string]func(x *explanation) string{
 		return x.serviceName() + ": all source ports of this node towards the backend are taken: have more pods behind it, or write spec.externalTrafficPolicy: Local, which takes none"
 	},
 	"fragment": func(*explanation) string {
-		return "the first fragment of the datagram did not come: send datagrams that fit the MTU, and look with tcpdump for what drops fragments on the way (headgate service show counts them)"
+		return "the first fragment of the datagram did not come: send datagrams that fit the MTU, and look with tcpdump for what drops fragments on the way (headgate status counts them)"
 	},
 	"martian": func(*explanation) string {
 		return "a packet from elsewhere has a loopback address, or the address and port of a Service: look with tcpdump for who sends it (headgate service show counts those to a Service); no setting lets it in"

@@ -22,6 +22,8 @@ enum peer_flag {
 	PEER_SILENT = 1 << 2,  /* nothing says that the node is there */
 	PEER_OUTSIDE = 1 << 3, /* no node: a backend that takes the outer header
 				* off, and passes nothing on */
+	PEER_IPIP =
+		1 << 4, /* IP in IP from it is taken off, without a cookie */
 };
 
 /* How a packet goes around the homes that may know its connection; an outer header says so. */
@@ -40,6 +42,12 @@ struct peer {
 	struct ip_addr theirs; /* what an outer header goes to */
 	struct ip_addr ours;   /* and from */
 	__u64 ring; /* where it stands among homes: the same on all nodes */
+	/*
+	 * What stands between the UDP header and the inner packet, by direction, as on the wire: it
+	 * follows from the key of the cluster and both nodes. 0: a backend outside, which knows none.
+	 */
+	__u64 cookie_out;
+	__u64 cookie_in;
 	/* The longest packet that gets there with its outer header, in bytes. */
 	__u32 mtu __attribute__((aligned(8)));
 	enum peer_flag flags;
@@ -91,7 +99,7 @@ struct stray_budget {
 	__u64 strays;
 };
 
-_Static_assert(sizeof(struct peer) == 48, "no hidden padding");
+_Static_assert(sizeof(struct peer) == 64, "no hidden padding");
 _Static_assert(sizeof(struct peer_ways) == 64, "a cache line");
 _Static_assert(offsetof(struct peer, flags) == offsetof(struct peer, mtu) + 4,
 	       "one store");

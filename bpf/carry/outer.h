@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * What an outer header of a packet that is carried holds: IP in IP (RFC 2003, RFC 2473,
- * RFC 4213), or UDP with the inner packet right behind it (GUE, variant 1), inner and outer
- * family in any mix. Nothing here knows a hook: each makes room before its own packet.
+ * RFC 4213), or UDP, inner and outer family in any mix. Between UDP and the inner packet stands a
+ * cookie of 64 bits, which proves that a node of the cluster has sent it. A backend outside gets none:
+ * the inner packet follows at once (GUE, variant 1). Nothing here knows a hook: each makes room before
+ * its own packet.
  *
  * What the nodes tell each other stands where it has no other meaning: in the ID of an outer
  * IPv4 header, which is never fragmented (RFC 6864), or in the flow label. Who cuts a large
@@ -62,18 +64,28 @@ struct outer6 {
 	struct ip_addr dst;
 };
 
-/* The bytes of an outer header between addresses of a family. */
-static __always_inline __u32 outer_len(bool ip4)
-{
-	__u32 udp = carry_udp ? sizeof(struct udphdr) : 0;
+/* The header of UDP before what a node carries. */
+struct cookie_udp {
+	struct udphdr udp;
+	__u64 cookie; /* see struct peer */
+};
 
-	return (ip4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) + udp;
+/* The bytes of an outer header to a peer. */
+static __always_inline __u32 outer_len(const struct peer *p)
+{
+	__u32 len = is_ip4(&p->theirs) ? sizeof(struct iphdr) :
+					 sizeof(struct ipv6hdr);
+
+	if (carry_udp)
+		len += p->cookie_out ? sizeof(struct cookie_udp) :
+				       sizeof(struct udphdr);
+	return len;
 }
 
 /* How many bytes of a packet a peer gets at once, of 0 any number. */
 static __always_inline __u32 most_of(const struct peer *p)
 {
-	__u32 outer = outer_len(is_ip4(&p->theirs));
+	__u32 outer = outer_len(p);
 
 	return p->mtu > outer ? p->mtu - outer : 0;
 }
@@ -102,7 +114,7 @@ static __always_inline __u8 outer_protocol(const struct outer *o)
 static __always_inline void write_outer4(struct outer4 *h,
 					 const struct outer *o)
 {
-	__u32 len = outer_len(true) + o->len,
+	__u32 len = outer_len(o->peer) + o->len,
 	      id = (o->tried & OUTER_TRIED) << OUTER_ID_TRIED_SHIFT |
 		   (o->round & OUTER_ROUND) << OUTER_ID_ROUND_SHIFT,
 	      hops_next = OUTER_TTL << 24 | outer_protocol(o) << 16, sum;
@@ -120,7 +132,7 @@ static __always_inline void write_outer4(struct outer4 *h,
 static __always_inline void write_outer6(struct outer6 *h,
 					 const struct outer *o)
 {
-	__u32 len = outer_len(false) - sizeof(*h) + o->len;
+	__u32 len = outer_len(o->peer) - sizeof(*h) + o->len;
 
 	h->tos_label = bpf_htonl(6 << 28 | o->tos << 20 |
 				 (o->round & OUTER_ROUND) << OUTER_ROUND_SHIFT |
@@ -136,17 +148,26 @@ static __always_inline void write_outer6(struct outer6 *h,
  * none, also over IPv6 (RFC 6935, RFC 6936): the inner packet has its own, and an address that
  * has changed on the way is no peer's, or no Service's.
  */
-static __always_inline bool
-write_outer_udp(struct udphdr *h, const void *data_end, const struct outer *o)
+static __always_inline bool write_outer_udp(struct cookie_udp *h,
+					    const void *data_end,
+					    const struct outer *o)
 {
+	__u64 cookie = o->peer->cookie_out;
+	__u32 len = cookie ? sizeof(*h) : sizeof(h->udp);
+
 	if (!carry_udp)
+		return true;
+	if ((void *)(&h->udp + 1) > data_end)
+		return false;
+	h->udp.source = o->flow_port;
+	h->udp.dest = bpf_htons(carry_port);
+	h->udp.len = bpf_htons(len + o->len);
+	h->udp.check = 0;
+	if (!cookie)
 		return true;
 	if ((void *)(h + 1) > data_end)
 		return false;
-	h->source = o->flow_port;
-	h->dest = bpf_htons(carry_port);
-	h->len = bpf_htons(sizeof(*h) + o->len);
-	h->check = 0;
+	h->cookie = cookie;
 	return true;
 }
 

@@ -187,7 +187,8 @@ static __always_inline bool may_be_outer(const struct packet *pkt)
 }
 
 /* The longest outer header, with the Ethernet header before it. */
-#define MOST_BEFORE (ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct udphdr))
+#define MOST_BEFORE \
+	(ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct cookie_udp))
 
 /*
  * So many bytes of a frame from a place that is at most MOST_BEFORE on, or NULL where they are not
@@ -200,12 +201,12 @@ static __always_inline void *within_reach(struct __sk_buff *skb, __u32 off,
 	void *at;
 
 	asm volatile("" : "+r"(off));
-	at = (void *)(long)skb->data + (off & 63);
+	at = (void *)(long)skb->data + (off & 127);
 	asm volatile("" : "+r"(at));
 	return at + len <= (void *)(long)skb->data_end ? at : NULL;
 }
 
-_Static_assert(MOST_BEFORE < 64, "within_reach masks places");
+_Static_assert(MOST_BEFORE < 128, "within_reach masks places");
 
 /* So many bytes of a frame, which may have to be brought into reach; NULL if it is shorter. */
 static __always_inline void *bytes_at(struct __sk_buff *skb, __u32 off,
@@ -222,23 +223,27 @@ static __always_inline void *bytes_at(struct __sk_buff *skb, __u32 off,
 }
 
 /*
- * Where in a frame is the packet that an outer header is before, and is it one of IPv4? Behind
- * a header of UDP its first byte says so, as that of any IP packet.
+ * Where in a frame is the packet that an outer header from a peer is before, and is it one of IPv4?
+ * Behind a header of UDP its first byte says so, as that of any IP packet. 0: the peer has not carried it.
  */
 static __always_inline __u32 find_inner(struct __sk_buff *skb,
-					const struct packet *pkt, bool *ip4)
+					const struct packet *pkt,
+					const struct peer *p, bool *ip4)
 {
-	__u32 inner = pkt->l4_off + sizeof(struct udphdr);
-	__u8 *version;
+	struct begin {
+		struct cookie_udp outer;
+		__u8 version;
+	} *h;
 
 	*ip4 = pkt->l4_proto == IPPROTO_IPIP;
 	if (pkt->l4_proto != IPPROTO_UDP)
-		return pkt->l4_off;
-	version = bytes_at(skb, inner, sizeof(*version));
-	if (!version || (*version >> 4 != 4 && *version >> 4 != 6))
+		return p->flags & PEER_IPIP ? pkt->l4_off : 0;
+	h = bytes_at(skb, pkt->l4_off, sizeof(*h));
+	if (!h || !p->cookie_in || h->outer.cookie != p->cookie_in ||
+	    (h->version >> 4 != 4 && h->version >> 4 != 6))
 		return 0;
-	*ip4 = *version >> 4 == 4;
-	return inner;
+	*ip4 = h->version >> 4 == 4;
+	return pkt->l4_off + sizeof(h->outer);
 }
 
 /* Reads where an inner packet goes; false if its header is cut short. Others have no ports there. */
@@ -310,11 +315,10 @@ static __always_inline bool read_outer(struct __sk_buff *skb,
 }
 
 /* Was a packet sent to this node by a peer? */
-static __always_inline bool is_for_us(const struct ip_addr *dst, __u32 peer)
+static __always_inline bool is_for_us(const struct ip_addr *dst,
+				      const struct peer *p)
 {
-	const struct peer *p = find_peer(peer);
-
-	return p && (same_addr(dst, &p->ours) || is_own_address(dst));
+	return same_addr(dst, &p->ours) || is_own_address(dst);
 }
 
 /* Reads a packet that has lost its outer header. */
@@ -341,6 +345,7 @@ GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 	struct addr_port to = {};
 	bool inner_ip4, echoes;
 	struct peer_counts *c;
+	const struct peer *p;
 	__u32 *peer, inner;
 	struct ip_addr src;
 	__u8 tos;
@@ -349,9 +354,10 @@ GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 		return VERDICT_CONTINUE;
 	src = pkt->tuple.src;
 	peer = bpf_map_lookup_elem(&peer_addresses, &src);
-	if (!peer || !is_for_us(&pkt->tuple.dst, *peer))
+	p = peer ? find_peer(*peer) : NULL;
+	if (!p || !is_for_us(&pkt->tuple.dst, p))
 		return VERDICT_CONTINUE;
-	inner = find_inner(skb, pkt, &inner_ip4);
+	inner = find_inner(skb, pkt, p, &inner_ip4);
 	if (!inner || !read_inner_end(skb, inner, inner_ip4, &to))
 		return VERDICT_CONTINUE;
 	echoes = same_addr(&to.addr, &src); /* tunnels have nothing like that */
@@ -364,7 +370,7 @@ GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 	if (!remove_outer(skb, pkt->l3_off, inner - pkt->l3_off, pkt->ip4,
 			  inner_ip4) ||
 	    ((tos & 3) == 3 && !bpf_skb_ecn_set_ce(skb)) ||
-	    !read_inner(skb, pkt, inner_ip4))
+	    !read_inner(skb, pkt, inner_ip4) || is_link_local(&pkt->tuple.src))
 		return refuse(DROP_CARRIED, 0);
 	return echoes ? VERDICT_ECHO : VERDICT_CONTINUE;
 }

@@ -72,6 +72,13 @@ static __always_inline bool is_no_source(const struct ip_addr *a)
 	return ip4 >> 24 == 0 || ip4 >> 28 == 14 || ip4 == 0xffffffff;
 }
 
+/* Is an address one of a single link, 169.254.0.0/16 or fe80::/10? */
+static __always_inline bool is_link_local(const struct ip_addr *a)
+{
+	return is_ip4(a) ? bpf_ntohl(a->word[3]) >> 16 == 0xa9fe :
+			   bpf_ntohl(a->word[0]) >> 22 == 0x3fa;
+}
+
 /* Is it one of the node's own addresses? */
 static __always_inline bool is_own_address(const struct ip_addr *a)
 {

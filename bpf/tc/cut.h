@@ -170,7 +170,7 @@ static __always_inline bool finish_sum(struct cutting *c)
 /* Makes the packet the piece whose payload begins somewhere in what was kept. */
 static __always_inline bool make_piece(struct cutting *c, __u64 at)
 {
-	__u32 l3_off = ETH_HLEN + outer_len(is_ip4(&c->o.peer->theirs)),
+	__u32 l3_off = ETH_HLEN + outer_len(c->o.peer),
 	      payload = l3_off + c->header;
 	__u16 fragment = c->fragment + at / 8;
 	__u64 len = c->len - at;
@@ -240,8 +240,7 @@ GLOBAL_FUNC int cut(struct __sk_buff *skb, struct packet *pkt)
 	if (!p || !c.kept || !begin_cut(&c, p))
 		return refuse(DROP_TOO_LONG, 0), TC_ACT_SHOT;
 	if (!finish_sum(&c) || !prepare(skb, pkt, p, &c.o) ||
-	    bpf_skb_adjust_room(skb, outer_len(is_ip4(&p->theirs)),
-				BPF_ADJ_ROOM_MAC, 0) ||
+	    bpf_skb_adjust_room(skb, outer_len(p), BPF_ADJ_ROOM_MAC, 0) ||
 	    !make_piece(&c, 0))
 		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
 	w = go_by_way(skb, pkt->home, p, &verdict);

@@ -106,7 +106,7 @@ static __always_inline bool send_question(struct __sk_buff *skb)
 
 	if (!p || find_way(skb, p, &hop) != BPF_FIB_LKUP_RET_SUCCESS)
 		return false;
-	outer = outer_len(is_ip4(&p->theirs));
+	outer = outer_len(p);
 	if (bytes > outer + o.len)
 		o.len = bytes - outer;
 	return !bpf_skb_change_tail(skb, ETH_HLEN + o.len, 0) &&

@@ -253,8 +253,8 @@ has_common_slot(const struct packet *pkt, const struct frontend *f, __u32 *slot)
 	};
 	struct view view;
 
-	if (!is_carried(pkt, f) || !is_allowed(f, &pkt->tuple.src) ||
-	    is_from_frontend(&pkt->tuple, f))
+	if (!is_carried(pkt, f) || is_link_local(&pkt->tuple.src) ||
+	    !is_allowed(f, &pkt->tuple.src) || is_from_frontend(&pkt->tuple, f))
 		return false;
 	view = read_view(&f->views[VIEW_EXTERNAL]);
 	if (!table_of(view).size || !is_hashed(view))

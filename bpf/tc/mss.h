@@ -79,7 +79,7 @@ static __always_inline __u32 most_mss(const struct packet *pkt)
 
 	if (!own || !own->mtu)
 		return 0;
-	headers = sizeof(struct tcphdr) + outer_len(is_ip4(&own->ours)) +
+	headers = sizeof(struct tcphdr) + outer_len(own) +
 		  (pkt->ip4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
 	least = pkt->ip4 ? LEAST_MSS4 : LEAST_MSS6;
 	return own->mtu > headers + least ? own->mtu - headers : least;

@@ -56,7 +56,7 @@ static __always_inline bool put_outer(struct __sk_buff *skb,
 	__u64 flags = shrink ? 0 : BPF_F_ADJ_ROOM_FIXED_GSO;
 	__u64 encap = ip4 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 :
 			    BPF_F_ADJ_ROOM_ENCAP_L3_IPV6;
-	__u32 len = outer_len(ip4);
+	__u32 len = outer_len(o->peer);
 
 	if (carry_udp)
 		encap |= BPF_F_ADJ_ROOM_ENCAP_L4_UDP;

@@ -75,7 +75,7 @@ static __always_inline bool put_outer_here(struct xdp_md *ctx,
 					   const struct peer_way *w)
 {
 	struct outer o = outer_of(pkt, p, 0);
-	__u32 len = outer_len(is_ip4(&p->theirs));
+	__u32 len = outer_len(p);
 	void *data, *data_end;
 
 	if (bpf_xdp_adjust_head(ctx, -(int)len))
@@ -96,7 +96,7 @@ static __always_inline bool has_room(struct xdp_md *ctx,
 				     const struct peer *p,
 				     const struct peer_way *w)
 {
-	__u32 outer = outer_len(is_ip4(&p->theirs)), most = most_of(p);
+	__u32 outer = outer_len(p), most = most_of(p);
 
 	return w->mtu > outer && fits(ctx, pkt, w->ifindex, w->mtu - outer) &&
 	       (!most || frame_len(ctx, pkt) - ETH_HLEN <= most);

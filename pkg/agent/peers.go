@@ -31,13 +31,13 @@ const (
 // Carries says whether any may be carried.
 func (f Forwarding) Carries() bool { return f == ForwardingMarked || f == ForwardingDSR }
 
-// Encapsulation is what is put before carried packets; both are taken.
+// Encapsulation is the outer header of carried packets.
 type Encapsulation string
 
 // The choices.
 const (
-	EncapsulationIPIP Encapsulation = "ipip" // IP in IP
-	EncapsulationUDP  Encapsulation = "udp"  // for networks that drop IP in IP
+	EncapsulationUDP  Encapsulation = "udp"  // UDP with a cookie
+	EncapsulationIPIP Encapsulation = "ipip" // IP in IP, which proves nothing
 )
 
 // OuterFamily is the family of outer headers where two nodes have both; both are taken.
@@ -75,9 +75,7 @@ func newPeers(cfg Config, key maglev.Key, inbox *reconciler.Inbox, status *statu
 	var p *peers.Prober
 	p = peers.New(peers.Config{
 		Here: cfg.NodeName, Port: peers.Port, MTU: mtuAt, Route: peers.RouteTo, Filtered: netdev.FilteredTunnel,
-		Digest: peers.DigestOf(key, cfg.Encapsulation == EncapsulationUDP),
-		Takes:  []peers.Digest{peers.DigestOf(key, false), peers.DigestOf(key, true)},
-		IPv6:   cfg.OuterFamily == OuterIPv6,
+		Key: key, UDP: cfg.Encapsulation == EncapsulationUDP, IPv6: cfg.OuterFamily == OuterIPv6,
 		Counts: status.carried, Former: status.formerPeers, Notify: inbox.SetPeers,
 		Echoes: status.echoes, Ask: status.ask, Local: localAddrs,
 		Report: func(all []peers.Status) {

@@ -513,12 +513,14 @@ type headgatePayload struct {
 }
 
 type headgatePeer struct {
-	_      structs.HostLayout
-	Theirs headgateIpAddr
-	Ours   headgateIpAddr
-	Ring   uint64
-	Mtu    uint32
-	Flags  headgatePeerFlag
+	_         structs.HostLayout
+	Theirs    headgateIpAddr
+	Ours      headgateIpAddr
+	Ring      uint64
+	CookieOut uint64
+	CookieIn  uint64
+	Mtu       uint32
+	Flags     headgatePeerFlag
 }
 
 type headgatePeerCounts struct {
@@ -538,6 +540,7 @@ const (
 	headgatePeerFlagPEER_RETURNS headgatePeerFlag = 2
 	headgatePeerFlagPEER_SILENT  headgatePeerFlag = 4
 	headgatePeerFlagPEER_OUTSIDE headgatePeerFlag = 8
+	headgatePeerFlagPEER_IPIP    headgatePeerFlag = 16
 )
 
 type headgatePeerWays struct {

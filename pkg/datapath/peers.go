@@ -23,10 +23,11 @@ var peerFlags = map[headgatePeerFlag]func(*plan.Peer) *bool{
 	headgatePeerFlagPEER_RETURNS: func(p *plan.Peer) *bool { return &p.Returns },
 	headgatePeerFlagPEER_SILENT:  func(p *plan.Peer) *bool { return &p.Silent },
 	headgatePeerFlagPEER_OUTSIDE: func(p *plan.Peer) *bool { return &p.Outside },
+	headgatePeerFlagPEER_IPIP:    func(p *plan.Peer) *bool { return &p.IPIP },
 }
 
 func encodePeer(p plan.Peer) headgatePeer {
-	out := headgatePeer{Theirs: encodeAddr(p.Theirs), Ours: encodeAddr(p.Ours), Ring: p.Ring, Mtu: p.MTU}
+	out := headgatePeer{Theirs: encodeAddr(p.Theirs), Ours: encodeAddr(p.Ours), Ring: p.Ring, CookieOut: p.Cookies.Out, CookieIn: p.Cookies.In, Mtu: p.MTU}
 	for flag, is := range peerFlags {
 		if *is(&p) {
 			out.Flags |= flag
@@ -36,7 +37,7 @@ func encodePeer(p plan.Peer) headgatePeer {
 }
 
 func decodePeer(p headgatePeer) plan.Peer {
-	out := plan.Peer{Theirs: decodeAddr(p.Theirs), Ours: decodeAddr(p.Ours), Ring: p.Ring, MTU: p.Mtu}
+	out := plan.Peer{Theirs: decodeAddr(p.Theirs), Ours: decodeAddr(p.Ours), Ring: p.Ring, Cookies: plan.Cookies{Out: p.CookieOut, In: p.CookieIn}, MTU: p.Mtu}
 	for flag, is := range peerFlags {
 		*is(&out) = p.Flags&flag != 0
 	}
@@ -50,8 +51,10 @@ const peerWaysMap = "peer_ways"
 // other ways.
 func (s *mapSet) putPeer(o plan.PutPeer) {
 	at, p := s.peers.at(o.ID), encodePeer(o.Peer)
-	if at.Theirs != p.Theirs || at.Ours != p.Ours || at.Ring != p.Ring {
-		*at = headgatePeer{Theirs: p.Theirs, Ours: p.Ours, Ring: p.Ring}
+	was, is := *at, p
+	was.Mtu, was.Flags, is.Mtu, is.Flags = 0, 0, 0, 0
+	if was != is {
+		*at = is
 		defer s.newEpoch()
 	}
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&at.Mtu)), *(*uint64)(unsafe.Pointer(&p.Mtu)))

@@ -22,7 +22,7 @@ func (p *Prober) askPath(a *asked, now time.Time) {
 		}
 		question := plan.Echo{
 			Peer: a.Theirs, From: netip.AddrPortFrom(from, p.cfg.Port), To: netip.AddrPortFrom(a.Ours, p.cfg.Port),
-			Payload: message{echo, a.path.nonce | uint64(what), p.cfg.Digest}.encode(), Bytes: what,
+			Payload: message{echo, a.path.nonce | uint64(what), p.digest()}.encode(), Bytes: what,
 		}
 		if !p.cfg.Ask(question) {
 			a.path.wasNotSent()

@@ -12,7 +12,7 @@ const Port = 6635
 // Versions of what is carried, and of the questions: nodes carry to those alone that take theirs.
 const (
 	versionIPIP = 2 // IP in IP
-	versionUDP  = 3 // the same behind an outer header of UDP
+	versionUDP  = 4 // the same behind an outer header of UDP with a cookie
 )
 
 // Digest is equal on nodes that carry alike.
@@ -32,6 +32,18 @@ func DigestOf(key [2]uint64, udp bool) (d Digest) {
 	sum := sha256.Sum256(b)
 	copy(d[:], sum[:])
 	return d
+}
+
+// cookie returns what proves to a node that another one of the cluster carries a packet, by where both
+// stand in the ring. The first four bits are 0: no earlier version takes it for an IP packet.
+func cookie(key [2]uint64, from, to uint64) uint64 {
+	b := []byte("headgate cookie\x00")
+	for _, word := range [...]uint64{key[0], key[1], from, to} {
+		b = binary.BigEndian.AppendUint64(b, word)
+	}
+	sum := sha256.Sum256(b)
+	sum[0] &= 0x0f
+	return binary.NativeEndian.Uint64(sum[:])
 }
 
 // kind is what a message is.

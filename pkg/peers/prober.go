@@ -20,13 +20,14 @@ import (
 
 // Config is what a Prober needs.
 type Config struct {
-	Here   string // name of this node
-	Port   uint16 // at which all nodes answer
-	Digest Digest // of how this node carries
+	Here string // name of this node
+	Port uint16 // at which all nodes answer
+	// Key is what all nodes hash by. Digests and cookies follow from it.
+	Key [2]uint64
+	// UDP says that this node carries behind outer headers of UDP, else IP in IP.
+	UDP bool
 	// IPv6 says that outer headers are of IPv6 where two nodes have both families.
 	IPv6 bool
-	// Takes are the digests of how others may carry to this node.
-	Takes []Digest
 	// MTU returns the longest packet that leaves by the device with an address, in bytes.
 	MTU func(netip.Addr) uint32
 	// Route returns the address from which this node reaches another, the zero Addr for none.
@@ -92,6 +93,8 @@ type asked struct {
 	isHome bool         // of what is carried, and a node: one outside is not asked
 	conn   *net.UDPConn // nil while it is no home, or cannot be asked
 	nonce  uint64
+	found  time.Time // when this node learned of it
+	asks   Digest    // of its last question; zero: it has not asked yet
 }
 
 // New returns a prober that knows no node.
@@ -189,10 +192,10 @@ func (p *Prober) settle() {
 			a.hangUp()
 			was := former[theirs]
 			was.Usable = was.Usable || name == p.cfg.Here
-			a = &asked{peer: newPeer(was, p.cfg.MTU(ours))}
+			a = &asked{peer: newPeer(was, p.cfg.MTU(ours)), found: time.Now()}
 			p.peers[name] = a
 		}
-		a.Node = plan.Node{Addrs: addressesOf(n), Peer: plan.Peer{Theirs: theirs, Ours: ours, Ring: plan.RingOf(name)}}
+		a.Node = plan.Node{Addrs: addressesOf(n), Peer: plan.Peer{Theirs: theirs, Ours: ours, Ring: plan.RingOf(name), Cookies: p.cookies(name)}}
 		a.path.limit(p.cfg.MTU(ours))
 		if a.isHome = name != p.cfg.Here && wanted[name]; a.isHome {
 			p.dial(a)
@@ -267,7 +270,7 @@ func (p *Prober) askAgent(a *asked, now time.Time) {
 	}
 	a.hasAsked(now)
 	// What cannot be sent is not answered, or refused.
-	if _, err := a.conn.Write(message{question, a.nonce, p.cfg.Digest}.encode()); errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := a.conn.Write(message{question, a.nonce, p.digest()}.encode()); errors.Is(err, syscall.ECONNREFUSED) {
 		a.hasRefused(now)
 	}
 }
@@ -307,6 +310,7 @@ func (p *Prober) tell() {
 		n := a.Node
 		if v := a.said(); !a.Outside {
 			n.Usable, n.Returns, n.Silent, n.MTU = v.Usable(), v.Returns, a.verdict.Silent && !mixed, a.mtu()
+			n.IPIP = p.takesIPIP(a, time.Now())
 		}
 		all[name] = n
 		if a.conn != nil {

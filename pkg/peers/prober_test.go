@@ -217,7 +217,7 @@ func TestTheAnswerIsTheQuestionsDigestWhereThatIsTaken(t *testing.T) {
 	key := [2]uint64{3, 4}
 	ipip, udp, other := DigestOf(key, false), DigestOf(key, true), DigestOf([2]uint64{5}, false)
 	n := newNode(t, "here", freePort(t))
-	n.prober.cfg.Digest, n.prober.cfg.Takes = ipip, []Digest{ipip, udp}
+	n.prober.cfg.Key = key
 	n.prober.SetNodes(map[string]*lb.Node{"here": nodeAt("127.0.0.1"), "there": nodeAt("127.0.0.2")})
 	n.run()
 	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)}, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(n.prober.cfg.Port)})

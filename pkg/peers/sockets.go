@@ -53,7 +53,7 @@ func (p *Prober) hear(a *asked, conn *net.UDPConn) {
 		case m.kind == echoes:
 			a.hasSaidEchoes()
 		case m.kind == answer:
-			a.hasAnswered(time.Now(), m.digest, p.cfg.Digest)
+			a.hasAnswered(time.Now(), m.digest, p.digest())
 		}
 		p.mu.Unlock()
 	}
@@ -116,7 +116,7 @@ func (p *Prober) reply(conn *net.UDPConn) {
 		case err != nil || !ok:
 		case m.kind == echo:
 			p.hasComeBack(m.nonce, at)
-		case m.kind == question && p.isNode(at):
+		case m.kind == question && p.hasAsked(at, m.digest):
 			// A lost answer is asked for again.
 			for _, kind := range p.answers() {
 				_, _ = conn.WriteToUDPAddrPort(message{kind, m.nonce, p.digestFor(m.digest)}.encode(), from)
@@ -133,19 +133,14 @@ func (p *Prober) answers() []kind {
 	return []kind{answer}
 }
 
-// digestFor is what who asks with a digest is answered: that, where this node takes what is carried so.
-func (p *Prober) digestFor(theirs Digest) Digest {
-	if slices.Contains(p.cfg.Takes, theirs) {
-		return theirs
-	}
-	return p.cfg.Digest
-}
-
-func (p *Prober) isNode(a netip.Addr) bool {
+// hasAsked notes how a node carries, by the digest of its question; false: there is no node at the
+// address.
+func (p *Prober) hasAsked(at netip.Addr, digest Digest) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, peer := range p.peers {
-		if slices.Contains(peer.Addrs, a) {
+		if slices.Contains(peer.Addrs, at) {
+			peer.asks = digest
 			return true
 		}
 	}

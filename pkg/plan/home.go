@@ -109,9 +109,9 @@ func (p *peers) put(name string, here bool, n Node) (ops []Op) {
 	return ops
 }
 
-// isAt says whether an outer header goes from and to the same addresses, and the ring is the same.
+// isAt says whether an outer header is the same, and the ring.
 func (n Node) isAt(o Node) bool {
-	return n.Theirs == o.Theirs && n.Ours == o.Ours && n.Ring == o.Ring
+	return n.Theirs == o.Theirs && n.Ours == o.Ours && n.Ring == o.Ring && n.Cookies == o.Cookies
 }
 
 // idFor returns the ID of a node that has none: what an earlier agent gave it, or a new one.

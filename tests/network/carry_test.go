@@ -40,7 +40,7 @@ type underlay struct {
 	mtu   int  // of their uplinks
 	ipv6  bool // they are known by an IPv6 address alone
 	both  bool // they are known by addresses of both families, and all but the last carry over IPv6
-	udp   bool // what is carried has an outer header of UDP
+	ipip  bool // what is carried is IP in IP, else it has an outer header of UDP
 	xdp   bool // drivers carry
 	sums  bool // their uplinks finish no checksum
 	vxlan bool // they are known by an address of a VXLAN device
@@ -225,8 +225,8 @@ func (f *fabric) start() {
 	root := testenv.BPFRoot(f.tb)
 	for _, n := range f.nodes {
 		n.root, n.options = filepath.Join(root, n.name), []string{"--forwarding", "marked", "--state-dir", f.tb.TempDir()}
-		if f.underlay.udp {
-			n.options = append(n.options, "--dsr-encapsulation", "udp")
+		if f.underlay.ipip {
+			n.options = append(n.options, "--dsr-encapsulation", "ipip")
 		}
 		if f.underlay.both && n.number < len(f.nodes) {
 			n.options = append(n.options, "--dsr-family", "ipv6")
@@ -311,10 +311,10 @@ func (f *fabric) story(connections, datagrams, seconds int, rng *rand.Rand) *out
 // changeEncapsulation has the next agent put the other outer header before what is carried, which takes
 // other programs: as an upgrade, and as that setting is changed node by node.
 func (n *node) changeEncapsulation() {
-	if i := slices.Index(n.options, "udp"); i > 0 {
+	if i := slices.Index(n.options, "ipip"); i > 0 {
 		n.options = slices.Delete(n.options, i-1, i+1)
 	} else {
-		n.options = append(n.options, "--dsr-encapsulation", "udp")
+		n.options = append(n.options, "--dsr-encapsulation", "ipip")
 	}
 }
 

@@ -71,8 +71,8 @@ func (f *fabric) longestWhole(family family) int {
 	if f.underlay.ipv6 {
 		outer = 40
 	}
-	if f.underlay.udp {
-		outer += 8
+	if !f.underlay.ipip {
+		outer += 16
 	}
 	return min(f.underlay.mtu-outer, 1500) - headersOf(family)
 }

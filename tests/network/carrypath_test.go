@@ -142,7 +142,7 @@ func TestAPathThatDropsIsFoundAndLeft(t *testing.T) {
 
 // A way to one home takes packets of 1,400 bytes, and says so to nobody.
 func TestALegThatIsShortIsFound(t *testing.T) {
-	for _, u := range []underlay{{name: "IP in IP", mtu: 1500}, {name: "UDP of IPv6", mtu: 1500, ipv6: true, udp: true}} {
+	for _, u := range []underlay{{name: "IP in IP", mtu: 1500, ipip: true}, {name: "UDP of IPv6", mtu: 1500, ipv6: true}} {
 		t.Run(u.name, func(t *testing.T) {
 			f := newFabricOver(t, "dsr", u)
 			f.announce([]int{0})

@@ -159,7 +159,7 @@ func (e *edges) start() {
 	}
 	for _, n := range slices.Concat(e.nodes[:], e.homes) {
 		n.root = filepath.Join(testenv.BPFRoot(e.tb), n.name)
-		n.options = []string{"--forwarding", "marked", "--hash-key-file", key, "--state-dir", e.tb.TempDir()}
+		n.options = []string{"--forwarding", "marked", "--dsr-encapsulation", "ipip", "--hash-key-file", key, "--state-dir", e.tb.TempDir()}
 		n.options = append(n.options, e.options...)
 		cgroup, err := traffic.NewCgroup(testenv.Cgroup(e.tb), n.name)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -220,12 +221,35 @@ func othersStayAsTheyAre(t *testing.T, f *fleet) {
 	}
 	passing := f.outerOf(0, 2, other.frame(t), 0, 0)
 	short := f.outerOf(0, 1, p.frame(t)[:ethernetLen+12], 0, 0)
-	for what, frame := range map[string][]byte{
+	frames := map[string][]byte{
 		"to a pod": f.outerOf(0, 1, toPod.frame(t), 0, 0), "from a stranger": stranger, "to another node": passing, "cut short": short,
-	} {
+	}
+	maps.Copy(frames, f.withoutProof(t, p))
+	for what, frame := range frames {
 		if verdict, made := f.nodes[1].run(t, in, uplink, frame); verdict != pass || !bytes.Equal(made, frame) {
 			t.Errorf("%s: verdict %d for %s, given %s", what, verdict, dump(made), dump(frame))
 		}
+	}
+}
+
+// withoutProof are frames that have the address of a peer, and no cookie that it would give.
+func (f *fleet) withoutProof(t *testing.T, p packet) map[string][]byte {
+	if !f.udp {
+		return nil
+	}
+	proven := f.outerOf(0, 1, p.frame(t), 0, 0)
+	cookie := ethernetLen + f.outerLen() - 8
+	with := func(change uint64) []byte {
+		frame := slices.Clone(proven)
+		binary.NativeEndian.PutUint64(frame[cookie:], change)
+		return frame
+	}
+	from, to := f.nodes[0].addr, f.nodes[1].addr
+	plain, gue := *f, *f
+	plain.udp, gue.outside = false, true
+	return map[string][]byte{
+		"another cookie": with(cookieOf(from, to) ^ 1), "no cookie": with(0), "the cookie of the other direction": with(cookieOf(to, from)),
+		"UDP without a cookie": gue.outerOf(0, 1, p.frame(t), 0, 0), "IP in IP": plain.outerOf(0, 1, p.frame(t), 0, 0),
 	}
 }
 
@@ -236,13 +260,14 @@ func carriedForNobodyGoesNowhere(t *testing.T, f *fleet) {
 	if f.overV6 == f.client.Is4() { // else what is inside goes to no Service
 		nested = nil
 	}
-	wrongPort, fromNode, fromLoopback := p.to(p.src, at(f.vip, 81)), p, p
+	wrongPort, fromNode, fromLoopback, fromLink := p.to(p.src, at(f.vip, 81)), p, p, p
+	fromLink.src = at(netip.MustParseAddr(map[bool]string{true: "169.254.169.254", false: "febf::1"}[f.client.Is4()]), 40000)
 	fromNode.src = at(nodeAddr(1, !f.client.Is4()), 40000)
 	fromLoopback.src = loopback(f.book, 40000)
 	last := p
 	last.ttl = 1
 	for what, inner := range map[string][]byte{
-		"another port": wrongPort.frame(t), "from the node": fromNode.frame(t), "from loopback": fromLoopback.frame(t), "at the end of its time": last.frame(t), "nested": nested,
+		"another port": wrongPort.frame(t), "from the node": fromNode.frame(t), "from loopback": fromLoopback.frame(t), "from a link": fromLink.frame(t), "at the end of its time": last.frame(t), "nested": nested,
 	} {
 		if inner == nil {
 			continue
@@ -331,10 +356,9 @@ func (n *fleetNode) setUsable(t *testing.T, f *fleet, other int, usable bool) {
 // judge says what a node thinks of another.
 func (n *fleetNode) judge(t *testing.T, f *fleet, other int, usable, silent bool) {
 	t.Helper()
-	o := f.nodes[other]
-	n.apply(t, []plan.Op{plan.PutPeer{ID: n.peer(other), Peer: plan.Peer{
-		Theirs: o.addr, Ours: n.addr, Ring: plan.RingOf(fmt.Sprint("node", other)), MTU: fleetMTU, Usable: usable, Silent: silent,
-	}}})
+	p := n.knows(f, other)
+	p.Usable, p.Silent = usable, silent
+	n.apply(t, []plan.Op{plan.PutPeer{ID: n.peer(other), Peer: p}})
 }
 
 func notUsableGoesByAddress(t *testing.T, f *fleet) {

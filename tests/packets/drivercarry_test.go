@@ -3,7 +3,6 @@ package packets
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"net"
 	"net/netip"
 	"testing"
@@ -214,9 +213,9 @@ func (f *fleet) isCarriedOnce(t *testing.T, frame []byte, carries func() bool) b
 // move tells a node of another address of a peer.
 func (n *fleetNode) move(t *testing.T, f *fleet, other int, to netip.Addr) {
 	t.Helper()
-	n.apply(t, []plan.Op{plan.PutPeer{ID: n.peer(other), Peer: plan.Peer{
-		Theirs: to, Ours: n.addr, Ring: plan.RingOf(fmt.Sprint("node", other)), MTU: fleetMTU, Usable: true,
-	}}})
+	p := n.knows(f, other)
+	p.Theirs = to
+	n.apply(t, []plan.Op{plan.PutPeer{ID: n.peer(other), Peer: p}})
 }
 
 // aNextHopChanges at TC, which asks the kernel once a second, and after what was taken away. The driver

@@ -3,6 +3,7 @@ package packets
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -23,6 +24,7 @@ type fleet struct {
 	nodes    []*fleetNode
 	overV6   bool // outer headers are of IPv6
 	udp      bool // and of UDP
+	outside  bool // backends are outside: they know no cookie
 	dead     *fleetNode
 }
 
@@ -123,14 +125,31 @@ func (n *fleetNode) introduce(t *testing.T, f *fleet) {
 	t.Helper()
 	var ops []plan.Op
 	for _, o := range f.nodes {
-		ops = append(ops, plan.PutPeer{ID: n.peer(o.number), Peer: plan.Peer{
-			Theirs: o.addr, Ours: n.addr, Ring: plan.RingOf(fmt.Sprint("node", o.number)), MTU: fleetMTU, Usable: o != n,
-		}})
+		p := n.knows(f, o.number)
+		p.Usable = o != n
+		ops = append(ops, plan.PutPeer{ID: n.peer(o.number), Peer: p})
 		if o != n {
 			ops = append(ops, plan.PutPeerAddress{Addr: o.addr, ID: n.peer(o.number)})
 		}
 	}
 	n.apply(t, ops)
+}
+
+// knows is how a node knows another one, or itself.
+func (n *fleetNode) knows(f *fleet, number int) plan.Peer {
+	o := f.nodes[number]
+	return plan.Peer{
+		Theirs: o.addr, Ours: n.addr, Ring: plan.RingOf(fmt.Sprint("node", number)), MTU: fleetMTU, Usable: true, IPIP: !f.udp,
+		Cookies: plan.Cookies{Out: cookieOf(n.addr, o.addr), In: cookieOf(o.addr, n.addr)},
+	}
+}
+
+// cookieOf is what stands in outer headers of UDP from one address to another.
+func cookieOf(from, to netip.Addr) uint64 {
+	h := fnv.New64()
+	h.Write(from.AsSlice())
+	h.Write(to.AsSlice())
+	return h.Sum64()
 }
 
 // peer is the ID that a node gives to another, or to itself: each has others.
@@ -285,7 +304,7 @@ func (f *fleet) outerBetween(src, dst netip.Addr, inner []byte, tos, tried byte)
 		protocol = 4
 	}
 	if f.udp {
-		protocol, datagram = 17, append(f.outerUDP(inner), datagram...)
+		protocol, datagram = 17, append(f.outerUDP(src, dst, inner), datagram...)
 	}
 	var h []byte
 	kind := uint16(0x0800)
@@ -305,16 +324,32 @@ func (f *fleet) outerBetween(src, dst netip.Addr, inner []byte, tos, tried byte)
 }
 
 // outerUDP returns the outer header of UDP before a frame, without a checksum.
-func (f *fleet) outerUDP(inner []byte) []byte {
+func (f *fleet) outerUDP(src, dst netip.Addr, inner []byte) []byte {
 	h := binary.BigEndian.AppendUint16(nil, firstFlowPort)
 	h = binary.BigEndian.AppendUint16(h, carryPort)
-	h = binary.BigEndian.AppendUint16(h, uint16(8+len(inner)-ethernetLen))
-	return append(h, 0, 0)
+	h = binary.BigEndian.AppendUint16(h, uint16(f.udpLen()+len(inner)-ethernetLen))
+	h = append(h, 0, 0)
+	if f.outside {
+		return h
+	}
+	return binary.NativeEndian.AppendUint64(h, cookieOf(src, dst))
+}
+
+// udpLen is the length of that header, 0 for none.
+func (f *fleet) udpLen() int {
+	switch {
+	case !f.udp:
+		return 0
+	case f.outside:
+		return 8
+	default:
+		return 16
+	}
 }
 
 // flowPort is where the source port of an outer header of UDP stands in a frame, which is one of
 // the flow: what networks spread by.
-func (f *fleet) flowPort(frame []byte) []byte { return frame[ethernetLen+f.outerLen()-8:][:2] }
+func (f *fleet) flowPort(frame []byte) []byte { return frame[ethernetLen+f.outerLen()-f.udpLen():][:2] }
 
 // isCarriedAs says whether a frame is as one is carried, whatever the port of its flow.
 func (f *fleet) isCarriedAs(got, want []byte) bool {

@@ -45,6 +45,7 @@ func TestBackendsOutside(t *testing.T) {
 func newEdge(t *testing.T, overV6, udp bool) edge {
 	t.Helper()
 	e := edge{newFleetOf(t, 1, overV6, udp, func(c *datapath.Config) { c.XDP = true })}
+	e.outside = true
 	n := e.nodes[0]
 	n.openDriver(t)
 	n.sendsXDP(t, n.devices[uplink])

@@ -21,10 +21,7 @@ func (f *fleet) outerLen() int {
 	if f.overV6 {
 		length = 40
 	}
-	if f.udp {
-		length += 8
-	}
-	return length
+	return length + f.udpLen()
 }
 
 // whole is a frame that is not to be fragmented; those of IPv6 never are.

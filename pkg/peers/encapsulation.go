@@ -1,0 +1,35 @@
+package peers
+
+import (
+	"time"
+
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// askedBy is when each peer that carries here has asked, and so said how it carries.
+const askedBy = 3 * calm
+
+// digest is that of how this node carries.
+func (p *Prober) digest() Digest { return DigestOf(p.cfg.Key, p.cfg.UDP) }
+
+// digestFor returns the digest that answers a question with one: that, if this node takes what its
+// sender carries.
+func (p *Prober) digestFor(theirs Digest) Digest {
+	if theirs == DigestOf(p.cfg.Key, !p.cfg.UDP) {
+		return theirs
+	}
+	return p.digest()
+}
+
+// cookies returns those between this node and another one.
+func (p *Prober) cookies(node string) plan.Cookies {
+	here, there := plan.RingOf(p.cfg.Here), plan.RingOf(node)
+	return plan.Cookies{Out: cookie(p.cfg.Key, here, there), In: cookie(p.cfg.Key, there, here)}
+}
+
+// takesIPIP says whether IP in IP from a peer is taken off. It has no cookie, so a node that carries
+// over UDP takes it from those alone that carry so, as while that is changed node by node.
+func (p *Prober) takesIPIP(a *asked, now time.Time) bool {
+	hasAsked := a.asks != Digest{}
+	return !p.cfg.UDP || a.asks == DigestOf(p.cfg.Key, false) || !hasAsked && now.Before(a.found.Add(askedBy))
+}

@@ -148,8 +148,8 @@ enum drop_reason {
 	 */
 	DROP_TABLE_FULL,
 	/*
-	 * what another node has carried here is for no carried Service, or
-	 * cannot be sent on
+	 * what another node has carried here is for no carried Service, has a
+	 * client's address of a single link, or cannot be sent on
 	 */
 	DROP_CARRIED,
 	/* a packet is too long to be carried to the node of its backend */
@@ -308,8 +308,8 @@ struct counters {
 	/* questions of peers that were not answered, since there were too many (DSR) */
 	__u64 echo_limited;
 	/*
-	 * packets in an outer header that this node has not put there, for a Service or
-	 * as a question of this node, dropped where they were to leave: pods sent them (DSR)
+	 * IP in IP for a Service, or as a question of this node, that this node has not
+	 * carried, dropped where it was to leave: pods sent it (DSR)
 	 */
 	__u64 carry_forged;
 	/* connections that a backend did not take */

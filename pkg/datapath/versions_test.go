@@ -23,11 +23,11 @@ const (
 var comesAlong = map[string]map[string]string{
 	"e79c009": {
 		"about": byFields, "backends": byFields, "counters": byFields, "express": byFields, "flow_scratch": byFields, "flow_table": byFields, "passage": byFields, "services": byFields,
-		"counted_payload": hasNone, "cut_scratch": hasNone, "driver_told": hasNone, "flow_traffic": hasNone, "peer_ways": hasNone, "reset_budgets": byFields, "stray_budgets": hasNone,
+		"counted_payload": hasNone, "cut_scratch": hasNone, "driver_told": hasNone, "flow_traffic": hasNone, "peer_ways": hasNone, "peers": byFields, "reset_budgets": byFields, "stray_budgets": hasNone,
 	},
 	"11e8f86": {
 		"about": byFields, "backends": byFields, "counters": byFields, "express": byFields, "flow_scratch": byFields, "flow_table": byFields, "passage": byFields, "services": byFields,
-		"counted_payload": hasNone, "cut_scratch": hasNone, "driver_told": hasNone, "flow_traffic": hasNone, "peer_ways": hasNone, "reset_budgets": byFields, "stray_budgets": hasNone,
+		"counted_payload": hasNone, "cut_scratch": hasNone, "driver_told": hasNone, "flow_traffic": hasNone, "peer_ways": hasNone, "peers": byFields, "reset_budgets": byFields, "stray_budgets": hasNone,
 	},
 	"793e169": {
 		"about": byFields, "backends": byFields, "counters": byFields, "flow_scratch": byFields, "flow_table": byFields, "services": byFields, "slot_changes": byFields,

@@ -173,29 +173,32 @@ func TestWhatCannotBeSentSaysNothing(t *testing.T) {
 // A peer of the version before, which answers no echo, stays as it was; so does one that is brought to it.
 func TestAPeerThatSaysNothingOfEchoesIsNotAskedForThem(t *testing.T) {
 	p := newPeer(plan.Peer{}, 1500)
-	give := func() {
-		p.hasAnswered(start, Digest{}, Digest{})
+	give := func(kinds ...kind) {
+		for _, k := range kinds {
+			p.hasAnswered(start, k, Digest{}, Digest{})
+		}
 	}
-	if give(); p.echoes || !p.said().Usable() || p.mtu() != 1500 {
+	if give(answer); p.echoes || !p.said().Usable() || p.mtu() != 1500 {
 		t.Errorf("of the version before it is %+v", p.said())
 	}
-	p.hasSaidEchoes()
-	if give(); !p.said().Usable() {
+	if give(echoes, answer); !p.echoes || !p.said().Usable() {
+		t.Errorf("of a version that says both it is %+v", p.said())
+	}
+	if give(echoes); !p.echoes || !p.said().Usable() {
 		t.Errorf("once it is of this version it is %+v", p.said())
 	}
 	p.path.lost, p.path.mtu = missing, 1400
 	if p.said().Usable() || p.said().Carries || p.mtu() != 1400 {
 		t.Errorf("while the path drops it is %+v", p.said())
 	}
-	for range missing {
-		give()
+	for range missing + 1 {
+		give(answer)
 	}
 	if !p.said().Usable() || p.mtu() != 1500 {
 		t.Errorf("brought to the version before it is %+v", p.said())
 	}
 	fresh := newPeer(plan.Peer{}, 1500)
-	fresh.hasSaidEchoes()
-	if fresh.hasAnswered(start, Digest{}, Digest{}); fresh.said().Usable() {
+	if fresh.hasAnswered(start, echoes, Digest{}, Digest{}); fresh.said().Usable() {
 		t.Error("a new peer is usable before anything has come back")
 	}
 	fresh.hasRefused(start)
@@ -211,8 +214,8 @@ func TestAPeerThatSaysNothingOfEchoesIsNotAskedForThem(t *testing.T) {
 // A peer that was brought to an earlier version sends nothing back, and its agent says so by an answer alone.
 func TestAPathIsNotBlamedForAPeerThatEchoesNoMore(t *testing.T) {
 	p, now := newPeer(plan.Peer{Usable: true, MTU: 1500}, 1500), time.Unix(1, 0)
-	p.hasSaidEchoes()
-	p.hasAnswered(now, Digest{}, Digest{})
+	p.hasAnswered(now, echoes, Digest{}, Digest{})
+	p.hasAnswered(now, answer, Digest{}, Digest{})
 	for range missing + 1 {
 		p.path.tick(now, false, 1<<16)
 		now = now.Add(searching)
@@ -220,7 +223,7 @@ func TestAPathIsNotBlamedForAPeerThatEchoesNoMore(t *testing.T) {
 	if p.said().Carries {
 		t.Error("nothing comes back, and it is said to carry")
 	}
-	if p.hasAnswered(now, Digest{}, Digest{}); !p.said().Carries {
+	if p.hasAnswered(now, answer, Digest{}, Digest{}); !p.said().Carries {
 		t.Errorf("its agent does not say that it echoes, and it does not carry: %s", p.said().Reason)
 	}
 }
@@ -228,8 +231,7 @@ func TestAPathIsNotBlamedForAPeerThatEchoesNoMore(t *testing.T) {
 func TestTheAgentIsAskedWhileItsPathIsInDoubt(t *testing.T) {
 	p, now := newPeer(plan.Peer{Usable: true, MTU: 1500}, 1500), time.Unix(1, 0)
 	p.hasAsked(now)
-	p.hasSaidEchoes()
-	p.hasAnswered(now, Digest{}, Digest{})
+	p.hasAnswered(now, echoes, Digest{}, Digest{})
 	if p.isDue(now) {
 		t.Fatal("an agent that has just answered is asked")
 	}

@@ -124,26 +124,24 @@ func (p *peer) judgeSilence(now time.Time) {
 // hasAsked notes that a question has gone.
 func (p *peer) hasAsked(now time.Time) { p.asked, p.silent = now, p.silent+1 }
 
-// hasAnswered notes an answer.
-func (p *peer) hasAnswered(now time.Time, theirs, ours Digest) {
+// hasAnswered notes an answer of a kind: echoes alone, answer alone, or of earlier versions one after
+// the other, of which one may get lost.
+func (p *peer) hasAnswered(now time.Time, k kind, theirs, ours Digest) {
 	p.verdict.Answered, p.verdict.Silent = now, false
 	p.silent, p.refused, p.suspects = 0, time.Time{}, false
-	if p.plain++; p.plain > missing {
-		p.echoes = false // it was brought to an earlier version
+	if k == echoes {
+		if !p.echoes && p.verdict.Carries {
+			p.path.unknown = false // it carried without: it goes on until something is lost
+		}
+		p.echoes, p.plain = true, 0
+	} else if p.plain++; p.plain > missing {
+		p.echoes = false // it echoes no more
 	}
 	if p.differs = theirs != ours; p.differs {
 		p.fail("hashes by another key, or is of a version that carries otherwise: give all nodes the same --hash-key-file, and one version")
 		return
 	}
 	p.verdict.Carries, p.verdict.Reason = true, ""
-}
-
-// hasSaidEchoes notes what comes before an answer where the datapath echoes. One of them may get lost.
-func (p *peer) hasSaidEchoes() {
-	if !p.echoes && p.verdict.Carries {
-		p.path.unknown = false // it carried without: it goes on until something is lost
-	}
-	p.echoes, p.plain = true, 0
 }
 
 // hasRefused notes that nobody listens there. The node lives, and its datapath carries on.

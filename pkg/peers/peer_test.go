@@ -41,7 +41,7 @@ func (w *world) pass(d time.Duration, until func() bool) time.Duration {
 			case w.refuses:
 				w.hasRefused(w.now)
 			case w.answers:
-				w.hasAnswered(w.now, w.theirs, Digest{})
+				w.hasAnswered(w.now, answer, w.theirs, Digest{})
 			}
 		}
 		if until != nil && until() {

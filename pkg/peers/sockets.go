@@ -50,10 +50,8 @@ func (p *Prober) hear(a *asked, conn *net.UDPConn) {
 		case errors.Is(err, syscall.ECONNREFUSED):
 			a.hasRefused(time.Now())
 		case err != nil || !ok || m.nonce != a.nonce:
-		case m.kind == echoes:
-			a.hasSaidEchoes()
-		case m.kind == answer:
-			a.hasAnswered(time.Now(), m.digest, p.cfg.Digest)
+		case m.kind == echoes, m.kind == answer:
+			a.hasAnswered(time.Now(), m.kind, m.digest, p.cfg.Digest)
 		}
 		p.mu.Unlock()
 	}
@@ -118,19 +116,17 @@ func (p *Prober) reply(conn *net.UDPConn) {
 			p.hasComeBack(m.nonce, at)
 		case m.kind == question && p.isNode(at):
 			// A lost answer is asked for again.
-			for _, kind := range p.answers() {
-				_, _ = conn.WriteToUDPAddrPort(message{kind, m.nonce, p.digestFor(m.digest)}.encode(), from)
-			}
+			_, _ = conn.WriteToUDPAddrPort(message{p.answers(), m.nonce, p.digestFor(m.digest)}.encode(), from)
 		}
 	}
 }
 
-// answers is what a question is answered with.
-func (p *Prober) answers() []kind {
+// answers is the kind of this node's answers.
+func (p *Prober) answers() kind {
 	if p.cfg.Echoes() {
-		return []kind{echoes, answer}
+		return echoes
 	}
-	return []kind{answer}
+	return answer
 }
 
 // digestFor is what who asks with a digest is answered: that, where this node takes what is carried so.

@@ -57,8 +57,8 @@ func TestAPathIsWellOnceAQuestionComesBack(t *testing.T) {
 	if !w.fails() || strings.Contains(w.failure(), "drops") {
 		t.Errorf("before it is %q", w.failure())
 	}
-	if d := w.pass(time.Minute, false, w.well); d > time.Second || w.mtu != 1500 {
-		t.Errorf("well after %s, with %d bytes", d, w.mtu)
+	if d := w.pass(time.Minute, false, w.well); d > time.Second || w.mtu != 1500 || w.isProven() {
+		t.Errorf("well after %s, with %d bytes; proven: %v without the address of a Service", d, w.mtu, w.isProven())
 	}
 	w.asked = 0
 	if w.pass(time.Minute, false, w.fails); w.fails() || w.asked > 100 {
@@ -83,8 +83,8 @@ func TestAPathThatDropsIsGivenUp(t *testing.T) {
 			w.wants(serviceAddr)
 			w.pass(time.Minute, false, nil)
 			tc.drop(w)
-			if d := w.pass(time.Minute, tc.suspects, w.fails); d > tc.within {
-				t.Errorf("given up after %s, want %s at most", d, tc.within)
+			if d := w.pass(time.Minute, tc.suspects, w.fails); d > tc.within || w.isProven() {
+				t.Errorf("given up after %s, want %s at most; proven: %v", d, tc.within, w.isProven())
 			}
 			w.passes, w.returns = 1500, true
 			if d := w.pass(time.Minute, false, w.well); d > 3*time.Second {
@@ -102,8 +102,8 @@ func TestALostQuestionSaysNothing(t *testing.T) {
 		w.passes, w.returns = 0, false
 		w.pass(2*Tick, true, nil)
 		w.passes, w.returns = 1500, true
-		if w.fails() || w.mtu != 1500 {
-			t.Fatalf("%q %q, %d bytes", w.failure(), w.refusal(), w.mtu)
+		if w.fails() || !w.isProven() || w.mtu != 1500 {
+			t.Fatalf("%q %q, proven: %v, %d bytes", w.failure(), w.refusal(), w.isProven(), w.mtu)
 		}
 		w.pass(Tick, false, nil)
 	}
@@ -158,6 +158,7 @@ func TestAnswersOfOthersAreNone(t *testing.T) {
 
 func TestWhatCannotBeSentSaysNothing(t *testing.T) {
 	w := newWay(1500, 0)
+	w.wants(serviceAddr)
 	for range 2 * missing {
 		w.now = w.now.Add(searching)
 		if w.tick(w.now, false, 1<<16) == nil {
@@ -165,8 +166,8 @@ func TestWhatCannotBeSentSaysNothing(t *testing.T) {
 		}
 		w.wasNotSent()
 	}
-	if w.fails() {
-		t.Errorf("%q, though nothing was sent", w.failure())
+	if w.fails() || w.isProven() {
+		t.Errorf("%q, proven: %v, though nothing was sent", w.failure(), w.isProven())
 	}
 }
 

@@ -82,6 +82,9 @@ struct peer_counts {
 	__u64 carried_tcp; /* and those within one */
 	__u64 passed_on; /* of the packets, those that had been carried before */
 	__u64 received;	 /* packets that were carried here */
+	/* The networks of clients, a bit by a hash of each, that began connections since the
+	 * last of carried_tcp. */
+	__u64 syn_networks;
 };
 
 #define CUT_MOST 9216 /* bytes of payload: jumbo frames */

@@ -61,6 +61,16 @@ GLOBAL_FUNC __u32 client_id(const struct ip_addr *client, bool on_node)
 	return hash_addr(&a);
 }
 
+/* The network of a client: a /24 of IPv4, a /64 of IPv6. */
+static __always_inline __u32 network_of(const struct ip_addr *client)
+{
+	struct ip_addr a = *client;
+
+	if (is_ip4(&a))
+		a.word[3] &= bpf_htonl(0xffffff00);
+	return client_id(&a, false);
+}
+
 /* A client that gets a backend. */
 struct client {
 	const struct ip_addr *addr;

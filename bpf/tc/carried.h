@@ -4,6 +4,7 @@
 
 #include "../abi/maps.h"
 #include "../carry/outer.h"
+#include "../lb/client.h"
 #include "packet.h"
 
 /* What the outer header of a packet to a peer says, with DSCP and ECN of the packet. */
@@ -33,8 +34,12 @@ static __always_inline void note_carried(const struct packet *pkt, __u32 bytes)
 	c->passed_on += pkt->carried;
 	if (pkt->l4_proto != IPPROTO_TCP || pkt->fragment)
 		return;
-	if (pkt->tcp_flags & TCP_SYN)
+	if (pkt->tcp_flags & TCP_SYN) {
 		c->carried_syn++;
-	else
-		c->carried_tcp++;
+		c->syn_networks |= 1ULL << network_of(&pkt->tuple.src) % 64;
+		return;
+	}
+	c->carried_tcp++;
+	if (c->syn_networks) /* seldom: else it stays unwritten */
+		c->syn_networks = 0;
 }

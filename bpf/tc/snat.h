@@ -119,16 +119,6 @@ static __always_inline void note_holder(struct port_holder *h, __u32 idle,
 	h->idle_port = port;
 }
 
-/* The network of a client: a /24 of IPv4, a /64 of IPv6. */
-static __always_inline __u32 network_of(const struct ip_addr *client)
-{
-	struct ip_addr a = *client;
-
-	if (is_ip4(&a))
-		a.word[3] &= bpf_htonl(0xffffff00);
-	return client_id(&a, false);
-}
-
 /*
  * Notes whose flow holds the port that is tried. Each network that has more than a fifth of them
  * is known in the end, with less than it has by at most a fifth of the others (Misra and Gries,

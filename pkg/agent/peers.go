@@ -118,7 +118,7 @@ func (a *statusServer) carried() map[netip.Addr]peers.Counts {
 	out := map[netip.Addr]peers.Counts{}
 	a.eachPeer(func(r *datapath.Reader, id uint32, p plan.Peer) {
 		if c, err := r.PeerCounts(id); err == nil {
-			out[p.Theirs] = peers.Counts{SYN: c.CarriedSYN, TCP: c.CarriedTCP}
+			out[p.Theirs] = peers.Counts{SYN: c.CarriedSYN, TCP: c.CarriedTCP, Networks: c.SYNNetworks}
 		}
 	})
 	return out

@@ -531,6 +531,7 @@ type headgatePeerCounts struct {
 	CarriedTcp   uint64
 	PassedOn     uint64
 	Received     uint64
+	SynNetworks  uint64
 }
 
 type headgatePeerFlag uint32

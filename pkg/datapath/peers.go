@@ -3,6 +3,7 @@ package datapath
 import (
 	"fmt"
 	"iter"
+	"math/bits"
 	"net/netip"
 	"sync/atomic"
 	"unsafe"
@@ -96,6 +97,9 @@ type PeerCounts struct {
 	CarriedTCP   uint64 // and those within one
 	PassedOn     uint64 // of the packets, those that had been carried before
 	Received     uint64 // packets that it has carried here
+	// SYNNetworks is how many networks (IPv4 /24, IPv6 /64) have clients that began connections since a
+	// packet within one was carried. More than 64 are not told apart, nor are some by chance.
+	SYNNetworks int
 }
 
 // Peers returns the nodes that packets are carried to, by ID.
@@ -124,7 +128,9 @@ func (r *Reader) PeerCounts(id uint32) (sum PeerCounts, err error) {
 	if err := r.maps.byName["peer_counts"].Lookup(id, &all); err != nil {
 		return sum, fmt.Errorf("read what was carried to peer %d: %w", id, err)
 	}
+	var networks uint64
 	for _, c := range all {
+		networks |= c.SynNetworks
 		sum.Carried += c.Carried
 		sum.CarriedBytes += c.CarriedBytes
 		sum.CarriedSYN += c.CarriedSyn
@@ -132,5 +138,6 @@ func (r *Reader) PeerCounts(id uint32) (sum PeerCounts, err error) {
 		sum.PassedOn += c.PassedOn
 		sum.Received += c.Received
 	}
+	sum.SYNNetworks = bits.OnesCount64(networks)
 	return sum, nil
 }

@@ -444,6 +444,7 @@ type tracerPeerCounts struct {
 	CarriedTcp   uint64
 	PassedOn     uint64
 	Received     uint64
+	SynNetworks  uint64
 }
 
 type tracerPeerWays struct {

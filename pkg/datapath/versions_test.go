@@ -22,11 +22,11 @@ const (
 // reads, and its frontends behind a hash, which takefrontends.go does.
 var comesAlong = map[string]map[string]string{
 	"e79c009": {
-		"about": byFields, "backends": byFields, "counters": byFields, "express": byFields, "flow_scratch": byFields, "flow_table": byFields, "passage": byFields, "services": byFields,
+		"about": byFields, "backends": byFields, "counters": byFields, "express": byFields, "flow_scratch": byFields, "flow_table": byFields, "passage": byFields, "peer_counts": byFields, "services": byFields,
 		"counted_payload": hasNone, "cut_scratch": hasNone, "driver_told": hasNone, "flow_traffic": hasNone, "peer_ways": hasNone, "peers": byFields, "reset_budgets": byFields, "stray_budgets": hasNone,
 	},
 	"11e8f86": {
-		"about": byFields, "backends": byFields, "counters": byFields, "express": byFields, "flow_scratch": byFields, "flow_table": byFields, "passage": byFields, "services": byFields,
+		"about": byFields, "backends": byFields, "counters": byFields, "express": byFields, "flow_scratch": byFields, "flow_table": byFields, "passage": byFields, "peer_counts": byFields, "services": byFields,
 		"counted_payload": hasNone, "cut_scratch": hasNone, "driver_told": hasNone, "flow_traffic": hasNone, "peer_ways": hasNone, "peers": byFields, "reset_budgets": byFields, "stray_budgets": hasNone,
 	},
 	"793e169": {

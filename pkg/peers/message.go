@@ -51,13 +51,13 @@ type kind byte
 
 const (
 	question kind = 'q'
-	answer   kind = 'a'
-	echoes   kind = 'e' // before an answer: the datapath sends echoes back; earlier versions do not know it
+	answer   kind = 'a' // of a node whose datapath sends no echoes back
+	echoes   kind = 'e' // of one whose datapath does; earlier versions send both, this one first
 	echo     kind = 'b' // what a datapath sends back
 )
 
-// message is a datagram: magic, kind, nonce (big endian), digest. An answer is as long as the
-// question, so that nobody gets more than was sent.
+// message is a datagram: magic, kind, nonce (big endian), digest. A question has one
+// answer, which is as long, so that nobody gets more than was sent.
 type message struct {
 	kind   kind
 	nonce  uint64 // of the question; of an echo see path

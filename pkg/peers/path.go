@@ -107,6 +107,10 @@ func (p *path) hasFailed() bool {
 	return p.lost >= missing || p.short >= missing || p.unreturned >= missingReturns
 }
 
+// isProven says whether answers come from the address of a Service. One that does not come says
+// nothing: within some rounds the path has failed, or it has come.
+func (p *path) isProven() bool { return p.service.IsValid() && !p.hasFailed() && p.unsent < missing }
+
 func (p *path) isDue(now time.Time, suspects bool) bool {
 	switch {
 	case suspects, p.isInDoubt() && !p.hasFailed():

@@ -57,8 +57,8 @@ func TestAPathIsWellOnceAQuestionComesBack(t *testing.T) {
 	if !w.fails() || strings.Contains(w.failure(), "drops") {
 		t.Errorf("before it is %q", w.failure())
 	}
-	if d := w.pass(time.Minute, false, w.well); d > time.Second || w.mtu != 1500 {
-		t.Errorf("well after %s, with %d bytes", d, w.mtu)
+	if d := w.pass(time.Minute, false, w.well); d > time.Second || w.mtu != 1500 || w.isProven() {
+		t.Errorf("well after %s, with %d bytes; proven: %v without the address of a Service", d, w.mtu, w.isProven())
 	}
 	w.asked = 0
 	if w.pass(time.Minute, false, w.fails); w.fails() || w.asked > 100 {
@@ -83,8 +83,8 @@ func TestAPathThatDropsIsGivenUp(t *testing.T) {
 			w.wants(serviceAddr)
 			w.pass(time.Minute, false, nil)
 			tc.drop(w)
-			if d := w.pass(time.Minute, tc.suspects, w.fails); d > tc.within {
-				t.Errorf("given up after %s, want %s at most", d, tc.within)
+			if d := w.pass(time.Minute, tc.suspects, w.fails); d > tc.within || w.isProven() {
+				t.Errorf("given up after %s, want %s at most; proven: %v", d, tc.within, w.isProven())
 			}
 			w.passes, w.returns = 1500, true
 			if d := w.pass(time.Minute, false, w.well); d > 3*time.Second {
@@ -102,8 +102,8 @@ func TestALostQuestionSaysNothing(t *testing.T) {
 		w.passes, w.returns = 0, false
 		w.pass(2*Tick, true, nil)
 		w.passes, w.returns = 1500, true
-		if w.fails() || w.mtu != 1500 {
-			t.Fatalf("%q %q, %d bytes", w.failure(), w.refusal(), w.mtu)
+		if w.fails() || !w.isProven() || w.mtu != 1500 {
+			t.Fatalf("%q %q, proven: %v, %d bytes", w.failure(), w.refusal(), w.isProven(), w.mtu)
 		}
 		w.pass(Tick, false, nil)
 	}
@@ -158,6 +158,7 @@ func TestAnswersOfOthersAreNone(t *testing.T) {
 
 func TestWhatCannotBeSentSaysNothing(t *testing.T) {
 	w := newWay(1500, 0)
+	w.wants(serviceAddr)
 	for range 2 * missing {
 		w.now = w.now.Add(searching)
 		if w.tick(w.now, false, 1<<16) == nil {
@@ -165,37 +166,40 @@ func TestWhatCannotBeSentSaysNothing(t *testing.T) {
 		}
 		w.wasNotSent()
 	}
-	if w.fails() {
-		t.Errorf("%q, though nothing was sent", w.failure())
+	if w.fails() || w.isProven() {
+		t.Errorf("%q, proven: %v, though nothing was sent", w.failure(), w.isProven())
 	}
 }
 
 // A peer of the version before, which answers no echo, stays as it was; so does one that is brought to it.
 func TestAPeerThatSaysNothingOfEchoesIsNotAskedForThem(t *testing.T) {
 	p := newPeer(plan.Peer{}, 1500)
-	give := func() {
-		p.hasAnswered(start, Digest{}, Digest{})
+	give := func(kinds ...kind) {
+		for _, k := range kinds {
+			p.hasAnswered(start, k, Digest{}, Digest{})
+		}
 	}
-	if give(); p.echoes || !p.said().Usable() || p.mtu() != 1500 {
+	if give(answer); p.echoes || !p.said().Usable() || p.mtu() != 1500 {
 		t.Errorf("of the version before it is %+v", p.said())
 	}
-	p.hasSaidEchoes()
-	if give(); !p.said().Usable() {
+	if give(echoes, answer); !p.echoes || !p.said().Usable() {
+		t.Errorf("of a version that says both it is %+v", p.said())
+	}
+	if give(echoes); !p.echoes || !p.said().Usable() {
 		t.Errorf("once it is of this version it is %+v", p.said())
 	}
 	p.path.lost, p.path.mtu = missing, 1400
 	if p.said().Usable() || p.said().Carries || p.mtu() != 1400 {
 		t.Errorf("while the path drops it is %+v", p.said())
 	}
-	for range missing {
-		give()
+	for range missing + 1 {
+		give(answer)
 	}
 	if !p.said().Usable() || p.mtu() != 1500 {
 		t.Errorf("brought to the version before it is %+v", p.said())
 	}
 	fresh := newPeer(plan.Peer{}, 1500)
-	fresh.hasSaidEchoes()
-	if fresh.hasAnswered(start, Digest{}, Digest{}); fresh.said().Usable() {
+	if fresh.hasAnswered(start, echoes, Digest{}, Digest{}); fresh.said().Usable() {
 		t.Error("a new peer is usable before anything has come back")
 	}
 	fresh.hasRefused(start)
@@ -211,8 +215,8 @@ func TestAPeerThatSaysNothingOfEchoesIsNotAskedForThem(t *testing.T) {
 // A peer that was brought to an earlier version sends nothing back, and its agent says so by an answer alone.
 func TestAPathIsNotBlamedForAPeerThatEchoesNoMore(t *testing.T) {
 	p, now := newPeer(plan.Peer{Usable: true, MTU: 1500}, 1500), time.Unix(1, 0)
-	p.hasSaidEchoes()
-	p.hasAnswered(now, Digest{}, Digest{})
+	p.hasAnswered(now, echoes, Digest{}, Digest{})
+	p.hasAnswered(now, answer, Digest{}, Digest{})
 	for range missing + 1 {
 		p.path.tick(now, false, 1<<16)
 		now = now.Add(searching)
@@ -220,7 +224,7 @@ func TestAPathIsNotBlamedForAPeerThatEchoesNoMore(t *testing.T) {
 	if p.said().Carries {
 		t.Error("nothing comes back, and it is said to carry")
 	}
-	if p.hasAnswered(now, Digest{}, Digest{}); !p.said().Carries {
+	if p.hasAnswered(now, answer, Digest{}, Digest{}); !p.said().Carries {
 		t.Errorf("its agent does not say that it echoes, and it does not carry: %s", p.said().Reason)
 	}
 }
@@ -228,8 +232,7 @@ func TestAPathIsNotBlamedForAPeerThatEchoesNoMore(t *testing.T) {
 func TestTheAgentIsAskedWhileItsPathIsInDoubt(t *testing.T) {
 	p, now := newPeer(plan.Peer{Usable: true, MTU: 1500}, 1500), time.Unix(1, 0)
 	p.hasAsked(now)
-	p.hasSaidEchoes()
-	p.hasAnswered(now, Digest{}, Digest{})
+	p.hasAnswered(now, echoes, Digest{}, Digest{})
 	if p.isDue(now) {
 		t.Fatal("an agent that has just answered is asked")
 	}

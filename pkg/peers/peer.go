@@ -26,17 +26,22 @@ const (
 	// it, which is once a second at most. One that is silent for deadNode has died, too.
 	deadAgent = 10 * time.Minute
 	deadNode  = 10 * time.Second
-	// Clients that get no answers begin connections and do nothing else.
-	silentSYNs  = 20
-	silentFor   = 10 * time.Second
-	returnAfter = 10 * time.Minute // no answers: then it is tried again, later each time
-	returnMost  = 24 * time.Hour
+	// Clients that get no answers begin connections and do nothing else. Where echoes say that answers
+	// come through, they have to be more, and of several networks: anybody may send SYNs.
+	silentSYNs     = 20
+	provenSYNs     = 10 * silentSYNs
+	provenNetworks = 3
+	silentFor      = 10 * time.Second
+	returnAfter    = time.Minute // no answers: then it is tried again, later each time
+	returnMost     = 24 * time.Hour
 )
 
 // Counts are what was carried to a peer since there are counters.
 type Counts struct {
 	SYN uint64 // packets that begin a TCP connection
 	TCP uint64 // and those within one
+	// Networks is of how many networks clients are that began connections since a packet within one.
+	Networks int
 }
 
 // Verdict is what is known of a peer.
@@ -92,7 +97,8 @@ func (p *peer) tick(now time.Time, c Counts) (ask bool) {
 	case c.SYN > p.before.SYN:
 		p.suspects = true
 	}
-	p.verdict.Returns = p.returns.tick(now, Counts{SYN: c.SYN - p.before.SYN, TCP: c.TCP - p.before.TCP})
+	more := Counts{c.SYN - p.before.SYN, c.TCP - p.before.TCP, c.Networks}
+	p.verdict.Returns = p.returns.tick(now, more, p.echoes && p.path.isProven())
 	p.before = c
 	p.judgeSilence(now)
 	return p.isDue(now)
@@ -124,26 +130,24 @@ func (p *peer) judgeSilence(now time.Time) {
 // hasAsked notes that a question has gone.
 func (p *peer) hasAsked(now time.Time) { p.asked, p.silent = now, p.silent+1 }
 
-// hasAnswered notes an answer.
-func (p *peer) hasAnswered(now time.Time, theirs, ours Digest) {
+// hasAnswered notes an answer of a kind: echoes alone, answer alone, or of earlier versions one after
+// the other, of which one may get lost.
+func (p *peer) hasAnswered(now time.Time, k kind, theirs, ours Digest) {
 	p.verdict.Answered, p.verdict.Silent = now, false
 	p.silent, p.refused, p.suspects = 0, time.Time{}, false
-	if p.plain++; p.plain > missing {
-		p.echoes = false // it was brought to an earlier version
+	if k == echoes {
+		if !p.echoes && p.verdict.Carries {
+			p.path.unknown = false // it carried without: it goes on until something is lost
+		}
+		p.echoes, p.plain = true, 0
+	} else if p.plain++; p.plain > missing {
+		p.echoes = false // it echoes no more
 	}
 	if p.differs = theirs != ours; p.differs {
 		p.fail("hashes by another key, or is of a version that carries otherwise: give all nodes the same --hash-key-file, and one version")
 		return
 	}
 	p.verdict.Carries, p.verdict.Reason = true, ""
-}
-
-// hasSaidEchoes notes what comes before an answer where the datapath echoes. One of them may get lost.
-func (p *peer) hasSaidEchoes() {
-	if !p.echoes && p.verdict.Carries {
-		p.path.unknown = false // it carried without: it goes on until something is lost
-	}
-	p.echoes, p.plain = true, 0
 }
 
 // hasRefused notes that nobody listens there. The node lives, and its datapath carries on.
@@ -194,8 +198,9 @@ type returns struct {
 	wait  time.Duration
 }
 
-// tick notes what was carried since the last one, and says whether there are answers.
-func (r *returns) tick(now time.Time, more Counts) bool {
+// tick notes what was carried since the last one, and says whether there are answers. Echoes may
+// say so, too.
+func (r *returns) tick(now time.Time, more Counts, proven bool) bool {
 	if more.TCP > 0 {
 		r.syns, r.wait = 0, 0
 	} else if more.SYN > 0 {
@@ -204,7 +209,11 @@ func (r *returns) tick(now time.Time, more Counts) bool {
 		}
 		r.syns += more.SYN
 	}
-	if r.syns >= silentSYNs && now.Sub(r.since) >= silentFor && !now.Before(r.until) {
+	silent := r.syns >= silentSYNs
+	if proven {
+		silent = r.syns >= provenSYNs && more.Networks >= provenNetworks
+	}
+	if silent && now.Sub(r.since) >= silentFor && !now.Before(r.until) {
 		r.wait = min(max(2*r.wait, returnAfter), returnMost)
 		r.syns, r.until = 0, now.Add(r.wait)
 	}

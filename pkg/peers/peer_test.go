@@ -2,6 +2,7 @@ package peers
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ type world struct {
 	asked   int
 	answers bool
 	refuses bool
+	echoes  bool // the peer does, and answers come from the address of a Service
 	theirs  Digest
 	perTick Counts // what clients send in a tick
 }
@@ -34,6 +36,10 @@ func (w *world) pass(d time.Duration, until func() bool) time.Duration {
 		w.now = w.now.Add(Tick)
 		w.counts.SYN += w.perTick.SYN
 		w.counts.TCP += w.perTick.TCP
+		w.counts.Networks = w.perTick.Networks
+		if w.echoes {
+			w.comeBack()
+		}
 		if w.tick(w.now, w.counts) {
 			w.asked++
 			w.hasAsked(w.now)
@@ -41,7 +47,7 @@ func (w *world) pass(d time.Duration, until func() bool) time.Duration {
 			case w.refuses:
 				w.hasRefused(w.now)
 			case w.answers:
-				w.hasAnswered(w.now, w.theirs, Digest{})
+				w.hasAnswered(w.now, map[bool]kind{false: answer, true: echoes}[w.echoes], w.theirs, Digest{})
 			}
 		}
 		if until != nil && until() {
@@ -49,6 +55,17 @@ func (w *world) pass(d time.Duration, until func() bool) time.Duration {
 		}
 	}
 	return w.now.Sub(began)
+}
+
+// comeBack has a round of questions come back, from the address of a Service, too.
+func (w *world) comeBack() {
+	for _, what := range w.path.tick(w.now, w.suspects, 1<<16) {
+		from := homeAddr
+		if what == fromService {
+			from = serviceAddr
+		}
+		w.path.hasComeBack(w.path.nonce|uint64(what), from, homeAddr)
+	}
 }
 
 func (w *world) usable() bool { return w.said().Usable() }
@@ -192,6 +209,76 @@ func TestAPeerWhoseAnswersAreDroppedIsFoundByWhatClientsSend(t *testing.T) {
 	w.perTick = Counts{SYN: 1, TCP: 1}
 	if w.pass(time.Hour, w.lost); w.lost() {
 		t.Errorf("lost with answers: %s", w.said().Reason)
+	}
+}
+
+// Who sends SYNs and completes none has nobody take answers for dropped that echoes say come through, unless
+// they are many, and of clients of several networks.
+func TestSilenceHasToOutweighEchoes(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		echoed  bool // before
+		echoes  bool
+		service netip.Addr // from which answers are to come
+		syns    Counts
+		lost    bool
+	}{
+		{"20 without echoes", false, false, serviceAddr, Counts{SYN: 20, Networks: 1}, true},
+		{"19 without echoes", false, false, serviceAddr, Counts{SYN: 19, Networks: 1}, false},
+		{"20 of a peer that echoes no more", true, false, serviceAddr, Counts{SYN: 20, Networks: 1}, true},
+		{"20 with echoes, none from a Service", true, true, netip.Addr{}, Counts{SYN: 20, Networks: 1}, true},
+		{"20 with echoes", true, true, serviceAddr, Counts{SYN: 20, Networks: 1}, false},
+		{"199 of 64 networks", true, true, serviceAddr, Counts{SYN: 199, Networks: 64}, false},
+		{"200 of 2 networks", true, true, serviceAddr, Counts{SYN: 200, Networks: 2}, false},
+		{"200 of 3 networks", true, true, serviceAddr, Counts{SYN: 200, Networks: 3}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(true)
+			w.echoes = tc.echoed
+			w.path.wants(tc.service)
+			w.pass(time.Minute, nil)
+			w.echoes = tc.echoes
+			w.pass(time.Minute, nil)
+			for _, wait := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute} {
+				w.counts.SYN += tc.syns.SYN
+				w.perTick.Networks = tc.syns.Networks
+				if d := w.pass(2*silentFor, w.lost); w.lost() != tc.lost || d < silentFor {
+					t.Fatalf("after %s lost: %v, want %v after %s: %s", d, w.lost(), tc.lost, silentFor, w.said().Reason)
+				}
+				if !tc.lost {
+					return
+				}
+				if d := w.pass(time.Hour, w.usable); d < wait-time.Second || d > wait+time.Second {
+					t.Errorf("tried again after %s, want %s", d, wait)
+				}
+			}
+		})
+	}
+}
+
+// Silence counts from the last packet within a connection, and so do the times of waiting.
+func TestAConnectionThatGoesOnEndsSilence(t *testing.T) {
+	for _, echoes := range []bool{false, true} {
+		w := newWorld(true)
+		w.echoes = echoes
+		w.path.wants(serviceAddr)
+		w.pass(time.Minute, nil)
+		for range 5 {
+			w.perTick = Counts{SYN: provenSYNs - 1, Networks: provenNetworks}
+			w.pass(Tick, nil)
+			w.perTick = Counts{TCP: 1}
+			w.pass(Tick, nil)
+			w.perTick = Counts{}
+			if w.pass(2*silentFor, w.lost); w.lost() {
+				t.Fatalf("lost after a packet within a connection: %s", w.said().Reason)
+			}
+			w.perTick = Counts{SYN: provenSYNs, Networks: provenNetworks}
+			w.pass(time.Minute, w.lost)
+			w.perTick = Counts{}
+			if d := w.pass(time.Hour, w.usable); d < returnAfter-time.Second || d > returnAfter+time.Second {
+				t.Errorf("tried again after %s, want %s", d, returnAfter)
+			}
+		}
 	}
 }
 

@@ -74,7 +74,7 @@ type Prober struct {
 	returning map[lb.ServiceName][]netip.Addr
 	names     map[string]string // of peers, by names of homes
 	peers     map[string]*asked
-	here      map[netip.Addr]*net.UDPConn // where questions come in
+	here      map[netip.Addr]*listener // where questions come in
 	deaf      deafness
 	said      map[string]plan.Node
 	// reported is what Report was told last; stale says that homes have changed since.
@@ -99,7 +99,7 @@ type asked struct {
 
 // New returns a prober that knows no node.
 func New(cfg Config) *Prober {
-	return &Prober{cfg: cfg, wake: make(chan struct{}, 1), nodes: map[string]lb.Node{}, homes: map[lb.ServiceName][]home{}, returning: map[lb.ServiceName][]netip.Addr{}, peers: map[string]*asked{}, here: map[netip.Addr]*net.UDPConn{}}
+	return &Prober{cfg: cfg, wake: make(chan struct{}, 1), nodes: map[string]lb.Node{}, homes: map[lb.ServiceName][]home{}, returning: map[lb.ServiceName][]netip.Addr{}, peers: map[string]*asked{}, here: map[netip.Addr]*listener{}}
 }
 
 // SetNodes says what some Nodes are, nil for one that is gone.
@@ -166,8 +166,8 @@ func (p *Prober) close() {
 	for _, a := range p.peers {
 		a.hangUp()
 	}
-	for _, conn := range p.here {
-		conn.Close()
+	for _, l := range p.here {
+		l.close()
 	}
 }
 

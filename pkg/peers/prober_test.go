@@ -2,6 +2,7 @@ package peers
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -40,6 +41,7 @@ func newNode(t *testing.T, name string, port uint16) *node {
 		Former:   func() map[netip.Addr]plan.Peer { return nil },
 		Local:    func() []netip.Addr { return nil },
 		Echoes:   func() bool { return false },
+		Ask:      func(plan.Echo) bool { return false }, // so that echoes tell nothing
 		Notify:   func(string, map[string]plan.Node) {},
 		Report:   func(all []Status) { n.reports <- all },
 	})
@@ -115,16 +117,48 @@ func well(problems string) bool { return problems == "" }
 
 // Two nodes with addresses of one device ask each other: each answers by the one that was asked.
 func TestNodesAskEachOther(t *testing.T) {
-	port := freePort(t)
-	both := map[string]*lb.Node{"here": nodeAt("127.0.0.1"), "there": nodeAt("127.0.0.2")}
-	here, there := newNode(t, "here", port), newNode(t, "there", port)
-	for _, n := range []*node{here, there} {
-		n.prober.SetNodes(both)
-		n.run()
+	for _, sendsBack := range []bool{false, true} {
+		port := freePort(t)
+		both := map[string]*lb.Node{"here": nodeAt("127.0.0.1"), "there": nodeAt("127.0.0.2")}
+		here, there := newNode(t, "here", port), newNode(t, "there", port)
+		for _, n := range []*node{here, there} {
+			n.prober.cfg.Echoes = func() bool { return sendsBack }
+			n.prober.SetNodes(both)
+			n.run()
+		}
+		here.says("that all is well", well)
+		here.prober.SetNodes(map[string]*lb.Node{"there": {}})
+		here.says("that a node without address is none", has("no Node of that name has an InternalIP"))
 	}
-	here.says("that all is well", well)
-	here.prober.SetNodes(map[string]*lb.Node{"there": {}})
-	here.says("that a node without address is none", has("no Node of that name has an InternalIP"))
+}
+
+// A question gets one datagram, so that nobody gets more than was sent; its kind says whether the datapath echoes.
+func TestAQuestionGetsOneAnswer(t *testing.T) {
+	for _, want := range []kind{answer, echoes} {
+		n := newNode(t, "here", freePort(t))
+		n.prober.cfg.Echoes = func() bool { return want == echoes }
+		conn := n.dialed()
+		answers, asked := map[uint64][]kind{}, uint64(0)
+		for end := time.Now().Add(patience); len(answers) < 3 && time.Now().Before(end); {
+			asked++
+			_, _ = conn.Write(message{question, asked, Digest{}}.encode()) // nobody may listen yet
+			for len(answers[asked]) == 0 {
+				m, err := read(conn)
+				if err != nil {
+					break
+				}
+				answers[m.nonce] = append(answers[m.nonce], m.kind)
+			}
+		}
+		for nonce, got := range answers {
+			if len(got) != 1 || got[0] != want {
+				t.Errorf("question %d is answered %q, want one %q", nonce, got, want)
+			}
+		}
+		if len(answers) < 3 {
+			t.Errorf("of %d questions %d are answered", asked, len(answers))
+		}
+	}
 }
 
 // TestAPortThatIsTakenIsTriedAgain has somebody else hold the port at which a node answers, for a while.
@@ -183,7 +217,7 @@ func TestNobodyIsLeftOutWhileVersionsDiffer(t *testing.T) {
 	dead := newPeer(plan.Peer{Usable: true}, 1500)
 	silence(dead)
 	other := &asked{peer: newPeer(plan.Peer{Usable: true}, 1500), isHome: true}
-	answer := func(theirs Digest) { other.hasAnswered(now, theirs, Digest{}) }
+	answer := func(theirs Digest) { other.hasAnswered(now, answer, theirs, Digest{}) }
 	var told map[string]plan.Node
 	p := New(Config{Here: "here", Notify: func(_ string, all map[string]plan.Node) { told = all }, Report: func([]Status) {}})
 	p.peers = map[string]*asked{"dead": {peer: dead, isHome: true}, "other": other}
@@ -218,13 +252,7 @@ func TestTheAnswerIsTheQuestionsDigestWhereThatIsTaken(t *testing.T) {
 	ipip, udp, other := DigestOf(key, false), DigestOf(key, true), DigestOf([2]uint64{5}, false)
 	n := newNode(t, "here", freePort(t))
 	n.prober.cfg.Key = key
-	n.prober.SetNodes(map[string]*lb.Node{"here": nodeAt("127.0.0.1"), "there": nodeAt("127.0.0.2")})
-	n.run()
-	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)}, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(n.prober.cfg.Port)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := n.dialed()
 	for asked, want := range map[Digest]Digest{ipip: ipip, udp: udp, other: ipip} {
 		if got := ask(t, conn, asked); got != want {
 			t.Errorf("asked with %x it answers %x, want %x", asked, got, want)
@@ -232,20 +260,77 @@ func TestTheAnswerIsTheQuestionsDigestWhereThatIsTaken(t *testing.T) {
 	}
 }
 
+// dialed has the node run, and returns what another one asks it by.
+func (n *node) dialed() *net.UDPConn {
+	n.Helper()
+	n.prober.SetNodes(map[string]*lb.Node{"here": nodeAt("127.0.0.1"), "there": nodeAt("127.0.0.2")})
+	n.run()
+	return dialFrom(n.T, net.IPv4(127, 0, 0, 2), n.prober.cfg.Port)
+}
+
+// dialFrom returns a socket of an address that asks the node.
+func dialFrom(t *testing.T, from net.IP, port uint16) *net.UDPConn {
+	t.Helper()
+	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: from}, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(port)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// read returns what comes within a second.
+func read(conn *net.UDPConn) (message, error) {
+	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	b := make([]byte, 2*messageLen)
+	n, err := conn.Read(b)
+	if err != nil {
+		return message{}, err
+	}
+	m, ok := decode(b[:n])
+	if !ok {
+		return m, fmt.Errorf("%x is no message", b[:n])
+	}
+	return m, nil
+}
+
 // ask returns the digest that a question is answered with.
 func ask(t *testing.T, conn *net.UDPConn, digest Digest) Digest {
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		_, _ = conn.Write(message{question, 7, digest}.encode()) // nobody may listen yet
-		_ = conn.SetReadDeadline(time.Now().Add(time.Second))
-		b := make([]byte, 2*messageLen)
-		got, err := conn.Read(b)
-		if m, ok := decode(b[:max(got, 0)]); err == nil && ok && m.kind == answer {
+		if m, err := read(conn); err == nil && m.kind == answer {
 			return m.digest
 		}
 	}
 	t.Fatal("no answer")
 	return Digest{}
+}
+
+// A question with the digest of the key is answered, though strangers have filled the queue of the
+// other socket.
+func TestAFloodKeepsNoNodeFromAsking(t *testing.T) {
+	key := [2]uint64{3, 4}
+	n := newNode(t, "here", freePort(t))
+	n.prober.cfg.Key = key
+	conn := n.dialed()
+	ask(t, conn, DigestOf(key, false))
+	var strangers []*net.UDPConn
+	for range 16 {
+		strangers = append(strangers, dialFrom(t, net.IPv4(127, 0, 0, 3), n.prober.cfg.Port))
+	}
+	n.prober.mu.Lock() // questions of strangers wait
+	for i := range 20000 {
+		_, _ = strangers[i%len(strangers)].Write(message{question, 1, Digest{}}.encode())
+	}
+	_, _ = conn.Write(message{question, 9, DigestOf(key, true)}.encode())
+	n.prober.mu.Unlock()
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if m, err := read(conn); err == nil && m.nonce == 9 {
+			return
+		}
+	}
+	t.Error("a question is lost among those of strangers")
 }
 
 // The outer header is of one family that both nodes have, of IPv4 where nobody chooses.

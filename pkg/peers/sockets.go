@@ -50,23 +50,21 @@ func (p *Prober) hear(a *asked, conn *net.UDPConn) {
 		case errors.Is(err, syscall.ECONNREFUSED):
 			a.hasRefused(time.Now())
 		case err != nil || !ok || m.nonce != a.nonce:
-		case m.kind == echoes:
-			a.hasSaidEchoes()
-		case m.kind == answer:
-			a.hasAnswered(time.Now(), m.digest, p.digest())
+		case m.kind == echoes, m.kind == answer:
+			a.hasAnswered(time.Now(), m.kind, m.digest, p.digest())
 		}
 		p.mu.Unlock()
 	}
 }
 
-// listen has questions answered at the addresses of this node, each by a socket of its own: an
+// listen has questions answered at the addresses of this node, each by sockets of its own: an
 // answer comes from the address that was asked. Where that fails it is tried again.
 func (p *Prober) listen(here lb.Node) {
 	at := addressesOf(here)
-	maps.DeleteFunc(p.here, func(a netip.Addr, conn *net.UDPConn) bool {
+	maps.DeleteFunc(p.here, func(a netip.Addr, l *listener) bool {
 		gone := !slices.Contains(at, a)
 		if gone {
-			conn.Close()
+			l.close()
 		}
 		return gone
 	})
@@ -76,31 +74,33 @@ func (p *Prober) listen(here lb.Node) {
 		if p.here[a] != nil {
 			continue
 		}
-		conn, why := p.open(a)
-		if conn == nil {
+		l, why := p.open(a)
+		if l == nil {
 			p.deaf = why
 			continue
 		}
-		p.here[a] = conn
-		go p.reply(conn)
+		p.here[a] = l
+		for _, conn := range l {
+			go p.reply(conn)
+		}
 	}
 	p.stale = p.stale || p.deaf != was
 }
 
-// open returns a socket for questions to an address, or why there is none. One who would lose what
+// open returns sockets for questions to an address, or why there are none. A node that would lose what
 // is carried does not answer.
-func (p *Prober) open(a netip.Addr) (*net.UDPConn, deafness) {
+func (p *Prober) open(a netip.Addr) (*listener, deafness) {
 	if device := p.cfg.Filtered(a); device != "" {
 		return nil, deafness{
 			fmt.Sprintf("%s, which has its address %s, drops packets of clients that are answered by another device (rp_filter)", device, a),
 			fmt.Sprintf("set net.ipv4.conf.%s.rp_filter to 2 (loose), or give the node an InternalIP of another device", device),
 		}
 	}
-	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, p.cfg.Port)))
+	l, err := listenFor(netip.AddrPortFrom(a, p.cfg.Port), DigestOf(p.cfg.Key, false), DigestOf(p.cfg.Key, true))
 	if err != nil {
 		return nil, deafness{err.Error(), "free the port, which is tried again all the time"}
 	}
-	return conn, deafness{}
+	return l, deafness{}
 }
 
 // reply answers the nodes of the cluster, and nobody else, and takes what their datapaths send back.
@@ -118,29 +118,29 @@ func (p *Prober) reply(conn *net.UDPConn) {
 			p.hasComeBack(m.nonce, at)
 		case m.kind == question && p.hasAsked(at, m.digest):
 			// A lost answer is asked for again.
-			for _, kind := range p.answers() {
-				_, _ = conn.WriteToUDPAddrPort(message{kind, m.nonce, p.digestFor(m.digest)}.encode(), from)
-			}
+			_, _ = conn.WriteToUDPAddrPort(message{p.answers(), m.nonce, p.digestFor(m.digest)}.encode(), from)
 		}
 	}
 }
 
-// answers is what a question is answered with.
-func (p *Prober) answers() []kind {
+// answers is the kind of this node's answers.
+func (p *Prober) answers() kind {
 	if p.cfg.Echoes() {
-		return []kind{echoes, answer}
+		return echoes
 	}
-	return []kind{answer}
+	return answer
 }
 
-// hasAsked notes how a node carries, by the digest of its question; false: there is no node at the
-// address.
+// hasAsked notes how a node carries, by the digest of its question, which proves that it has the key of
+// this one; false: there is no node at the address.
 func (p *Prober) hasAsked(at netip.Addr, digest Digest) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, peer := range p.peers {
 		if slices.Contains(peer.Addrs, at) {
-			peer.asks = digest
+			if digest == p.digestFor(digest) {
+				peer.asks = digest
+			}
 			return true
 		}
 	}

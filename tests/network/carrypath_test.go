@@ -140,6 +140,25 @@ func TestAPathThatDropsIsFoundAndLeft(t *testing.T) {
 	f.asks(t, "without an agent at a home", true)
 }
 
+// Who sends SYNs from an address and completes none has nobody take a home's answers for dropped.
+func TestSYNsThatNobodyCompletesStopNoCarrying(t *testing.T) {
+	f := newFabric(t, "dsr")
+	f.announce([]int{0})
+	f.endpoints([]int{1, 2})
+	f.start()
+	eventually(t, "all nodes carry", f.carries)
+	for i := range uint32(95) { // for longer than silence has to last
+		f.client.sendRaw(carriedAt[0].Addr(), syn(200*i, carriedAt[0])[2:]) // of one address
+		time.Sleep(130 * time.Millisecond)
+	}
+	for _, home := range f.nodes[1:] {
+		if p, err := f.nodes[0].saysOf(home); err != nil || !p.Usable {
+			t.Errorf("%s is not usable: %+v, %v", home.name, p, err)
+		}
+	}
+	f.asks(t, "after SYNs that nobody completes", true)
+}
+
 // A way to one home takes packets of 1,400 bytes, and says so to nobody.
 func TestALegThatIsShortIsFound(t *testing.T) {
 	for _, u := range []underlay{{name: "IP in IP", mtu: 1500, ipip: true}, {name: "UDP of IPv6", mtu: 1500, ipv6: true}} {

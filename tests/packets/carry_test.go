@@ -30,6 +30,7 @@ var carryStories = []struct {
 	{"Segments leave room for the outer header", segmentsLeaveRoom},
 	{"A connection is found after its slot has moved", aConnectionIsFound},
 	{"The driver carries as TC does", theDriverCarries},
+	{"The networks of clients that begin connections and do nothing else are counted", networksAreCounted},
 	{"Nobody's connection is asked for once around and reset where that is certain", nobodysIsReset},
 	{"Questions of peers come back", questionsComeBack},
 	{"What is no question of a peer does not", othersDoNotComeBack},

@@ -139,6 +139,7 @@ func (f *fleet) countsWhatItCarries(t *testing.T) {
 		return datapath.PeerCounts{
 			Carried: c.Carried - was.Carried, CarriedBytes: c.CarriedBytes - was.CarriedBytes,
 			CarriedSYN: c.CarriedSYN - was.CarriedSYN, CarriedTCP: c.CarriedTCP - was.CarriedTCP, PassedOn: c.PassedOn - was.PassedOn,
+			SYNNetworks: c.SYNNetworks,
 		}
 	}
 	for _, flags := range []string{"S", "A"} {
@@ -161,6 +162,75 @@ func (f *fleet) countsWhatItCarries(t *testing.T) {
 			t.Errorf("%s: the driver carries nothing", flags)
 		}
 	}
+}
+
+// networksAreCounted has TC carry and the driver, each by itself.
+func networksAreCounted(t *testing.T, f *fleet) {
+	stayOnOneCPU(t)
+	f.serve(t, 2)
+	n := f.nodes[0]
+	reader, err := n.dp.Reader()
+	must(t, err)
+	defer reader.Close()
+	counted := func() int {
+		c, err := reader.PeerCounts(n.peer(1))
+		must(t, err)
+		return c.SYNNetworks
+	}
+	atTC := func(frame []byte) bool {
+		_, err := n.try(in, uplink, frame)
+		must(t, err)
+		return true
+	}
+	within := f.packet(40003, "A", 33).frame(t)
+	for hook, carry := range map[string]func(frame []byte) bool{
+		"TC": atTC, "driver": func(frame []byte) bool { return n.repeated(t, frame) != nil },
+	} {
+		carried := func(frame []byte) {
+			for range 10 { // the way to the peer ends a second after it was found
+				if carry(frame) {
+					return
+				}
+				atTC(f.from(t, 0, 0))
+			}
+			t.Errorf("%s: nothing is carried", hook)
+		}
+		atTC(within)
+		if got := counted(); got != 0 {
+			t.Errorf("%s: of %d networks, before a connection begins", hook, got)
+		}
+		for client := range 4 {
+			carried(f.from(t, 0, client))
+		}
+		if got := counted(); got != 1 {
+			t.Errorf("%s: 4 clients are of %d networks, want one", hook, got)
+		}
+		for network := range 40 {
+			carried(f.from(t, network, 0))
+		}
+		if got := counted(); got < 10 || got > 40 { // some share a bit
+			t.Errorf("%s: 40 clients are of %d networks", hook, got)
+		}
+		carried(within)
+		if got := counted(); got != 0 {
+			t.Errorf("%s: of %d networks, after a packet within a connection", hook, got)
+		}
+	}
+}
+
+// from is what begins a connection, of a client of a network.
+func (f *fleet) from(t *testing.T, network, client int) []byte {
+	t.Helper()
+	p := f.packet(40003, "S", 0)
+	addr := f.client.AsSlice()
+	of := len(addr) - 2 // IPv4: the last byte of a /24
+	if !f.client.Is4() {
+		of = 7 // that of a /64
+	}
+	addr[of], addr[of+1] = byte(network), byte(client+1)
+	from, _ := netip.AddrFromSlice(addr)
+	p.src = at(from, 40003)
+	return p.frame(t)
 }
 
 // What the driver leaves to TC though it carried just that.

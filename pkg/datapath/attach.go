@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/pkg/netdev"
 )
 
-// holdPrograms loads those programs of devices that are not there yet, and pins them beside
-// the maps.
+// holdPrograms loads those programs of devices that are not there yet, and pins each beside
+// the maps once it is verified.
 func (d *Datapath) holdPrograms(hooks []deviceHook) error {
 	var names []string
 	for _, h := range hooks {
@@ -29,32 +29,11 @@ func (d *Datapath) holdPrograms(hooks []deviceHook) error {
 	if len(names) == 0 {
 		return nil
 	}
-	loaded, err := d.object.loadPrograms(names, d.maps)
-	if err != nil {
-		return err
-	}
-	defer loaded.Close()
-	if err := loaded.pinBeside(d.path("maps")); err != nil {
-		return err
-	}
-	return d.hold()
-}
-
-// openPrograms opens the programs that are pinned beside the maps.
-func (d *Datapath) openPrograms() (programSet, error) {
-	out := programSet{}
-	for _, name := range besideMaps {
-		p, err := ebpf.LoadPinnedProgram(filepath.Join(d.path("maps"), name), nil)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			out.Close()
-			return nil, fmt.Errorf("open pinned program %s: %w", name, err)
-		}
-		out[name] = p
-	}
-	return out, nil
+	loaded, err := d.object.loadPrograms(names, d.maps, func(name string, p *ebpf.Program) error {
+		return pinProgram(p, d.path("maps"), name)
+	})
+	loaded.Close()
+	return errors.Join(err, d.hold())
 }
 
 // devicePin is the name of the pin of a link of a program to a device.
@@ -274,7 +253,7 @@ func (p programSet) pinBeside(maps string) error {
 		if p[name] == nil {
 			continue
 		}
-		if err := p.pin(maps, name); err != nil {
+		if err := pinProgram(p[name], maps, name); err != nil {
 			return err
 		}
 	}
@@ -347,9 +326,9 @@ func (u deviceUpdates) Close() {
 	}
 }
 
-// pin pins a program in a directory.
-func (p programSet) pin(dir, name string) error {
-	c, err := p[name].Clone() // the program itself is not to count as pinned
+// pinProgram pins a program in a directory.
+func pinProgram(p *ebpf.Program, dir, name string) error {
+	c, err := p.Clone() // the program itself is not to count as pinned
 	if err != nil {
 		return fmt.Errorf("pin program %s: %w", name, err)
 	}

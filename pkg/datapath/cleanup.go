@@ -106,7 +106,7 @@ func Remove(root string, to Successor) (c Removed, err error) {
 
 // ownDirs are the directories that agents make below root.
 func ownDirs(root string) []string {
-	return append(unfinished(root), filepath.Join(root, "links"), filepath.Join(root, "maps"))
+	return append(unfinished(root), filepath.Join(root, "first"), filepath.Join(root, "links"), filepath.Join(root, "maps"))
 }
 
 // removeRoot removes what agents have made below root, and root where nothing else is there:

@@ -30,8 +30,8 @@ func (o *object) loadMaps(shared map[string]*ebpf.Map) (*ebpf.Collection, error)
 const verifiedAtOnce = 4
 
 // loadPrograms loads programs of the object, which work on these maps. What takes long is
-// the kernel's verifier, so every CPU has one verified at a time.
-func (o *object) loadPrograms(names []string, on *mapSet) (programSet, error) {
+// the kernel's verifier, so every CPU has one verified at a time. Each goes to keep, which may be nil, once it is loaded.
+func (o *object) loadPrograms(names []string, on *mapSet, keep func(name string, p *ebpf.Program) error) (programSet, error) {
 	if len(names) == 0 {
 		return programSet{}, nil
 	}
@@ -67,8 +67,14 @@ func (o *object) loadPrograms(names []string, on *mapSet) (programSet, error) {
 				mu.Lock()
 				maps.Copy(loaded, c.Programs)
 				mu.Unlock()
+				if keep != nil {
+					err = keep(name, c.Programs[name])
+				}
 				c.Programs = nil
 				c.Close()
+				if err != nil {
+					return err
+				}
 			}
 			return nil
 		})
@@ -90,7 +96,7 @@ func (d *Datapath) programsToAttach() (programSet, error) {
 	}
 	prepared := d.growth.takePrograms(d.maps)
 	names = slices.DeleteFunc(names, func(name string) bool { return prepared[name] != nil })
-	programs, err := d.object.loadPrograms(names, d.maps)
+	programs, err := d.load(names)
 	if err != nil {
 		prepared.Close()
 		return nil, err

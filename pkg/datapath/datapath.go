@@ -10,6 +10,7 @@
 //	            is on its way, those that it will put out of force at its end
 //	next/NAME   the maps of a replacement on its way, or of one that died;
 //	            next_1 to next_3 of those that died before it
+//	first/NAME  the maps and programs of a first start on its way, or of one that died
 package datapath
 
 import (
@@ -121,6 +122,7 @@ type Datapath struct {
 	// old are the maps of programs that are in force until Attach, fresh that nobody has left any.
 	old   []*mapSet
 	fresh bool
+	kept  *mapSet // is pinned in first, nil for nothing
 	// flowsOf are those of old whose flows come along.
 	flowsOf []*mapSet
 
@@ -181,6 +183,15 @@ func (d *Datapath) open() error {
 		}
 		return errors.Join(d.tidy(), d.freeAbandonedFlows())
 	}
+	if pinned == nil {
+		if d.maps, err = d.openFirst(); err != nil {
+			return err
+		}
+	}
+	if d.maps != nil {
+		d.fresh, d.kept = true, d.maps
+		return d.maps.settleFrontends()
+	}
 	unfinished := d.openUnfinished()
 	d.fresh = pinned == nil && len(unfinished) == 0
 	d.old = append([]*mapSet{pinned}, unfinished...)
@@ -235,7 +246,7 @@ func (d *Datapath) tidy() error {
 	if err := detachAll(d.path("links"), d.object.isOurs); err != nil {
 		return err
 	}
-	for _, dir := range unfinished(d.cfg.Root) {
+	for _, dir := range append(unfinished(d.cfg.Root), d.path("first")) {
 		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}
@@ -296,7 +307,7 @@ func (d *Datapath) forgetOld() {
 	for _, m := range d.old {
 		m.Close()
 	}
-	d.old, d.flowsOf, d.fresh = nil, nil, false
+	d.old, d.flowsOf, d.fresh, d.kept = nil, nil, false, nil
 }
 
 // Content returns what the maps hold.

@@ -57,18 +57,24 @@ func spoilLastLink(t *testing.T, root string) (mend func()) {
 	if err := os.Rename(pin, aside); err != nil {
 		t.Fatal(err)
 	}
+	pinAnything(t, pin)
+	return func() {
+		if err := os.Rename(aside, pin); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// pinAnything pins a map.
+func pinAnything(t *testing.T, at string) {
+	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	if err := m.Pin(pin); err != nil {
+	if err := m.Pin(at); err != nil {
 		t.Fatal(err)
-	}
-	return func() {
-		if err := os.Rename(aside, pin); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

@@ -148,7 +148,7 @@ func LoadOne(cfg Config, name string) error {
 		return err
 	}
 	defer maps.Close()
-	loaded, err := o.loadPrograms([]string{name}, maps.mapSet)
+	loaded, err := o.loadPrograms([]string{name}, maps.mapSet, nil)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func (d *Datapath) Prepare(sizes plan.Sizes) error {
 	}
 	names, err := d.wantedPrograms()
 	if err == nil {
-		g.programs, err = d.object.loadPrograms(names, next.mapSet)
+		g.programs, err = d.object.loadPrograms(names, next.mapSet, nil)
 	}
 	if err != nil {
 		next.Close()
@@ -94,7 +94,7 @@ func (d *Datapath) Load() error {
 	if err != nil {
 		return err
 	}
-	programs, err := d.object.loadPrograms(names, d.maps)
+	programs, err := d.load(names)
 	if err != nil {
 		return fmt.Errorf("load programs ahead of need: %w", err)
 	}

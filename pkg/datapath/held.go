@@ -43,7 +43,7 @@ func (d *Datapath) hold() error {
 			return err
 		}
 	}
-	if now.programs, err = d.openPrograms(); err != nil {
+	if now.programs, err = openPrograms(d.path("maps"), besideMaps); err != nil {
 		now.Close()
 		return err
 	}
@@ -196,7 +196,7 @@ func (d *Datapath) pinMaps() error {
 		return err
 	}
 	for name := range d.held.programs {
-		if err := d.held.programs.pin(d.path("next"), name); err != nil {
+		if err := pinProgram(d.held.programs[name], d.path("next"), name); err != nil {
 			return err
 		}
 	}

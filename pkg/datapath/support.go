@@ -99,7 +99,7 @@ func tryPrograms(cfg Config) error {
 		return err
 	}
 	defer maps.Close()
-	programs, err := o.loadPrograms(usualPrograms(o.traced), maps.mapSet)
+	programs, err := o.loadPrograms(usualPrograms(o.traced), maps.mapSet, nil)
 	if err != nil {
 		return err
 	}

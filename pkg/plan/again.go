@@ -12,7 +12,7 @@ import (
 // what they should. done is called with the operations of each Service, and first with those of
 // the node, which is the zero name. It changes nothing of p. The error is that of Adopt.
 func (p *Planner) Again(c Content, names []lb.ServiceName, frontends func(lb.ServiceName) []lb.Frontend, done func(lb.ServiceName, []Op)) error {
-	q, ops, err := p.resume(c)
+	q, ops, err := p.resume(c, p.stays)
 	if err != nil {
 		return err
 	}
@@ -37,9 +37,10 @@ func (p *Planner) Again(c Content, names []lb.ServiceName, frontends func(lb.Ser
 // Resume returns a planner in place of p that goes on from what the maps hold, and the operations of the node. It knows
 // what p was told of the node, which backends drain, and which places of frontends are to be cleared: also those of
 // operations of p that are dropped. A grace period must have passed since the last operation was applied. Every Service is
-// to be Set after that, or stays as it is. The error is that of Adopt.
-func (p *Planner) Resume(c Content, dropped []Op) (*Planner, []Op, error) {
-	q, ops, err := p.resume(c)
+// to be Set after that, or stays as it is. Those of which stays says so keep also what they have to leave to a NodePort.
+// The error is that of Adopt.
+func (p *Planner) Resume(c Content, dropped []Op, stays func(lb.ServiceName) bool) (*Planner, []Op, error) {
+	q, ops, err := p.resume(c, stays)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -61,12 +62,12 @@ func (p *Planner) Resume(c Content, dropped []Op) (*Planner, []Op, error) {
 }
 
 // resume returns a planner that goes on from what the maps hold, told of this node what p was, and what that makes it plan.
-func (p *Planner) resume(c Content) (*Planner, []Op, error) {
+func (p *Planner) resume(c Content, stays func(lb.ServiceName) bool) (*Planner, []Op, error) {
 	q, err := Adopt(c, Sizes{})
 	if err != nil {
 		return nil, nil, err
 	}
-	q.limits, q.defaults, q.now = p.limits, p.defaults, p.now
+	q.limits, q.defaults, q.now, q.stays = p.limits, p.defaults, p.now, stays
 	q.pool.key, q.pool.backendIDs.room = p.pool.key, p.pool.backendIDs.room
 	return q, q.tellNode(p), nil
 }

@@ -82,6 +82,9 @@ func (p *Planner) SetPeers(here string, all map[string]Node) []Op {
 	return append(ops, p.peers.endUnnamed(p.pool.time)...)
 }
 
+// ForgetPeers has what Resume returns leave peers as the maps hold them until the next SetPeers.
+func (p *Planner) ForgetPeers() { p.peers.told = false }
+
 // put writes a node that is new, or has changed. One with other addresses is another peer: an
 // element that is in use stays the same node.
 func (p *peers) put(name string, here bool, n Node) (ops []Op) {

@@ -113,7 +113,7 @@ func (p *Planner) decide(keys []lb.AddrPort) []Op {
 				p.displaced[name] = true
 			}
 		}
-		if e := p.frontends[key]; e != nil && p.yields(e.claim, key) && !p.nodePortAt(key).adopted {
+		if e := p.frontends[key]; e != nil && !p.isToStay(e.claim.Service) && p.yields(e.claim, key) && !p.nodePortAt(key).adopted {
 			p.displace(key, e)
 			c.remove(key)
 		}
@@ -121,6 +121,9 @@ func (p *Planner) decide(keys []lb.AddrPort) []Op {
 	c.endRanges()
 	return c.ops
 }
+
+// isToStay says whether a Service keeps what it has.
+func (p *Planner) isToStay(name lb.ServiceName) bool { return p.stays != nil && p.stays(name) }
 
 // lostNodePorts returns where a ClusterIP is an address of the node, and has what
 // would be a NodePort's.

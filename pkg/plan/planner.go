@@ -35,6 +35,7 @@ type Planner struct {
 	now         time.Time // as last told
 	draining    map[lb.AddrPort]*drain
 	shared      shared
+	stays       func(lb.ServiceName) bool // nil for none, see Resume
 }
 
 // entry is a frontend in force.

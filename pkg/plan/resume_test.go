@@ -19,7 +19,7 @@ func TestAResumedPlannerKnowsWhatWaits(t *testing.T) {
 
 	resume := func(dropped []Op) *lab {
 		t.Helper()
-		p, ops, err := l.Resume(l.model.Content(), dropped)
+		p, ops, err := l.Resume(l.model.Content(), dropped, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,8 +18,14 @@ import (
 // reconciler plans anew from what the maps hold, as an agent does that starts, and leaves out the Service whose operation
 // failed: what is in force of that Service stays, and the Service is tried again later.
 
-// leftOut are the Services that are left out; the zero name stands for addresses.
+// leftOut are the Services that are left out, and ofNode and ofPeers.
 type leftOut map[lb.ServiceName]*refusal
+
+// Names of what belongs to no Service: the operations on which no other depends, and the nodes that packets are carried to.
+var ofNode, ofPeers = lb.ServiceName{}, lb.ServiceName{Name: "peers"}
+
+// isService says whether a name is that of a Service, which has a namespace.
+func isService(name lb.ServiceName) bool { return name.Namespace != "" }
 
 // refusal is why a Service is left out, and until when.
 type refusal struct {
@@ -110,8 +116,10 @@ func (l leftOut) next() (at time.Time, ok bool) {
 func (o *refusal) problem(name lb.ServiceName, inForce bool) lb.Problem {
 	p := lb.Problem{Object: "Service " + name.String(), Remedy: fmt.Sprintf("see to what the kernel refuses; the agent tries again within %v", longestRefusal)}
 	switch {
-	case name == lb.ServiceName{}:
-		p.Object, p.Reason = "an address", o.err.Error()
+	case name == ofNode:
+		p.Object, p.Reason = "the node", o.err.Error()
+	case name == ofPeers:
+		p.Object, p.Reason = "the nodes that packets are carried to", fmt.Sprintf("stay as they were: %s", o.err)
 	case inForce:
 		p.Reason = fmt.Sprintf("stays as it was: %s", o.err)
 	default:
@@ -135,7 +143,8 @@ type noRoom struct{ error }
 
 func (n noRoom) Unwrap() error { return n.error }
 
-// resume goes on after an error, without the Services that it is about. It returns the error if that is about none.
+// resume goes on after an error, without the Services or the operations of the node that it is about. It returns the error
+// if that is about none.
 func (r *Reconciler) resume(why error) error {
 	var failed *plan.OpError
 	of := r.pending.first()
@@ -144,47 +153,96 @@ func (r *Reconciler) resume(why error) error {
 		return r.planAnew(why, func() []lb.ServiceName { return []lb.ServiceName{of.service} })
 	case errors.As(why, &failed) && of.sweep:
 		r.sweepRefused = min(max(2*r.sweepRefused, sweepAfter), longestRefusal)
-		return r.planAnew(why, func() []lb.ServiceName { return nil })
-	case errors.As(why, &failed) && isAddress(failed.Op):
+		return r.planAnew(why, nobody)
+	case errors.As(why, &failed) && standsAlone(failed.Op):
 		r.pending.drop(1)
-		r.leftOut.add(lb.ServiceName{}, why)
+		r.leftOut.add(ofNode, why)
 		return nil
+	case errors.As(why, &failed) && isOfPeers(failed.Op) && r.isReady(): // the first picture has the ways to backends
+		r.leftOut.add(ofPeers, why)
+		r.planner.ForgetPeers()
+		return r.planAnew(why, nobody)
+	case errors.As(why, &failed) && !isOfPeers(failed.Op):
+		return r.leaveToNode(failed.Op, why)
 	case errors.As(why, new(noRoom)) && r.isReady(): // an agent is not ready before there is room
 		return r.planAnew(why, r.withoutRoom())
 	}
 	return why
 }
 
-// isAddress says whether an operation is of an address that a Service has or had: no other operation depends on it.
-func isAddress(op plan.Op) bool {
-	switch o := op.(type) {
-	case plan.PutAddress:
-		return o.Kind&(plan.ServiceAddress|plan.FrontendAddress) != 0
-	case plan.DeleteAddress:
+// standsAlone says whether no other operation depends on one.
+func standsAlone(op plan.Op) bool {
+	switch op.(type) {
+	case plan.PutAddress, plan.DeleteAddress, plan.PutServiceCIDRs, plan.PutPeerAddress:
 		return true
 	}
 	return false
 }
 
+// isOfPeers says whether an operation is of nodes that packets are carried to. They change together: a home must name none
+// that is not written, and none is cleared that is still named.
+func isOfPeers(op plan.Op) bool {
+	switch op.(type) {
+	case plan.PutPeer, plan.DeletePeerAddress, plan.PutHome:
+		return true
+	}
+	return false
+}
+
+// nobody is no Service.
+func nobody() []lb.ServiceName { return nil }
+
+// leaveToNode leaves out the Service that was to leave a frontend to the node, which failed.
+func (r *Reconciler) leaveToNode(op plan.Op, why error) error {
+	content, err := r.dp.Content()
+	if err != nil {
+		return errors.Join(why, fmt.Errorf("read what is in force: %w", err))
+	}
+	var id uint32
+	switch o := op.(type) {
+	case plan.DeleteFrontend:
+		id = content.Frontends[o.Key].Service
+	case plan.DeleteSourceRange:
+		id = o.Range.Service
+	}
+	name := content.Services[id].ServiceName
+	if !isService(name) {
+		return why
+	}
+	r.leftOut.add(name, why) // before it is planned anew: the planner asks
+	return r.planAnew(why, nobody)
+}
+
 // tryLeftOut plans again what is left out, where it is time.
 func (r *Reconciler) tryLeftOut() {
 	names := r.leftOut.endExpired(time.Now())
-	address := slices.Contains(names, lb.ServiceName{})
+	services := 0
 	for _, name := range names {
-		if name != (lb.ServiceName{}) {
+		if isService(name) {
 			r.waiting[name] = true
+			services++
 		}
 	}
-	if !address {
+	if services == len(names) {
 		r.planWaiting()
 		return
 	}
-	if err := r.planAnew(nil, func() []lb.ServiceName { return nil }); err != nil {
+	if err := r.planAnew(nil, nobody); err != nil {
 		r.log.Warn("plan what is left out", zap.Error(err))
-		r.leftOut.add(lb.ServiceName{}, err)
+		r.leftOut.add(ofNode, err)
 		return
 	}
-	r.leftOut.try(lb.ServiceName{})
+	r.leftOut.try(ofNode)
+	r.setPeers()
+}
+
+// setPeers plans the nodes that packets are carried to, unless they are left out.
+func (r *Reconciler) setPeers() {
+	if r.peers == nil || r.leftOut.has(ofPeers) {
+		return
+	}
+	r.leftOut.try(ofPeers)
+	r.pending.add(owner{}, r.planner.SetPeers(r.peers.here, r.peers.all))
 }
 
 // tryLater has what is left out tried when it is time.
@@ -235,7 +293,7 @@ func (r *Reconciler) planAnew(why error, refused func() []lb.ServiceName) error 
 	if err != nil {
 		return errors.Join(why, fmt.Errorf("read what is in force: %w", err))
 	}
-	planner, ops, err := r.planner.Resume(content, r.pending.ops)
+	planner, ops, err := r.planner.Resume(content, r.pending.ops, r.leftOut.has)
 	if err != nil {
 		return errors.Join(why, fmt.Errorf("go on from what is in force: %w", err))
 	}
@@ -246,7 +304,7 @@ func (r *Reconciler) planAnew(why error, refused func() []lb.ServiceName) error 
 		r.leftOut.add(name, why)
 	}
 	for name, out := range r.leftOut {
-		if name != (lb.ServiceName{}) {
+		if isService(name) {
 			out.tried, r.waiting[name] = false, true
 		}
 	}

@@ -69,6 +69,7 @@ type Reconciler struct {
 	waiting map[lb.ServiceName]bool // changed, but frozen or refused
 	pending pending
 	leftOut leftOut
+	peers   *peers // newest, nil as long as none came
 
 	plannedAnew  time.Duration // for how long it was planned anew since Services were tried again
 	restsUntil   time.Time     // none is tried again before
@@ -276,7 +277,8 @@ func (r *Reconciler) gather() {
 		r.gotAddress = true
 	}
 	if n.peers != nil {
-		r.pending.add(owner{}, r.planner.SetPeers(n.peers.here, n.peers.all))
+		r.peers = n.peers
+		r.setPeers()
 	}
 	if r.gotUpdate {
 		for name := range r.adopted { // gone, unless the state knows it

@@ -39,7 +39,8 @@ var attacks = []attack{
 	{"load: pairs of datagrams", nil, pairsOfDatagrams, nil},
 	{"tenant: 65,536 source ranges", nil, sourceRanges, withdrawLate},
 	{"tenant: 52 huge tables", nil, tables, withdrawLate},
-	{"tenant: 80 frontends of one place", nil, frontendsOfOnePlace, withdrawLate},
+	{"tenant: 80 external IPs of one place", nil, externalsOfOnePlace, withdrawLate},
+	{"tenant: 80 ClusterIPs of one place", nil, clusterIPsOfOnePlace, withdrawLate},
 	{"tenant: probes", nil, probes, withdrawOne},
 	{"file: control characters", nil, controlCharacters, withdrawNames},
 	{"file: 200,000 broken documents", nil, brokenDocuments, withdrawLate},
@@ -67,6 +68,13 @@ func TestClaimsToTheNodeGetNothing(t *testing.T) {
 	s := newStage(t, manifests, "--external-ips", "allow")
 	s.addVictims(nodeServers...)
 	s.sufferAll(t, claims)
+}
+
+// Without external IPs a Service still chooses its ClusterIP.
+func TestServicesOfOnePlaceGetNothingWithoutExternalIPs(t *testing.T) {
+	s := newStage(t, manifests, "--external-ips", "deny")
+	s.addVictims(nodeServers...)
+	s.sufferAll(t, []attack{{"tenant: 80 ClusterIPs of one place", nil, clusterIPsOfOnePlace, withdrawLate}})
 }
 
 // sufferAll runs attacks one after the other, none of which may get anything.

@@ -12,12 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// externalsOfOnePlace and clusterIPsOfOnePlace ask for frontends of one place by external IPs, and by ClusterIPs.
+func externalsOfOnePlace(ctx context.Context, s *stage, got *row) {
+	s.frontendsOfOnePlace(ctx, got, func(number int, chosen netip.Addr) []string {
+		return []string{fmt.Sprintf("clusterIP: 10.96.9.%d", number), fmt.Sprintf("clusterIPs: [10.96.9.%d]", number), fmt.Sprintf("externalIPs: [%s]", chosen)}
+	})
+}
+
+func clusterIPsOfOnePlace(ctx context.Context, s *stage, got *row) {
+	s.frontendsOfOnePlace(ctx, got, func(_ int, chosen netip.Addr) []string {
+		return []string{fmt.Sprintf("clusterIP: %s", chosen), fmt.Sprintf("clusterIPs: [%s]", chosen)}
+	})
+}
+
 // frontendsOfOnePlace asks for more frontends of one place of the frontends map than a search reaches. The attacker knows
 // the factors of the hash, which are secret: so this is more than a tenant can do.
-func frontendsOfOnePlace(ctx context.Context, s *stage, got *row) {
+func (s *stage) frontendsOfOnePlace(ctx context.Context, got *row, spec func(number int, chosen netip.Addr) []string) {
+	s.tb.Helper()
 	place, places := s.frontendPlaces()
+	const services = 80
 	var all strings.Builder
-	for i, found := uint32(0), 0; found < 80; i++ {
+	for i, found := uint32(0), 0; found < services; i++ {
 		addr, port := netip.AddrFrom4([4]byte{198, 18 + byte(i>>16&1), byte(i >> 8), byte(i)}), uint16(80+i>>17)
 		if place(addr, port) != 7 {
 			continue
@@ -25,14 +40,16 @@ func frontendsOfOnePlace(ctx context.Context, s *stage, got *row) {
 		found++
 		o := object{
 			namespace: "attacker", name: fmt.Sprintf("place-%d", found), created: "2026", endpoints: []netip.Addr{tenantAddr},
-			ports: []string{fmt.Sprintf("{name: t, protocol: TCP, port: %d, targetPort: 8080}", port)}, targets: webTargets[:1],
-			spec: []string{fmt.Sprintf("clusterIP: 10.96.9.%d", found), fmt.Sprintf("clusterIPs: [10.96.9.%d]", found), fmt.Sprintf("externalIPs: [%s]", addr)},
+			ports: []string{fmt.Sprintf("{name: t, protocol: TCP, port: %d, targetPort: 8080}", port)}, targets: webTargets[:1], spec: spec(found, addr),
 		}
 		all.WriteString(o.yaml())
 	}
 	s.agent.Write("attack.yaml", all.String())
 	s.awaitRead(ctx)
 	s.wantLate(ctx, got)
+	if now := s.agent.Status().Frontends; now < frontends+services {
+		got.gain("%d frontends are in force: fewer than there are of the victim and the attacker", now)
+	}
 	if _, now := s.frontendPlaces(); now != places {
 		got.gain("the frontends map grew from %d places to %d", places, now)
 	}

@@ -40,16 +40,20 @@ func (m *memory) Apply(ops []plan.Op) (int, error) {
 // errInjected is what a flaky datapath fails with of its own accord.
 var errInjected = errors.New("injected")
 
+// mostRefused is how many operations fail in one step of a script: else a Service of thousands would never be in force.
+const mostRefused = 8
+
 // flaky is a datapath that fails every now and then, the same in every run of a
 // script. It notes what is done, and looks at the maps after every operation.
 type flaky struct {
 	reconciler.Datapath
-	mu     sync.Mutex // simulated time orders, but does not synchronize
-	chance *rand.Rand
-	ops    []string // done since done was last called
-	crash  int      // operations until nothing works any more, -1 for never
-	losses []string // told since toldLosses was last called
-	broken error    // how the maps contradicted themselves first
+	mu      sync.Mutex // simulated time orders, but does not synchronize
+	chance  *rand.Rand
+	ops     []string // done since done was last called
+	crash   int      // operations until nothing works any more, -1 for never
+	refused int      // operations since failAgain was last called
+	losses  []string // told since toldLosses was last called
+	broken  error    // how the maps contradicted themselves first
 }
 
 func newFlaky(name string) *flaky {
@@ -98,8 +102,9 @@ func (f *flaky) Apply(ops []plan.Op) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, op := range ops {
-		if f.fails() {
-			return i, fmt.Errorf("%s: %w", op, errInjected)
+		if f.crash == 0 || f.refused < mostRefused && f.fails() {
+			f.refused++
+			return i, &plan.OpError{Op: op, Err: errInjected}
 		}
 		if _, err := f.Datapath.Apply([]plan.Op{op}); err != nil {
 			return i, err
@@ -153,6 +158,13 @@ func (f *flaky) crashAfter(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.crash = n
+}
+
+// failAgain begins a step of a script.
+func (f *flaky) failAgain() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refused = 0
 }
 
 // state says whether there was a crash, and how the maps were unsafe, if ever.

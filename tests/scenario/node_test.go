@@ -129,6 +129,7 @@ func (n *node) restart() error {
 // sync lets time pass until nothing is left to do. It is an error if that left
 // the node other than it should be.
 func (n *node) sync() error {
+	n.dp.failAgain()
 	for before := -1; !n.isReady() && n.dp.progress() > before || before < 0; {
 		before = n.dp.progress() // much takes many tries
 		time.Sleep(settled)

@@ -126,6 +126,10 @@ func (o *agentOptions) settle(flags *pflag.FlagSet) error {
 	if files := o.MetricsTLS; (files.CertFile == "") != (files.KeyFile == "") {
 		return errors.New("--metrics-tls-cert-file and --metrics-tls-key-file: one is set without the other; set both, or neither to serve metrics without TLS")
 	}
+	if o.Forwarding.Carries() && o.HashKeyFile == "" {
+		return fmt.Errorf("--forwarding %s: nodes carry to each other only with the same key of hashes; name the file of a key that all nodes have with --hash-key-file. "+
+			"The chart mounts a Secret with one; docs/dsr.md says how to make a key", o.Forwarding)
+	}
 	o.IgnoreHealth = !o.passiveHealth
 	o.Convert.DSR, o.Convert.Forwarding = o.Forwarding.Carries(), o.Forwarding.Default()
 	var err error

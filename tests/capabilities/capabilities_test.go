@@ -47,7 +47,7 @@ func TestAnAgentWithFewCapabilitiesTakesOverFromInitOnly(t *testing.T) {
 
 // The set that is enough, while no part of it is, is what deploy/ asks for.
 func TestTheManifestAsksForTheseCapabilities(t *testing.T) {
-	data, err := os.ReadFile("../../deploy/overlays/least-privilege/capabilities.yaml")
+	data, err := os.ReadFile("../../deploy/base/daemonset.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ securityContext:
   {{- if not .Values.privileged }}
   capabilities:
     drop: [ALL]
-    add: [SYS_ADMIN, SYS_PTRACE]
+    add: [SYS_ADMIN, SYS_PTRACE, NET_ADMIN]
   seccompProfile:
     type: RuntimeDefault
   # The profiles of container runtimes forbid to look at processes of

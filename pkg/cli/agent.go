@@ -22,8 +22,9 @@ import (
 	"github.com/headgate/headgate/pkg/source/proxyconfig"
 )
 
-// defaultLimits keep a mistake in the input from eating the machine's memory.
-var defaultLimits = plan.Sizes{Frontends: 1 << 20, Slots: 1 << 25, Backends: 1 << 22, Services: 1 << 20}
+// defaultLimits keep a mistake in the input from eating the machine's memory. The limit of memory in deploy/ holds
+// with these, as docs/install.md reckons.
+var defaultLimits = plan.Sizes{Frontends: 1 << 18, Slots: 1 << 25, Backends: 1 << 20, Services: 1 << 17}
 
 // minFlows is the least --flows: with fewer, few clients push out each other.
 const minFlows = 1024

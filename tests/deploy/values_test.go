@@ -25,7 +25,7 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		{"a duration without a unit", asBase + "\nconfig: {conntrack-udp-timeout: 30}", "conntrack-udp-timeout"},
 		{"a list in place of a string", asBase + "\nconfig: {nodeport-addresses: [192.0.2.0/24]}", "nodeport-addresses"},
 		{"a number below zero", asBase + "\nconfig: {max-slots: -1}", "max-slots"},
-		{"a file that the container does not have", asBase + "\nconfig: {hash-key-file: /root/key}", "hash-key-file"},
+		{"a file that the container does not have", asBase + "\nconfig: {hash-key-file: /etc/key}", "hash-key-file"},
 		{"a number past its bounds", asBase + "\nconfig: {eject-after: 256}", "eject-after"},
 		{"an algorithm that is none", asBase + "\nconfig: {algorithm: best}", "algorithm"},
 		{"a number that is none", asBase + "\nconfig: {socket-entries: many}", "socket-entries"},

@@ -24,7 +24,7 @@ import (
 
 // defaultLimits keep a mistake in the input from eating the machine's memory. The limit of memory in deploy/ holds
 // with these, as docs/install.md reckons.
-var defaultLimits = plan.Sizes{Frontends: 1 << 18, Slots: 1 << 25, Backends: 1 << 20, Services: 1 << 17}
+var defaultLimits = plan.Sizes{Frontends: 1 << 18, Slots: 1 << 25, Backends: 1 << 19, Services: 1 << 17}
 
 // minFlows is the least --flows: with fewer, few clients push out each other.
 const minFlows = 1024

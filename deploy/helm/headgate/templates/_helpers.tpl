@@ -114,7 +114,7 @@ volumeMounts:
   - name: cgroup
     mountPath: /host/cgroup
     readOnly: true
-  # What outlives an agent: its report, and addresses of API servers.
+  # What outlives an agent: its report, its key of hashes, addresses of API servers.
   - name: state
     mountPath: /var/lib/headgate
   # The key of hashes, the same on all nodes.

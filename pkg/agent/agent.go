@@ -39,14 +39,14 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	if err := setOOMScoreAdj(oomScoreAdjFile, cfg.OOMScoreAdj); err != nil {
 		log.Warn("protect the agent from the OOM killer", zap.Error(err))
 	}
-	key, err := cfg.hashKey()
+	key, unkept, err := cfg.hashKey()
 	if err != nil {
 		return err
 	}
 	if cfg.InitOnly {
 		return initialize(cfg, key, log)
 	}
-	if err := run(ctx, cfg, key, log); !errors.Is(err, context.Canceled) {
+	if err := run(ctx, cfg, key, unkept, log); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
@@ -54,7 +54,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 
 // run has the sources begin while the datapath is opened, and lets both work until the
 // context ends or one of them cannot go on.
-func run(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger) error {
+func run(ctx context.Context, cfg Config, key maglev.Key, unkept []lb.Problem, log *zap.Logger) error {
 	if err := datapath.CheckMachine(cfg.Datapath); err != nil {
 		return err // what the node lacks is said first
 	}
@@ -64,6 +64,7 @@ func run(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger) error
 		return err
 	}
 	in := newIntake(cfg, key, log, newStatusServer(cfg, log, reports, measured))
+	in.status.problems.setKey(unkept)
 	group, ctx := errgroup.WithContext(ctx)
 	opened := make(chan struct{})
 	group.Go(func() error {

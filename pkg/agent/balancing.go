@@ -2,12 +2,15 @@ package agent
 
 import (
 	"bytes"
+	"crypto/rand"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/maglev"
-	"github.com/headgate/headgate/pkg/source/kube"
+	"github.com/headgate/headgate/pkg/statefile"
 )
 
 // policy returns how Services are balanced that leave it open.
@@ -16,25 +19,52 @@ func (c Config) policy() lb.Policy {
 	return lb.Policy{Algorithm: algorithm, Steering: lb.Steering{PassiveHealth: lb.SwitchTo(!c.IgnoreHealth)}}
 }
 
-// hashKey returns the key of the hashes of flows, on which all nodes agree. What
-// they have in common without being told is the certificate authority of their
-// cluster. Who can read that can tell how flows are spread; a file that only
-// nodes can read keeps it to them.
-func (c Config) hashKey() (maglev.Key, error) {
-	switch {
-	case c.HashKeyFile != "":
-		secret, err := os.ReadFile(c.HashKeyFile)
+// minSecret is the least number of bytes in a file with a secret.
+const minSecret = 16
+
+// hashKey returns the key of the hashes of flows: that of --hash-key-file, which all nodes have, or else
+// one of this node alone. A key of the node that the next start does not find is a problem, and no error.
+func (c Config) hashKey() (maglev.Key, []lb.Problem, error) {
+	if c.HashKeyFile != "" {
+		secret, err := readSecret(c.HashKeyFile)
 		if err != nil {
-			return maglev.Key{}, fmt.Errorf("--hash-key-file: %w; name a file with at least 16 random bytes, the same on all nodes", err)
+			return maglev.Key{}, nil, fmt.Errorf("--hash-key-file: %w; name a file with at least %d random bytes, the same on all nodes", err, minSecret)
 		}
-		if secret = bytes.TrimSpace(secret); len(secret) < 16 {
-			return maglev.Key{}, fmt.Errorf("--hash-key-file %s: %d bytes; write at least 16 random ones, the same on all nodes", c.HashKeyFile, len(secret))
-		}
-		return maglev.KeyOf(secret), nil
-	case c.Manifests != "":
-		return maglev.KeyOf(nil), nil
-	default:
-		authority, err := kube.CertificateAuthority(c.Kube)
-		return maglev.KeyOf(authority), err
+		return maglev.KeyOf(secret), nil, nil
 	}
+	secret, err := c.ownSecret()
+	if err == nil {
+		return maglev.KeyOf(secret), nil, nil
+	}
+	return maglev.KeyOf(secret), []lb.Problem{{
+		Object: "the node", Field: c.stateFile(hashKeyFile), Reason: "does not keep the key of hashes, so each start of the agent has another key: " + err.Error(),
+		Remedy: "remove the file if it is there, make its directory writable, and start the agent anew",
+	}}, nil
+}
+
+// readSecret returns the secret in a file.
+func readSecret(path string) ([]byte, error) {
+	secret, err := os.ReadFile(path)
+	if secret = bytes.TrimSpace(secret); err == nil && len(secret) < minSecret {
+		err = fmt.Errorf("%s has %d bytes and needs %d", path, len(secret), minSecret)
+	}
+	return secret, err
+}
+
+// ownSecret returns the secret that the first agent of the node has made. If the next agent gets another one,
+// the error says why.
+func (c Config) ownSecret() ([]byte, error) {
+	made := []byte(rand.Text() + rand.Text()) // 260 random bits
+	if c.StateDir == "" {
+		return made, nil
+	}
+	path := c.stateFile(hashKeyFile)
+	kept, err := readSecret(path)
+	if err == nil {
+		return kept, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = statefile.ReplaceDurably(path, append(made, '\n'))
+	}
+	return made, err
 }

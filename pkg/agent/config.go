@@ -48,7 +48,7 @@ type Config struct {
 	Encapsulation     Encapsulation // of what is carried
 	OuterFamily       OuterFamily   // of that
 	IgnoreHealth      bool          // Services that do not say it do not avoid ejected backends
-	HashKeyFile       string        // whose content keys the hashes of flows; "" takes the cluster's certificate authority
+	HashKeyFile       string        // whose content keys the hashes of flows; "" takes a key of this node
 	Limits            plan.Sizes    // entries that maps grow to at most, 0 is no limit
 }
 

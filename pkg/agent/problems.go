@@ -28,7 +28,7 @@ type problems struct {
 	reports reporter // nil where there is none
 
 	mu       sync.Mutex
-	backends *reconciler.ProblemLog        // of ejected, probes, peers and files; others log the other parts
+	backends *reconciler.ProblemLog        // of ejected, probes, peers, files and the key; others log the other parts
 	input    []lb.Problem                  // of the reconciler
 	ejected  []lb.Problem                  // backends that do not take connections
 	probes   []lb.Problem                  // that may not be made, or not as often
@@ -39,6 +39,7 @@ type problems struct {
 	drained  []lb.Problem                  // with the file that says what is
 	writes   []lb.Problem                  // with what is written into the kernel
 	files    []lb.Problem                  // with file descriptors
+	key      []lb.Problem                  // with the key of hashes
 	report   Report
 	written  bool // as it is, if there is a directory
 	cannot   bool // write the file; it was said
@@ -148,6 +149,13 @@ func (p *problems) setFiles(problems []lb.Problem) {
 	p.set(&p.files, problems)
 }
 
+// setKey says that the key of hashes is not kept.
+func (p *problems) setKey(problems []lb.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.set(&p.key, problems)
+}
+
 // set replaces a part of what is wrong. Most say the same again, every second.
 func (p *problems) set(part *[]lb.Problem, now []lb.Problem) {
 	if p.written && slices.Equal(*part, now) {
@@ -163,8 +171,8 @@ func (p *problems) pass() {
 	for _, name := range slices.SortedFunc(maps.Keys(p.unserved), lb.ServiceName.Compare) {
 		unchecked = append(unchecked, p.unserved[name])
 	}
-	p.backends.Set(slices.Concat(p.ejected, p.probes, p.peers, p.files))
-	all := slices.Concat(p.input, lb.Bounded("the node", unchecked), p.ejected, p.probes, p.peers, p.contact, p.force, p.drained, p.writes, p.files)
+	p.backends.Set(slices.Concat(p.ejected, p.probes, p.peers, p.files, p.key))
+	all := slices.Concat(p.input, lb.Bounded("the node", unchecked), p.ejected, p.probes, p.peers, p.contact, p.force, p.drained, p.writes, p.files, p.key)
 	p.count(all)
 	if p.reports != nil {
 		p.reports.Report(all)

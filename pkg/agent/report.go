@@ -20,6 +20,7 @@ const (
 	serversFile = "api-servers.json"
 	nodeFile    = "node.json"
 	healthFile  = "health.json"
+	hashKeyFile = "hash-key"
 )
 
 // stateFile returns the path of a file that outlives an agent, "" for nowhere.
@@ -28,6 +29,20 @@ func (c Config) stateFile(name string) string {
 		return ""
 	}
 	return filepath.Join(c.StateDir, name)
+}
+
+// StateFiles returns the paths of the files that agents have left in a state directory.
+func StateFiles(stateDir string) ([]string, error) {
+	all, err := filepath.Glob(filepath.Join(stateDir, "*.json"))
+	if key := filepath.Join(stateDir, hashKeyFile); err == nil && exists(key) {
+		all = append(all, key)
+	}
+	return all, err
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // Report is what a running agent says to those who cannot ask it, such as

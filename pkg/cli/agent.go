@@ -22,8 +22,9 @@ import (
 	"github.com/headgate/headgate/pkg/source/proxyconfig"
 )
 
-// defaultLimits keep a mistake in the input from eating the machine's memory.
-var defaultLimits = plan.Sizes{Frontends: 1 << 20, Slots: 1 << 25, Backends: 1 << 22, Services: 1 << 20}
+// defaultLimits keep a mistake in the input from eating the machine's memory. The limit of memory in deploy/ holds
+// with these, as docs/install.md reckons.
+var defaultLimits = plan.Sizes{Frontends: 1 << 18, Slots: 1 << 25, Backends: 1 << 19, Services: 1 << 17}
 
 // minFlows is the least --flows: with fewer, few clients push out each other.
 const minFlows = 1024
@@ -125,6 +126,10 @@ func (o *agentOptions) settle(flags *pflag.FlagSet) error {
 	}
 	if files := o.MetricsTLS; (files.CertFile == "") != (files.KeyFile == "") {
 		return errors.New("--metrics-tls-cert-file and --metrics-tls-key-file: one is set without the other; set both, or neither to serve metrics without TLS")
+	}
+	if o.Forwarding.Carries() && o.HashKeyFile == "" {
+		return fmt.Errorf("--forwarding %s: nodes carry to each other only with the same key of hashes; name the file of a key that all nodes have with --hash-key-file. "+
+			"The chart mounts a Secret with one; docs/dsr.md says how to make a key", o.Forwarding)
 	}
 	o.IgnoreHealth = !o.passiveHealth
 	o.Convert.DSR, o.Convert.Forwarding = o.Forwarding.Carries(), o.Forwarding.Default()

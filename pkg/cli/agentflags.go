@@ -77,7 +77,7 @@ func (o *agentOptions) addBalancing(f *pflag.FlagSet) {
 	f.BoolVar(&o.passiveHealth, "passive-health", true, "avoid backends that fail, for Services without the annotation headgate.dev/passive-health")
 	f.Var(within(&o.Datapath.EjectAfter, 3, 0, math.MaxUint8), "eject-after", "consecutive failed connections that eject a backend (0: never)")
 	f.Var(within(&o.Datapath.MaxEjected, 50, 0, 100), "max-ejected-percent", "largest share of a Service's backends that may be avoided, in percent")
-	f.StringVar(&o.HashKeyFile, "hash-key-file", "", "file with a secret that keys the hashes of flows, the same on all nodes (default: derived from the cluster's certificate authority)")
+	f.StringVar(&o.HashKeyFile, "hash-key-file", "", "file with a secret that keys the hashes of flows, the same on all nodes, as --forwarding marked and dsr need it (default: a secret of this node, made once and kept in --state-dir)")
 }
 
 func (o *agentOptions) addPolicy(f *pflag.FlagSet) {

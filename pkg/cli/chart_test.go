@@ -35,7 +35,7 @@ var notOfTheChart = map[string]string{
 	"manifests":                    "the container sees no folder",
 	"metrics-tls-cert-file":        "metricsTLS",
 	"metrics-tls-key-file":         "metricsTLS",
-	"hash-key-file":                "the container sees no such file",
+	"hash-key-file":                "hashKey",
 	"kubeconfig":                   "the container sees no such file",
 	"tls-server-name":              "belongs to a kubeconfig, and the container has none",
 	"init-only":                    "ends the agent",

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -43,7 +42,7 @@ func (e *env) cleanUp(w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("clean up: %w", needsRoot(err))
 	}
-	kept, err := filepath.Glob(filepath.Join(e.state, "*.json"))
+	kept, err := agent.StateFiles(e.state)
 	if err != nil {
 		return err
 	}

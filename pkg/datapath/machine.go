@@ -33,7 +33,7 @@ func CheckMachine(cfg Config) error {
 		return err
 	}
 	if err := checkRoot(cfg.Root); err != nil {
-		return fmt.Errorf("%w: mount -t bpf bpf /sys/fs/bpf, or name a directory in one with --bpf-root", err)
+		return fmt.Errorf("%w: mount -t bpf bpf /sys/fs/bpf on the node, have a privileged agent do it (privileged: true in the chart, deploy/overlays/privileged), or name a directory in one with --bpf-root", err)
 	}
 	return nil
 }

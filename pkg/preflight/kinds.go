@@ -69,7 +69,7 @@ var kinds = [...]Kind{
 	cgroupTaken: {"cgroup-taken", Failure, "A program of another owner is attached to the cgroup so that no other can be.",
 		"detach that program (bpftool cgroup detach), or have its owner attach it with BPF_F_ALLOW_MULTI"},
 	bpfMissing: {"bpf-missing", Failure, "There is no BPF file system where programs and maps can be pinned.",
-		"mount -t bpf bpf /sys/fs/bpf, or name a directory in a BPF file system with --bpf-root"},
+		"mount -t bpf bpf /sys/fs/bpf on the node, have a privileged agent do it (privileged: true in the chart, deploy/overlays/privileged), or name a directory in a BPF file system with --bpf-root"},
 	programsRefused: {"programs-refused", Failure, "The kernel does not load the programs, for the reason that stands in the line.",
 		"boot a kernel with CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF, CONFIG_DEBUG_INFO_BTF and CONFIG_BPF_JIT, 6.1 or newer"},
 	devicesByFilters: {"devices-by-filters", Warning, "The kernel has no tcx. Filters do the same; another process that removes the qdisc clsact detaches them until the agent attaches them again.",

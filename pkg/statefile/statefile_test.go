@@ -9,8 +9,8 @@ import (
 func TestAFileIsReplacedAsAWhole(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	path := filepath.Join(dir, "file")
-	for _, body := range []string{"one", "two"} {
-		if err := Replace(path, []byte(body)); err != nil {
+	for body, replace := range map[string]func(string, []byte) error{"one": Replace, "two": Replace, "three": ReplaceDurably} {
+		if err := replace(path, []byte(body)); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != body {

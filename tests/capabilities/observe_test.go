@@ -2,6 +2,7 @@ package capabilities_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,8 +17,10 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 
 	"github.com/headgate/headgate/examples"
+	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/tests/testenv"
 )
 
@@ -112,6 +115,32 @@ func takesOver(tb testing.TB, caps []string) bool {
 	return ready && balanced() && n.mustProgram() == program
 }
 
+// filters sees whether an agent that has just these capabilities attaches filters to a device.
+func filters(tb testing.TB, caps []string) bool {
+	tb.Helper()
+	n := newNode(tb, caps)
+	device := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "hg0"}, PeerName: "hg1"}
+	if err := errors.Join(netlink.LinkAdd(device), netlink.LinkSetUp(device)); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = netlink.LinkDel(device) })
+	agent, ready := n.start("--filters", "--devices", "hg0")
+	if !ready {
+		return false
+	}
+	defer agent.stop()
+	attached := false
+	n.mustBecome(func() bool {
+		list, err := netdev.Filters()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		attached = len(list) > 0
+		return attached || agent.hasSaid("operation not permitted")
+	}, true)
+	return attached
+}
+
 // balanced says whether a connection to the Service reaches a backend.
 func balanced() bool {
 	c, err := net.DialTimeout("tcp", service, patience)
@@ -191,9 +220,9 @@ func (n *node) mustProgram() ebpf.ProgramID {
 }
 
 // start starts an agent and waits until it is ready, or has given up.
-func (n *node) start() (agent *process, ready bool) {
+func (n *node) start(flags ...string) (agent *process, ready bool) {
 	n.Helper()
-	agent = mustStart(n, "confine", &syscall.SysProcAttr{}, n.args()...)
+	agent = mustStart(n, "confine", &syscall.SysProcAttr{}, n.args(flags...)...)
 	for {
 		line, err := agent.out.ReadString('\n')
 		if err != nil {

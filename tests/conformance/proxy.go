@@ -83,7 +83,12 @@ func (l *lab) startProxies(nodes []*process) ([]*process, error) {
 // proxyOf is the command line of a node's proxy.
 func (l *lab) proxyOf(node string) ([]string, error) {
 	if p := l.judged(); p.how == byAgent {
-		return append([]string{l.headgate(), "agent", "--kubeconfig", l.in("headgate.kubeconfig"), "--node-name", node}, p.flags...), nil
+		argv := append([]string{l.headgate(), "agent", "--kubeconfig", l.in("headgate.kubeconfig"), "--node-name", node}, p.flags...)
+		if !p.carries {
+			return argv, nil
+		}
+		key := l.in("hash-key")
+		return append(argv, "--hash-key-file", key), os.WriteFile(key, []byte("the same on all nodes, and long enough"), 0o600)
 	}
 	config := l.in(node, "kube-proxy.yaml")
 	fields := map[string]any{"Mode": l.Proxy, "Node": node, "Kubeconfig": l.in("kube-proxy.kubeconfig"), "Pods": l.podCIDRs()}

@@ -53,20 +53,25 @@ func build(dir string) ([]byte, error) {
 // render is what `helm template --namespace kube-system` makes of the chart with
 // values in YAML, and the notes.
 func render(values string) (manifests []byte, notes string, err error) {
+	return renderIn(cluster{}, values)
+}
+
+// renderIn is what `helm upgrade` makes of the chart in a cluster.
+func renderIn(c cluster, values string) (manifests []byte, notes string, err error) {
 	given, err := chartutil.ReadValues([]byte(values))
 	if err != nil {
 		return nil, "", err
 	}
-	c, err := loader.Load(chart)
+	loaded, err := loader.Load(chart)
 	if err != nil {
 		return nil, "", err
 	}
 	release := chartutil.ReleaseOptions{Name: "headgate", Namespace: "kube-system", IsInstall: true, Revision: 1}
-	all, err := chartutil.ToRenderValues(c, given, release, chartutil.DefaultCapabilities)
+	all, err := chartutil.ToRenderValues(loaded, given, release, chartutil.DefaultCapabilities)
 	if err != nil {
 		return nil, "", err
 	}
-	files, err := engine.Render(c, all)
+	files, err := engine.RenderWithClientProvider(loaded, all, c)
 	if err != nil {
 		return nil, "", err
 	}

@@ -25,6 +25,7 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		{"a duration without a unit", asBase + "\nconfig: {conntrack-udp-timeout: 30}", "conntrack-udp-timeout"},
 		{"a list in place of a string", asBase + "\nconfig: {nodeport-addresses: [192.0.2.0/24]}", "nodeport-addresses"},
 		{"a number below zero", asBase + "\nconfig: {max-slots: -1}", "max-slots"},
+		{"a file that the container does not have", asBase + "\nconfig: {hash-key-file: /etc/key}", "hash-key-file"},
 		{"a number past its bounds", asBase + "\nconfig: {eject-after: 256}", "eject-after"},
 		{"an algorithm that is none", asBase + "\nconfig: {algorithm: best}", "algorithm"},
 		{"a number that is none", asBase + "\nconfig: {socket-entries: many}", "socket-entries"},
@@ -77,6 +78,7 @@ config: {socket-entries: 2097152, nodeport-loopback: false, nodeport-addresses: 
 	want := `api-servers: "https://192.0.2.1:6443,https://[2001:db8::1]:6443"
 healthz-bind-address: "[::]:10256"
 metrics-bind-address: ""
+hash-key-file: /etc/headgate-key/key
 log-level: debug
 log-format: json
 nodeport-addresses: "192.0.2.0/24,2001:db8::/64"

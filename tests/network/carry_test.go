@@ -222,9 +222,9 @@ endpoints:
 // start starts the agents, and waits until they balance.
 func (f *fabric) start() {
 	f.tb.Helper()
-	root := testenv.BPFRoot(f.tb)
+	root, key := testenv.BPFRoot(f.tb), writeHashKey(f.tb)
 	for _, n := range f.nodes {
-		n.root, n.options = filepath.Join(root, n.name), []string{"--forwarding", "marked", "--state-dir", f.tb.TempDir()}
+		n.root, n.options = filepath.Join(root, n.name), []string{"--forwarding", "marked", "--hash-key-file", key, "--state-dir", f.tb.TempDir()}
 		if f.underlay.ipip {
 			n.options = append(n.options, "--dsr-encapsulation", "ipip")
 		}

@@ -153,10 +153,7 @@ endpoints:
 // start starts the agents, and waits until both edges carry.
 func (e *edges) start() {
 	e.tb.Helper()
-	key := filepath.Join(e.tb.TempDir(), "hash-key")
-	if err := os.WriteFile(key, []byte("the same at both edges, and long enough"), 0o600); err != nil {
-		e.tb.Fatal(err)
-	}
+	key := writeHashKey(e.tb)
 	for _, n := range slices.Concat(e.nodes[:], e.homes) {
 		n.root = filepath.Join(testenv.BPFRoot(e.tb), n.name)
 		n.options = []string{"--forwarding", "marked", "--dsr-encapsulation", "ipip", "--hash-key-file", key, "--state-dir", e.tb.TempDir()}

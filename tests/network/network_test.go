@@ -269,6 +269,16 @@ func (n *node) startAgent(manifests string) {
 	}
 }
 
+// writeHashKey writes a key of hashes that several nodes have, and returns its path.
+func writeHashKey(tb testing.TB) string {
+	tb.Helper()
+	file := filepath.Join(tb.TempDir(), "hash-key")
+	if err := os.WriteFile(file, []byte("the same at all nodes, and long enough"), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return file
+}
+
 // stop kills the agent, which leaves everything in force.
 func (n *node) stop() {
 	if n.agent == nil {

@@ -254,6 +254,9 @@ func newOptionStage(t *testing.T, flags ...string) optionStage {
 	if len(flags) > 0 {
 		agents = n.nodes[:]
 	}
+	if slices.Contains(flags, carriesAll) {
+		flags = append(slices.Clone(flags), "--hash-key-file="+writeHashKey(t))
+	}
 	root := testenv.BPFRoot(t)
 	for _, node := range agents {
 		node.options = slices.Concat(node.options, flags, []string{"--state-dir", t.TempDir()})

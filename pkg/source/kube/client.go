@@ -1,13 +1,11 @@
 package kube
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -119,23 +117,6 @@ func identity(kubeconfig string) (*rest.Config, error) {
 		return nil, fmt.Errorf("read kubeconfig %s: %w", kubeconfig, err)
 	}
 	return config, nil
-}
-
-// CertificateAuthority returns the certificates that the API server is trusted by,
-// the same on all nodes of a cluster; none where it is trusted otherwise.
-func CertificateAuthority(cfg Config) ([]byte, error) {
-	config, err := identity(cfg.Kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	if len(config.CAData) == 0 && config.CAFile != "" {
-		data, err := os.ReadFile(config.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the certificate authority of the cluster: %w", err)
-		}
-		return bytes.TrimSpace(data), nil
-	}
-	return bytes.TrimSpace(config.CAData), nil
 }
 
 // newScheme knows the objects that are watched, events, and no others: a client of the

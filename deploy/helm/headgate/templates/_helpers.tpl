@@ -24,11 +24,16 @@ metrics-bind-address: {{ .Values.metricsBindAddress | quote }}
 metrics-tls-cert-file: /etc/headgate-tls/tls.crt
 metrics-tls-key-file: /etc/headgate-tls/tls.key
 {{- end }}
+hash-key-file: /etc/headgate-key/key
 log-level: {{ .Values.log.level }}
 log-format: {{ .Values.log.format }}
 {{- range $name, $value := .Values.config }}
 {{ $name }}: {{ $value | toJson }}
 {{- end }}
+{{- end }}
+
+{{- define "headgate.hashKeySecret" -}}
+{{ .Values.hashKey.existingSecret | default "headgate-hash-key" }}
 {{- end }}
 
 {{- define "headgate.healthzPort" -}}
@@ -85,7 +90,7 @@ securityContext:
   {{- if not .Values.privileged }}
   capabilities:
     drop: [ALL]
-    add: [SYS_ADMIN, SYS_PTRACE]
+    add: [SYS_ADMIN, SYS_PTRACE, NET_ADMIN]
   seccompProfile:
     type: RuntimeDefault
   # The profiles of container runtimes forbid to look at processes of
@@ -109,9 +114,13 @@ volumeMounts:
   - name: cgroup
     mountPath: /host/cgroup
     readOnly: true
-  # What outlives an agent: its report, and addresses of API servers.
+  # What outlives an agent: its report, its key of hashes, addresses of API servers.
   - name: state
     mountPath: /var/lib/headgate
+  # The key of hashes, the same on all nodes.
+  - name: hash-key
+    mountPath: /etc/headgate-key
+    readOnly: true
   {{- if .Values.metricsTLS.secretName }}
   # The folder, not its files: those are followed when the Secret changes.
   - name: metrics-tls

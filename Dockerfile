@@ -8,7 +8,7 @@ ENTRYPOINT ["/headgate-bench"]
 
 # The agent runs as root: the BPF file system belongs to root, and Kubernetes gives
 # added capabilities to no other user. Of root's capabilities it needs few; drop
-# the rest where the pod is described, as deploy/overlays/least-privilege does.
+# the rest where the pod is described, as deploy/base does.
 FROM scratch AS headgate
 ARG TARGETARCH
 COPY bin/linux/$TARGETARCH/headgate /headgate

@@ -67,8 +67,8 @@ volatile const bool redirect_flows = false;
 volatile const bool carrying = false;
 
 /*
- * Is what is carried behind an outer header of UDP? Else IP is in IP. Both are taken, UDP at
- * this port.
+ * Is what is carried behind an outer header of UDP? Else IP is in IP. UDP is
+ * always taken, at this port, and IP in IP from peers with PEER_IPIP.
  */
 volatile const bool carry_udp = false;
 volatile const __u16 carry_port = 0;
@@ -96,5 +96,5 @@ volatile const __u32 eject_after = 0;
 /* The largest share of the slots of a table that may be ejected, in percent. */
 volatile const __u32 max_ejected_percent = 0;
 
-/* Of the hashes of flows and clients: the same on all nodes, known to no client. */
+/* Of the hashes of flows and clients: the same on all nodes with --hash-key-file, known to no client. */
 volatile const __u64 hash_key[2] = { 0, 0 };

@@ -28,7 +28,7 @@ func (c Config) hashKey() (maglev.Key, []lb.Problem, error) {
 	if c.HashKeyFile != "" {
 		secret, err := readSecret(c.HashKeyFile)
 		if err != nil {
-			return maglev.Key{}, nil, fmt.Errorf("--hash-key-file: %w; name a file with at least %d random bytes, the same on all nodes", err, minSecret)
+			return maglev.Key{}, nil, fmt.Errorf("--hash-key-file: %w; name a file with at least %d random bytes, the same on all nodes (in the DaemonSet the key `key` of the Secret headgate-hash-key)", err, minSecret)
 		}
 		return maglev.KeyOf(secret), nil, nil
 	}
@@ -40,6 +40,15 @@ func (c Config) hashKey() (maglev.Key, []lb.Problem, error) {
 		Object: "the node", Field: c.stateFile(hashKeyFile), Reason: "does not keep the key of hashes, so each start of the agent has another key: " + err.Error(),
 		Remedy: "remove the file if it is there, make its directory writable, and start the agent anew",
 	}}, nil
+}
+
+// CheckHashKey says why the agent would not start with --hash-key-file.
+func (c Config) CheckHashKey() error {
+	if c.HashKeyFile == "" {
+		return nil
+	}
+	_, _, err := c.hashKey()
+	return err
 }
 
 // readSecret returns the secret in a file.

@@ -129,7 +129,7 @@ func (o *agentOptions) settle(flags *pflag.FlagSet) error {
 	}
 	if o.Forwarding.Carries() && o.HashKeyFile == "" {
 		return fmt.Errorf("--forwarding %s: nodes carry to each other only with the same key of hashes; name the file of a key that all nodes have with --hash-key-file. "+
-			"The chart mounts a Secret with one; docs/dsr.md says how to make a key", o.Forwarding)
+			"The chart mounts a Secret with one; docs/install.md, The key of hashes, says how to make one", o.Forwarding)
 	}
 	o.IgnoreHealth = !o.passiveHealth
 	o.Convert.DSR, o.Convert.Forwarding = o.Forwarding.Carries(), o.Forwarding.Default()

@@ -81,11 +81,11 @@ type Config struct {
 	// of their backends.
 	Carrying bool `bpf:"carrying"`
 	// CarryUDP has what is carried go behind an outer header of UDP instead of IP in IP.
-	// Both are taken, UDP at CarryPort.
+	// UDP is always taken, at CarryPort, and IP in IP from peers that carry so.
 	CarryUDP  bool   `bpf:"carry_udp"`
 	CarryPort uint16 `bpf:"carry_port"`
 	// HashKey is the key of the hashes of flows and clients, the same on all
-	// nodes.
+	// nodes with --hash-key-file.
 	HashKey [2]uint64 `bpf:"hash_key" json:"-"`
 	// SNATPorts are the source ports of flows to backends on other nodes; none for
 	// DefaultSNATPorts.

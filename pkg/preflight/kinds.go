@@ -40,6 +40,7 @@ const (
 	meshHere
 	conntrackFull
 	filteredPaths
+	hashKeyMissing
 	noSource
 	configWrong
 	serverAway
@@ -61,7 +62,7 @@ var kinds = [...]Kind{
 	kernelOld: {"kernel-old", Failure, "The kernel does not load the programs.",
 		"boot Linux 6.1 or newer"},
 	privilegesMissing: {"privileges-missing", Failure, "This process may not load programs. What needs that was not looked at.",
-		"run it as root; in a container as deploy/ has it, with SYS_ADMIN and SYS_PTRACE at least"},
+		"run it as root; in a container as deploy/ has it, with SYS_ADMIN and SYS_PTRACE at least, and NET_ADMIN before Linux 6.6"},
 	namespacesHidden: {"namespaces-hidden", Warning, "The agent does not find the network namespaces of pods: clients in pods are not told of backends that are gone.",
 		"add the capability SYS_PTRACE"},
 	cgroupMissing: {"cgroup-missing", Failure, "There is no cgroup2 directory whose sockets can be balanced.",
@@ -106,6 +107,8 @@ var kinds = [...]Kind{
 		"set net.ipv4.conf.all.rp_filter and that of the device to 0, or give the device an address"},
 	noSource: {"source-none", Warning, "It was not said where Services come from, so that was not looked at.",
 		"name a cluster with --kubeconfig or --api-servers, or a directory of YAML with --manifests"},
+	hashKeyMissing: {"hash-key-missing", Failure, "The file of `--hash-key-file` has no key, so the agent ends when it starts.",
+		"name a file with at least 16 random bytes, the same on all nodes; in the DaemonSet, make the Secret headgate-hash-key with the key `key`"},
 	configWrong: {"source-wrong", Failure, "What is said of the cluster or the directory cannot be used, for the reason that stands in the line.",
 		"mend it, or name another one"},
 	serverAway: {"api-server", Failure, "An API server cannot be used, for the reason that stands in the line.",

@@ -57,7 +57,7 @@ func askThrough(ctx context.Context, t target, carryPort uint16) error {
 			_, err := out.Write(packet.TCP(from, t.frontend, packet.RST, 1))
 			return err
 		case ctx.Err() != nil:
-			return fmt.Errorf("does not answer what is carried to it for %s: see docs/edge.md", t.frontend)
+			return fmt.Errorf("does not answer what is carried to it for %s: does it take the outer header of --dsr-encapsulation off? docs/edge.md says how", t.frontend)
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return err
 		}

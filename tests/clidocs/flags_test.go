@@ -20,7 +20,7 @@ import (
 // ofOthers are flags that pages name of other programs.
 var ofOthers = []string{
 	"cascade", "container", "for", "previous", "timeout", // kubectl
-	"reuse-values", "set", // helm
+	"reuse-values", "reset-then-reuse-values", "set", // helm
 	"net",                                                           // nsenter
 	"now",                                                           // systemctl
 	"dst-nat",                                                       // conntrack

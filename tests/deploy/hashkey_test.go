@@ -75,7 +75,7 @@ func TestTheChartMakesAKeyOfHashesOnce(t *testing.T) {
 }
 
 func TestTheKeyOfHashesIsWhereTheAgentLooks(t *testing.T) {
-	for values, want := range map[string]string{asBase: "headgate-hash-key", asBase + "\nhashKey: {existingSecret: mine}": "mine"} {
+	for values, want := range map[string]string{asBase: "headgate-hash-key", asBase + "\nhashKey: null": "headgate-hash-key", asBase + "\nhashKey: {existingSecret: mine}": "mine"} {
 		all := mustRender(t, values)
 		pod := mustGet[*appsv1.DaemonSet](t, all).Spec.Template.Spec
 		var dir, secret string

@@ -33,7 +33,7 @@ log-format: {{ .Values.log.format }}
 {{- end }}
 
 {{- define "headgate.hashKeySecret" -}}
-{{ .Values.hashKey.existingSecret | default "headgate-hash-key" }}
+{{ (.Values.hashKey).existingSecret | default "headgate-hash-key" }}
 {{- end }}
 
 {{- define "headgate.healthzPort" -}}

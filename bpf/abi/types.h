@@ -308,8 +308,8 @@ struct counters {
 	/* questions of peers that were not answered, since there were too many (DSR) */
 	__u64 echo_limited;
 	/*
-	 * IP in IP for a Service, or as a question of this node, that this node has not
-	 * carried, dropped where it was to leave: pods sent it (DSR)
+	 * packets in an outer header that this node has not put there, for a Service or
+	 * as a question of this node, dropped where they were to leave: pods sent them (DSR)
 	 */
 	__u64 carry_forged;
 	/* connections that a backend did not take */

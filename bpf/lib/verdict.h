@@ -22,7 +22,8 @@ enum verdict {
 	VERDICT_CARRY,	  /* a packet goes to the home of its backend */
 	VERDICT_OUTSIDE,  /* a packet goes to a backend outside, by pkt->slot */
 	VERDICT_ABOUT, /* an ICMP error, about a packet of a flow not known here */
-	VERDICT_ECHO, /* a question of a peer goes back to it */
+	VERDICT_ECHO,  /* a question of a peer goes back to it */
+	VERDICT_OUTER, /* a packet passes unless it is forged, see tc/forged.h */
 };
 
 static __always_inline struct counters *cpu_counters(void)

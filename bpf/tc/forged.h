@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What is forged: at the way out, IP in IP with a packet for a Service that no node has put there.
- * Homes that take IP in IP take it from the address of a node, and whatever a pod sends may get that.
- * UDP needs no look: no pod knows the cookie of an outer header.
+ * What is forged: at the way out, a packet for a Service in an outer header that no node has put
+ * there. Homes take IP in IP from the address of a node, and whatever a pod sends may get that. Over
+ * UDP they ask for a cookie, which a pod may learn from an ICMP error that quotes one.
  *
  * What this node carries has come in by a device on which others reach it, as the kernel says of
  * each packet until it has left, and so has what it passes on as a router of others. What pods send
@@ -31,61 +31,140 @@ static __always_inline bool came_from_elsewhere(struct __sk_buff *skb)
 	return d && !(d->flags & DEVICE_POD);
 }
 
-/* Is a packet that leaves to be looked at? */
-static __always_inline bool may_be_forged(const struct packet *pkt)
+/*
+ * Is a packet of UDP that leaves, to a port, to be looked at? Most of what is carried leaves by the
+ * device that it came by.
+ */
+static __always_inline bool may_be_forged_to(struct __sk_buff *skb, __be16 port)
 {
-	return carrying && !pkt->pod && pkt->tuple.hook == HOOK_OUT &&
-	       (pkt->l4_proto == IPPROTO_IPIP || pkt->l4_proto == IPPROTO_IPV6);
+	return carrying && port == bpf_htons(carry_port) &&
+	       skb->ingress_ifindex != skb->ifindex;
 }
 
-/* Where does an inner packet go? False if it is none: homes go by the protocol, too. */
-static __always_inline bool load_inner_end(struct __sk_buff *skb,
-					   const struct packet *pkt,
-					   struct ip_addr *to)
+/* Is a packet that leaves to be looked at? The ports of what is not plain are yet to be read. */
+static __always_inline bool may_be_forged(struct __sk_buff *skb,
+					  const struct packet *pkt)
 {
+	if (!carrying || pkt->pod || pkt->tuple.hook != HOOK_OUT)
+		return false;
+	if (pkt->plain)
+		return pkt->l4_proto == IPPROTO_UDP &&
+		       may_be_forged_to(skb, pkt->tuple.dst_port);
+	return pkt->l4_proto == IPPROTO_UDP || pkt->l4_proto == IPPROTO_IPIP ||
+	       pkt->l4_proto == IPPROTO_IPV6;
+}
+
+/* The packets that may be in outer headers: a device may be yet to cut one of UDP into many. */
+struct inner_packets {
+	struct __sk_buff *skb;
+	const struct packet *pkt;
+	__u32 first; /* where in the frame the first one begins */
+	__u32 apart; /* and each other one, behind the one before */
+	bool from_node;
+	bool forged;
+};
+
+/* The version of IP of an inner packet, which homes know as find_inner does; 0 for none. */
+static __always_inline __u8 inner_version(const struct inner_packets *in,
+					  __u32 inner)
+{
+	__u8 first;
+
+	if (in->pkt->l4_proto == IPPROTO_IPIP)
+		return 4;
+	if (in->pkt->l4_proto == IPPROTO_IPV6)
+		return 6;
+	return bpf_skb_load_bytes(in->skb, inner, &first, sizeof(first)) ?
+		       0 :
+		       first >> 4;
+}
+
+/* Where does an inner packet go? False if it is none. */
+static __always_inline bool load_inner_end(const struct inner_packets *in,
+					   __u32 inner, struct ip_addr *to)
+{
+	__u8 version = inner_version(in, inner);
 	struct ipv6hdr h6;
 	struct iphdr h4;
 
-	if (pkt->l4_proto == IPPROTO_IPIP) {
-		if (bpf_skb_load_bytes(skb, pkt->l4_off, &h4, sizeof(h4)))
-			return false;
+	if (version == 4 &&
+	    !bpf_skb_load_bytes(in->skb, inner, &h4, sizeof(h4))) {
 		*to = from_ip4(h4.daddr);
 		return true;
 	}
-	if (bpf_skb_load_bytes(skb, pkt->l4_off, &h6, sizeof(h6)))
-		return false;
-	*to = from_ip6(&h6.daddr);
-	return true;
+	if (version == 6 &&
+	    !bpf_skb_load_bytes(in->skb, inner, &h6, sizeof(h6))) {
+		*to = from_ip6(&h6.daddr);
+		return true;
+	}
+	return false;
 }
 
 /*
- * Is a packet that leaves one that a home would take for carried, and that nobody has? Questions the
- * node may ask by itself, and a Service may have its address.
+ * Is an inner packet for a Service, or a question of this node? Those the node may ask by itself,
+ * and a Service may have its address.
  */
+static long look_at_inner(__u32 i, void *data)
+{
+	struct inner_packets *in = data;
+	struct ip_addr to;
+	bool question;
+
+	if (!load_inner_end(in, in->first + i * in->apart, &to))
+		return 0;
+	question = same_addr(&to, &in->pkt->tuple.src);
+	if (in->from_node)
+		in->forged = !question && is_service_address(&to);
+	else
+		in->forged = question || is_own_address(&to) ||
+			     is_service_address(&to);
+	return in->forged;
+}
+
+/* How many packets a device makes of one; none has room for an inner one where they are short. */
+static __always_inline __u32 inner_count(struct __sk_buff *skb, __u32 first)
+{
+	__u32 apart = skb->gso_size;
+
+	if (!apart || skb->len <= first)
+		return 1;
+	return apart < sizeof(struct iphdr) ?
+		       0 :
+		       (skb->len - first - 1) / apart + 1;
+}
+
+/* Is a packet that leaves one that a home would take for carried, and that nobody has? */
 GLOBAL_FUNC int is_forged(struct __sk_buff *skb, struct packet *pkt)
 {
-	struct ip_addr dst, to;
-	bool question;
+	struct inner_packets in = { .skb = skb, .pkt = pkt };
+	struct ip_addr dst;
+	__u32 count = 1;
 
 	if (!pkt || pkt->fragment || came_from_elsewhere(skb))
 		return 0;
 	dst = pkt->tuple.dst;
-	if (!skb->ingress_ifindex &&
-	    !bpf_map_lookup_elem(&peer_addresses, &dst))
+	in.from_node = !skb->ingress_ifindex;
+	if (in.from_node && !bpf_map_lookup_elem(&peer_addresses, &dst))
 		return 0;
-	if (!load_inner_end(skb, pkt, &to))
-		return 0;
-	question = same_addr(&to, &pkt->tuple.src);
-	if (!skb->ingress_ifindex)
-		return !question && is_service_address(&to);
-	return question || is_own_address(&to) || is_service_address(&to);
+	in.first = pkt->l4_off;
+	if (pkt->l4_proto == IPPROTO_UDP) {
+		if (!pkt->plain &&
+		    (!parse_ports(skb, pkt) ||
+		     pkt->tuple.dst_port != bpf_htons(carry_port)))
+			return 0;
+		in.first += sizeof(struct cookie_udp);
+		in.apart = skb->gso_size;
+		count = inner_count(skb, in.first);
+	}
+	bpf_loop(count, look_at_inner, &in, 0);
+	return in.forged;
 }
 
 /* Drops what is forged: TC_ACT_UNSPEC where a packet goes on. */
 static __always_inline int drop_forged(struct __sk_buff *skb,
 				       struct packet *pkt)
 {
-	if (!may_be_forged(pkt) || !is_forged(skb, pkt))
+	if (!may_be_forged(skb, pkt) || !is_forged(skb, pkt))
 		return TC_ACT_UNSPEC;
 	count(carry_forged);
 	return TC_ACT_SHOT;

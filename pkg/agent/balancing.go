@@ -69,11 +69,16 @@ func (c Config) ownSecret() ([]byte, error) {
 	}
 	path := c.stateFile(hashKeyFile)
 	kept, err := readSecret(path)
-	if err == nil {
-		return kept, nil
-	}
 	if errors.Is(err, fs.ErrNotExist) {
-		err = statefile.ReplaceDurably(path, append(made, '\n'))
+		if err = statefile.Make(path, append(made, '\n')); err == nil {
+			return made, nil
+		}
+		if errors.Is(err, fs.ErrExist) { // another agent was first
+			kept, err = readSecret(path)
+		}
 	}
-	return made, err
+	if err != nil {
+		return made, err
+	}
+	return kept, nil
 }

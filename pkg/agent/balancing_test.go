@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/headgate/headgate/pkg/maglev"
@@ -127,5 +128,21 @@ func mustWrite(tb testing.TB, file, content string) {
 	tb.Helper()
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		tb.Fatal(err)
+	}
+}
+
+// Two agents that start at once on a new node have one key, which the next start finds.
+func TestAgentsThatStartAtOnceHaveOneKey(t *testing.T) {
+	for range 50 {
+		c := Config{StateDir: t.TempDir()}
+		var keys [3]maglev.Key
+		var all sync.WaitGroup
+		for i := range 2 {
+			all.Go(func() { keys[i], _, _ = c.hashKey() })
+		}
+		all.Wait()
+		if keys[2], _, _ = c.hashKey(); keys[0] != keys[2] || keys[1] != keys[2] {
+			t.Fatalf("the agents have %x, the next one %x", keys[:2], keys[2])
+		}
 	}
 }

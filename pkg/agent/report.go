@@ -31,18 +31,17 @@ func (c Config) stateFile(name string) string {
 	return filepath.Join(c.StateDir, name)
 }
 
-// StateFiles returns the paths of the files that agents have left in a state directory.
-func StateFiles(stateDir string) ([]string, error) {
-	all, err := filepath.Glob(filepath.Join(stateDir, "*.json"))
-	if key := filepath.Join(stateDir, hashKeyFile); err == nil && exists(key) {
-		all = append(all, key)
+// StateFiles returns the paths of the files that agents have left in a state directory, also of those that
+// a killed one was about to write.
+func StateFiles(stateDir string) (all []string, err error) {
+	for _, pattern := range []string{"*.json*", hashKeyFile + "*"} {
+		found, err := filepath.Glob(filepath.Join(stateDir, pattern))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
 	}
-	return all, err
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
+	return all, nil
 }
 
 // Report is what a running agent says to those who cannot ask it, such as

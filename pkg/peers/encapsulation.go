@@ -13,12 +13,12 @@ const askedBy = 3 * calm
 func (p *Prober) digest() Digest { return DigestOf(p.cfg.Key, p.cfg.UDP) }
 
 // digestFor returns the digest that answers a question with one: that, if this node takes what its
-// sender carries.
+// sender carries, else none. A sender without the key does not get what proves it.
 func (p *Prober) digestFor(theirs Digest) Digest {
-	if theirs == DigestOf(p.cfg.Key, !p.cfg.UDP) {
+	if theirs == DigestOf(p.cfg.Key, false) || theirs == DigestOf(p.cfg.Key, true) {
 		return theirs
 	}
-	return p.digest()
+	return Digest{}
 }
 
 // cookies returns those between this node and another one.

@@ -13,7 +13,8 @@ import (
 )
 
 // listener is two sockets of one address. The kernel gives datagrams with a digest of the cluster's key
-// to the second one, and all others to the first one: a flood of these fills its queue alone.
+// to the second one, and all others to the first one: a flood of these fills its queue alone. Processes of
+// the same user can join them.
 type listener [2]*net.UDPConn
 
 // listenFor opens both, by digests that prove the key.

@@ -245,15 +245,15 @@ func TestNobodyIsLeftOutWhileVersionsDiffer(t *testing.T) {
 	}
 }
 
-// What others may carry here is answered with the digest of the question, all else with this node's own:
-// an earlier version takes no outer header of UDP.
+// What others may carry here is answered with the digest of the question, all else with none: this node's
+// own proves that it has the key.
 func TestTheAnswerIsTheQuestionsDigestWhereThatIsTaken(t *testing.T) {
 	key := [2]uint64{3, 4}
 	ipip, udp, other := DigestOf(key, false), DigestOf(key, true), DigestOf([2]uint64{5}, false)
 	n := newNode(t, "here", freePort(t))
 	n.prober.cfg.Key = key
 	conn := n.dialed()
-	for asked, want := range map[Digest]Digest{ipip: ipip, udp: udp, other: ipip} {
+	for asked, want := range map[Digest]Digest{ipip: ipip, udp: udp, other: {}} {
 		if got := ask(t, conn, asked); got != want {
 			t.Errorf("asked with %x it answers %x, want %x", asked, got, want)
 		}

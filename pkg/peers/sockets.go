@@ -138,7 +138,7 @@ func (p *Prober) hasAsked(at netip.Addr, digest Digest) bool {
 	defer p.mu.Unlock()
 	for _, peer := range p.peers {
 		if slices.Contains(peer.Addrs, at) {
-			if digest == p.digestFor(digest) {
+			if digest != (Digest{}) && digest == p.digestFor(digest) {
 				peer.asks = digest
 			}
 			return true

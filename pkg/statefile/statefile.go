@@ -10,12 +10,13 @@ import (
 // Replace writes a file in one step: who reads it meets the old content or the
 // new. Its directory is made if missing. Both are for the user alone.
 func Replace(path string, body []byte) error {
-	return replace(path, body, func(*os.File) error { return nil })
+	return write(path, body, os.Rename)
 }
 
-// ReplaceDurably does so, and returns once the file outlives a power failure.
-func ReplaceDurably(path string, body []byte) error {
-	if err := replace(path, body, (*os.File).Sync); err != nil {
+// Make makes a file in one step, unless there is one (fs.ErrExist). It returns once the file outlives a
+// power failure.
+func Make(path string, body []byte) error {
+	if err := write(path, body, linkDurably); err != nil {
 		return err
 	}
 	dir, err := os.Open(filepath.Dir(path))
@@ -25,7 +26,8 @@ func ReplaceDurably(path string, body []byte) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-func replace(path string, body []byte, settle func(*os.File) error) error {
+// write writes a file beside path, and puts it there.
+func write(path string, body []byte, put func(from, to string) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -34,11 +36,26 @@ func replace(path string, body []byte, settle func(*os.File) error) error {
 		return err
 	}
 	_, err = next.Write(body)
-	if err = errors.Join(err, settle(next), next.Close()); err == nil {
-		err = os.Rename(next.Name(), path)
+	if err = errors.Join(err, next.Close()); err == nil {
+		err = put(next.Name(), path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(next.Name()))
 	}
 	return nil
+}
+
+// linkDurably gives a file another name, and takes the old one off.
+func linkDurably(from, to string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(from, to); err != nil {
+		return err
+	}
+	return os.Remove(from)
 }

@@ -3,6 +3,7 @@ package packets
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -18,8 +19,8 @@ const (
 	byNode    = "the node itself"
 )
 
-// leave has the program at the way out see a frame that came by a device.
-func (r *rig) leave(t *testing.T, came string, frame []byte) (verdict uint32, made []byte, forged uint64) {
+// leave has the program at the way out see a frame that came by a device, which may be of segments.
+func (r *rig) leave(t *testing.T, came string, frame []byte, segment uint32) (verdict uint32, made []byte, forged uint64) {
 	t.Helper()
 	ctx := r.context(uplink)
 	index := r.devices[came].Index
@@ -27,6 +28,10 @@ func (r *rig) leave(t *testing.T, came string, frame []byte) (verdict uint32, ma
 		index = 1 << 20
 	}
 	binary.NativeEndian.PutUint32(ctx[36:], index) // ingress_ifindex
+	if segment > 0 {
+		binary.NativeEndian.PutUint32(ctx[164:], uint32(len(frame))/segment+1) // gso_segs
+		binary.NativeEndian.PutUint32(ctx[176:], segment)                      // gso_size
+	}
 	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: ctx}
 	was := r.counters(t)["carry_forged"]
 	verdict, err := r.programs[out].Run(opts)
@@ -39,24 +44,33 @@ type forgery struct {
 	what  string
 	frame []byte
 	from  []string
+	// segment is the size of what a device cuts it into, 0: it does not.
+	segment uint32
 }
 
-// forgeries are what is dropped, of IP in IP: over UDP no pod knows the cookie.
+// forgeries are what is dropped.
 func (f *fleet) forgeries(t *testing.T) []forgery {
 	p := f.packet(40000, "S", 10)
 	anybody, pods := []string{byPod, byStrange, byNode}, []string{byPod, byStrange}
 	elsewhere := nodeAddr(100, f.overV6)
 	all := []forgery{
-		{"to a peer", f.outerOf(0, 1, p.frame(t), 0, 0), anybody},
-		{"from an address that is yet to be the node's", f.outerBetween(elsewhere, f.nodes[1].addr, p.frame(t), 0, 0), anybody},
-		{"to another port of the Service", f.outerOf(0, 1, p.to(p.src, at(f.vip, 81)).frame(t), 0, 0), anybody},
-		{"to an address that may be another one of a peer", f.outerBetween(f.nodes[0].addr, elsewhere, p.frame(t), 0, 0), pods},
-		{"a question", f.questionFor(t, f.answerFrom(f.nodes[1].addr), 100), pods},
-		{"with a tag of a VLAN", withTag(f.outerOf(0, 1, p.frame(t), 0, 0)), anybody},
+		{"to a peer", f.outerOf(0, 1, p.frame(t), 0, 0), anybody, 0},
+		{"from an address that is yet to be the node's", f.outerBetween(elsewhere, f.nodes[1].addr, p.frame(t), 0, 0), anybody, 0},
+		{"to another port of the Service", f.outerOf(0, 1, p.to(p.src, at(f.vip, 81)).frame(t), 0, 0), anybody, 0},
+		{"to an address that may be another one of a peer", f.outerBetween(f.nodes[0].addr, elsewhere, p.frame(t), 0, 0), pods, 0},
+		{"a question", f.questionFor(t, f.answerFrom(f.nodes[1].addr), 100), pods, 0},
+		{"with a tag of a VLAN", withTag(f.outerOf(0, 1, p.frame(t), 0, 0)), anybody, 0},
 	}
-	version := f.outerOf(0, 1, p.frame(t), 0, 0)
-	version[ethernetLen+f.outerLen()] ^= 0x20 // homes go by the protocol of the outer header
-	return append(all, forgery{"behind more headers", f.behindMore(t, p), anybody}, forgery{"with another version of IP", version, anybody})
+	if f.udp {
+		first := make([]byte, len(p.datagram(t))+8) // with the cookie before it so long, and one of zeros behind it
+		both := append(bytes.Clone(p.ethernet()), append(first, p.datagram(t)...)...)
+		all = append(all, forgery{"behind a segment that says nothing", f.outerOf(0, 1, both, 0, 0), anybody, uint32(len(first))})
+	} else {
+		version := f.outerOf(0, 1, p.frame(t), 0, 0)
+		version[ethernetLen+f.outerLen()] ^= 0x20 // homes go by the protocol of the outer header
+		all = append(all, forgery{"behind more headers", f.behindMore(t, p), anybody, 0}, forgery{"with another version of IP", version, anybody, 0})
+	}
+	return all
 }
 
 // behindMore is a packet within an outer header that has options, or another header behind it.
@@ -80,13 +94,10 @@ func withTag(frame []byte) []byte {
 }
 
 func forgedDoesNotLeave(t *testing.T, f *fleet) {
-	if f.udp {
-		return
-	}
 	f.serve(t, 2)
 	for _, g := range f.forgeries(t) {
 		for _, from := range g.from {
-			if verdict, _, counted := f.nodes[0].leave(t, from, g.frame); verdict != drop || counted != 1 {
+			if verdict, _, counted := f.nodes[0].leave(t, from, g.frame, g.segment); verdict != drop || counted != 1 {
 				t.Errorf("%s, from %s: verdict %d, %d counted", g.what, from, verdict, counted)
 			}
 		}
@@ -103,7 +114,7 @@ func ownLeaves(t *testing.T, f *fleet) {
 	others := f.outerOf(1, 2, f.packet(40000, "S", 10).frame(t), 0, 0)
 	for _, frame := range [][]byte{own, others} {
 		for _, came := range []string{uplink, tunnel} {
-			f.wantsLeft(t, "what came by "+came, came, frame)
+			f.wantsLeft(t, "what came by "+came, came, frame, 0)
 		}
 	}
 }
@@ -126,18 +137,21 @@ func othersLeave(t *testing.T, f *fleet) {
 		"no tunnel":          p.to(p.src, f.addrOf(2)).frame(t),
 	} {
 		for _, from := range []string{byPod, byStrange, byNode, uplink} {
-			f.wantsLeft(t, what, from, frame)
+			f.wantsLeft(t, what, from, frame, 0)
 		}
 	}
 	outside := nodeAddr(100, f.overV6)
-	f.wantsLeft(t, "a probe in the way of clients", byNode, f.outerBetween(f.nodes[0].addr, outside, p.frame(t), 0, 0))
-	f.wantsLeft(t, "a question that is carried", byNode, f.questionFor(t, f.answerFrom(f.nodes[1].addr), 100))
+	f.wantsLeft(t, "a probe in the way of clients", byNode, f.outerBetween(f.nodes[0].addr, outside, p.frame(t), 0, 0), 0)
+	f.wantsLeft(t, "a question that is carried", byNode, f.questionFor(t, f.answerFrom(f.nodes[1].addr), 100), 0)
+	if f.udp {
+		f.wantsLeft(t, "segments", byPod, f.outerOf(0, 1, slices.Concat(toPod, make([]byte, 8), toPod[ethernetLen:]), 0, 0), uint32(len(toPod)-ethernetLen+8))
+	}
 }
 
 // wantsLeft has a frame leave as it is.
-func (f *fleet) wantsLeft(t *testing.T, what, came string, frame []byte) {
+func (f *fleet) wantsLeft(t *testing.T, what, came string, frame []byte, segment uint32) {
 	t.Helper()
-	if verdict, made, counted := f.nodes[0].leave(t, came, frame); verdict != pass || counted != 0 || !bytes.Equal(made, frame) {
+	if verdict, made, counted := f.nodes[0].leave(t, came, frame, segment); verdict != pass || counted != 0 || !bytes.Equal(made, frame) {
 		t.Errorf("%s, from %s: verdict %d, %d counted as forged, made %s", what, came, verdict, counted, dump(made))
 	}
 }
@@ -148,6 +162,6 @@ func questionsOfANodeWithAService(t *testing.T, f *fleet) {
 	question := f.questionFor(t, f.answerFrom(f.nodes[1].addr), 100)
 	n := f.nodes[0]
 	n.apply(t, []plan.Op{plan.PutAddress{Addr: n.addr, Kind: plan.NodeAddress | plan.FrontendAddress}})
-	f.wantsLeft(t, "a question", byNode, question)
+	f.wantsLeft(t, "a question", byNode, question, 0)
 	n.apply(t, []plan.Op{plan.PutAddress{Addr: n.addr, Kind: plan.NodeAddress}})
 }

@@ -5,9 +5,11 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -169,6 +171,7 @@ func networksAreCounted(t *testing.T, f *fleet) {
 	stayOnOneCPU(t)
 	f.serve(t, 2)
 	n := f.nodes[0]
+	n.forgetCounts(t, n.peer(1))
 	reader, err := n.dp.Reader()
 	must(t, err)
 	defer reader.Close()
@@ -216,6 +219,19 @@ func networksAreCounted(t *testing.T, f *fleet) {
 			t.Errorf("%s: of %d networks, after a packet within a connection", hook, got)
 		}
 	}
+}
+
+// forgetCounts has no CPU have carried anything to a peer: each would forget networks for itself alone.
+func (n *fleetNode) forgetCounts(t *testing.T, peer uint32) {
+	t.Helper()
+	m, err := ebpf.LoadPinnedMap(filepath.Join(n.root, "maps", "peer_counts"), nil)
+	must(t, err)
+	defer m.Close()
+	none := make([][]byte, ebpf.MustPossibleCPU())
+	for i := range none {
+		none[i] = make([]byte, m.ValueSize())
+	}
+	must(t, m.Put(peer, none))
 }
 
 // from is what begins a connection, of a client of a network.

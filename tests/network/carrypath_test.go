@@ -95,7 +95,7 @@ func (f *fabric) asks(t *testing.T, when string, carried bool) {
 // What the network drops on the way to a home is found before clients find it, and goes by SNAT; once
 // it is not dropped any more all is carried again.
 func TestAPathThatDropsIsFoundAndLeft(t *testing.T) {
-	f := newFabric(t, "dsr")
+	f := newFabricOver(t, "dsr", underlay{mtu: 1500, ipip: true}) // over UDP agents ask by the same port
 	f.announce([]int{0})
 	f.endpoints([]int{1, 2})
 	f.start()

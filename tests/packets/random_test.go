@@ -60,7 +60,7 @@ func TestRandomPackets(t *testing.T) {
 		w := newWorld(t, r, seed)
 		for i := range min(n, worldFrames) {
 			if err := w.step(t); err != nil {
-				t.Fatalf("seed %d (began with %d), packet %d: %v\ncounters, of all worlds: %v", seed, begin, i, err, w.rig.counters(t))
+				t.Fatalf("seed %d (began with %d), packet %d: %v\ncounters, of all worlds: %v", seed, begin, i, err, w.counters(t))
 			}
 		}
 		w.compareCounters(t, seed)

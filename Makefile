@@ -85,7 +85,7 @@ test: ## Install what tests need and run all of them (root)
 	@echo "build the packages"
 	@$(GO) build ./...
 	@echo "run the tests"
-	@PROMETHEUS=$$(tests/tools/prometheus) HEADGATE_REQUIRE_PRIVILEGED=1 HEADGATE_PACKETS=200000 $(GO) test -v -p 1 -count=1 -timeout 30m ./... | $(QUIETER)
+	@PROMETHEUS=$$(tests/tools/prometheus) HEADGATE_REQUIRE_PRIVILEGED=1 HEADGATE_PACKETS=1000000 $(GO) test -v -p 1 -count=1 -timeout 30m ./... | $(QUIETER)
 	@$(MAKE) --no-print-directory test-deploy
 
 .PHONY: test-deploy

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/plan"
@@ -30,16 +29,7 @@ func attached(t *testing.T, cfg datapath.Config) *datapath.Datapath {
 // inForce returns the program of connect4.
 func inForce(t *testing.T, cfg datapath.Config) ebpf.ProgramID {
 	t.Helper()
-	l, err := link.LoadPinnedLink(filepath.Join(cfg.Root, "links", "connect4"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	info, err := l.Info()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return info.Program
+	return linkedProgram(t, filepath.Join(cfg.Root, "links", "connect4"))
 }
 
 // programs returns the IDs of all programs that the kernel has.

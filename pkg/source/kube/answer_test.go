@@ -123,6 +123,10 @@ func (a *api) watch(w http.ResponseWriter, q question, initial bool) {
 	}
 	for {
 		events, changed, expired := a.since(q)
+		if closed(cut) { // changes after hangUp do not reach this stream
+			send(watch.Bookmark, bookmark(q, false))
+			return
+		}
 		if expired {
 			send(watch.Error, &metav1.Status{Status: "Failure", Code: http.StatusGone, Reason: metav1.StatusReasonExpired})
 			return
@@ -142,11 +146,18 @@ func (a *api) watch(w http.ResponseWriter, q question, initial bool) {
 		select {
 		case <-changed:
 		case <-cut:
-			send(watch.Bookmark, bookmark(q, false))
-			return
 		case <-q.Context().Done():
 			return
 		}
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

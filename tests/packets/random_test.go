@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,14 +30,34 @@ type world struct {
 	model *model
 	known []key // of flows, some of them forgotten
 	began carried
+	given []given
 }
 
+// given is a frame that the programs got, with their verdict.
+type given struct {
+	hook    hook
+	device  string
+	frame   []byte
+	verdict uint32
+}
+
+// newWorld returns an empty world: what happens in it depends on its seed and on choices of the
+// datapath alone, not on the worlds before.
 func newWorld(tb testing.TB, r *rig, seed uint64) *world {
 	tb.Helper()
+	for _, b := range []book{v4, v6} {
+		for _, p := range []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP} {
+			for n := range 4 {
+				r.set(tb, randomService(b, p, n))
+			}
+		}
+	}
+	r.setCIDRs(tb)
+	r.apply(tb, r.planner.Sweep())
 	r.forget(tb)
 	r.counted = r.counters(tb)
 	w := &world{rig: r, Rand: rand.New(rand.NewPCG(seed, seed)), model: newModel(r), began: r.carriedBy(tb)}
-	for range 8 {
+	for range 32 {
 		w.changeService(tb)
 	}
 	return w
@@ -166,10 +187,11 @@ func (w *world) both(tb testing.TB, h hook, device string, frame []byte) error {
 		return err
 	}
 	tb.Helper()
+	w.given = append(w.given, given{h, device, bytes.Clone(frame), got.verdict})
 	before, queued := len(w.model.flows), w.model.counts["fragment_queued"]
 	w.model.missing, w.model.mayConfirm, w.model.mayBegin = nil, nil, nil
 	if err := w.model.judge(h, w.devices[device], frame, got); err != nil {
-		return fmt.Errorf("%s on %s: %w\ngiven %s", h, device, err, dump(frame))
+		return fmt.Errorf("%s on %s: %w\ngiven %s\nframes with one of its ends:\n%s", h, device, err, dump(frame), w.related(frame))
 	}
 	if v := w.model.mayBegin; v != nil && w.has(tb, v.key) {
 		must(tb, w.model.begin(*v, v.src, v.dst, v.src.Port(), &modelFlow{bypass: true}))
@@ -196,6 +218,26 @@ func (w *world) both(tb testing.TB, h hook, device string, frame []byte) error {
 		}
 	}
 	return nil
+}
+
+// related lists the frames so far that go from or to one of the ends of a frame.
+func (w *world) related(frame []byte) string {
+	v, ok := parseFrame(frame)
+	if !ok || !v.hasPorts() || len(frame) < v.l4+4 {
+		return ""
+	}
+	v = v.withPorts(frame)
+	var out strings.Builder
+	for i, g := range w.given {
+		o, ok := parseFrame(g.frame)
+		if !ok || o.later || !o.hasPorts() || len(g.frame) < o.l4+4 {
+			continue
+		}
+		if o = o.withPorts(g.frame); o.src == v.src || o.src == v.dst || o.dst == v.src || o.dst == v.dst {
+			fmt.Fprintf(&out, "%d %s on %s, verdict %d: %x\n", i, g.hook, g.device, g.verdict, g.frame)
+		}
+	}
+	return out.String()
 }
 
 // compareConfirmed looks whether datagrams have confirmed their flow: not before it is
@@ -234,6 +276,10 @@ func (w *world) compareCounters(tb testing.TB, seed uint64) {
 	}
 }
 
+func randomService(b book, p lb.Protocol, n int) string {
+	return fmt.Sprint("service-", b.family(), "-", p, "-", n)
+}
+
 // changeService gives one of a few Services other frontends and backends.
 func (w *world) changeService(tb testing.TB) {
 	tb.Helper()
@@ -264,7 +310,7 @@ func (w *world) changeService(tb testing.TB) {
 		}
 		frontends = append(frontends, f)
 	}
-	w.set(tb, fmt.Sprint("service-", b.family(), "-", c.protocol, "-", n), frontends...)
+	w.set(tb, randomService(b, c.protocol, n), frontends...)
 	if w.IntN(10) == 0 {
 		w.apply(tb, w.planner.Sweep())
 	}

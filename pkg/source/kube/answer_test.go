@@ -123,9 +123,11 @@ func (a *api) watch(w http.ResponseWriter, q question, initial bool) {
 	}
 	for {
 		events, changed, expired := a.since(q)
-		if closed(cut) { // changes after hangUp do not reach this stream
+		select {
+		case <-cut: // later changes do not reach this stream
 			send(watch.Bookmark, bookmark(q, false))
 			return
+		default:
 		}
 		if expired {
 			send(watch.Error, &metav1.Status{Status: "Failure", Code: http.StatusGone, Reason: metav1.StatusReasonExpired})
@@ -149,15 +151,6 @@ func (a *api) watch(w http.ResponseWriter, q question, initial bool) {
 		case <-q.Context().Done():
 			return
 		}
-	}
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -30,30 +30,32 @@ type world struct {
 	model *model
 	known []key // of flows, some of them forgotten
 	began carried
-	given []given
+	sent  []sentFrame
 }
 
-// given is a frame that the programs got, with their verdict.
-type given struct {
+// sentFrame is a frame that a world gave to the programs, with their verdict.
+type sentFrame struct {
 	hook    hook
 	device  string
 	frame   []byte
 	verdict uint32
 }
 
-// newWorld returns an empty world: what happens in it depends on its seed and on choices of the
-// datapath alone, not on the worlds before.
+// servicesEach is how many Services a world has of each family and protocol, at most.
+const servicesEach = 4
+
+// newWorld returns a world whose Services and packets follow from its seed and the choices of
+// the datapath, not from the worlds before.
 func newWorld(tb testing.TB, r *rig, seed uint64) *world {
 	tb.Helper()
 	for _, b := range []book{v4, v6} {
 		for _, p := range []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP} {
-			for n := range 4 {
+			for n := range servicesEach {
 				r.set(tb, randomService(b, p, n))
 			}
 		}
 	}
 	r.setCIDRs(tb)
-	r.apply(tb, r.planner.Sweep())
 	r.forget(tb)
 	r.counted = r.counters(tb)
 	w := &world{rig: r, Rand: rand.New(rand.NewPCG(seed, seed)), model: newModel(r), began: r.carriedBy(tb)}
@@ -187,7 +189,7 @@ func (w *world) both(tb testing.TB, h hook, device string, frame []byte) error {
 		return err
 	}
 	tb.Helper()
-	w.given = append(w.given, given{h, device, bytes.Clone(frame), got.verdict})
+	w.sent = append(w.sent, sentFrame{h, device, bytes.Clone(frame), got.verdict})
 	before, queued := len(w.model.flows), w.model.counts["fragment_queued"]
 	w.model.missing, w.model.mayConfirm, w.model.mayBegin = nil, nil, nil
 	if err := w.model.judge(h, w.devices[device], frame, got); err != nil {
@@ -222,19 +224,14 @@ func (w *world) both(tb testing.TB, h hook, device string, frame []byte) error {
 
 // related lists the frames so far that go from or to one of the ends of a frame.
 func (w *world) related(frame []byte) string {
-	v, ok := parseFrame(frame)
-	if !ok || !v.hasPorts() || len(frame) < v.l4+4 {
-		return ""
+	v, ok := parse(frame)
+	if !ok {
+		return "(it has no ports)"
 	}
-	v = v.withPorts(frame)
 	var out strings.Builder
-	for i, g := range w.given {
-		o, ok := parseFrame(g.frame)
-		if !ok || o.later || !o.hasPorts() || len(g.frame) < o.l4+4 {
-			continue
-		}
-		if o = o.withPorts(g.frame); o.src == v.src || o.src == v.dst || o.dst == v.src || o.dst == v.dst {
-			fmt.Fprintf(&out, "%d %s on %s, verdict %d: %x\n", i, g.hook, g.device, g.verdict, g.frame)
+	for i, f := range w.sent {
+		if o, ok := parse(f.frame); ok && (o.src == v.src || o.src == v.dst || o.dst == v.src || o.dst == v.dst) {
+			fmt.Fprintf(&out, "%d %s on %s, verdict %d: %x\n", i, f.hook, f.device, f.verdict, f.frame)
 		}
 	}
 	return out.String()
@@ -283,7 +280,7 @@ func randomService(b book, p lb.Protocol, n int) string {
 // changeService gives one of a few Services other frontends and backends.
 func (w *world) changeService(tb testing.TB) {
 	tb.Helper()
-	b, n := pick(w, v4, v6), w.IntN(4)
+	b, n := pick(w, v4, v6), w.IntN(servicesEach)
 	c := cast{b, w.rig, pick(w, lb.TCP, lb.UDP, lb.UDP, lb.SCTP)}
 	frontends := []lb.Frontend{}
 	backends := []netip.AddrPort{}

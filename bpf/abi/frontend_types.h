@@ -94,8 +94,11 @@ enum frontend_flag {
 	FRONTEND_FALLS_BACK = 1 << 7,
 	/* Packets are carried to the home of their backend: all nodes choose alike. */
 	FRONTEND_CARRIED = 1 << 9,
-	/* Why a client's view has its backends, for people: four bits for each. */
-	FRONTEND_WHY = 0xf << 16,
+	/* Why a client's view has its backends, four bits for each: all but Local are for people. */
+	FRONTEND_WHY_SHIFT = 16,
+	FRONTEND_WHY_BITS = 4,
+	FRONTEND_WHY = 0xf << FRONTEND_WHY_SHIFT,
+	FRONTEND_WHY_LOCAL = 8 << FRONTEND_WHY_SHIFT, /* the traffic policy */
 };
 
 /* The search for a frontend in the frontends map, see lb/frontend.h. */

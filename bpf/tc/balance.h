@@ -139,7 +139,8 @@ static __noinline enum verdict bypass_services(const struct packet *pkt,
 	if (!may_begin(pkt))
 		return VERDICT_PASS;
 	key.hook = HOOK_OUT;
-	if (!find_flow(&key, &reply) || !(reply.seen & FLOW_REPLY))
+	if (!find_flow(&key, &reply) || !(reply.seen & FLOW_REPLY) ||
+	    (!pkt->pod && reply.seen & FLOW_FROM_POD)) /* see its device */
 		return VERDICT_PASS;
 	flow->to = pkt->tuple;
 	flow->flags = FLOW_BYPASS;
@@ -205,6 +206,20 @@ static __noinline enum verdict from_node(const struct packet *pkt,
 }
 
 /*
+ * Do clients elsewhere reach backends of this node alone by the frontend of a reply direction?
+ * Then these see the addresses of clients, whatever device leads to them.
+ */
+static __always_inline bool is_local(const struct found *reply)
+{
+	const struct frontend *f = frontend_of(&reply->flow->to,
+					       reply->flow->to_src_port,
+					       reply->flow->protocol);
+
+	return f && (f->flags >> FRONTEND_WHY_BITS * VIEW_EXTERNAL &
+		     FRONTEND_WHY) == FRONTEND_WHY_LOCAL;
+}
+
+/*
  * A packet on its way out to a backend on another node gets the address of the
  * device, so that the reply comes back here. It is of a flow if there is a reply
  * direction to its client. The port is one that no socket of the node has to the same
@@ -227,7 +242,7 @@ GLOBAL_FUNC int from_device(struct packet *pkt, struct new_flow *flow)
 	if (!find_flow(&key, &reply))
 		return from_node(pkt, flow);
 	if (reply.seen & FLOW_BYPASS ||
-	    (!pkt->pod && reply.seen & FLOW_FROM_POD))
+	    (!pkt->pod && (reply.seen & FLOW_FROM_POD || is_local(&reply))))
 		return VERDICT_PASS;
 	flow->to = pkt->tuple;
 	if (!device_addr(pkt, &pkt->tuple.src, &flow->to.src)) {

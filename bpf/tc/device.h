@@ -26,6 +26,8 @@
 #include "too_long.h"
 #include "tracked.h"
 
+#define VLAN_ID_MASK 0xfff /* of vlan_tci, IEEE 802.1Q */
+
 /* Where programs of devices see packets. */
 struct point {
 	enum hook hook;
@@ -63,6 +65,21 @@ static __always_inline bool read_packet(struct __sk_buff *skb,
 		return true;
 	kind = skip_vlan_tags(skb, &l3_off);
 	return parse(skb, pkt, l3_off, kind);
+}
+
+/*
+ * Does a packet belong to a VLAN device, whose programs see it as well? Priority tags (VLAN 0)
+ * belong to none.
+ */
+static __always_inline bool is_of_vlan_device(const struct __sk_buff *skb)
+{
+	__u32 ifindex = skb->ifindex;
+	const struct device *d;
+
+	if (!skb->vlan_present || !(skb->vlan_tci & VLAN_ID_MASK))
+		return false;
+	d = bpf_map_lookup_elem(&devices, &ifindex);
+	return d && d->flags & DEVICE_TRUNK;
 }
 
 /*
@@ -142,7 +159,8 @@ static __always_inline int handle_packet(struct __sk_buff *skb,
 	int next;
 
 	pkt->rewritten = false;
-	if (sight == VERDICT_PASS || !read_packet(skb, pkt, at, sight))
+	if (sight == VERDICT_PASS || is_of_vlan_device(skb) ||
+	    !read_packet(skb, pkt, at, sight))
 		return TC_ACT_UNSPEC;
 	if (is_done(skb, pkt, at, &next))
 		return next;

@@ -119,6 +119,9 @@ func encodeDevice(d plan.Device) headgateDevice {
 	if d.Veth {
 		out.Flags |= headgateDeviceFlagDEVICE_VETH
 	}
+	if d.Trunk {
+		out.Flags |= headgateDeviceFlagDEVICE_TRUNK
+	}
 	return out
 }
 
@@ -174,14 +177,15 @@ var _ = [1]struct{}{}[lb.Internal-int(headgateViewIndexVIEW_INTERNAL)]
 var _ = [1]struct{}{}[lb.External-int(headgateViewIndexVIEW_EXTERNAL)]
 var _ = [1]struct{}{}[lb.FallbackZone-int(headgateViewIndexVIEW_FALLBACK_ZONE)]
 var _ = [1]struct{}{}[lb.FallbackAll-int(headgateViewIndexVIEW_FALLBACK_ALL)]
+var _ = [1]struct{}{}[lb.WhyLocal-lb.Why(headgateFrontendFlagFRONTEND_WHY_LOCAL>>headgateFrontendFlagFRONTEND_WHY_SHIFT)]
 var _ [lb.FallbackZone]headgateView = headgateFrontend{}.Views
 var _ [lb.NumViews - lb.FallbackZone]headgateView = headgateFallbacks{}.To
 
 // The flags of a client's view are shifted by its index; the reason why it has its
 // backends takes whyBits of them.
 var (
-	whyBits  = mathbits.OnesCount32(uint32(headgateFrontendFlagFRONTEND_WHY))
-	whyShift = mathbits.TrailingZeros32(uint32(headgateFrontendFlagFRONTEND_WHY))
+	whyBits  = int(headgateFrontendFlagFRONTEND_WHY_BITS)
+	whyShift = int(headgateFrontendFlagFRONTEND_WHY_SHIFT)
 )
 
 func encodeViewFlags(i int, v plan.View) (flags headgateFrontendFlag) {

@@ -185,6 +185,7 @@ const (
 	headgateDeviceFlagDEVICE_XDP   headgateDeviceFlag = 4
 	headgateDeviceFlagDEVICE_VETH  headgateDeviceFlag = 8
 	headgateDeviceFlagDEVICE_TAKEN headgateDeviceFlag = 16
+	headgateDeviceFlagDEVICE_TRUNK headgateDeviceFlag = 32
 )
 
 type headgateDirection uint32
@@ -382,7 +383,10 @@ const (
 	headgateFrontendFlagFRONTEND_PASSIVE_HEALTH headgateFrontendFlag = 64
 	headgateFrontendFlagFRONTEND_FALLS_BACK     headgateFrontendFlag = 128
 	headgateFrontendFlagFRONTEND_CARRIED        headgateFrontendFlag = 512
+	headgateFrontendFlagFRONTEND_WHY_SHIFT      headgateFrontendFlag = 16
+	headgateFrontendFlagFRONTEND_WHY_BITS       headgateFrontendFlag = 4
 	headgateFrontendFlagFRONTEND_WHY            headgateFrontendFlag = 983040
+	headgateFrontendFlagFRONTEND_WHY_LOCAL      headgateFrontendFlag = 524288
 )
 
 type headgateFrontendSearch uint32

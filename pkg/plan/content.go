@@ -242,6 +242,7 @@ type Device struct {
 	// as long as their packets are balanced here, 0 for none.
 	Exempt uint64
 	L3     bool // packets have no Ethernet header
+	Trunk  bool // VLAN devices on it have programs, too, which see its tagged packets
 	// XDP says that the driver is to repeat what was done to packets before. Where that is
 	// asked for and cannot be, NoXDP says why.
 	XDP   bool

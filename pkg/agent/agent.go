@@ -150,6 +150,10 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 	r.ExternalIPs(lb.ExternalIPs{Allowed: cfg.Convert.ExternalIPs.Allowed, OffNode: cfg.Convert.ExternalIPs.OffNode})
 	r.Servers(netdev.Servers)
 	r.Observe(in.status)
+	uplinks, err := dp.Uplinks()
+	if err != nil {
+		return err
+	}
 	in.status.keepDrained(r)
 	in.status.begin(dp.Serves())
 	ctx, end := context.WithCancel(ctx)
@@ -175,7 +179,7 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 	})
 	group.Go(func() error { return netdev.WatchAddresses(ctx, in.setLocal) })
 	group.Go(func() error {
-		return netdev.WatchDevices(ctx, cfg.patterns(), in.devices.pods, in.devices.setDevices, in.devices.missed)
+		return in.devices.watch(ctx, cfg.patterns(), uplinks)
 	})
 	group.Go(func() error { in.status.watchEjected(ctx); return nil })
 	err = group.Wait()

@@ -31,7 +31,7 @@ type Config struct {
 	// what the API server says.
 	ServiceCIDRs []netip.Prefix
 	// Devices are patterns of names of the devices on which others reach the
-	// node; none chooses those with a default route, and tunnels.
+	// node; none chooses those that lead to other hosts.
 	Devices []string
 	// XDP are patterns of those of them whose driver repeats what was done to packets
 	// before, or netdev.AutoXDP; none by default.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,10 +75,14 @@ func mapMetrics(infos []datapath.MapInfo) (out []metrics.Map) {
 }
 
 // programMetrics returns the programs. Devices of pods come and go by the hundred:
-// only those are told of where something is missing.
+// only those are told of where something is missing. Without a device on which others reach the
+// node its programs are missing, too.
 func programMetrics(s datapath.Status) (out []metrics.Program) {
 	for _, h := range s.Hooks {
 		out = append(out, metrics.Program{Hook: h.Name, Attached: h.Attached})
+	}
+	if !slices.ContainsFunc(s.Devices, func(d datapath.Device) bool { return !d.Pod }) {
+		out = append(out, metrics.Program{Hook: "device_in"}, metrics.Program{Hook: "device_out"})
 	}
 	for _, d := range s.Devices {
 		for _, h := range d.Hooks {

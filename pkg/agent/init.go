@@ -6,6 +6,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/maglev"
 	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/plan"
@@ -30,11 +31,17 @@ func initialize(cfg Config, key maglev.Key, log *zap.Logger) error {
 	if err := dp.Attach(); err != nil {
 		return fmt.Errorf("attach: %w", err)
 	}
-	list, err := netdev.Devices(cfg.patterns())
+	// The agent knows what the cluster says of devices, and detaches from those that are not chosen.
+	uplinks, err := dp.Uplinks()
 	if err != nil {
 		return err
 	}
-	newDeviceList(PodDevicesNone, log, func(devices []plan.Device) { err = dp.SetDevices(devices) }).setDevices(list)
+	list, err := netdev.Devices(cfg.patterns(), uplinks...)
+	if err != nil {
+		return err
+	}
+	attach := func(devices []plan.Device) { err = dp.SetDevices(devices) }
+	newDeviceList(cfg, log, attach, func([]lb.Problem) {}).setDevices(netdev.Seen{Devices: list})
 	if err != nil {
 		// The agent says so again, and tries again where that helps.
 		log.Warn("attach to devices", zap.Error(err))

@@ -29,7 +29,7 @@ func newIntake(cfg Config, key maglev.Key, log *zap.Logger, status *statusServer
 	return &intake{
 		inbox: inbox, status: status,
 		addresses: newNodeAddresses(cfg, inbox.SetNodeAddresses),
-		devices:   newDeviceList(cfg.PodDevices, log, inbox.SetDevices),
+		devices:   newDeviceList(cfg, log, inbox.SetDevices, status.problems.setDevices),
 		prober:    newProber(cfg, log, inbox, status.problems),
 		peers:     newPeers(cfg, key, inbox, status),
 	}
@@ -41,7 +41,7 @@ func (in *intake) update(u lb.Update) {
 		in.status.setNode(*u.Node)
 		in.addresses.setNode(*u.Node)
 	}
-	in.devices.setPods(u.Pods)
+	in.devices.update(u)
 	if in.prober != nil {
 		in.prober.SetNodeAddresses(u.NodeAddresses)
 		if u.ServiceCIDRs != nil {

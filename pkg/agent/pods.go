@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"context"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync"
 
 	"go.uber.org/zap"
 
@@ -29,53 +32,156 @@ func (p PodDevices) watched() bool { return p == PodDevicesMarked || p == PodDev
 // deviceList puts together which devices have programs: those on which others
 // reach the node, and those of pods.
 type deviceList struct {
-	choice PodDevices
-	log    *zap.Logger
-	notify func([]plan.Device)
+	choice   PodDevices
+	log      *zap.Logger
+	notify   func([]plan.Device)
+	problems func([]lb.Problem)
+	node     string // name of this one
 
-	pods  *netdev.Pods // nil where none are watched
-	known map[lb.PodName]*lb.Pod
+	cluster  *netdev.Cluster
+	begun    chan struct{} // closes with the first update: devices depend on it
+	begin    sync.Once
+	pods     map[lb.PodName]*lb.Pod
+	slices   map[lb.SliceName][]netip.Addr // backends on other nodes, one of each network
+	networks map[netip.Prefix]*remoteNetwork
 
 	uplinks []string // devices on which others reach the node, as logged; nil at first
+	last    []string // the last of them, when there were any
 }
 
-func newDeviceList(choice PodDevices, log *zap.Logger, notify func([]plan.Device)) *deviceList {
-	l := &deviceList{choice: choice, log: log, notify: notify, known: map[lb.PodName]*lb.Pod{}}
-	if choice.watched() {
-		l.pods = netdev.NewPods()
+// remoteNetwork is a network with backends on other nodes.
+type remoteNetwork struct {
+	backend netip.Addr // one of them
+	slices  int        // that have one there
+}
+
+func newDeviceList(cfg Config, log *zap.Logger, notify func([]plan.Device), problems func([]lb.Problem)) *deviceList {
+	return &deviceList{
+		choice: cfg.PodDevices, log: log, notify: notify, problems: problems, node: cfg.NodeName,
+		cluster: netdev.NewCluster(), begun: make(chan struct{}),
+		pods: map[lb.PodName]*lb.Pod{}, slices: map[lb.SliceName][]netip.Addr{}, networks: map[netip.Prefix]*remoteNetwork{},
 	}
-	return l
+}
+
+// watch follows the devices from the first update on, until the context ends. Before are the
+// indexes of devices that an earlier agent chose.
+func (l *deviceList) watch(ctx context.Context, patterns netdev.Patterns, before []int) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-l.begun:
+		return netdev.WatchDevices(ctx, patterns, before, l.cluster, l.setDevices, l.missed)
+	}
+}
+
+// update takes what a source says.
+func (l *deviceList) update(u lb.Update) {
+	if u.Node != nil {
+		addrs := append([]netip.Addr{u.Node.IP4, u.Node.IP6}, u.NodeAddresses[u.Node.Name]...)
+		l.cluster.SetNode(slices.DeleteFunc(addrs, func(a netip.Addr) bool { return !a.IsValid() }))
+	}
+	l.setPods(u.Pods)
+	l.setSlices(u.Slices)
+	l.begin.Do(func() { close(l.begun) })
 }
 
 // setPods takes what has changed of the Pods on this node.
 func (l *deviceList) setPods(changes map[lb.PodName]*lb.Pod) {
-	if l.pods == nil || len(changes) == 0 {
+	if !l.choice.watched() || len(changes) == 0 {
 		return
 	}
 	for name, p := range changes {
 		if p == nil {
-			delete(l.known, name)
+			delete(l.pods, name)
 			continue
 		}
-		l.known[name] = p
+		l.pods[name] = p
 	}
 	list := []netdev.Pod{}
-	for _, name := range slices.SortedFunc(maps.Keys(l.known), lb.PodName.Compare) {
-		if p := l.known[name]; l.choice == PodDevicesAll || p.PacketsOnly {
+	for _, name := range slices.SortedFunc(maps.Keys(l.pods), lb.PodName.Compare) {
+		if p := l.pods[name]; l.choice == PodDevicesAll || p.PacketsOnly {
 			list = append(list, netdev.Pod{Name: name.String(), Addrs: p.Addrs, PacketsOnly: p.PacketsOnly})
 		}
 	}
-	l.pods.Set(list)
+	l.cluster.SetPods(list)
+}
+
+// setSlices takes what has changed of EndpointSlices.
+func (l *deviceList) setSlices(changes map[lb.SliceName]*lb.Slice) {
+	news := false
+	for name, s := range changes {
+		was := l.slices[name]
+		now := l.remote(s)
+		if slices.Equal(was, now) {
+			continue
+		}
+		for _, b := range now {
+			n := l.networks[networkOf(b)]
+			if n == nil {
+				n, news = &remoteNetwork{backend: b}, true
+				l.networks[networkOf(b)] = n
+			}
+			n.slices++
+		}
+		for _, b := range was {
+			n := l.networks[networkOf(b)]
+			if n.slices--; n.slices == 0 {
+				delete(l.networks, networkOf(b))
+				news = true
+			}
+		}
+		if l.slices[name] = now; now == nil {
+			delete(l.slices, name)
+		}
+	}
+	if !news {
+		return
+	}
+	backends := make([]netip.Addr, 0, len(l.networks))
+	for _, n := range l.networks {
+		backends = append(backends, n.backend)
+	}
+	slices.SortFunc(backends, netip.Addr.Compare)
+	l.cluster.SetBackends(backends)
+}
+
+// remote returns a backend of each network with endpoints of a slice that are on other nodes, sorted.
+func (l *deviceList) remote(s *lb.Slice) (out []netip.Addr) {
+	if s == nil {
+		return nil
+	}
+	found := map[netip.Prefix]netip.Addr{}
+	for _, e := range s.Endpoints {
+		if node := e.Where.Topology().Node; node == "" || node == l.node {
+			continue
+		}
+		if b, known := found[networkOf(e.Addr)]; !known || e.Addr.Less(b) {
+			found[networkOf(e.Addr)] = e.Addr
+		}
+	}
+	return slices.SortedFunc(maps.Values(found), netip.Addr.Compare)
+}
+
+// networkOf returns the network whose addresses one node has mostly: a /24, or a /64 of IPv6.
+func networkOf(a netip.Addr) netip.Prefix {
+	bits := 64
+	if a.Is4() {
+		bits = 24
+	}
+	p, _ := a.Prefix(bits) // it is not longer than the address
+	return p
 }
 
 // setDevices takes the devices that were found.
-func (l *deviceList) setDevices(list []netdev.Device) {
+func (l *deviceList) setDevices(seen netdev.Seen) {
+	list := seen.Devices
 	l.logUplinks(list)
+	l.problems(l.wrong(seen))
 	namespaces := l.namespaces(list)
 	out := []plan.Device{}
 	for _, d := range list {
 		out = append(out, plan.Device{
-			Index: uint32(d.Index), Name: d.Name, IP4: d.IP4, IP6: d.IP6, L3: d.L3, Pod: d.Pod != "", Exempt: namespaces[d.PodAddr], XDP: d.XDP, NoXDP: d.NoXDP, Veth: d.Veth,
+			Index: uint32(d.Index), Name: d.Name, IP4: d.IP4, IP6: d.IP6, L3: d.L3, Trunk: d.Trunk, Pod: d.Pod != "", Exempt: namespaces[d.PodAddr], XDP: d.XDP, NoXDP: d.NoXDP, Veth: d.Veth,
 		})
 	}
 	l.notify(out)
@@ -93,11 +199,30 @@ func (l *deviceList) logUplinks(list []netdev.Device) {
 	switch {
 	case l.uplinks != nil && slices.Equal(names, l.uplinks):
 	case len(names) == 0:
-		l.log.Warn("no device is chosen, so packets from outside the node are not balanced: name devices with --devices, or add a default route")
+		l.log.Warn("no device is chosen, so packets from outside the node are not balanced: name devices with --devices, or add a route with a gateway")
 	default:
 		l.log.Info("balancing packets at devices", zap.Strings("devices", names))
 	}
 	l.uplinks = names
+	if len(names) > 0 {
+		l.last = names
+	}
+}
+
+// wrong returns the problems with devices.
+func (l *deviceList) wrong(seen netdev.Seen) (out []lb.Problem) {
+	object := "Node " + l.node
+	if len(l.uplinks) == 0 && len(l.last) > 0 {
+		out = append(out, lb.Problem{Object: object, Field: "devices", Value: strings.Join(l.last, ", "),
+			Reason: "are gone, and no other device is chosen: packets from other hosts are not balanced",
+			Remedy: "bring a device back, or name another with --devices"})
+	}
+	for _, b := range seen.Bare {
+		out = append(out, lb.Problem{Object: object, Field: "devices", Value: b.Device,
+			Reason: "leads to backend " + b.Backend.String() + " on another node and has no programs: clients outside the cluster do not reach it by this node",
+			Remedy: "add the device to --devices"})
+	}
+	return out
 }
 
 // missed hears of a pod whose device was not found.

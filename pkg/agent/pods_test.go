@@ -1,22 +1,26 @@
 package agent
 
 import (
+	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/plan"
 )
 
 func TestTheDevicesThatAreBalancedAreLoggedOnce(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
-	l := newDeviceList(PodDevicesNone, zap.New(core), func([]plan.Device) {})
+	l := newDeviceList(Config{}, zap.New(core), func([]plan.Device) {}, func([]lb.Problem) {})
 	node, uplink, pod := netdev.Device{}, netdev.Device{Index: 2, Name: "eth0"}, netdev.Device{Index: 3, Name: "veth1", Pod: "default/web"}
 	for _, list := range [][]netdev.Device{{node}, {node, pod}, {node, uplink}, {node, uplink, pod}, {node}} {
-		l.setDevices(list)
+		l.setDevices(netdev.Seen{Devices: list})
 	}
 	var got []string
 	for _, entry := range logs.All() {
@@ -24,5 +28,66 @@ func TestTheDevicesThatAreBalancedAreLoggedOnce(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"warn no device", "info balancing", "warn no device"}, got); diff != "" {
 		t.Errorf("log lines (-want +got):\n%s", diff)
+	}
+}
+
+func TestDevicesThatAreGoneOrLeftOutAreProblems(t *testing.T) {
+	var got []lb.Problem
+	l := newDeviceList(Config{NodeName: "a"}, zap.NewNop(), func([]plan.Device) {}, func(p []lb.Problem) { got = p })
+	node, uplink := netdev.Device{}, netdev.Device{Index: 2, Name: "eth0"}
+	want := func(what string, seen netdev.Seen, values ...string) {
+		t.Helper()
+		l.setDevices(seen)
+		var said []string
+		for _, p := range got {
+			if p.Object != "Node a" || p.Field != "devices" || p.Reason == "" || p.Remedy == "" {
+				t.Errorf("%s: %+v does not say what is wrong with what", what, p)
+			}
+			said = append(said, p.Value)
+		}
+		if diff := cmp.Diff(values, said); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	want("none yet", netdev.Seen{Devices: []netdev.Device{node}})
+	want("one", netdev.Seen{Devices: []netdev.Device{node, uplink}})
+	want("it goes", netdev.Seen{Devices: []netdev.Device{node}}, "eth0")
+	bare := []netdev.Bare{{Device: "back0", Backend: netip.MustParseAddr("10.244.2.10")}}
+	want("another is left out", netdev.Seen{Devices: []netdev.Device{node, uplink}, Bare: bare}, "back0")
+	want("all is well", netdev.Seen{Devices: []netdev.Device{node, uplink}})
+}
+
+func TestOneBackendOfEachNetworkOnOtherNodesIsLookedFor(t *testing.T) {
+	l := newDeviceList(Config{NodeName: "here"}, zap.NewNop(), func([]plan.Device) {}, func([]lb.Problem) {})
+	slice := func(endpoints ...string) *lb.Slice { // "ADDRESS NODE"
+		s := &lb.Slice{}
+		for _, e := range endpoints {
+			addr, node, _ := strings.Cut(e, " ")
+			s.Endpoints = append(s.Endpoints, lb.Endpoint{Addr: netip.MustParseAddr(addr), Where: lb.Topology{Node: node}.Share()})
+		}
+		return s
+	}
+	set := func(name string, s *lb.Slice) { l.setSlices(map[lb.SliceName]*lb.Slice{{Name: name}: s}) }
+	want := func(what string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, n := range l.networks {
+			got = append(got, n.backend.String())
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	set("a", slice("10.244.1.1 here", "10.244.2.7 there", "10.244.2.5 there", "10.244.3.1 ", "fd00::2:1 there", "fd00::2:2 there", "fd00:0:0:3::1 there"))
+	want("two of a /24, three of two /64", "10.244.2.5", "fd00:0:0:3::1", "fd00::2:1")
+	set("b", slice("10.244.2.1 there", "10.244.9.1 elsewhere"))
+	want("another slice", "10.244.2.5", "10.244.9.1", "fd00:0:0:3::1", "fd00::2:1")
+	set("a", slice("10.244.1.1 here"))
+	want("the first one has less", "10.244.2.5", "10.244.9.1")
+	set("b", nil)
+	want("the second one goes")
+	if len(l.slices) > 0 {
+		t.Errorf("%d slices are known, want none", len(l.slices))
 	}
 }

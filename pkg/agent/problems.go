@@ -28,7 +28,7 @@ type problems struct {
 	reports reporter // nil where there is none
 
 	mu       sync.Mutex
-	backends *reconciler.ProblemLog        // of ejected, probes, peers, files and the key; others log the other parts
+	backends *reconciler.ProblemLog        // of ejected, probes, peers, files, the key and devices; others log the other parts
 	input    []lb.Problem                  // of the reconciler
 	ejected  []lb.Problem                  // backends that do not take connections
 	probes   []lb.Problem                  // that may not be made, or not as often
@@ -40,6 +40,7 @@ type problems struct {
 	writes   []lb.Problem                  // with what is written into the kernel
 	files    []lb.Problem                  // with file descriptors
 	key      []lb.Problem                  // with the key of hashes
+	devices  []lb.Problem                  // with the choice of devices
 	report   Report
 	written  bool // as it is, if there is a directory
 	cannot   bool // write the file; it was said
@@ -156,6 +157,13 @@ func (p *problems) setKey(problems []lb.Problem) {
 	p.set(&p.key, problems)
 }
 
+// setDevices says what is wrong with the choice of devices.
+func (p *problems) setDevices(problems []lb.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.set(&p.devices, lb.Bounded("the node", problems))
+}
+
 // set replaces a part of what is wrong. Most say the same again, every second.
 func (p *problems) set(part *[]lb.Problem, now []lb.Problem) {
 	if p.written && slices.Equal(*part, now) {
@@ -171,8 +179,8 @@ func (p *problems) pass() {
 	for _, name := range slices.SortedFunc(maps.Keys(p.unserved), lb.ServiceName.Compare) {
 		unchecked = append(unchecked, p.unserved[name])
 	}
-	p.backends.Set(slices.Concat(p.ejected, p.probes, p.peers, p.files, p.key))
-	all := slices.Concat(p.input, lb.Bounded("the node", unchecked), p.ejected, p.probes, p.peers, p.contact, p.force, p.drained, p.writes, p.files, p.key)
+	p.backends.Set(slices.Concat(p.ejected, p.probes, p.peers, p.files, p.key, p.devices))
+	all := slices.Concat(p.input, lb.Bounded("the node", unchecked), p.ejected, p.probes, p.peers, p.contact, p.force, p.drained, p.writes, p.files, p.key, p.devices)
 	p.count(all)
 	if p.reports != nil {
 		p.reports.Report(all)

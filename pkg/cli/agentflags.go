@@ -58,7 +58,7 @@ func (o *agentOptions) addSource(f *pflag.FlagSet) {
 
 func (o *agentOptions) addTraffic(f *pflag.FlagSet) {
 	f.StringVar(&o.Datapath.Cgroup, "cgroup", "", "cgroup2 directory whose processes are balanced (default: the root cgroup, so all processes)")
-	f.StringSliceVar(&o.Devices, "devices", nil, "names or patterns of the devices on which others reach the node (default: those with a default route, and tunnels)")
+	f.StringSliceVar(&o.Devices, "devices", nil, "names or patterns of the devices on which others reach the node (default: those that lead to other hosts, see docs/paths.md)")
 	f.Var(oneOf(&o.PodDevices, agent.PodDevicesNone, agent.PodDevicesNone, agent.PodDevicesMarked, agent.PodDevicesAll), "pod-devices", "pods whose packets are balanced at their own devices: none, marked (those with the annotation headgate.dev/socket-balancing: off, or a runtime class named by --pod-runtime-classes), all")
 	f.StringSliceVar(&o.Convert.RuntimeClasses, "pod-runtime-classes", nil, "runtime classes of pods whose sockets are not the node's, such as kata")
 	f.Var(oneOf(&o.Forwarding, agent.ForwardingSNAT, agent.ForwardingSNAT, agent.ForwardingMarked, agent.ForwardingDSR), "forwarding", "how packets of clients elsewhere get to backends on other nodes: snat (from an address of this node), marked (of Services with the annotation headgate.dev/forwarding: dsr unchanged, carried to the node of the backend, which answers itself), dsr (of all Services but those that say snat)")

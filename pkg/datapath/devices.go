@@ -110,6 +110,18 @@ func (d *Datapath) SetDevices(devices []plan.Device) error {
 	return err
 }
 
+// Uplinks returns the indexes of the devices on which others reach the node, as the maps have them:
+// after a start those of the agent before. Some may be gone.
+func (d *Datapath) Uplinks() (out []int, err error) {
+	err = walk(d.maps.byName["devices"], func(index *uint32, value *headgateDevice) error {
+		if *index != 0 && value.Flags&headgateDeviceFlagDEVICE_POD == 0 {
+			out = append(out, int(*index))
+		}
+		return nil
+	})
+	return out, err
+}
+
 // setDevice writes the addresses of a device, then attaches to it.
 func (d *Datapath) setDevice(dev plan.Device) error {
 	value := encodeDevice(dev)

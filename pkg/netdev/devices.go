@@ -2,6 +2,7 @@ package netdev
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"path"
@@ -22,6 +23,7 @@ type Device struct {
 	Name     string
 	IP4, IP6 netip.Addr
 	L3       bool   // packets have no Ethernet header
+	Trunk    bool   // VLAN devices on it are chosen, too
 	XDP      bool   // a program belongs in its driver, too
 	NoXDP    string // why it cannot be there, though that is asked for
 	Veth     bool   // and that wakes nobody for what goes back by the device
@@ -41,10 +43,13 @@ var tunnels = []string{"vxlan", "geneve", "gretap", "ip6gretap", "wireguard", "i
 // Ethernet header.
 var withEthernet = []string{"ether", "loopback"}
 
+// cards are the types of devices that carry nothing of the node's own pods: with an address,
+// others reach the node by them.
+var cards = []string{"device", "vlan", "bond", "team"}
+
 // Patterns are patterns of names of devices, as of path.Match.
 type Patterns struct {
-	// Devices are those on which others reach the node; none: those that a default route
-	// goes by, and tunnels that are up.
+	// Devices are those on which others reach the node; none: those that Devices chooses.
 	Devices []string
 	// XDP are those of them whose driver is to have a program, AutoXDP, or none.
 	XDP []string
@@ -52,33 +57,48 @@ type Patterns struct {
 
 // Devices returns the devices, of the network namespace of the calling thread,
 // on which others reach the node, sorted by index, and before them the node
-// itself.
+// itself. Those with an index that is kept stay chosen as long as they are there.
 //
 // A device without an address of a family leaves with one that the node has
 // elsewhere, as the kernel's masquerading does.
-func Devices(patterns Patterns) ([]Device, error) {
-	links, err := dump(netlink.LinkList)
-	if err != nil {
-		return nil, fmt.Errorf("list devices: %w", err)
+func Devices(patterns Patterns, kept ...int) ([]Device, error) {
+	c := choice{patterns: patterns, kept: map[int]bool{}}
+	for _, index := range kept {
+		c.kept[index] = true
 	}
-	uplinks, err := defaultRouteDevices()
+	return c.devices()
+}
+
+// choice is what decides which devices are chosen, besides what the kernel says.
+type choice struct {
+	patterns Patterns
+	node     []netip.Addr // addresses by which the cluster knows the node
+	leads    map[int]bool // devices by which backends on other nodes are reached, by index
+	kept     map[int]bool // devices that stay chosen, by index
+}
+
+func (c choice) devices() ([]Device, error) {
+	n, err := readNetwork()
 	if err != nil {
 		return nil, err
 	}
-	node, err := node()
-	if err != nil {
-		return nil, err
-	}
+	node := n.node()
 	out := []Device{node}
-	for _, l := range links {
-		if !isChosen(l, patterns.Devices, uplinks) {
-			continue
+	chosen := map[int]bool{}
+	for _, l := range n.links {
+		chosen[l.Attrs().Index] = c.isChosen(l, n)
+	}
+	for _, l := range n.links {
+		index := l.Attrs().Index
+		if !chosen[index] || len(c.patterns.Devices) == 0 && chosen[l.Attrs().MasterIndex] {
+			continue // a bridge or bond sees all that its ports do
 		}
-		d, err := withAddresses(l)
-		if err != nil {
-			return nil, err
-		}
-		d.chooseXDP(l, links, patterns.XDP)
+		d := Device{Index: index, Name: l.Attrs().Name, L3: !slices.Contains(withEthernet, l.Attrs().EncapType)}
+		d.Trunk = slices.ContainsFunc(n.links, func(o netlink.Link) bool {
+			return o.Type() == "vlan" && o.Attrs().ParentIndex == index && chosen[o.Attrs().Index]
+		})
+		d.IP4, d.IP6 = first(n.addresses[index], c.node)
+		d.chooseXDP(l, n.links, c.patterns.XDP)
 		out = append(out, d.orOf(node))
 	}
 	slices.SortFunc(out, func(a, b Device) int { return a.Index - b.Index })
@@ -86,12 +106,22 @@ func Devices(patterns Patterns) ([]Device, error) {
 }
 
 // isChosen says whether a device is one on which others reach the node.
-func isChosen(l netlink.Link, patterns []string, uplinks map[int]bool) bool {
+func (c choice) isChosen(l netlink.Link, n *network) bool {
 	a := l.Attrs()
-	if len(patterns) > 0 {
-		return matchesAny(patterns, a.Name)
+	if len(c.patterns.Devices) > 0 {
+		return matchesAny(c.patterns.Devices, a.Name)
 	}
-	return uplinks[a.Index] || slices.Contains(tunnels, l.Type()) && a.Flags&net.FlagUp != 0
+	if slices.Contains(tunnels, l.Type()) && a.Flags&net.FlagUp != 0 {
+		return true
+	}
+	if a.Flags&net.FlagLoopback != 0 || l.Type() == "vrf" || n.isPort(l) {
+		return false
+	}
+	return n.gateways[a.Index] || c.leads[a.Index] || c.kept[a.Index] ||
+		slices.ContainsFunc(n.addresses[a.Index], func(addr netlink.Addr) bool {
+			ip := addrOf(addr)
+			return slices.Contains(c.node, ip) || slices.Contains(cards, l.Type()) && isReachable(ip)
+		})
 }
 
 // IsPattern says whether a text is the name of a device, or a pattern of some.
@@ -111,46 +141,89 @@ func matchesAny(patterns []string, name string) bool {
 	})
 }
 
-// defaultRouteDevices returns the indexes of devices that a default route of
-// either family goes by.
-func defaultRouteDevices() (map[int]bool, error) {
+// network is what the kernel says of links, addresses and routes.
+type network struct {
+	links     []netlink.Link
+	addresses map[int][]netlink.Addr // by index of the device
+	gateways  map[int]bool           // devices of default routes, and of those by a gateway, by index
+}
+
+func readNetwork() (*network, error) {
+	links, err := dump(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list devices: %w", err)
+	}
+	list, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	n := &network{links: links, addresses: map[int][]netlink.Addr{}}
+	for _, a := range list {
+		n.addresses[a.LinkIndex] = append(n.addresses[a.LinkIndex], a)
+	}
+	n.gateways, err = gatewayDevices()
+	return n, err
+}
+
+// isPort says whether a device is a port of a bridge, bond or switch, which has its addresses.
+func (n *network) isPort(l netlink.Link) bool {
+	return slices.ContainsFunc(n.links, func(o netlink.Link) bool {
+		return o.Attrs().Index == l.Attrs().MasterIndex && o.Type() != "vrf"
+	})
+}
+
+// gatewayDevices returns the indexes of devices that carry a default route, or one by a
+// gateway, of either family, in any table: rules and VRFs have their own.
+func gatewayDevices() (map[int]bool, error) {
 	routes, err := dump(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
 	out := map[int]bool{}
 	for _, r := range routes {
-		if r.Dst != nil && !r.Dst.IP.IsUnspecified() {
+		if r.Type != unix.RTN_UNICAST {
 			continue
 		}
-		if r.LinkIndex > 0 {
+		toAll := r.Dst == nil || r.Dst.IP.IsUnspecified()
+		if r.LinkIndex > 0 && (toAll || r.Gw != nil || r.Via != nil) {
 			out[r.LinkIndex] = true
 		}
 		for _, hop := range r.MultiPath {
-			out[hop.LinkIndex] = true
+			if toAll || hop.Gw != nil || hop.Via != nil {
+				out[hop.LinkIndex] = true
+			}
 		}
 	}
 	return out, nil
 }
 
-// withAddresses returns a device with its first addresses.
-func withAddresses(l netlink.Link) (Device, error) {
-	d := Device{Index: l.Attrs().Index, Name: l.Attrs().Name, L3: !slices.Contains(withEthernet, l.Attrs().EncapType)}
-	list, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
-	if err != nil {
-		return d, fmt.Errorf("list addresses of %s: %w", d.Name, err)
-	}
-	d.IP4, d.IP6 = first(list)
-	return d, nil
+func addrOf(a netlink.Addr) netip.Addr {
+	addr, _ := netip.AddrFromSlice(a.IP)
+	return addr.Unmap()
 }
 
-// first returns the first address of each family that others may be sent to.
-func first(list []netlink.Addr) (ip4, ip6 netip.Addr) {
+// first returns the address of each family that packets to others leave with: one by which the
+// cluster knows the node if there is one, else the first that the kernel would take, which is no
+// temporary address (RFC 8981) and no virtual IP beside others.
+func first(list []netlink.Addr, node []netip.Addr) (ip4, ip6 netip.Addr) {
+	rank := func(a netlink.Addr) int {
+		ones, bits := a.Mask.Size()
+		switch {
+		case slices.Contains(node, addrOf(a)):
+			return 0
+		case a.Flags&unix.IFA_F_SECONDARY != 0 || bits == 32 && ones == bits: // IFA_F_TEMPORARY is the same bit
+			return 2
+		default:
+			return 1
+		}
+	}
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b netlink.Addr) int { return rank(a) - rank(b) })
 	for _, a := range list {
-		addr, ok := netip.AddrFromSlice(a.IP)
-		if addr = addr.Unmap(); !ok || !isReachable(addr) || a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DEPRECATED) != 0 {
+		addr := addrOf(a)
+		if !isReachable(addr) || a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DEPRECATED) != 0 {
 			continue
 		}
 		if addr.Is4() && !ip4.IsValid() {
@@ -179,14 +252,13 @@ var anywhere = []netip.Addr{netip.MustParseAddr("192.88.99.1"), netip.MustParseA
 
 // node returns the node itself: the addresses that its routes give to packets
 // to anywhere, or without such a route the first that it has.
-func node() (Device, error) {
-	list, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
-	if err != nil {
-		return Device{}, fmt.Errorf("list addresses: %w", err)
+func (n *network) node() Device {
+	list := []netlink.Addr{}
+	for _, index := range slices.Sorted(maps.Keys(n.addresses)) {
+		list = append(list, n.addresses[index]...)
 	}
-	slices.SortStableFunc(list, func(a, b netlink.Addr) int { return a.LinkIndex - b.LinkIndex })
 	out := Device{Name: nodeName}
-	out.IP4, out.IP6 = first(list)
+	out.IP4, out.IP6 = first(list, nil)
 	for _, to := range anywhere {
 		src, err := sourceFor(to)
 		if err != nil || !isReachable(src) {
@@ -198,7 +270,7 @@ func node() (Device, error) {
 			out.IP6 = src
 		}
 	}
-	return out, nil
+	return out
 }
 
 // sourceFor returns the address that a packet of the node to another has.

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -18,35 +17,6 @@ type Pod struct {
 	Addrs []netip.Addr
 	// PacketsOnly says that its sockets are to be left alone.
 	PacketsOnly bool
-}
-
-// Pods are the pods whose devices WatchDevices finds. They may change at any
-// time, from anywhere.
-type Pods struct {
-	changed chan struct{} // has an element while there is news
-
-	mu   sync.Mutex
-	list []Pod
-}
-
-// NewPods returns a set without pods.
-func NewPods() *Pods { return &Pods{changed: make(chan struct{}, 1)} }
-
-// Set says which pods there are. The slice is no longer the caller's.
-func (p *Pods) Set(list []Pod) {
-	p.mu.Lock()
-	p.list = list
-	p.mu.Unlock()
-	select {
-	case p.changed <- struct{}{}:
-	default:
-	}
-}
-
-func (p *Pods) get() []Pod {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.list
 }
 
 // podFinder finds the devices of pods, beside any CNI: the kernel knows the way.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -22,31 +23,87 @@ func WatchAddresses(ctx context.Context, notify func(map[netip.Addr]bool)) error
 	return watch(ctx, nil, read, maps.Equal[map[netip.Addr]bool, map[netip.Addr]bool], func(a map[netip.Addr]bool) { notify(maps.Clone(a)) })
 }
 
-// WatchDevices calls tell with the devices that the patterns choose, see
-// Devices, and those of the pods, which may be nil; at once and after every
-// change, until the context ends. miss hears of pods whose device was not found;
-// they are looked for again and again.
-func WatchDevices(ctx context.Context, patterns Patterns, pods *Pods, notify func([]Device), miss func(pod string, why error)) error {
-	if pods == nil {
-		pods = NewPods()
-	}
+// Seen is what WatchDevices sees.
+type Seen struct {
+	Devices []Device // see Devices, then those of the pods
+	Bare    []Bare   // devices that should have been chosen, and are not
+}
+
+// Bare is a device that leads to a backend on another node, and that no pattern chooses.
+type Bare struct {
+	Device  string
+	Backend netip.Addr
+}
+
+// WatchDevices calls notify with the devices that the patterns choose, see Devices, and those of
+// the pods; at once and after every change, until the context ends. A chosen device stays
+// chosen while it is there, and without any, those with an index of before do. Miss hears of
+// pods whose device was not found; they are looked for again and again.
+func WatchDevices(ctx context.Context, patterns Patterns, before []int, cluster *Cluster, notify func(Seen), miss func(pod string, why error)) error {
 	finder := &podFinder{ports: map[netip.Addr]int{}}
 	missed := map[string]int{} // how many times in a row
-	read := func() ([]Device, bool, error) {
-		list, err := Devices(patterns)
-		if err != nil {
-			return nil, false, err
+	routes, c := &backendRoutes{}, choice{patterns: patterns}
+	read := func() (Seen, bool, error) {
+		pods, node, backends := cluster.get()
+		leads, old := routes.find(backends)
+		c.node, c.leads = node, map[int]bool{}
+		for index := range leads {
+			c.leads[index] = true
 		}
-		ofPods, missing := finder.devices(pods.get(), list)
+		seen := Seen{}
+		var err error
+		if seen.Devices, err = c.choose(before); err != nil {
+			return seen, false, err
+		}
+		before = nil
+		seen.Bare = bare(leads, c.kept)
+		ofPods, missing := finder.devices(pods, seen.Devices)
 		for pod, why := range missing {
 			if missed[pod]++; missed[pod] == tellMissed {
 				miss(pod, why)
 			}
 		}
 		maps.DeleteFunc(missed, func(pod string, _ int) bool { return missing[pod] == nil })
-		return append(list, ofPods...), len(missing) > 0, nil
+		seen.Devices = append(seen.Devices, ofPods...)
+		return seen, old || len(missing) > 0, nil
 	}
-	return watch(ctx, pods.changed, read, slices.Equal[[]Device], func(d []Device) { notify(slices.Clone(d)) })
+	equal := func(a, b Seen) bool { return slices.Equal(a.Devices, b.Devices) && slices.Equal(a.Bare, b.Bare) }
+	return watch(ctx, cluster.changed, read, equal, func(s Seen) { notify(Seen{slices.Clone(s.Devices), slices.Clone(s.Bare)}) })
+}
+
+// choose returns the devices that are chosen, which are kept from now on; if there are none, those
+// with an index of before.
+func (c *choice) choose(before []int) ([]Device, error) {
+	list, err := c.devices()
+	if err == nil && len(list) == 1 && len(before) > 0 { // the node itself
+		c.kept = map[int]bool{}
+		for _, index := range before {
+			c.kept[index] = true
+		}
+		list, err = c.devices()
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.kept = map[int]bool{}
+	for _, d := range list[1:] {
+		c.kept[d.Index] = true
+	}
+	return list, nil
+}
+
+// bare returns devices that lead to backends and are not chosen, sorted by name.
+func bare(leads map[int]netip.Addr, chosen map[int]bool) (out []Bare) {
+	for index, backend := range leads {
+		if chosen[index] {
+			continue
+		}
+		if l, err := netlink.LinkByIndex(index); err == nil {
+			out = append(out, Bare{l.Attrs().Name, backend})
+		}
+	}
+	slices.SortFunc(out, func(a, b Bare) int { return strings.Compare(a.Device, b.Device) })
+	return out
 }
 
 // tellMissed is how many readings in a row miss a pod that is worth a word: those

@@ -80,7 +80,7 @@ var kinds = [...]Kind{
 	socketsByDiag: {"sockets-by-diag", Warning, "The kernel cannot destroy sockets from BPF. Sockets of lost backends are destroyed through INET_DIAG, if the kernel has CONFIG_INET_DIAG_DESTROY and the agent NET_ADMIN.",
 		"boot Linux 6.5 or newer, or add the capability NET_ADMIN"},
 	noDevices: {"devices-none", Warning, "No device leads to others, so packets from outside the node are not balanced.",
-		"name devices with --devices, or add a default route"},
+		"name devices with --devices, or add a route with a gateway"},
 	foreignSockets: {"programs-at-sockets", Warning, "Programs of another owner run at the hooks at which Headgate translates Service addresses. If they translate them too, the one that runs first decides.",
 		"switch off the replacement of kube-proxy in what owns them"},
 	foreignPackets: {"programs-at-packets", Warning, "Programs of another owner see packets on a device at which Headgate balances them. One that translates, redirects or drops packets of Services keeps Headgate from them.",

@@ -122,6 +122,10 @@ func (r *Report) devices(patterns []string) []netdev.Device {
 		r.add(noDevices, "no device is chosen, so packets from outside the node are not balanced")
 		return nil
 	}
-	r.ok("devices", "packets are balanced at %s", strings.Join(names, ", "))
+	more := ", and at devices that lead to backends on other nodes"
+	if len(patterns) > 0 {
+		more = ""
+	}
+	r.ok("devices", "packets are balanced at %s%s", strings.Join(names, ", "), more)
 	return all
 }

@@ -48,6 +48,7 @@ type node struct {
 	*host
 	number      int
 	name        string
+	pods        *host  // leads to its pods: mostly the node
 	pod         *host  // serves
 	guest       *host  // does not
 	root        string // of BPF pins
@@ -56,6 +57,7 @@ type node struct {
 	program     string        // of another version, as which the agent is started, "" for this one
 	frontends   int           // that it has when it balances
 	options     []string      // of the agent, beside the usual ones
+	chooses     bool          // the agent chooses its devices
 	log         io.Writer     // of the agent, nil for stderr
 	addr, addr6 netip.Addr    // on the uplink
 	snat        [2]netip.Addr // what a pod on another node sees of its clients
@@ -81,6 +83,7 @@ func newNetwork(tb testing.TB, tunnel bool) *network {
 type layout struct {
 	tunnel bool // the way between the nodes' pods is VXLAN
 	bridge bool // the pods of a node are behind a bridge
+	hub    bool // they are behind another machine
 }
 
 func newNetworkOf(tb testing.TB, l layout) *network {
@@ -150,8 +153,11 @@ func (n *network) newNode(number int, l layout) *node {
 	node.address("eth0", node.addr.String()+"/24", node.addr6.String()+"/64")
 	node.route("0.0.0.0/0", "192.0.2.254")
 	node.route("::/0", "2001:db8::fe")
-	plug(node.host, "pod0", node.pod, "eth0", 1500)
-	plug(node.host, "pod1", node.guest, "eth0", 1500)
+	if node.pods = node.host; l.hub {
+		node.pods = newHost(n.tb, fmt.Sprintf("hub-%d", number))
+	}
+	plug(node.pods, "pod0", node.pod, "eth0", 1500)
+	plug(node.pods, "pod1", node.guest, "eth0", 1500)
 	node.addPods(l.bridge)
 	return node
 }
@@ -162,11 +168,11 @@ func (n *node) addPods(bridge bool) {
 	n.tb.Helper()
 	gateways := []string{fmt.Sprintf("10.244.%d.1", n.number), fmt.Sprintf("fd00:10:244:%d::1", n.number)}
 	if bridge {
-		n.bridge("cni0", "pod0", "pod1")
-		n.address("cni0", gateways[0]+"/24", gateways[1]+"/64")
+		n.pods.bridge("cni0", "pod0", "pod1")
+		n.pods.address("cni0", gateways[0]+"/24", gateways[1]+"/64")
 	} else {
 		for _, device := range []string{"pod0", "pod1"} { // neighbours ask for it on their own
-			n.address(device, gateways[0]+"/32", gateways[1]+"/128")
+			n.pods.address(device, gateways[0]+"/32", gateways[1]+"/128")
 		}
 	}
 	for i, pod := range []*host{n.pod, n.guest} {
@@ -175,7 +181,7 @@ func (n *node) addPods(bridge bool) {
 			pod.address("eth0", addr.String()+bits[f])
 			if !bridge {
 				device := fmt.Sprintf("pod%d", i)
-				n.link(device, netip.PrefixFrom(addr, addr.BitLen()).String())
+				n.pods.link(device, netip.PrefixFrom(addr, addr.BitLen()).String())
 				pod.link("eth0", gateways[f]+bits[f])
 			}
 			pod.route([]string{"0.0.0.0/0", "::/0"}[f], gateways[f])
@@ -254,7 +260,10 @@ func (n *network) write(name, text string) {
 func (n *node) startAgent(manifests string) {
 	n.tb.Helper()
 	n.agent = exec.Command("/proc/self/exe", "--bpf-root", n.root, "agent", "--manifests", manifests, "--node-name", n.name,
-		"--cgroup", n.cgroup.Path, "--devices", "eth*,vx0,tun*", "--socket-entries", "1024", "--log-level", "warn")
+		"--cgroup", n.cgroup.Path, "--socket-entries", "1024", "--log-level", "warn")
+	if !n.chooses {
+		n.agent.Args = append(n.agent.Args, "--devices", "eth*,vx0,tun*")
+	}
 	if n.program != "" {
 		n.agent.Path = n.program
 	}

@@ -1,0 +1,214 @@
+package netdev_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/netdev"
+	"github.com/headgate/headgate/tests/testenv"
+)
+
+// watchDevices follows devices, and returns what waits until they are just these, by name, and
+// these lead to backends without being chosen.
+func watchDevices(t *testing.T, patterns netdev.Patterns, before []int, cluster *netdev.Cluster) (want func(what string, devices, bare []string)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	seen, ended := make(chan netdev.Seen, 100), make(chan error, 1)
+	go func() {
+		ended <- netdev.WatchDevices(ctx, patterns, before, cluster, func(s netdev.Seen) { seen <- s }, func(string, error) {})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	devices, bare := []string{}, []string{}
+	return func(what string, wantDevices, wantBare []string) {
+		t.Helper()
+		timeout := time.After(patience)
+		for {
+			if cmp.Equal(wantDevices, devices) && cmp.Equal(wantBare, bare) {
+				return
+			}
+			select {
+			case s := <-seen:
+				devices, bare = []string{}, []string{}
+				for _, d := range s.Devices[1:] {
+					devices = append(devices, d.Name)
+				}
+				for _, b := range s.Bare {
+					bare = append(bare, b.Device+" "+b.Backend.String())
+				}
+			case <-timeout:
+				t.Fatalf("%s (-want +got):\n%s%s", what, cmp.Diff(wantDevices, devices), cmp.Diff(wantBare, bare))
+			}
+		}
+	}
+}
+
+// mustRouteIn adds a route to a prefix by a device, with a gateway or without one (""), to a table.
+func mustRouteIn(t *testing.T, link netlink.Link, table int, prefix, gateway string) *netlink.Route {
+	t.Helper()
+	_, dst, err := net.ParseCIDR(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &netlink.Route{LinkIndex: link.Attrs().Index, Table: table, Dst: dst, Gw: net.ParseIP(gateway)}
+	if gateway == "" {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	if err := netlink.RouteAdd(r); err != nil {
+		t.Fatalf("route to %s: %v", prefix, err)
+	}
+	return r
+}
+
+func addrs(texts ...string) (out []netip.Addr) {
+	for _, a := range texts {
+		out = append(out, netip.MustParseAddr(a))
+	}
+	return out
+}
+
+func TestADeviceIsChosenForWhatItLeadsTo(t *testing.T) {
+	testenv.Need(t)
+	const table = 100
+	byRule := mustAddDevice(t, "by-rule")
+	mustAddress(t, netlink.AddrAdd, byRule, "192.0.2.1/24")
+	inVRF := mustAddDevice(t, "in-vrf")
+	ofNode := mustAddDevice(t, "of-node")
+	mustAddress(t, netlink.AddrAdd, ofNode, "198.51.100.1/24")
+	toPods := mustAddDevice(t, "to-pods")
+	mustAddDevice(t, "nothing")
+	cluster := netdev.NewCluster()
+	want := watchDevices(t, netdev.Patterns{}, nil, cluster)
+	want("at first", []string{}, []string{})
+
+	mustRouteIn(t, byRule, table, "203.0.113.0/24", "192.0.2.254")
+	want("a gateway in another table", []string{"by-rule"}, []string{})
+
+	vrf := &netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Name: "vrf-test"}, Table: table + 1}
+	chosen := []string{"by-rule"}
+	if err := netlink.LinkAdd(vrf); errors.Is(err, unix.EOPNOTSUPP) {
+		t.Log("the kernel has no VRF: not tried")
+	} else if err != nil {
+		t.Fatal(err)
+	} else {
+		defer netlink.LinkDel(vrf)
+		if err := errors.Join(netlink.LinkSetUp(vrf), netlink.LinkSetMaster(inVRF, vrf)); err != nil {
+			t.Fatal(err)
+		}
+		mustAddress(t, netlink.AddrAdd, inVRF, "192.0.2.65/26")
+		mustRouteIn(t, inVRF, table+1, "0.0.0.0/0", "192.0.2.66")
+		chosen = append(chosen, "in-vrf")
+		want("a default route in a VRF", chosen, []string{})
+	}
+
+	cluster.SetNode(addrs("198.51.100.1", "2001:db8::1"))
+	chosen = append(chosen, "of-node")
+	want("an address of the Node", chosen, []string{})
+
+	mustAddress(t, netlink.AddrAdd, toPods, "10.9.0.1/24")
+	cluster.SetBackends(addrs("10.8.0.7", "10.9.0.7")) // of the first no route is known
+	chosen = append(chosen, "to-pods")
+	want("a backend on another node", chosen, []string{})
+
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-test"}}
+	if err := netlink.LinkAdd(bridge); err != nil {
+		t.Fatal(err)
+	}
+	defer netlink.LinkDel(bridge)
+	port := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "port"}, PeerName: "peer"}
+	if err := netlink.LinkAdd(port); err != nil {
+		t.Fatal(err)
+	}
+	defer netlink.LinkDel(port)
+	if err := errors.Join(netlink.LinkSetUp(port), netlink.LinkSetUp(bridge)); err != nil {
+		t.Fatal(err)
+	}
+	mustAddress(t, netlink.AddrAdd, port, "192.0.2.129/26")
+	mustRouteIn(t, port, table, "203.0.113.64/26", "192.0.2.130")
+	want("a gateway", append(chosen[:len(chosen):len(chosen)], "port"), []string{})
+	if err := netlink.LinkSetMaster(port, bridge); err != nil {
+		t.Fatal(err)
+	}
+	want("a port of a bridge", chosen, []string{})
+}
+
+func TestAChosenDeviceStaysAsLongAsItIsThere(t *testing.T) {
+	testenv.Need(t)
+	up := mustAddDevice(t, "up")
+	mustAddress(t, netlink.AddrAdd, up, "192.0.2.1/24")
+	mustAddDevice(t, "other")
+	cluster := netdev.NewCluster()
+	want := watchDevices(t, netdev.Patterns{}, nil, cluster)
+	want("at first", []string{}, []string{})
+	route := mustRouteIn(t, up, unix.RT_TABLE_MAIN, "0.0.0.0/0", "192.0.2.254")
+	want("a default route", []string{"up"}, []string{})
+	if err := netlink.RouteDel(route); err != nil {
+		t.Fatal(err)
+	}
+	mustAddress(t, netlink.AddrDel, up, "192.0.2.1/24")
+	later := mustAddDevice(t, "later")
+	mustAddress(t, netlink.AddrAdd, later, "198.51.100.1/24")
+	mustRouteIn(t, later, unix.RT_TABLE_MAIN, "0.0.0.0/0", "198.51.100.254")
+	want("without route and address, beside another", []string{"up", "later"}, []string{})
+	if err := netlink.LinkDel(up); err != nil {
+		t.Fatal(err)
+	}
+	want("it goes", []string{"later"}, []string{})
+}
+
+func TestDevicesOfBeforeStayWhereNoneIsChosen(t *testing.T) {
+	testenv.Need(t)
+	was := mustAddDevice(t, "was")
+	before := []int{was.Attrs().Index, 1 << 20} // one is gone
+	want := watchDevices(t, netdev.Patterns{}, before, netdev.NewCluster())
+	want("without a route", []string{"was"}, []string{})
+	up := mustAddDevice(t, "up")
+	mustAddress(t, netlink.AddrAdd, up, "192.0.2.1/24")
+	mustRouteIn(t, up, unix.RT_TABLE_MAIN, "0.0.0.0/0", "192.0.2.254")
+	want("beside a new one", []string{"was", "up"}, []string{})
+	again := watchDevices(t, netdev.Patterns{}, before, netdev.NewCluster())
+	again("where another is chosen at first", []string{"up"}, []string{})
+	list, err := netdev.Devices(netdev.Patterns{}, before...)
+	if err != nil || len(list) != 3 {
+		t.Errorf("devices that are kept: %v, %v, want the node and two", list, err)
+	}
+}
+
+func TestADeviceThatPatternsLeaveOutIsTold(t *testing.T) {
+	testenv.Need(t)
+	named := mustAddDevice(t, "named")
+	mustAddress(t, netlink.AddrAdd, named, "192.0.2.1/24")
+	mustRouteIn(t, named, unix.RT_TABLE_MAIN, "0.0.0.0/0", "192.0.2.254")
+	bare := mustAddDevice(t, "bare")
+	mustAddress(t, netlink.AddrAdd, bare, "10.9.0.1/24")
+	cluster := netdev.NewCluster()
+	cluster.SetBackends(addrs("10.9.0.7", "203.0.113.7"))
+	want := watchDevices(t, netdev.Patterns{Devices: []string{"named"}}, nil, cluster)
+	want("a backend by another device", []string{"named"}, []string{"bare 10.9.0.7"})
+	cluster.SetBackends(addrs("203.0.113.7"))
+	want("none", []string{"named"}, []string{})
+}
+
+func TestAFlowLeavesWithALastingAddress(t *testing.T) {
+	testenv.Need(t)
+	up := mustAddDevice(t, "up")
+	// The kernel has a /32 before what is added later, and later addresses of a network are secondary.
+	mustAddress(t, netlink.AddrAdd, up, "192.0.2.100/32")
+	mustAddress(t, netlink.AddrAdd, up, "192.0.2.1/24")
+	mustAddress(t, netlink.AddrAdd, up, "192.0.2.2/24")
+	if got := found(t, "up")["up"]; got != "192.0.2.1 -" {
+		t.Errorf("beside a virtual IP it leaves with %q", got)
+	}
+}

@@ -99,7 +99,7 @@ static __always_inline bool is_checked(__u32 state, __u64 now_ns)
 }
 
 /*
- * Is the reply direction of a flow of datagrams in use? A server may stream for longer than its
+ * Is a flow of datagrams in use by its reply direction? A server may stream for longer than its
  * client is silent. Not inlined, for the stack of the caller.
  */
 static __noinline bool is_answered(const struct packet *pkt,
@@ -108,9 +108,7 @@ static __noinline bool is_answered(const struct packet *pkt,
 	struct found reply;
 
 	return find_other(&pkt->tuple, f->flow, &reply) &&
-	       reply.seen & FLOW_SEEN &&
-	       flow_idle(reply.seen, now_ns) <=
-		       flow_times(udp_flow_timeout_s) &&
+	       is_answering(&reply, now_ns) &&
 	       leads_back(&pkt->tuple, reply.flow);
 }
 
@@ -142,7 +140,8 @@ check_flow(const struct packet *pkt, const struct found *f, __u64 now_ns)
 		return VERDICT_CONTINUE;
 	if (begins && is_kept(state) && is_forsaken(f->flow))
 		return VERDICT_CONTINUE;
-	if (!tcp && flow_idle(state, now_ns) > flow_times(udp_flow_timeout_s) &&
+	if (begins && !tcp &&
+	    flow_idle(state, now_ns) > flow_times(udp_flow_timeout_s) &&
 	    !is_answered(pkt, f, now_ns))
 		return VERDICT_CONTINUE;
 	if (!(state & FLOW_BROKEN) &&

@@ -194,7 +194,7 @@ GLOBAL_FUNC int fragment_ports(struct __sk_buff *skb, struct packet *pkt)
 }
 
 /*
- * Fills in ports, and what matters of a TCP header. A packet passes that has none, or
+ * Fills in ports, and what matters of a TCP or SCTP header. A packet passes that has none, or
  * is cut short in its transport header, so that nothing begins with it.
  */
 GLOBAL_FUNC int find_ports(struct __sk_buff *skb, struct packet *pkt)
@@ -211,6 +211,8 @@ GLOBAL_FUNC int find_ports(struct __sk_buff *skb, struct packet *pkt)
 		return VERDICT_PASS;
 	pkt->l4_words = len / 4;
 	if (pkt->l4_proto == IPPROTO_TCP && !parse_tcp(skb, pkt))
+		return VERDICT_PASS;
+	if (pkt->l4_proto == IPPROTO_SCTP && !parse_sctp(skb, pkt))
 		return VERDICT_PASS;
 	return pkt->more_fragments ? fragment_ports(skb, pkt) :
 				     VERDICT_CONTINUE;

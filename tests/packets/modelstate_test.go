@@ -45,13 +45,16 @@ const (
 	isBroken
 )
 
+// onlyFollows says whether a packet goes where another went, whatever has become of the flow.
+func onlyFollows(v view) bool { return v.later || v.protocol == lb.SCTP && v.more }
+
 // mayBegin says whether a packet can be the first of a connection.
 func mayBegin(frame []byte, v view) bool {
 	switch {
-	case v.later:
+	case onlyFollows(v):
 		return false
 	case v.protocol == lb.SCTP:
-		return !v.more
+		return binary.BigEndian.Uint32(frame[v.l4+4:]) == 0
 	case v.protocol == lb.TCP:
 		return frame[v.l4+13]&(flagSYN|flagACK) == flagSYN
 	}
@@ -75,9 +78,9 @@ func (m *model) holds(frame []byte, v view) (*modelFlow, doing) {
 		return nil, beginsAnew
 	case f.broken && !begins:
 		return f, isBroken
-	case !f.toBackend || v.later || v.protocol != lb.TCP && !begins:
+	case !f.toBackend || onlyFollows(v):
 		return f, flows
-	case v.protocol != lb.TCP && f.idle && !m.isAnswered(v.key, f) || v.protocol == lb.TCP && begins && m.isOver(v, f):
+	case begins && v.protocol != lb.TCP && f.idle && !m.isAnswered(v.key, f) || v.protocol == lb.TCP && begins && m.isOver(v, f):
 		return nil, beginsAnew
 	case !f.broken && m.hasBackend(v.key, f):
 		return f, flows
@@ -142,7 +145,7 @@ func (m *model) hasBackend(k key, f *modelFlow) bool {
 
 // note takes note of a packet of a flow. One that only follows another says nothing.
 func (m *model) note(frame []byte, v view, f *modelFlow) {
-	if v.later || v.protocol == lb.SCTP && v.more {
+	if onlyFollows(v) {
 		return
 	}
 	f.idle, f.seen = false, true

@@ -206,7 +206,7 @@ struct datagram {
 	struct ports ports;
 	__u8 protocol;
 	__u8 seen; /* the first one; else the two above mean nothing */
-	__u8 pad[2];
+	__u16 noted; /* when that was, or the one that was queued first, as flows have times */
 	__u32 queued; /* how many came before it */
 };
 

@@ -73,7 +73,7 @@ struct flow {
 	/*
 	 * Of the original direction the backend ID, 0 if there is none. Of the reply:
 	 * of TCP the sequence number after its SYN, and once it is confirmed where the
-	 * numbers of both sides began, see began_at(), 0 after a wrong guess of them; of
+	 * numbers of both sides are, see tc/end.h, 0 after a wrong guess of them; of
 	 * others when the flow began, as the clock >> FLOW_TIME_NS_SHIFT.
 	 */
 	__u32 known;

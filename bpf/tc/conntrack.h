@@ -155,7 +155,8 @@ check_flow(const struct packet *pkt, const struct found *f, __u64 now_ns)
  * answers are noted more often, and not each.
  */
 static __always_inline bool is_one_of_many(const struct packet *pkt,
-					   __u32 state, __u64 now_ns)
+					   const struct flow *flow, __u32 state,
+					   __u64 now_ns)
 {
 	__u32 often = NOTE_TIMES;
 
@@ -164,7 +165,8 @@ static __always_inline bool is_one_of_many(const struct packet *pkt,
 	return !(pkt->tcp_flags & TCP_ENDS) &&
 	       (state & (FLOW_SEEN | FLOW_BROKEN | FLOW_REFUSED)) ==
 		       FLOW_SEEN &&
-	       flow_idle(state, now_ns) < often && is_checked(state, now_ns);
+	       flow_idle(state, now_ns) < often && is_checked(state, now_ns) &&
+	       !is_far_on(pkt, flow, state);
 }
 
 /* Notes that a flow lives and what the TCP flags say of its direction. */
@@ -180,9 +182,12 @@ static __always_inline __u32 note_state(const struct packet *pkt,
 	known = *(volatile __u32 *)&f->flow->known;
 	was = change_state(f->state, f->seen, clear,
 			   set | flow_time(now_ns) << FLOW_TIME_SHIFT);
-	if ((was & (FLOW_ORIGINAL | FLOW_HALF_OPEN | FLOW_DATAGRAMS |
-		    FLOW_BUSY)) != FLOW_HALF_OPEN)
+	if (was & (FLOW_ORIGINAL | FLOW_DATAGRAMS | FLOW_BUSY))
 		return was;
+	if (!(was & FLOW_HALF_OPEN)) {
+		go_along(pkt, f, known);
+		return was;
+	}
 	/* Of a connection whose backend was found without a flow the SYN never comes here. */
 	if (pkt->tcp_flags & TCP_SYN)
 		set_known(f, known, bpf_ntohl(pkt->tcp_seq) + 1);
@@ -305,7 +310,7 @@ GLOBAL_FUNC int follow_flow(struct packet *pkt)
 	if (is_over_header(pkt))
 		return refuse(DROP_FRAGMENT, 0);
 	now_ns = coarse_now();
-	if (!is_one_of_many(pkt, f.seen, now_ns)) {
+	if (!is_one_of_many(pkt, f.flow, f.seen, now_ns)) {
 		v = check_flow(pkt, &f, now_ns);
 		if (v == VERDICT_CONTINUE)
 			remove_flow(&f);

@@ -73,7 +73,7 @@ struct flow {
 	/*
 	 * Of the original direction the backend ID, 0 if there is none. Of the reply:
 	 * of TCP the sequence number after its SYN, and once it is confirmed where the
-	 * numbers of both sides began, see began_at(), 0 after a wrong guess of them; of
+	 * numbers of both sides are, see tc/end.h, 0 after a wrong guess of them; of
 	 * others when the flow began, as the clock >> FLOW_TIME_NS_SHIFT.
 	 */
 	__u32 known;
@@ -206,7 +206,7 @@ struct datagram {
 	struct ports ports;
 	__u8 protocol;
 	__u8 seen; /* the first one; else the two above mean nothing */
-	__u8 pad[2];
+	__u16 noted; /* when that was, or the one that was queued first, as flows have times */
 	__u32 queued; /* how many came before it */
 };
 

@@ -17,6 +17,7 @@
 #include "../lib/mask.h"
 #include "../lib/time.h"
 #include "../lib/verdict.h"
+#include "flood.h"
 #include "move.h"
 #include "one_sided.h"
 #include "state.h"
@@ -165,34 +166,6 @@ GLOBAL_FUNC __u64 find_room(const struct tuple *t, __u32 index, __u32 tag,
 		most = greater(most, room);
 	}
 	return busy & FLOW_BUSY ? ROOM_BUSY : most;
-}
-
-/* When a handshake that was still young last had to make room, as a flow has times. */
-static volatile __u32 flood_time;
-
-#define FLOOD_YOUNG_S 3
-#define FLOOD_LASTS_S 10
-
-/* Notes a flood of SYNs by the state of a flow that makes room. */
-static __always_inline void note_flood(__u32 state, __u64 now_ns)
-{
-	__u32 now = flow_time(now_ns);
-
-	if ((state & (FLOW_HALF_OPEN | FLOW_CLOSING | FLOW_DATAGRAMS)) ==
-		    FLOW_HALF_OPEN &&
-	    flow_idle(state, now_ns) < flow_times(FLOOD_YOUNG_S) &&
-	    flood_time != now)
-		flood_time = now;
-}
-
-/*
- * Do handshakes have to make room while they last? Then a backend should be found again
- * for an ACK whose flow is gone.
- */
-static __always_inline bool is_flooded(__u64 now_ns)
-{
-	return flood_time && elapsed_ticks(flow_time(now_ns), flood_time) <
-				     flow_times(FLOOD_LASTS_S);
 }
 
 /*

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Which address has a socket that has none yet? Source ranges are about it.
+ * Which address will the packets of a socket have? Source ranges are about it.
  *
- * A packet gets its address from the route that it takes. In the node's own
+ * A socket that is bound to an address has that. Without, a packet gets its address from the
+ * route that it takes. In the node's own
  * namespace the agent knows which one that is. A pod has, as far as Services are
  * concerned, one address of each family: it is read from the kernel's lists.
  */
@@ -122,6 +123,26 @@ static __always_inline bool node_address(bool ip4, struct ip_addr *addr)
 	return !is_zero(addr);
 }
 
+/* The address that a socket is bound to; false where it has none yet. */
+static __always_inline bool bound_address(struct bpf_sock_addr *ctx, bool ip4,
+					  struct ip_addr *addr)
+{
+	struct bpf_sock *sk = ctx->sk;
+	__be32 own = sk->src_ip4;
+
+	/* The compiler would choose which field to read, and the verifier wants to know. */
+	asm volatile("" : "+r"(own));
+	if (ip4) {
+		*addr = from_ip4(own);
+	} else {
+		addr->word[0] = sk->src_ip6[0];
+		addr->word[1] = sk->src_ip6[1];
+		addr->word[2] = sk->src_ip6[2];
+		addr->word[3] = sk->src_ip6[3];
+	}
+	return !is_unspecified(addr);
+}
+
 /*
  * May the client that calls a hook use a frontend with source ranges? Where its
  * address is not known the packets go on as they are, and the node that announces the
@@ -134,7 +155,9 @@ socket_allowed(struct bpf_sock_addr *ctx, const struct frontend *f, bool ip4)
 	__u64 cookie = bpf_get_netns_cookie(ctx);
 	bool known;
 
-	if (cookie == node_netns_cookie)
+	if (bound_address(ctx, ip4, &s.addr))
+		known = true;
+	else if (cookie == node_netns_cookie)
 		known = node_address(ip4, &s.addr);
 	else
 		known = kernel_readable && pod_address(&s, cookie);

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "../abi/maps.h"
-#include "../flow/room.h"
+#include "../flow/flood.h"
 #include "../flow/state.h"
 #include "../flow/table.h"
 #include "../lb/client.h"
@@ -83,7 +83,7 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
 			return refuse_midstream(f->service);
 	} else if (hands_over()) {
 		return VERDICT_PASS;
-	} else {
+	} else if (!had_backend(pkt, f, flow->now_ns, &choice)) {
 		v = select_from(f, view,
 				f->flags & FRONTEND_FALLS_BACK
 						   << client_view(pkt),
@@ -114,7 +114,7 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
 static __always_inline enum verdict to_nobody(const struct packet *pkt,
 					      struct new_flow *flow)
 {
-	if (pkt->l4_proto == IPPROTO_TCP)
+	if (pkt->l4_proto == IPPROTO_TCP || !may_begin(pkt))
 		return VERDICT_RESET;
 	flow->to = pkt->tuple;
 	if (!device_addr(pkt, &pkt->tuple.dst, &flow->to.dst))

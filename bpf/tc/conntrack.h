@@ -99,7 +99,7 @@ static __always_inline bool is_checked(__u32 state, __u64 now_ns)
 }
 
 /*
- * Is the reply direction of a flow of datagrams in use? A server may stream for longer than its
+ * Is a flow of datagrams in use by its reply direction? A server may stream for longer than its
  * client is silent. Not inlined, for the stack of the caller.
  */
 static __noinline bool is_answered(const struct packet *pkt,
@@ -108,9 +108,7 @@ static __noinline bool is_answered(const struct packet *pkt,
 	struct found reply;
 
 	return find_other(&pkt->tuple, f->flow, &reply) &&
-	       reply.seen & FLOW_SEEN &&
-	       flow_idle(reply.seen, now_ns) <=
-		       flow_times(udp_flow_timeout_s) &&
+	       is_answering(&reply, now_ns) &&
 	       leads_back(&pkt->tuple, reply.flow);
 }
 
@@ -142,7 +140,8 @@ check_flow(const struct packet *pkt, const struct found *f, __u64 now_ns)
 		return VERDICT_CONTINUE;
 	if (begins && is_kept(state) && is_forsaken(f->flow))
 		return VERDICT_CONTINUE;
-	if (!tcp && flow_idle(state, now_ns) > flow_times(udp_flow_timeout_s) &&
+	if (begins && !tcp &&
+	    flow_idle(state, now_ns) > flow_times(udp_flow_timeout_s) &&
 	    !is_answered(pkt, f, now_ns))
 		return VERDICT_CONTINUE;
 	if (!(state & FLOW_BROKEN) &&
@@ -156,7 +155,8 @@ check_flow(const struct packet *pkt, const struct found *f, __u64 now_ns)
  * answers are noted more often, and not each.
  */
 static __always_inline bool is_one_of_many(const struct packet *pkt,
-					   __u32 state, __u64 now_ns)
+					   const struct flow *flow, __u32 state,
+					   __u64 now_ns)
 {
 	__u32 often = NOTE_TIMES;
 
@@ -165,7 +165,8 @@ static __always_inline bool is_one_of_many(const struct packet *pkt,
 	return !(pkt->tcp_flags & TCP_ENDS) &&
 	       (state & (FLOW_SEEN | FLOW_BROKEN | FLOW_REFUSED)) ==
 		       FLOW_SEEN &&
-	       flow_idle(state, now_ns) < often && is_checked(state, now_ns);
+	       flow_idle(state, now_ns) < often && is_checked(state, now_ns) &&
+	       !is_far_on(pkt, flow, state);
 }
 
 /* Notes that a flow lives and what the TCP flags say of its direction. */
@@ -181,9 +182,12 @@ static __always_inline __u32 note_state(const struct packet *pkt,
 	known = *(volatile __u32 *)&f->flow->known;
 	was = change_state(f->state, f->seen, clear,
 			   set | flow_time(now_ns) << FLOW_TIME_SHIFT);
-	if ((was & (FLOW_ORIGINAL | FLOW_HALF_OPEN | FLOW_DATAGRAMS |
-		    FLOW_BUSY)) != FLOW_HALF_OPEN)
+	if (was & (FLOW_ORIGINAL | FLOW_DATAGRAMS | FLOW_BUSY))
 		return was;
+	if (!(was & FLOW_HALF_OPEN)) {
+		go_along(pkt, f, known);
+		return was;
+	}
 	/* Of a connection whose backend was found without a flow the SYN never comes here. */
 	if (pkt->tcp_flags & TCP_SYN)
 		set_known(f, known, bpf_ntohl(pkt->tcp_seq) + 1);
@@ -306,7 +310,7 @@ GLOBAL_FUNC int follow_flow(struct packet *pkt)
 	if (is_over_header(pkt))
 		return refuse(DROP_FRAGMENT, 0);
 	now_ns = coarse_now();
-	if (!is_one_of_many(pkt, f.seen, now_ns)) {
+	if (!is_one_of_many(pkt, f.flow, f.seen, now_ns)) {
 		v = check_flow(pkt, &f, now_ns);
 		if (v == VERDICT_CONTINUE)
 			remove_flow(&f);

@@ -14,29 +14,74 @@
 #include "packet.h"
 
 /*
- * Where the sequence numbers of both sides of a connection began, in units of 64 KiB: the
- * server's in the upper half. Of a packet that confirms a flow and what is known of its
- * reply direction.
+ * Where the sequence numbers of both sides of a connection are, in units of 64 KiB: the server's
+ * in the upper half. First of a packet that confirms a flow and what is known of its reply
+ * direction, where they began.
  */
 static __always_inline __u32 began_at(const struct packet *pkt, __u32 known)
 {
 	return (known & 0xffff0000) | bpf_ntohl(pkt->tcp_seq) >> 16;
 }
 
-/* The numbers of such a packet are so far from where they began, at most: 16 MiB. */
-#define CLOSE_WINDOW 256
-
-static __always_inline bool is_within(__be32 number, __u32 began)
+/* The same of a packet of the reply direction, which has both numbers. */
+static __always_inline __u32 numbers_of(const struct packet *pkt)
 {
-	/* The packet that confirmed may have been the second one. */
-	return (__u16)((bpf_ntohl(number) >> 16) - began + 1) <= CLOSE_WINDOW;
+	return (bpf_ntohl(pkt->tcp_seq) & 0xffff0000) |
+	       bpf_ntohl(pkt->tcp_ack) >> 16;
+}
+
+/* True numbers are so far from these at most, before or behind: 8 MiB. */
+#define CLOSE_NUMBERS 128
+
+/* What is known goes along before they are half as far. */
+#define FAR_NUMBERS 64
+
+static __always_inline bool is_within(__be32 number, __u32 known, __u16 reach)
+{
+	return (__u16)((bpf_ntohl(number) >> 16) - known + reach) < 2 * reach;
+}
+
+/* Are both numbers of a packet near what is known? */
+static __always_inline bool has_numbers(const struct packet *pkt, bool original,
+					__u32 known, __u16 reach)
+{
+	return is_within(original ? pkt->tcp_seq : pkt->tcp_ack, known,
+			 reach) &&
+	       is_within(original ? pkt->tcp_ack : pkt->tcp_seq, known >> 16,
+			 reach);
+}
+
+/* Is a packet of a confirmed flow of TCP so far on that it has to be noted? */
+static __always_inline bool is_far_on(const struct packet *pkt,
+				      const struct flow *flow, __u32 state)
+{
+	__u32 known;
+
+	if (state & (FLOW_ORIGINAL | FLOW_DATAGRAMS))
+		return false;
+	known = *(volatile __u32 *)&flow->known;
+	return known && !has_numbers(pkt, false, known, FAR_NUMBERS);
+}
+
+/*
+ * Has what is known go along with a packet of the reply direction of a confirmed flow, which
+ * is no proof. Wrong numbers are a guess, as those of a proof are: they would lead astray.
+ */
+static __always_inline void go_along(const struct packet *pkt,
+				     const struct found *f, __u32 known)
+{
+	if (known && (pkt->tcp_flags & (TCP_ENDS | TCP_ACK)) == TCP_ACK)
+		set_known(f, known,
+			  has_numbers(pkt, false, known, CLOSE_NUMBERS) ?
+				  numbers_of(pkt) :
+				  0);
 }
 
 /*
  * Does a packet prove that a connection is over: a reset, or the second FIN? A blind guess of both
  * numbers succeeds once in 65,536, and a connection allows one: the true ends send right numbers
- * first, so a wrong one means that somebody guesses, and nothing is known any more. No proof is
- * possible where a side has sent more than 16 MiB. A reset without ACK proves nothing.
+ * first, so a wrong one means that somebody guesses, and nothing is known any more. A reset
+ * without ACK proves nothing.
  */
 static __always_inline bool proves_end(const struct packet *pkt,
 				       const struct found *f,
@@ -44,15 +89,14 @@ static __always_inline bool proves_end(const struct packet *pkt,
 {
 	bool original = f->seen & FLOW_ORIGINAL;
 	const struct found *reply = original ? other : f;
-	__u32 began = *(volatile __u32 *)&reply->flow->known;
+	__u32 known = *(volatile __u32 *)&reply->flow->known;
 	__u32 ends = other->seen & FLOW_CLOSING ? TCP_FIN | TCP_RST : TCP_RST;
 
-	if (!began || !(pkt->tcp_flags & ends) || !(pkt->tcp_flags & TCP_ACK))
+	if (!known || !(pkt->tcp_flags & ends) || !(pkt->tcp_flags & TCP_ACK))
 		return false;
-	if (is_within(original ? pkt->tcp_seq : pkt->tcp_ack, began) &&
-	    is_within(original ? pkt->tcp_ack : pkt->tcp_seq, began >> 16))
+	if (has_numbers(pkt, original, known, CLOSE_NUMBERS))
 		return true;
-	set_known(reply, began, 0);
+	set_known(reply, known, 0);
 	return false;
 }
 

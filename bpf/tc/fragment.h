@@ -6,7 +6,8 @@
  * ports. They are queued: their frames are kept in a map. When the first one
  * comes, it is sent to the device again, and so are those of the queue, each by a
  * clone that gets its bytes; then all of them have ports. What is queued for long
- * makes room for others.
+ * makes room for others. Senders use IDs again: what is older than the kernel waits for
+ * fragments is forgotten.
  *
  * Only what is for an address of the node or of a Service is queued: routers must
  * not wait, since the first one may have taken another route.
@@ -14,6 +15,8 @@
 #pragma once
 
 #include "../abi/maps.h"
+#include "../flow/table.h"
+#include "../lib/time.h"
 #include "../lib/verdict.h"
 #include "classify.h"
 #include "packet.h"
@@ -35,12 +38,24 @@ static __always_inline void take_ports(struct packet *pkt,
 	pkt->l4_proto = d->protocol;
 }
 
+/* The kernel waits for the fragments of a datagram so long, and then forgets them. */
+#define FRAGMENTS_LIVE_S 30
+
+/* Is a datagram, or NULL, of now? Senders use its ID again. */
+static __always_inline bool is_current(const struct datagram *d)
+{
+	return d && elapsed_bits(flow_time(coarse_now()), d->noted, 16) <=
+			    flow_times(FRAGMENTS_LIVE_S);
+}
+
 /* The next number for a fragment of a datagram of which the first is missing. */
 static __always_inline __u32 next_number(const struct fragment_key *key)
 {
-	struct datagram none = {}, *d;
+	struct datagram *d = bpf_map_lookup_elem(&fragments, key);
+	struct datagram none = { .noted = flow_time(coarse_now()) };
 
-	bpf_map_update_elem(&fragments, key, &none, BPF_NOEXIST);
+	bpf_map_update_elem(&fragments, key, &none,
+			    is_current(d) ? BPF_NOEXIST : BPF_ANY);
 	d = bpf_map_lookup_elem(&fragments, key);
 	return d ? __sync_fetch_and_add(&d->queued, 1) : QUEUED_FRAGMENTS;
 }
@@ -144,7 +159,7 @@ static __always_inline int later_ports(struct __sk_buff *skb,
 {
 	struct datagram *d = bpf_map_lookup_elem(&fragments, key);
 
-	if (d && d->seen)
+	if (is_current(d) && d->seen)
 		take_ports(pkt, d);
 	else if (!has_ports(pkt->l4_proto) || !may_be_ours(pkt))
 		return VERDICT_PASS;
@@ -166,8 +181,9 @@ static __always_inline int first_ports(struct __sk_buff *skb,
 		.ports = { pkt->tuple.src_port, pkt->tuple.dst_port },
 		.protocol = pkt->l4_proto,
 		.seen = 1,
+		.noted = flow_time(coarse_now()),
 	};
-	__u32 n = old && !old->seen ? old->queued : 0;
+	__u32 n = is_current(old) && !old->seen ? old->queued : 0;
 
 	if (!old && !may_have_flow(&pkt->tuple) &&
 	    !may_be_balanced(&pkt->tuple))
@@ -194,7 +210,7 @@ GLOBAL_FUNC int fragment_ports(struct __sk_buff *skb, struct packet *pkt)
 }
 
 /*
- * Fills in ports, and what matters of a TCP header. A packet passes that has none, or
+ * Fills in ports, and what matters of a TCP or SCTP header. A packet passes that has none, or
  * is cut short in its transport header, so that nothing begins with it.
  */
 GLOBAL_FUNC int find_ports(struct __sk_buff *skb, struct packet *pkt)
@@ -211,6 +227,8 @@ GLOBAL_FUNC int find_ports(struct __sk_buff *skb, struct packet *pkt)
 		return VERDICT_PASS;
 	pkt->l4_words = len / 4;
 	if (pkt->l4_proto == IPPROTO_TCP && !parse_tcp(skb, pkt))
+		return VERDICT_PASS;
+	if (pkt->l4_proto == IPPROTO_SCTP && !parse_sctp(skb, pkt))
 		return VERDICT_PASS;
 	return pkt->more_fragments ? fragment_ports(skb, pkt) :
 				     VERDICT_CONTINUE;

@@ -40,6 +40,7 @@ struct packet {
 	bool carried : 1;   /* a peer has carried it here */
 	__u8 tried : 4;	    /* homes that it was carried to in vain */
 	bool flowless : 1; /* its ends say that it has no flow, see tc/sight.h */
+	bool init : 1;	   /* of SCTP: begins an association */
 	struct tuple tuple;
 	union {
 		struct tuple to; /* what it becomes, if it is to be rewritten */
@@ -122,7 +123,14 @@ static __always_inline bool only_follows(const struct packet *pkt)
 /* Does the packet begin a connection? Datagrams may always begin one. */
 static __always_inline bool may_begin(const struct packet *pkt)
 {
-	return !only_follows(pkt) &&
-	       (pkt->l4_proto != IPPROTO_TCP ||
-		(pkt->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN);
+	if (only_follows(pkt))
+		return false;
+	switch (pkt->l4_proto) {
+	case IPPROTO_TCP:
+		return (pkt->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+	case IPPROTO_SCTP:
+		return pkt->init;
+	default:
+		return true;
+	}
 }

@@ -28,6 +28,7 @@
 #define TCP_SEQ_OFF 4
 #define TCP_LEN_OFF 12
 #define TCP_FLAGS_OFF 13
+#define SCTP_TAG_OFF 4
 
 static __always_inline struct ip_addr from_ip6(const struct in6_addr *a)
 {
@@ -197,6 +198,19 @@ static __always_inline bool parse_tcp(struct __sk_buff *skb, struct packet *pkt)
 	pkt->tcp_ack = tcp.ack;
 	pkt->tcp_flags = tcp.flags;
 	pkt->l4_words = tcp.len >> 4;
+	return true;
+}
+
+/* Only what begins an SCTP association, an INIT, has no verification tag (RFC 9260, 8.5.1). */
+static __always_inline bool parse_sctp(struct __sk_buff *skb,
+				       struct packet *pkt)
+{
+	__be32 tag;
+
+	if (bpf_skb_load_bytes(skb, pkt->l4_off + SCTP_TAG_OFF, &tag,
+			       sizeof(tag)))
+		return false;
+	pkt->init = !tag;
 	return true;
 }
 

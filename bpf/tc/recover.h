@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Packets within a TCP connection whose original direction is not known: it made room
- * for others, or this node never had it. To choose a backend anew would break what
+ * Packets within a connection, of TCP or SCTP, whose original direction is not known: it made
+ * room for others, or this node never had it. To choose a backend anew would break what
  * may still be mended. The backend is found by the reply direction, which may still be
  * there. Without that the kernel is asked, which goes on with what it tracks; then
- * comes session affinity, or the hash of the flow. Otherwise the client gets a reset.
+ * comes session affinity, or the hash of the flow. Otherwise a client of TCP gets a reset.
+ *
+ * A datagram of UDP does not say whether it is within something. Its backend is found by a reply
+ * direction that is in use, where such flows had to make room of late.
  */
 #pragma once
 
 #include "../abi/config.h"
 #include "../abi/maps.h"
+#include "../flow/flood.h"
 #include "../flow/table.h"
 #include "../lb/affinity.h"
 #include "../lb/algorithm.h"
@@ -34,10 +38,17 @@ struct recovery {
 	bool found;
 };
 
+/* Is the reply direction of a flow of datagrams in use? */
+static __always_inline bool is_answering(const struct found *reply,
+					 __u64 now_ns)
+{
+	return reply->seen & FLOW_SEEN &&
+	       flow_idle(reply->seen, now_ns) <= flow_times(udp_flow_timeout_s);
+}
+
 static long try_backend(__u32 i, void *data)
 {
 	struct recovery *s = data;
-	const struct flow *flow;
 	struct found reply;
 
 	s->choice.slot = s->offset + i;
@@ -47,10 +58,9 @@ static long try_backend(__u32 i, void *data)
 	s->key.src_port = s->choice.backend->to.port;
 	if (!find_flow(&s->key, &reply))
 		return 0;
-	flow = reply.flow;
-	s->found = flow->to_src_port == s->sent->dst_port &&
-		   flow->to_dst_port == s->sent->src_port &&
-		   same_addr(&flow->to, &s->sent->dst);
+	s->found = leads_back(s->sent, reply.flow) &&
+		   (s->key.protocol != IPPROTO_UDP ||
+		    is_answering(&reply, coarse_now()));
 	return s->found;
 }
 
@@ -76,6 +86,15 @@ static __noinline bool find_by_reply(const struct packet *pkt,
 		 0);
 	*choice = s.choice;
 	return s.found;
+}
+
+/* Has a datagram that may begin a flow a backend already? */
+static __always_inline bool had_backend(const struct packet *pkt,
+					const struct frontend *f, __u64 now_ns,
+					struct choice *choice)
+{
+	return pkt->l4_proto == IPPROTO_UDP && are_displaced(now_ns) &&
+	       find_by_reply(pkt, f, choice);
 }
 
 /*

@@ -166,7 +166,7 @@ type headgateDatagram struct {
 	}
 	Protocol uint8
 	Seen     uint8
-	Pad      [2]uint8
+	Noted    uint16
 	Queued   uint32
 }
 

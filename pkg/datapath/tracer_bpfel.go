@@ -134,7 +134,7 @@ type tracerDatagram struct {
 	}
 	Protocol uint8
 	Seen     uint8
-	Pad      [2]uint8
+	Noted    uint16
 	Queued   uint32
 }
 

@@ -37,6 +37,7 @@ func Run(ctx context.Context, cfg Config) Report {
 	}
 	procs := readProcesses()
 	mayAsk := r.kernel(cfg.Datapath, datapath.Examine(cfg.Datapath))
+	r.realtime("/")
 	devices := r.devices(cfg.Devices)
 	r.paths(devices)
 	if mayAsk {

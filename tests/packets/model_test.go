@@ -105,7 +105,7 @@ func (m *model) judge(h hook, dev plan.Device, frame []byte, got result) error {
 		}
 		return got.want(v.rewritten(frame, f.src, f.dst))
 	}
-	if v.later || v.protocol == lb.SCTP && v.more {
+	if onlyFollows(v) {
 		return got.want(frame)
 	}
 	if h == in {
@@ -273,7 +273,7 @@ func (m *model) toBackend(frame []byte, v view, f *plan.Frontend, got result) er
 
 // refusal judges a packet that nobody takes.
 func (m *model) refusal(frame []byte, v view, dev plan.Device, got result) error {
-	if v.protocol == lb.TCP {
+	if v.protocol == lb.TCP || !mayBegin(frame, v) {
 		return got.wantReset(frame, v, m)
 	}
 	src, dst, err := got.ends(frame, v)

@@ -45,13 +45,16 @@ const (
 	isBroken
 )
 
+// onlyFollows says whether a packet goes where another went, whatever has become of the flow.
+func onlyFollows(v view) bool { return v.later || v.protocol == lb.SCTP && v.more }
+
 // mayBegin says whether a packet can be the first of a connection.
 func mayBegin(frame []byte, v view) bool {
 	switch {
-	case v.later:
+	case onlyFollows(v):
 		return false
 	case v.protocol == lb.SCTP:
-		return !v.more
+		return binary.BigEndian.Uint32(frame[v.l4+4:]) == 0
 	case v.protocol == lb.TCP:
 		return frame[v.l4+13]&(flagSYN|flagACK) == flagSYN
 	}
@@ -75,9 +78,9 @@ func (m *model) holds(frame []byte, v view) (*modelFlow, doing) {
 		return nil, beginsAnew
 	case f.broken && !begins:
 		return f, isBroken
-	case !f.toBackend || v.later || v.protocol != lb.TCP && !begins:
+	case !f.toBackend || onlyFollows(v):
 		return f, flows
-	case v.protocol != lb.TCP && f.idle && !m.isAnswered(v.key, f) || v.protocol == lb.TCP && begins && m.isOver(v, f):
+	case begins && v.protocol != lb.TCP && f.idle && !m.isAnswered(v.key, f) || v.protocol == lb.TCP && begins && m.isOver(v, f):
 		return nil, beginsAnew
 	case !f.broken && m.hasBackend(v.key, f):
 		return f, flows
@@ -142,7 +145,7 @@ func (m *model) hasBackend(k key, f *modelFlow) bool {
 
 // note takes note of a packet of a flow. One that only follows another says nothing.
 func (m *model) note(frame []byte, v view, f *modelFlow) {
-	if v.later || v.protocol == lb.SCTP && v.more {
+	if onlyFollows(v) {
 		return
 	}
 	f.idle, f.seen = false, true
@@ -163,6 +166,9 @@ func (m *model) note(frame []byte, v view, f *modelFlow) {
 		f.known = binary.BigEndian.Uint32(frame[v.l4+4:]) // its SYN never came here
 	}
 	other := m.flows[f.otherKey(v.key)]
+	if v.protocol == lb.TCP && !f.halfOpen && !f.original && f.known != 0 && flags&(flagSYN|flagFIN|flagRST|flagACK) == flagACK {
+		f.goAlong(frame, v)
+	}
 	switch {
 	case other == nil && (!f.halfOpen || !f.closing):
 		m.missing = append(m.missing, missingDirection{f.otherKey(v.key), &modelFlow{
@@ -190,16 +196,32 @@ func numbers(frame []byte, v view) (seq, ack uint32) {
 	return binary.BigEndian.Uint32(frame[v.l4+4:]), binary.BigEndian.Uint32(frame[v.l4+8:])
 }
 
-// provesEnd says whether both numbers of a packet are at most 16 MiB after those with which
-// its connection was confirmed, give or take 64 KiB.
+// goAlong notes both numbers of a packet of the reply direction that are 4 MiB on, and none that are further than 8 MiB.
+func (f *modelFlow) goAlong(frame []byte, v view) {
+	server, client := numbers(frame, v)
+	switch {
+	case !within(server, f.known>>16, 128) || !within(client, f.known, 128):
+		f.known = 0
+	case !within(server, f.known>>16, 64) || !within(client, f.known, 64):
+		f.known = server&^0xffff | client>>16
+	}
+}
+
+// within says whether a number is so near another of 64 KiB each.
+func within(number, known uint32, reach uint16) bool { return uint16(number>>16-known)+reach < 2*reach }
+
+// provesEnd says whether both numbers of a packet are at most 8 MiB from those that were noted last.
 func provesEnd(frame []byte, v view, f, other *modelFlow) bool {
 	client, server := numbers(frame, v)
 	known := other.known
 	if !f.original {
 		client, server, known = server, client, f.known
 	}
-	within := func(number, began uint32) bool { return uint16(number>>16-began+1) <= 256 }
-	return within(client, known) && within(server, known>>16)
+	if known != 0 && within(client, known, 128) && within(server, known>>16, 128) {
+		return true
+	}
+	f.known, other.known = 0, 0 // of the original direction it is nothing
+	return false
 }
 
 // confirm takes note that both sides have confirmed a flow.

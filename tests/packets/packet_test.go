@@ -186,7 +186,11 @@ func (p packet) transport(tb testing.TB) []byte {
 		must(tb, udp.SetNetworkLayerForChecksum(p.network()))
 		layer = udp
 	case lb.SCTP:
-		layer = &layers.SCTP{SrcPort: layers.SCTPPort(p.src.Port()), DstPort: layers.SCTPPort(p.dst.Port()), VerificationTag: 7}
+		tag := uint32(7)
+		if p.flags == "S" { // of an INIT
+			tag = 0
+		}
+		layer = &layers.SCTP{SrcPort: layers.SCTPPort(p.src.Port()), DstPort: layers.SCTPPort(p.dst.Port()), VerificationTag: tag}
 	default:
 		return p.payload
 	}

@@ -189,6 +189,8 @@ func aFlowLosesItsBackendAtOnce(t *testing.T, c cast) {
 		switch {
 		case c.protocol == lb.TCP:
 			c.isReset(t, "its backend has left the Service", in, uplink, p)
+		case c.protocol == lb.SCTP:
+			c.refused(t, "its backend has left the Service", in, uplink, p)
 		case left == nil:
 			c.untouched(t, "the Service has gone", in, uplink, p)
 		default:

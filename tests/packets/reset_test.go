@@ -23,7 +23,7 @@ const flagFIN, flagSYN, flagRST, flagACK = 1, 2, 4, 16
 // reset returns the frame that answers one of TCP by RFC 9293, 3.10.7.1, with
 // everything else of it turned round; false if there is none.
 func (v view) reset(frame []byte) ([]byte, bool) {
-	if v.later || v.more || len(frame) < v.l4+20 {
+	if v.protocol != lb.TCP || v.later || v.more || len(frame) < v.l4+20 {
 		return nil, false
 	}
 	headers, plain := v.l4-v.l3, 20

@@ -17,6 +17,7 @@ int decide_at_xdp(struct xdp_md *ctx)
 	pkt.tuple = *frame;
 	pkt.l4_proto = pkt.tuple.protocol;
 	pkt.tcp_flags = pkt.l4_proto == IPPROTO_TCP ? TCP_SYN : 0;
+	pkt.init = pkt.l4_proto == IPPROTO_SCTP;
 	if (decide(&pkt) != VERDICT_REWRITE)
 		return XDP_DROP;
 	frame = (void *)(long)ctx->data;

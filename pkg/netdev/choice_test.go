@@ -32,22 +32,25 @@ func watchDevices(t *testing.T, patterns netdev.Patterns, before []int, cluster 
 		}
 	})
 	devices, bare := []string{}, []string{}
+	take := func(s netdev.Seen) {
+		devices, bare = []string{}, []string{}
+		for _, d := range s.Devices[1:] {
+			devices = append(devices, d.Name)
+		}
+		for _, b := range s.Bare {
+			bare = append(bare, b.Device+" "+b.Backend.String())
+		}
+	}
 	return func(what string, wantDevices, wantBare []string) {
 		t.Helper()
+		for len(seen) > 0 {
+			take(<-seen)
+		}
 		timeout := time.After(patience)
-		for {
-			if cmp.Equal(wantDevices, devices) && cmp.Equal(wantBare, bare) {
-				return
-			}
+		for !cmp.Equal(wantDevices, devices) || !cmp.Equal(wantBare, bare) {
 			select {
 			case s := <-seen:
-				devices, bare = []string{}, []string{}
-				for _, d := range s.Devices[1:] {
-					devices = append(devices, d.Name)
-				}
-				for _, b := range s.Bare {
-					bare = append(bare, b.Device+" "+b.Backend.String())
-				}
+				take(s)
 			case <-timeout:
 				t.Fatalf("%s (-want +got):\n%s%s", what, cmp.Diff(wantDevices, devices), cmp.Diff(wantBare, bare))
 			}
@@ -121,6 +124,19 @@ func TestADeviceIsChosenForWhatItLeadsTo(t *testing.T) {
 	cluster.SetBackends(addrs("10.8.0.7", "10.9.0.7")) // of the first no route is known
 	chosen = append(chosen, "to-pods")
 	want("a backend on another node", chosen, []string{})
+
+	pod := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "pod-test"}, PeerName: "pod-peer"}
+	if err := netlink.LinkAdd(pod); err != nil {
+		t.Fatal(err)
+	}
+	defer netlink.LinkDel(pod)
+	if err := netlink.LinkSetUp(pod); err != nil {
+		t.Fatal(err)
+	}
+	mustRouteIn(t, pod, unix.RT_TABLE_MAIN, "10.7.0.7/32", "")
+	cluster.SetBackends(addrs("10.7.0.7", "10.8.0.7", "10.9.0.7"))
+	time.Sleep(2 * time.Second) // longer than until the routes are asked for again
+	want("a pod of this node that an EndpointSlice has elsewhere", chosen, []string{})
 
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-test"}}
 	if err := netlink.LinkAdd(bridge); err != nil {

@@ -117,11 +117,17 @@ func (c choice) isChosen(l netlink.Link, n *network) bool {
 	if a.Flags&net.FlagLoopback != 0 || l.Type() == "vrf" || n.isPort(l) {
 		return false
 	}
-	return n.gateways[a.Index] || c.leads[a.Index] || c.kept[a.Index] ||
+	return n.gateways[a.Index] || c.leads[a.Index] && mayLeadElsewhere(l) || c.kept[a.Index] ||
 		slices.ContainsFunc(n.addresses[a.Index], func(addr netlink.Addr) bool {
 			ip := addrOf(addr)
 			return slices.Contains(c.node, ip) || slices.Contains(cards, l.Type()) && isReachable(ip)
 		})
+}
+
+// mayLeadElsewhere says whether a device may lead to other nodes without a gateway. Behind a veth
+// is a pod of this node, whatever an EndpointSlice says of its address.
+func mayLeadElsewhere(l netlink.Link) bool {
+	return l.Attrs().Flags&net.FlagLoopback == 0 && l.Type() != "veth"
 }
 
 // IsPattern says whether a text is the name of a device, or a pattern of some.

@@ -98,7 +98,7 @@ func bare(leads map[int]netip.Addr, chosen map[int]bool) (out []Bare) {
 		if chosen[index] {
 			continue
 		}
-		if l, err := netlink.LinkByIndex(index); err == nil {
+		if l, err := netlink.LinkByIndex(index); err == nil && mayLeadElsewhere(l) {
 			out = append(out, Bare{l.Attrs().Name, backend})
 		}
 	}

@@ -36,11 +36,18 @@ static __always_inline struct backend *flow_backend(const struct flow *original)
 	return id ? bpf_map_lookup_elem(&backends, &id) : NULL;
 }
 
+/* The flow that a packet has begun just now. */
+static __always_inline struct new_flow *begun_flow(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&flow_scratch, &zero);
+}
+
 /* Where a new flow is put together: stacks are short. */
 static __always_inline struct new_flow *empty_flow(void)
 {
-	__u32 zero = 0;
-	struct new_flow *flow = bpf_map_lookup_elem(&flow_scratch, &zero);
+	struct new_flow *flow = begun_flow();
 
 	if (flow)
 		__builtin_memset(flow, 0, sizeof(*flow));

@@ -40,6 +40,7 @@ struct packet {
 	bool carried : 1;   /* a peer has carried it here */
 	__u8 tried : 4;	    /* homes that it was carried to in vain */
 	bool flowless : 1; /* its ends say that it has no flow, see tc/sight.h */
+	bool begun : 1; /* it has begun a flow, which others may have to precede */
 	struct tuple tuple;
 	union {
 		struct tuple to; /* what it becomes, if it is to be rewritten */

@@ -212,10 +212,13 @@ static long try_port(__u32 i, void *data)
 	struct new_flow *n = *(struct new_flow **)data;
 	enum added added;
 
+	if (i < n->from)
+		return 0;
 	if (has_tried(n, i))
 		return 1;
 	set_port(n, i);
 	added = insert_reply(n);
+	n->from = i + 1;
 	n->result = added;
 	return added != FLOW_EXISTS;
 }

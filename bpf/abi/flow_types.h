@@ -139,7 +139,7 @@ struct new_flow {
 	__u32 number; /* where it begins */
 	__u32 result; /* enum added */
 	__u32 taken;  /* tries that met flows which go on */
-	__u32 pad2;
+	__u32 from; /* the try that is next, after one by a port that others have */
 	struct port_holder half_open;
 	struct port_holder one_sided; /* see is_one_sided() */
 	struct port_holder any;

@@ -266,9 +266,31 @@ static __always_inline enum verdict follow_first(struct packet *pkt,
 }
 
 /*
- * A packet of no flow may begin one, and is rewritten then. If another CPU was first
- * it follows; it is dropped if the flow that it found invalid is still there.
+ * A packet begins a flow, and is rewritten then. If another CPU was first it follows; it is
+ * dropped if the flow that it found invalid is still there.
  */
+static __always_inline enum verdict begin_with(struct packet *pkt,
+					       struct new_flow *flow)
+{
+	enum verdict v = begin_flow(pkt, flow);
+
+	if (v == VERDICT_CONTINUE) {
+		pkt->to = flow->to;
+		return VERDICT_REWRITE;
+	}
+	return v == VERDICT_FOLLOW ? follow_first(pkt, flow->service) : v;
+}
+
+/* The flow that a packet has begun takes what others get: it begins anew by another port. */
+static __always_inline enum verdict begin_anew(struct packet *pkt)
+{
+	struct new_flow *flow = begun_flow();
+
+	unbegin(pkt);
+	return flow ? begin_with(pkt, flow) : VERDICT_REFUSE;
+}
+
+/* A packet of no flow may begin one. */
 static __always_inline enum verdict begin(struct packet *pkt)
 {
 	struct new_flow *flow = empty_flow();
@@ -290,14 +312,7 @@ static __always_inline enum verdict begin(struct packet *pkt)
 		return VERDICT_PASS;
 	v = pkt->tuple.hook == HOOK_IN ? balance(pkt, flow) :
 					 from_device(pkt, flow);
-	if (v != VERDICT_BEGIN)
-		return v;
-	v = begin_flow(pkt, flow);
-	if (v == VERDICT_CONTINUE) {
-		pkt->to = flow->to;
-		return VERDICT_REWRITE;
-	}
-	return v == VERDICT_FOLLOW ? follow_first(pkt, flow->service) : v;
+	return v == VERDICT_BEGIN ? begin_with(pkt, flow) : v;
 }
 
 /*

@@ -92,10 +92,16 @@ static __always_inline __u64 removal_age(__u64 now_ns)
 		       (a ? a->removed_ns : now_ns) >> FLOW_TIME_NS_SHIFT);
 }
 
-/* Had a flow its backend when it was noted, and has no Service lost one since? */
+/*
+ * Had a flow its backend when it was noted, and has no Service lost one since? When one was noted
+ * that was silent for hours does not say its state.
+ */
 static __always_inline bool is_checked(__u32 state, __u64 now_ns)
 {
-	return flow_idle(state, now_ns) < removal_age(now_ns);
+	__u32 idle = flow_idle(state, now_ns);
+
+	return idle < removal_age(now_ns) &&
+	       idle <= flow_times(IDLE_ESTABLISHED_S);
 }
 
 /*

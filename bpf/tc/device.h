@@ -16,6 +16,7 @@
 #include "icmp.h"
 #include "mss.h"
 #include "nat.h"
+#include "new_flow.h"
 #include "outside.h"
 #include "packet.h"
 #include "parse.h"
@@ -106,6 +107,29 @@ static __always_inline bool is_done(struct __sk_buff *skb, struct packet *pkt,
 	return *next != TC_ACT_UNSPEC;
 }
 
+/* So many ports of a new flow may be those of others. */
+#define OTHERS_TRIES 8
+
+/*
+ * Lets others have their packets: a flow that has just begun gets another source port if the
+ * kernel knows somebody who had its port before.
+ */
+static __always_inline enum verdict
+spare_others(struct __sk_buff *skb, struct packet *pkt, enum verdict v)
+{
+#pragma nounroll
+	for (int i = 0; v == VERDICT_REWRITE && pkt->begun; i++) {
+		if (!takes_from_others(skb, pkt))
+			break;
+		if (i == OTHERS_TRIES) {
+			unbegin(pkt);
+			return refuse(DROP_SNAT_EXHAUSTED, 0);
+		}
+		v = begin_anew(pkt);
+	}
+	return v;
+}
+
 /* What becomes of a packet: once its ports are known, that is decided without its frame. */
 static __always_inline enum verdict reach_verdict(struct __sk_buff *skb,
 						  struct packet *pkt)
@@ -125,7 +149,7 @@ static __always_inline enum verdict reach_verdict(struct __sk_buff *skb,
 		pkt->untracked = !is_tracked(skb, pkt);
 		v = pkt->untracked ? decide(pkt) : VERDICT_PASS;
 	}
-	return v;
+	return spare_others(skb, pkt, v);
 }
 
 /* Does what is decided. */

@@ -36,11 +36,18 @@ static __always_inline struct backend *flow_backend(const struct flow *original)
 	return id ? bpf_map_lookup_elem(&backends, &id) : NULL;
 }
 
+/* The flow that a packet has begun just now. */
+static __always_inline struct new_flow *begun_flow(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&flow_scratch, &zero);
+}
+
 /* Where a new flow is put together: stacks are short. */
 static __always_inline struct new_flow *empty_flow(void)
 {
-	__u32 zero = 0;
-	struct new_flow *flow = bpf_map_lookup_elem(&flow_scratch, &zero);
+	struct new_flow *flow = begun_flow();
 
 	if (flow)
 		__builtin_memset(flow, 0, sizeof(*flow));
@@ -66,13 +73,6 @@ static __always_inline void flow_closed(const struct found *f)
 		flow_uncounted(f->flow, FLOW_COUNTED);
 }
 
-static __always_inline __u64 idle_limit_s(__u32 state)
-{
-	if (state & FLOW_HALF_OPEN)
-		return IDLE_ENDED_S;
-	return state & FLOW_DATAGRAMS ? udp_flow_timeout_s : IDLE_ESTABLISHED_S;
-}
-
 /* For how long no packet of a flow was noted, in either direction. */
 static __always_inline __u32 both_idle(__u32 reply, __u32 original,
 				       __u64 now_ns)
@@ -83,8 +83,8 @@ static __always_inline __u32 both_idle(__u32 reply, __u32 original,
 }
 
 /*
- * Has a flow ended? A connection that is open may be silent for long, and so may one that
- * only one side has closed; datagrams and half-open flows may not.
+ * Has a flow ended, by its silence? A connection that both sides have confirmed goes on however
+ * long it is silent; datagrams and half-open flows do not.
  */
 static __always_inline bool has_ended(__u32 reply, __u32 original, __u64 now_ns)
 {
@@ -92,8 +92,10 @@ static __always_inline bool has_ended(__u32 reply, __u32 original, __u64 now_ns)
 
 	if (!(reply & FLOW_SEEN))
 		both |= FLOW_HALF_OPEN;
-	return both_idle(reply, original, now_ns) >
-	       flow_times(idle_limit_s(both));
+	return both & (FLOW_HALF_OPEN | FLOW_DATAGRAMS) &&
+	       both_idle(reply, original, now_ns) >
+		       flow_times(both & FLOW_HALF_OPEN ? IDLE_ENDED_S :
+							  udp_flow_timeout_s);
 }
 
 /* Idle seconds after which the port of a flow that both sides have closed may be

@@ -92,6 +92,23 @@ static __noinline enum verdict refuse_flow(const struct packet *pkt,
 	return pkt->l4_proto == IPPROTO_TCP ? VERDICT_RESET : VERDICT_REFUSE;
 }
 
+/*
+ * Takes back a flow that a packet has begun just now, whose reply direction takes what others get.
+ * Not inlined, for the stack of the caller.
+ */
+static __noinline int unbegin(const struct packet *pkt)
+{
+	struct tuple key = pkt->tuple;
+	struct found f;
+
+	if (find_flow(&key, &f))
+		remove_flow(&f);
+	other_key(&key, &pkt->to, pkt->tuple.hook);
+	if (find_flow(&key, &f))
+		remove_flow(&f);
+	return 0;
+}
+
 /* Counts a flow of datagrams to a backend; that of a connection counts when it is confirmed. */
 static __always_inline void count_flow(const struct packet *pkt,
 				       const struct new_flow *flow)
@@ -107,6 +124,20 @@ static __always_inline void count_flow(const struct packet *pkt,
 }
 
 /*
+ * May somebody else get what the reply direction of a flow takes, whom only the kernel knows? What
+ * is past the Services or within a connection may be just that. Datagrams that keep the address
+ * of their client may be: the kernel tracks former ones of the same flow.
+ */
+static __always_inline bool may_take_from_others(const struct packet *pkt,
+						 const struct new_flow *flow)
+{
+	if (!may_begin(pkt) || flow->flags & FLOW_BYPASS)
+		return false;
+	return pkt->tuple.hook == HOOK_OUT ? pkt->l4_proto != IPPROTO_SCTP :
+					     pkt->l4_proto == IPPROTO_TCP;
+}
+
+/*
  * Adds both directions of a new flow. flow->to is what its first packet becomes, which
  * the caller is to rewrite; its source port may change. A flow of a pod keeps its
  * source, since replies leave by the device of the pod wherever the backend is. Of two
@@ -115,16 +146,18 @@ static __always_inline void count_flow(const struct packet *pkt,
  */
 GLOBAL_FUNC int begin_flow(struct packet *pkt, struct new_flow *flow)
 {
-	bool begun;
+	bool begun, had_reply;
 	int added;
 
 	if (!pkt || !flow)
 		return VERDICT_PASS;
+	pkt->begun = false;
 	begun = begins(pkt, flow);
 	flow->sent = pkt->tuple;
 	if (!(flow->flags & FLOW_SEEN))
 		flow->flags |= FLOW_HALF_OPEN;
 	added = add_reply(flow, begun, pkt->pod);
+	had_reply = !flow->added_state;
 	if (flow->taken >= SNAT_SCARCE && pkt->tuple.hook == HOOK_OUT)
 		note_scarce_ports(pkt, flow);
 	if (added != FLOW_ADDED)
@@ -144,6 +177,7 @@ GLOBAL_FUNC int begin_flow(struct packet *pkt, struct new_flow *flow)
 			count_packet(flow->added_place, payload_len(pkt));
 		count(flow_made);
 		count_flow(pkt, flow);
+		pkt->begun = !had_reply && may_take_from_others(pkt, flow);
 		return VERDICT_CONTINUE;
 	}
 	give_back(pkt, flow, added == FLOW_AGAIN);

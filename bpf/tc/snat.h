@@ -212,10 +212,13 @@ static long try_port(__u32 i, void *data)
 	struct new_flow *n = *(struct new_flow **)data;
 	enum added added;
 
+	if (i < n->from)
+		return 0;
 	if (has_tried(n, i))
 		return 1;
 	set_port(n, i);
 	added = insert_reply(n);
+	n->from = i + 1;
 	n->result = added;
 	return added != FLOW_EXISTS;
 }
@@ -264,9 +267,9 @@ greatest_network(const struct new_flow *n)
 
 /*
  * The port of the flow that has to go where all that were tried are taken: of the half-open ones,
- * else of those that are one-sided, or of the network that has more than its share, a quarter, the
- * one that was silent for longest. Where no network has so many it is the one that was silent for
- * longest of all, if that is a minute. 0 for none.
+ * else of those that are one-sided, of all if that is two hours and more, or of the network that
+ * has more than its share, a quarter, the one that was silent for longest. Where no network has so
+ * many it is the one that was silent for longest of all, if that is a minute. 0 for none.
  */
 static __always_inline __be16 port_to_take(const struct new_flow *n)
 {
@@ -276,6 +279,8 @@ static __always_inline __be16 port_to_take(const struct new_flow *n)
 		return n->half_open.idle_port;
 	if (n->one_sided.idle_port)
 		return n->one_sided.idle_port;
+	if (n->any.most_idle > flow_times(IDLE_ESTABLISHED_S))
+		return n->any.idle_port;
 	if (most->flows * 4 > n->taken &&
 	    most->most_idle >= flow_times(IDLE_CLOSED_S))
 		return most->idle_port;

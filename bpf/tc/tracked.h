@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Connections that the kernel tracks, and the datapath does not know: those that rules of
- * another service proxy have translated, before the programs were in force. Their packets
- * are left to the kernel, which goes on with them.
+ * Connections that the kernel knows, and the datapath does not. Packets of those that rules of
+ * another service proxy have translated, before the programs were in force, are left to the
+ * kernel, which goes on with them. No flow takes the packets of any.
  */
 #pragma once
 
 #include "../abi/config.h"
+#include "../flow/table.h"
+#include "../lib/addr.h"
 #include "../lib/verdict.h"
 #include "packet.h"
 
@@ -32,13 +34,11 @@ extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *skb,
 					 __u32 opts_size) __ksym __weak;
 extern void bpf_ct_release(struct nf_conn *ct) __ksym __weak;
 
-/* The tuple of a packet as the kernel takes it. Returns its size for the family. */
-static __always_inline __u32 kernel_tuple(const struct packet *pkt,
+/* A tuple as the kernel takes it. Returns its size for the family. */
+static __always_inline __u32 kernel_tuple(const struct tuple *t,
 					  struct bpf_sock_tuple *to)
 {
-	const struct tuple *t = &pkt->tuple;
-
-	if (pkt->ip4) {
+	if (is_ip4(&t->src)) {
 		to->ipv4.saddr = t->src.word[3];
 		to->ipv4.daddr = t->dst.word[3];
 		to->ipv4.sport = t->src_port;
@@ -52,22 +52,75 @@ static __always_inline __u32 kernel_tuple(const struct packet *pkt,
 	return sizeof(to->ipv6);
 }
 
-/* Does the kernel track the connection of a packet? */
-GLOBAL_FUNC int is_tracked(struct __sk_buff *skb, const struct packet *pkt)
+static __always_inline bool tracks(struct __sk_buff *skb,
+				   struct bpf_sock_tuple *tuple, __u32 size,
+				   __u8 protocol)
 {
-	struct bpf_ct_opts opts = { .netns_id = BPF_F_CURRENT_NETNS };
-	struct bpf_sock_tuple tuple = {};
+	struct bpf_ct_opts opts = {
+		.netns_id = BPF_F_CURRENT_NETNS,
+		.l4proto = protocol,
+	};
 	struct nf_conn *ct;
-	__u32 size;
 
-	if (!kernel_tracks || !pkt)
+	if (!kernel_tracks)
 		return false;
-	opts.l4proto = pkt->l4_proto;
-	size = kernel_tuple(pkt, &tuple);
-	ct = bpf_skb_ct_lookup(skb, &tuple, size, &opts, sizeof(opts));
+	ct = bpf_skb_ct_lookup(skb, tuple, size, &opts, sizeof(opts));
 	if (!ct)
 		return false;
 	bpf_ct_release(ct);
+	return true;
+}
+
+/* Does the kernel track the connection of a packet? */
+GLOBAL_FUNC int is_tracked(struct __sk_buff *skb, const struct packet *pkt)
+{
+	struct bpf_sock_tuple tuple = {};
+
+	if (!pkt || !tracks(skb, &tuple, kernel_tuple(&pkt->tuple, &tuple),
+			    pkt->l4_proto))
+		return false;
 	count(flow_tracked);
 	return true;
+}
+
+/* Has a socket of the node the destination of a tuple, or TCP a connection to its source? */
+static __always_inline bool has_socket(struct __sk_buff *skb,
+				       struct bpf_sock_tuple *tuple, __u32 size,
+				       __u8 protocol)
+{
+	struct bpf_sock *sk;
+	bool has;
+
+	if (protocol == IPPROTO_TCP)
+		sk = bpf_skc_lookup_tcp(skb, tuple, size, BPF_F_CURRENT_NETNS,
+					0);
+	else
+		sk = bpf_sk_lookup_udp(skb, tuple, size, BPF_F_CURRENT_NETNS,
+				       0);
+	if (!sk)
+		return false;
+	has = protocol != IPPROTO_TCP || sk->state != BPF_TCP_LISTEN;
+	bpf_sk_release(sk);
+	return has;
+}
+
+/*
+ * Does the flow that a packet has begun take what comes for somebody else: for a socket of the
+ * node, or for a connection that the kernel tracks? It knows of no packet of the flow itself yet,
+ * as long as that is not on its way out with the address of its client.
+ */
+GLOBAL_FUNC int takes_from_others(struct __sk_buff *skb,
+				  const struct packet *pkt)
+{
+	struct bpf_sock_tuple tuple = {};
+	struct tuple reply;
+	__u32 size;
+
+	if (!pkt)
+		return false;
+	other_key(&reply, &pkt->to, pkt->tuple.hook);
+	size = kernel_tuple(&reply, &tuple);
+	return (reply.hook == HOOK_IN &&
+		has_socket(skb, &tuple, size, reply.protocol)) ||
+	       tracks(skb, &tuple, size, reply.protocol);
 }

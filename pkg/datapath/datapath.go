@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -48,6 +49,9 @@ type Config struct {
 	// this node has two, to another one four. 0 is one for each 64 KiB of the machine's
 	// memory: the nearest power of two, at least 65,536 and at most 4,194,304.
 	Flows uint32
+	// TCPTimeout is how long a connection whose packets are balanced, and that nobody has closed,
+	// may be silent: two hours and four minutes at least, 0 for a day.
+	TCPTimeout time.Duration
 	// Diag has sockets destroyed through INET_DIAG, as it is where the kernel has
 	// no bpf_sock_destroy.
 	Diag bool

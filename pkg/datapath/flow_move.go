@@ -135,7 +135,7 @@ func (d *Datapath) freeAbandonedFlows() error {
 func (m *flowMove) takeChanged() {
 	var changed [takeClasses][]uint32
 	for w := range m.from.changed(m.taken) {
-		class := takeClass(w)
+		class := takeClass(w, m.to.opened)
 		changed[class] = append(changed[class], w.index)
 	}
 	for _, class := range changed {
@@ -146,13 +146,16 @@ func (m *flowMove) takeChanged() {
 }
 
 // takeClasses is how many classes takeClass tells apart.
-const takeClasses = 6
+const takeClasses = 8
 
 // takeClass says in which order flows are taken along. Those that both sides have confirmed come
-// first, those of TCP before datagrams: where there is less room, half-open ones are lost.
+// first, those of TCP before datagrams: where there is less room, half-open ones are lost, and
+// what is silent for long.
 // Original directions come before replies, which are right if these are.
-func takeClass(w way) (class int) {
+func takeClass(w way, now int64) (class int) {
 	switch {
+	case w.idle(now) > longestIdle:
+		class = 6
 	case w.isHalfOpen():
 		class = 4
 	case w.has(headgateFlowFlagFLOW_DATAGRAMS):
@@ -173,7 +176,7 @@ func (m *flowMove) takeWay(w way) {
 		return
 	}
 	m.taken[w.index] = w.seen
-	if w.idle(m.to.opened) <= longestIdle {
+	if w.idle(m.to.opened) <= longestIdle || w.isOpen() {
 		m.to.take(&f, w.seen, m.to.opened, !m.replaced)
 	}
 }

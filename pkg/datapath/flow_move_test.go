@@ -534,33 +534,3 @@ func wantHashed(t *testing.T, of formerFlow, key *headgateTuple, h *hashedFlow, 
 		t.Fatalf("%+v: was idle for %v a minute later", of, idle)
 	}
 }
-
-// The times of flows begin anew after 4.9 hours. An agent frees what is silent long before,
-// and so never takes it for young; one that was not there for so long does.
-func TestSilentFlowsAreFreedBeforeTheirTimesBeginAnew(t *testing.T) {
-	const period = time.Duration(1<<16) * unit
-	begin, freed := mustClock(t), 0
-	table, silent := someTable(70), someFlow(1, 1)
-	freeSilent := func(now int64) {
-		for set := range table.sets.len {
-			table.freeSilent(set, now, func(*headgateFlow) { freed++ })
-		}
-	}
-	table.add(silent, stateOf(begin, 0, flagSeen|flagCounted|flagOriginal), begin)
-	for passed := time.Duration(0); passed < 6*time.Hour; passed += 30 * time.Second {
-		freeSilent(begin + int64(passed))
-		if _, there := table.find(silent); there != (passed <= longestIdle) && (passed-longestIdle).Abs() > time.Minute {
-			t.Fatalf("after %v of silence the flow is there: %t", passed, there)
-		}
-	}
-	if freed != 1 {
-		t.Errorf("it was taken out of what is in flight %d times", freed)
-	}
-	for idle, want := range map[time.Duration]bool{288 * time.Minute: false, 312 * time.Minute: true} { // either side of the period
-		table.add(silent, stateOf(begin, 0, flagSeen|flagOriginal), begin)
-		freeSilent(begin + int64(idle))
-		if w, there := table.find(silent); there != want || there && w.idle(begin+int64(idle)) > idle-period+time.Second {
-			t.Errorf("without an agent for %v the flow is there: %t", idle, there)
-		}
-	}
-}

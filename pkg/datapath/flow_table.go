@@ -363,23 +363,6 @@ func (f *headgateFlow) other() *headgateFlow {
 	return &headgateFlow{Src: to.Dst, Dst: to.Src, SrcPort: to.DstPort, DstPort: to.SrcPort, Protocol: f.Protocol, Hook: uint8(hook)}
 }
 
-// longestIdle is how long any flow may be silent.
-const longestIdle = time.Duration(headgateFlowTimeIDLE_ESTABLISHED_S) * time.Second
-
-// freeSilent frees the ways of a set whose flows were silent for longer than any flow may be:
-// the times of states begin anew after five hours, and they would seem young again.
-func (t *flowTable) freeSilent(set uint32, now int64, uncount func(*headgateFlow)) {
-	for w, f := range t.flowsIn(set) {
-		if w.idle(now) <= longestIdle || !w.own() {
-			continue
-		}
-		if w.has(headgateFlowFlagFLOW_COUNTED) {
-			uncount(&f)
-		}
-		w.free()
-	}
-}
-
 // isTCP says whether a flow is of TCP.
 func (f *headgateFlow) isTCP() bool { return lb.Protocol(f.Protocol) == lb.TCP }
 

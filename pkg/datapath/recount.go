@@ -29,6 +29,9 @@ type census struct {
 	seen headgateCounters
 
 	taken lastTaking // of the traffic of flows
+
+	silentIn *mapSet // the maps in which connections are silent
+	silent   silence
 }
 
 // errLeft says that a count did not come to its end, since maps are to be replaced.

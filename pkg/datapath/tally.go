@@ -18,8 +18,9 @@ type tally struct {
 	slots    *mapping[headgateSocketSlot]
 	flows    *flowTable
 	stored   iterators // through what sockets keep themselves
-	counted  []int32   // by backend
-	some     bool      // there is a connection at all
+	silent   *silence
+	counted  []int32 // by backend
+	some     bool    // there is a connection at all
 	leave    *atomic.Bool
 }
 
@@ -29,7 +30,10 @@ var storedListers = map[string]string{"list_stored": "stored_entries", "list_man
 
 // openTally has what is to be counted at hand.
 func (d *Datapath) openTally() (t *tally, err error) {
-	t = &tally{backends: d.census.backends, counted: numbers(&d.census.counted, d.maps), leave: &d.census.leave}
+	t = &tally{
+		backends: d.census.backends, counted: numbers(&d.census.counted, d.maps), leave: &d.census.leave,
+		silent: d.census.silenceOf(d.maps, d.cfg.TCPTimeout),
+	}
 	if t.slots, err = newMapping[headgateSocketSlot](d.maps.byName["socket_nat"], false); err != nil {
 		return nil, err
 	}
@@ -148,6 +152,7 @@ func (t *tally) countFlows() error {
 	if err != nil {
 		return err
 	}
+	used := uint32(0)
 	for set := range t.flows.sets.len {
 		if t.leaves(set) {
 			return errLeft
@@ -155,7 +160,8 @@ func (t *tally) countFlows() error {
 		if t.flows.isEmpty(set) {
 			continue
 		}
-		t.flows.freeSilent(set, now, t.backends.uncount)
+		used += waysInUse(t.flows.sets.at(set))
+		t.flows.freeSilent(set, now, t.silent, t.backends.uncount)
 		for w, f := range t.flows.flowsIn(set) {
 			t.some = true
 			if w.has(headgateFlowFlagFLOW_COUNTED) && t.backends.isFlowing(&f) && (f.isTCP() || t.flows.isInUse(w, &f, now)) {
@@ -163,6 +169,7 @@ func (t *tally) countFlows() error {
 			}
 		}
 	}
+	t.silent.full = used > t.flows.sets.len*flowWays/2
 	return nil
 }
 

@@ -12,7 +12,7 @@ func TestACountEndsWhenMapsAreReplaced(t *testing.T) {
 	slot := unsafe.Sizeof(headgateSocketSlot{})
 	count := &tally{
 		slots: &mapping[headgateSocketSlot]{mem: make([]byte, 70*slot), stride: slot, len: 70},
-		flows: &flowTable{sets: &mapping[headgateFlowSet]{}}, leave: &leave,
+		flows: &flowTable{sets: &mapping[headgateFlowSet]{}}, leave: &leave, silent: &silence{},
 	}
 	if err := count.count(); err != nil {
 		t.Errorf("a count that nothing stops: %v", err)

@@ -353,7 +353,7 @@ type tracerNewFlow struct {
 	Number   uint32
 	Result   uint32
 	Taken    uint32
-	Pad2     uint32
+	From     uint32
 	HalfOpen struct {
 		_        structs.HostLayout
 		Network  uint32

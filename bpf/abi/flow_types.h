@@ -238,7 +238,8 @@ enum device_flag {
 	DEVICE_VETH = 1 << 3, /* and XDP_TX may wake nobody at its other end */
 	DEVICE_TAKEN =
 		1 << 4, /* a program of others is there, and may call ours */
-	DEVICE_TRUNK = 1 << 5, /* VLAN devices on it have programs, too */
+	DEVICE_TRUNK = 1 << 5,	/* VLAN devices on it have programs, too */
+	DEVICE_SHARED = 1 << 6, /* it leads to backends on this node, too */
 };
 
 /*

@@ -2,7 +2,7 @@
 /*
  * Which address will the packets of a socket have? Source ranges are about it.
  *
- * A socket that is bound to an address has that. Without, a packet gets its address from the
+ * A socket of TCP that is bound to an address has that. Else a packet gets its address from the
  * route that it takes. In the node's own
  * namespace the agent knows which one that is. A pod has, as far as Services are
  * concerned, one address of each family: it is read from the kernel's lists.
@@ -123,7 +123,10 @@ static __always_inline bool node_address(bool ip4, struct ip_addr *addr)
 	return !is_zero(addr);
 }
 
-/* The address that a socket is bound to; false where it has none yet. */
+/*
+ * The address that a socket of TCP is bound to; false where it has none yet. Datagrams may have
+ * another one, which they are sent with.
+ */
 static __always_inline bool bound_address(struct bpf_sock_addr *ctx, bool ip4,
 					  struct ip_addr *addr)
 {
@@ -155,7 +158,7 @@ socket_allowed(struct bpf_sock_addr *ctx, const struct frontend *f, bool ip4)
 	__u64 cookie = bpf_get_netns_cookie(ctx);
 	bool known;
 
-	if (bound_address(ctx, ip4, &s.addr))
+	if (ctx->protocol == IPPROTO_TCP && bound_address(ctx, ip4, &s.addr))
 		known = true;
 	else if (cookie == node_netns_cookie)
 		known = node_address(ip4, &s.addr);

@@ -206,6 +206,21 @@ static __noinline enum verdict from_node(const struct packet *pkt,
 }
 
 /*
+ * Does a packet within a connection leave by a device that leads to backends on this node, too?
+ * The connection may have begun with the address of its client, before the device had programs.
+ */
+static __always_inline bool goes_on(const struct packet *pkt)
+{
+	__u32 ifindex = pkt->ifindex;
+	const struct device *d;
+
+	if (may_begin(pkt))
+		return false;
+	d = bpf_map_lookup_elem(&devices, &ifindex);
+	return d && d->flags & DEVICE_SHARED;
+}
+
+/*
  * Do clients elsewhere reach backends of this node alone by the frontend of a reply direction?
  * Then these see the addresses of clients, whatever device leads to them.
  */
@@ -242,7 +257,8 @@ GLOBAL_FUNC int from_device(struct packet *pkt, struct new_flow *flow)
 	if (!find_flow(&key, &reply))
 		return from_node(pkt, flow);
 	if (reply.seen & FLOW_BYPASS ||
-	    (!pkt->pod && (reply.seen & FLOW_FROM_POD || is_local(&reply))))
+	    (!pkt->pod &&
+	     (reply.seen & FLOW_FROM_POD || is_local(&reply) || goes_on(pkt))))
 		return VERDICT_PASS;
 	flow->to = pkt->tuple;
 	if (!device_addr(pkt, &pkt->tuple.src, &flow->to.src)) {

@@ -42,24 +42,30 @@ type deviceList struct {
 	begun    chan struct{} // closes with the first update: devices depend on it
 	begin    sync.Once
 	pods     map[lb.PodName]*lb.Pod
-	slices   map[lb.SliceName][]netip.Addr // backends on other nodes, one of each network
-	networks map[netip.Prefix]*remoteNetwork
+	slices   map[lb.SliceName]map[backendNetwork]netip.Addr // a backend of each network
+	networks map[backendNetwork]map[netip.Addr]int          // these backends, with how many slices name each
+	backends netdev.Backends                                // as the cluster has them
 
 	uplinks []string // devices on which others reach the node, as logged; nil at first
 	last    []string // the last of them, when there were any
+	had     bool     // an earlier agent had some
 }
 
-// remoteNetwork is a network with backends on other nodes.
-type remoteNetwork struct {
-	backend netip.Addr // one of them
-	slices  int        // that have one there
+// backendNetwork is a network with backends on this node, or on others.
+type backendNetwork struct {
+	prefix netip.Prefix
+	here   bool
 }
+
+// backendsOfNetwork is how many backends of a network are looked for, at most: mostly all are
+// reached alike, and a slice may have anything.
+const backendsOfNetwork = 4
 
 func newDeviceList(cfg Config, log *zap.Logger, notify func([]plan.Device), problems func([]lb.Problem)) *deviceList {
 	return &deviceList{
 		choice: cfg.PodDevices, log: log, notify: notify, problems: problems, node: cfg.NodeName,
 		cluster: netdev.NewCluster(), begun: make(chan struct{}),
-		pods: map[lb.PodName]*lb.Pod{}, slices: map[lb.SliceName][]netip.Addr{}, networks: map[netip.Prefix]*remoteNetwork{},
+		pods: map[lb.PodName]*lb.Pod{}, slices: map[lb.SliceName]map[backendNetwork]netip.Addr{}, networks: map[backendNetwork]map[netip.Addr]int{},
 	}
 }
 
@@ -70,6 +76,7 @@ func (l *deviceList) watch(ctx context.Context, patterns netdev.Patterns, before
 	case <-ctx.Done():
 		return nil
 	case <-l.begun:
+		l.had = len(before) > 0
 		return netdev.WatchDevices(ctx, patterns, before, l.cluster, l.setDevices, l.missed)
 	}
 }
@@ -108,58 +115,64 @@ func (l *deviceList) setPods(changes map[lb.PodName]*lb.Pod) {
 
 // setSlices takes what has changed of EndpointSlices.
 func (l *deviceList) setSlices(changes map[lb.SliceName]*lb.Slice) {
-	news := false
 	for name, s := range changes {
-		was := l.slices[name]
-		now := l.remote(s)
-		if slices.Equal(was, now) {
-			continue
-		}
-		for _, b := range now {
-			n := l.networks[networkOf(b)]
-			if n == nil {
-				n, news = &remoteNetwork{backend: b}, true
-				l.networks[networkOf(b)] = n
+		now := l.backendsOf(s)
+		for n, b := range now {
+			if l.networks[n] == nil {
+				l.networks[n] = map[netip.Addr]int{}
 			}
-			n.slices++
+			l.networks[n][b]++
 		}
-		for _, b := range was {
-			n := l.networks[networkOf(b)]
-			if n.slices--; n.slices == 0 {
-				delete(l.networks, networkOf(b))
-				news = true
+		for n, b := range l.slices[name] {
+			if l.networks[n][b]--; l.networks[n][b] == 0 {
+				delete(l.networks[n], b)
+			}
+			if len(l.networks[n]) == 0 {
+				delete(l.networks, n)
 			}
 		}
-		if l.slices[name] = now; now == nil {
+		if l.slices[name] = now; len(now) == 0 {
 			delete(l.slices, name)
 		}
 	}
-	if !news {
+	if len(changes) == 0 {
 		return
 	}
-	backends := make([]netip.Addr, 0, len(l.networks))
-	for _, n := range l.networks {
-		backends = append(backends, n.backend)
+	var b netdev.Backends
+	for n, backends := range l.networks {
+		some := slices.SortedFunc(maps.Keys(backends), netip.Addr.Compare)
+		some = some[:min(len(some), backendsOfNetwork)]
+		if n.here {
+			b.Here = append(b.Here, some...)
+		} else {
+			b.Elsewhere = append(b.Elsewhere, some...)
+		}
 	}
-	slices.SortFunc(backends, netip.Addr.Compare)
-	l.cluster.SetBackends(backends)
+	slices.SortFunc(b.Here, netip.Addr.Compare)
+	slices.SortFunc(b.Elsewhere, netip.Addr.Compare)
+	if !slices.Equal(b.Here, l.backends.Here) || !slices.Equal(b.Elsewhere, l.backends.Elsewhere) {
+		l.backends = b
+		l.cluster.SetBackends(b)
+	}
 }
 
-// remote returns a backend of each network with endpoints of a slice that are on other nodes, sorted.
-func (l *deviceList) remote(s *lb.Slice) (out []netip.Addr) {
+// backendsOf returns a backend of each network of a slice, the lowest, if its node is known.
+func (l *deviceList) backendsOf(s *lb.Slice) map[backendNetwork]netip.Addr {
 	if s == nil {
 		return nil
 	}
-	found := map[netip.Prefix]netip.Addr{}
+	out := map[backendNetwork]netip.Addr{}
 	for _, e := range s.Endpoints {
-		if node := e.Where.Topology().Node; node == "" || node == l.node {
+		node := e.Where.Topology().Node
+		if node == "" || !e.Ready && !e.Serving {
 			continue
 		}
-		if b, known := found[networkOf(e.Addr)]; !known || e.Addr.Less(b) {
-			found[networkOf(e.Addr)] = e.Addr
+		n := backendNetwork{networkOf(e.Addr), node == l.node}
+		if b, known := out[n]; !known || e.Addr.Less(b) {
+			out[n] = e.Addr
 		}
 	}
-	return slices.SortedFunc(maps.Values(found), netip.Addr.Compare)
+	return out
 }
 
 // networkOf returns the network whose addresses one node has mostly: a /24, or a /64 of IPv6.
@@ -181,7 +194,7 @@ func (l *deviceList) setDevices(seen netdev.Seen) {
 	out := []plan.Device{}
 	for _, d := range list {
 		out = append(out, plan.Device{
-			Index: uint32(d.Index), Name: d.Name, IP4: d.IP4, IP6: d.IP6, L3: d.L3, Trunk: d.Trunk, Pod: d.Pod != "", Exempt: namespaces[d.PodAddr], XDP: d.XDP, NoXDP: d.NoXDP, Veth: d.Veth,
+			Index: uint32(d.Index), Name: d.Name, IP4: d.IP4, IP6: d.IP6, L3: d.L3, Trunk: d.Trunk, Shared: d.Shared, Pod: d.Pod != "", Exempt: namespaces[d.PodAddr], XDP: d.XDP, NoXDP: d.NoXDP, Veth: d.Veth,
 		})
 	}
 	l.notify(out)
@@ -212,7 +225,7 @@ func (l *deviceList) logUplinks(list []netdev.Device) {
 // wrong returns the problems with devices.
 func (l *deviceList) wrong(seen netdev.Seen) (out []lb.Problem) {
 	object := "Node " + l.node
-	if len(l.uplinks) == 0 && len(l.last) > 0 {
+	if len(l.uplinks) == 0 && (l.had || len(l.last) > 0) {
 		out = append(out, lb.Problem{Object: object, Field: "devices", Value: strings.Join(l.last, ", "),
 			Reason: "are gone, and no other device is chosen: packets from other hosts are not balanced",
 			Remedy: "bring a device back, or name another with --devices"})

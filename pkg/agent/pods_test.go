@@ -1,8 +1,8 @@
 package agent
 
 import (
+	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -57,37 +57,43 @@ func TestDevicesThatAreGoneOrLeftOutAreProblems(t *testing.T) {
 	want("all is well", netdev.Seen{Devices: []netdev.Device{node, uplink}})
 }
 
-func TestOneBackendOfEachNetworkOnOtherNodesIsLookedFor(t *testing.T) {
+func TestSomeBackendsOfEachNetworkAreLookedFor(t *testing.T) {
 	l := newDeviceList(Config{NodeName: "here"}, zap.NewNop(), func([]plan.Device) {}, func([]lb.Problem) {})
 	slice := func(endpoints ...string) *lb.Slice { // "ADDRESS NODE"
 		s := &lb.Slice{}
 		for _, e := range endpoints {
 			addr, node, _ := strings.Cut(e, " ")
-			s.Endpoints = append(s.Endpoints, lb.Endpoint{Addr: netip.MustParseAddr(addr), Where: lb.Topology{Node: node}.Share()})
+			s.Endpoints = append(s.Endpoints, lb.Endpoint{Ready: node != "late", Addr: netip.MustParseAddr(addr), Where: lb.Topology{Node: node}.Share()})
 		}
 		return s
 	}
 	set := func(name string, s *lb.Slice) { l.setSlices(map[lb.SliceName]*lb.Slice{{Name: name}: s}) }
-	want := func(what string, want ...string) {
+	want := func(what, elsewhere, here string) {
 		t.Helper()
-		var got []string
-		for _, n := range l.networks {
-			got = append(got, n.backend.String())
+		if got := fmt.Sprint(l.backends.Elsewhere); got != "["+elsewhere+"]" {
+			t.Errorf("%s: on other nodes are %s, want %s", what, got, elsewhere)
 		}
-		slices.Sort(got)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
+		if got := fmt.Sprint(l.backends.Here); got != "["+here+"]" {
+			t.Errorf("%s: on this node are %s, want %s", what, got, here)
 		}
 	}
-	set("a", slice("10.244.1.1 here", "10.244.2.7 there", "10.244.2.5 there", "10.244.3.1 ", "fd00::2:1 there", "fd00::2:2 there", "fd00:0:0:3::1 there"))
-	want("two of a /24, three of two /64", "10.244.2.5", "fd00:0:0:3::1", "fd00::2:1")
+	set("a", slice("10.244.1.1 here", "10.244.2.7 there", "10.244.2.5 there", "10.244.3.1 ", "10.244.4.1 late", "fd00::2:1 there", "fd00::2:2 there", "fd00:0:0:3::1 there"))
+	want("two of a /24, three of two /64", "10.244.2.5 fd00::2:1 fd00:0:0:3::1", "10.244.1.1")
 	set("b", slice("10.244.2.1 there", "10.244.9.1 elsewhere"))
-	want("another slice", "10.244.2.5", "10.244.9.1", "fd00:0:0:3::1", "fd00::2:1")
+	want("another slice", "10.244.2.1 10.244.2.5 10.244.9.1 fd00::2:1 fd00:0:0:3::1", "10.244.1.1")
 	set("a", slice("10.244.1.1 here"))
-	want("the first one has less", "10.244.2.5", "10.244.9.1")
+	want("the first one has less", "10.244.2.1 10.244.9.1", "10.244.1.1")
+	for i := range 9 {
+		set(fmt.Sprint("c", i), slice(fmt.Sprintf("10.244.9.%d there", 9-i)))
+	}
+	want("many of a network", "10.244.2.1 10.244.9.1 10.244.9.2 10.244.9.3 10.244.9.4", "10.244.1.1")
+	for i := range 9 {
+		set(fmt.Sprint("c", i), nil)
+	}
+	set("a", nil)
 	set("b", nil)
-	want("the second one goes")
-	if len(l.slices) > 0 {
-		t.Errorf("%d slices are known, want none", len(l.slices))
+	want("all go", "", "")
+	if len(l.slices)+len(l.networks) > 0 {
+		t.Errorf("%d slices and %d networks are known, want none", len(l.slices), len(l.networks))
 	}
 }

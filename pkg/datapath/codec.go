@@ -119,6 +119,9 @@ func encodeDevice(d plan.Device) headgateDevice {
 	if d.Veth {
 		out.Flags |= headgateDeviceFlagDEVICE_VETH
 	}
+	if d.Shared {
+		out.Flags |= headgateDeviceFlagDEVICE_SHARED
+	}
 	if d.Trunk {
 		out.Flags |= headgateDeviceFlagDEVICE_TRUNK
 	}

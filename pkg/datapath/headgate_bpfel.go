@@ -180,12 +180,13 @@ type headgateDevice struct {
 type headgateDeviceFlag uint32
 
 const (
-	headgateDeviceFlagDEVICE_POD   headgateDeviceFlag = 1
-	headgateDeviceFlagDEVICE_L3    headgateDeviceFlag = 2
-	headgateDeviceFlagDEVICE_XDP   headgateDeviceFlag = 4
-	headgateDeviceFlagDEVICE_VETH  headgateDeviceFlag = 8
-	headgateDeviceFlagDEVICE_TAKEN headgateDeviceFlag = 16
-	headgateDeviceFlagDEVICE_TRUNK headgateDeviceFlag = 32
+	headgateDeviceFlagDEVICE_POD    headgateDeviceFlag = 1
+	headgateDeviceFlagDEVICE_L3     headgateDeviceFlag = 2
+	headgateDeviceFlagDEVICE_XDP    headgateDeviceFlag = 4
+	headgateDeviceFlagDEVICE_VETH   headgateDeviceFlag = 8
+	headgateDeviceFlagDEVICE_TAKEN  headgateDeviceFlag = 16
+	headgateDeviceFlagDEVICE_TRUNK  headgateDeviceFlag = 32
+	headgateDeviceFlagDEVICE_SHARED headgateDeviceFlag = 64
 )
 
 type headgateDirection uint32

@@ -121,7 +121,7 @@ func TestADeviceIsChosenForWhatItLeadsTo(t *testing.T) {
 	want("an address of the Node", chosen, []string{})
 
 	mustAddress(t, netlink.AddrAdd, toPods, "10.9.0.1/24")
-	cluster.SetBackends(addrs("10.8.0.7", "10.9.0.7")) // of the first no route is known
+	cluster.SetBackends(netdev.Backends{Elsewhere: addrs("10.8.0.7", "10.9.0.7")}) // of the first no route is known
 	chosen = append(chosen, "to-pods")
 	want("a backend on another node", chosen, []string{})
 
@@ -134,7 +134,7 @@ func TestADeviceIsChosenForWhatItLeadsTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustRouteIn(t, pod, unix.RT_TABLE_MAIN, "10.7.0.7/32", "")
-	cluster.SetBackends(addrs("10.7.0.7", "10.8.0.7", "10.9.0.7"))
+	cluster.SetBackends(netdev.Backends{Elsewhere: addrs("10.7.0.7", "10.8.0.7", "10.9.0.7")})
 	time.Sleep(2 * time.Second) // longer than until the routes are asked for again
 	want("a pod of this node that an EndpointSlice has elsewhere", chosen, []string{})
 
@@ -210,11 +210,54 @@ func TestADeviceThatPatternsLeaveOutIsTold(t *testing.T) {
 	bare := mustAddDevice(t, "bare")
 	mustAddress(t, netlink.AddrAdd, bare, "10.9.0.1/24")
 	cluster := netdev.NewCluster()
-	cluster.SetBackends(addrs("10.9.0.7", "203.0.113.7"))
-	want := watchDevices(t, netdev.Patterns{Devices: []string{"named"}}, nil, cluster)
+	cluster.SetBackends(netdev.Backends{Elsewhere: addrs("10.9.0.7", "203.0.113.7")})
+	want := watchDevices(t, netdev.Patterns{Devices: []string{"named", "named-port"}}, nil, cluster)
 	want("a backend by another device", []string{"named"}, []string{"bare 10.9.0.7"})
-	cluster.SetBackends(addrs("203.0.113.7"))
-	want("none", []string{"named"}, []string{})
+	above := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "above"}}
+	if err := netlink.LinkAdd(above); err != nil {
+		t.Fatal(err)
+	}
+	defer netlink.LinkDel(above)
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "named-port"}, PeerName: "named-peer"}
+	if err := netlink.LinkAdd(veth); err != nil {
+		t.Fatal(err)
+	}
+	defer netlink.LinkDel(veth)
+	if err := errors.Join(netlink.LinkSetUp(above), netlink.LinkSetMaster(veth, above)); err != nil {
+		t.Fatal(err)
+	}
+	mustAddress(t, netlink.AddrAdd, above, "10.10.0.1/24")
+	cluster.SetBackends(netdev.Backends{Elsewhere: addrs("10.10.0.7")})
+	want("a backend behind a bridge whose port is named", []string{"named", "named-port"}, []string{})
+	cluster.SetBackends(netdev.Backends{Elsewhere: addrs("203.0.113.7")})
+	want("none", []string{"named", "named-port"}, []string{})
+}
+
+func TestADeviceIsSharedIfItLeadsToBackendsOnTheNode(t *testing.T) {
+	testenv.Need(t)
+	flat := mustAddDevice(t, "flat")
+	mustAddress(t, netlink.AddrAdd, flat, "10.9.0.1/24")
+	cluster := netdev.NewCluster()
+	cluster.SetBackends(netdev.Backends{Here: addrs("10.9.0.5"), Elsewhere: addrs("10.9.0.1", "10.9.0.7")}) // one is the node's own
+	shared := make(chan bool, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- netdev.WatchDevices(ctx, netdev.Patterns{}, nil, cluster, func(s netdev.Seen) {
+			shared <- len(s.Devices) == 2 && s.Devices[1].Shared
+		}, func(string, error) {})
+	}()
+	if !<-shared {
+		t.Error("it is not, beside a backend on another node")
+	}
+	cluster.SetBackends(netdev.Backends{Elsewhere: addrs("10.9.0.7")})
+	if <-shared {
+		t.Error("it is when the backend on the node is gone")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 func TestAFlowLeavesWithALastingAddress(t *testing.T) {

@@ -16,7 +16,13 @@ type Cluster struct {
 	mu       sync.Mutex
 	pods     []Pod
 	node     []netip.Addr
-	backends []netip.Addr
+	backends Backends
+}
+
+// Backends are backends of Services, some of each network that has any: the kernel reaches the
+// others alike.
+type Backends struct {
+	Here, Elsewhere []netip.Addr // on this node, on others
 }
 
 // NewCluster returns a cluster that says nothing.
@@ -29,8 +35,8 @@ func (c *Cluster) SetPods(list []Pod) { c.set(func() { c.pods = list }) }
 // SetNode says by which addresses the cluster knows the node.
 func (c *Cluster) SetNode(addrs []netip.Addr) { c.set(func() { c.node = addrs }) }
 
-// SetBackends gives backends on other nodes, one of each network that has any.
-func (c *Cluster) SetBackends(addrs []netip.Addr) { c.set(func() { c.backends = addrs }) }
+// SetBackends says which backends there are.
+func (c *Cluster) SetBackends(b Backends) { c.set(func() { c.backends = b }) }
 
 func (c *Cluster) set(change func()) {
 	c.mu.Lock()
@@ -42,33 +48,45 @@ func (c *Cluster) set(change func()) {
 	}
 }
 
-func (c *Cluster) get() (pods []Pod, node, backends []netip.Addr) {
+func (c *Cluster) get() (pods []Pod, node []netip.Addr, backends Backends) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pods, c.node, c.backends
 }
 
-// backendRoutes finds the devices that lead to backends. The kernel takes some 5 µs for each
-// answer, and the network changes with every pod: so it is asked once a lookAgain at most.
+// backendRoutes finds the devices that lead to backends. The network changes with every pod, and
+// the kernel takes a while for each answer: asking takes a fiftieth of the time at most.
 type backendRoutes struct {
-	asked time.Time
-	leads map[int]netip.Addr // to one of them, by index of the device
+	again  time.Time          // when it may be asked again
+	leads  map[int]netip.Addr // to one on another node, by index of the device
+	shared map[int]bool       // devices that lead to backends on this node, by index
 }
 
-// find returns the devices that lead to backends, and whether the answer is an old one.
-func (r *backendRoutes) find(backends []netip.Addr) (map[int]netip.Addr, bool) {
-	if time.Since(r.asked) < lookAgain {
-		return r.leads, true
+// find finds them, and says whether it has yet to ask again.
+func (r *backendRoutes) find(b Backends) (old bool) {
+	began := time.Now()
+	if began.Before(r.again) {
+		return true
 	}
-	r.leads = map[int]netip.Addr{}
-	for _, b := range backends {
-		route, err := routeTo(b)
-		if _, known := r.leads[route.LinkIndex]; err == nil && !known && route.Type == unix.RTN_UNICAST {
-			r.leads[route.LinkIndex] = b
+	r.leads, r.shared = map[int]netip.Addr{}, map[int]bool{}
+	for _, to := range b.Elsewhere {
+		if index, ok := leavesBy(to); ok {
+			r.leads[index] = to
 		}
 	}
-	if len(backends) > 0 {
-		r.asked = time.Now()
+	for _, to := range b.Here {
+		if index, ok := leavesBy(to); ok {
+			r.shared[index] = true
+		}
 	}
-	return r.leads, false
+	if len(b.Here)+len(b.Elsewhere) > 0 {
+		r.again = began.Add(max(lookAgain, 50*time.Since(began)))
+	}
+	return false
+}
+
+// leavesBy returns the index of the device by which packets to an address leave the node, if they do.
+func leavesBy(to netip.Addr) (int, bool) {
+	route, err := routeTo(to)
+	return route.LinkIndex, err == nil && route.Type == unix.RTN_UNICAST
 }

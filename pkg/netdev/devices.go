@@ -24,6 +24,7 @@ type Device struct {
 	IP4, IP6 netip.Addr
 	L3       bool   // packets have no Ethernet header
 	Trunk    bool   // VLAN devices on it are chosen, too
+	Shared   bool   // backends on this node are reached by it
 	XDP      bool   // a program belongs in its driver, too
 	NoXDP    string // why it cannot be there, though that is asked for
 	Veth     bool   // and that wakes nobody for what goes back by the device
@@ -74,6 +75,7 @@ type choice struct {
 	patterns Patterns
 	node     []netip.Addr // addresses by which the cluster knows the node
 	leads    map[int]bool // devices by which backends on other nodes are reached, by index
+	shared   map[int]bool // those by which backends on this one are
 	kept     map[int]bool // devices that stay chosen, by index
 }
 
@@ -93,9 +95,9 @@ func (c choice) devices() ([]Device, error) {
 		if !chosen[index] || len(c.patterns.Devices) == 0 && chosen[l.Attrs().MasterIndex] {
 			continue // a bridge or bond sees all that its ports do
 		}
-		d := Device{Index: index, Name: l.Attrs().Name, L3: !slices.Contains(withEthernet, l.Attrs().EncapType)}
+		d := Device{Index: index, Name: l.Attrs().Name, L3: !slices.Contains(withEthernet, l.Attrs().EncapType), Shared: c.shared[index]}
 		d.Trunk = slices.ContainsFunc(n.links, func(o netlink.Link) bool {
-			return o.Type() == "vlan" && o.Attrs().ParentIndex == index && chosen[o.Attrs().Index]
+			return o.Type() == "vlan" && o.Attrs().ParentIndex == index && (chosen[o.Attrs().Index] || chosen[o.Attrs().MasterIndex])
 		})
 		d.IP4, d.IP6 = first(n.addresses[index], c.node)
 		d.chooseXDP(l, n.links, c.patterns.XDP)

@@ -45,9 +45,9 @@ func WatchDevices(ctx context.Context, patterns Patterns, before []int, cluster 
 	routes, c := &backendRoutes{}, choice{patterns: patterns}
 	read := func() (Seen, bool, error) {
 		pods, node, backends := cluster.get()
-		leads, old := routes.find(backends)
-		c.node, c.leads = node, map[int]bool{}
-		for index := range leads {
+		old := routes.find(backends)
+		c.node, c.leads, c.shared = node, map[int]bool{}, routes.shared
+		for index := range routes.leads {
 			c.leads[index] = true
 		}
 		seen := Seen{}
@@ -56,7 +56,7 @@ func WatchDevices(ctx context.Context, patterns Patterns, before []int, cluster 
 			return seen, false, err
 		}
 		before = nil
-		seen.Bare = bare(leads, c.kept)
+		seen.Bare = bare(routes.leads, c.kept)
 		ofPods, missing := finder.devices(pods, seen.Devices)
 		for pod, why := range missing {
 			if missed[pod]++; missed[pod] == tellMissed {
@@ -92,14 +92,21 @@ func (c *choice) choose(before []int) ([]Device, error) {
 	return list, nil
 }
 
-// bare returns devices that lead to backends and are not chosen, sorted by name.
+// bare returns devices that lead to backends and are not chosen, sorted by name. Programs of a
+// device below one of them, or of its port, see its packets.
 func bare(leads map[int]netip.Addr, chosen map[int]bool) (out []Bare) {
-	for index, backend := range leads {
-		if chosen[index] {
-			continue
-		}
-		if l, err := netlink.LinkByIndex(index); err == nil && mayLeadElsewhere(l) {
-			out = append(out, Bare{l.Attrs().Name, backend})
+	links, err := dump(netlink.LinkList)
+	if err != nil {
+		return nil // the next change is told anyway
+	}
+	for _, l := range links {
+		a := l.Attrs()
+		backend, leads := leads[a.Index]
+		below := slices.ContainsFunc(links, func(o netlink.Link) bool {
+			return chosen[o.Attrs().Index] && (o.Attrs().MasterIndex == a.Index || o.Attrs().Index == a.ParentIndex)
+		})
+		if leads && !chosen[a.Index] && !below && mayLeadElsewhere(l) {
+			out = append(out, Bare{a.Name, backend})
 		}
 	}
 	slices.SortFunc(out, func(a, b Bare) int { return strings.Compare(a.Device, b.Device) })

@@ -243,6 +243,7 @@ type Device struct {
 	Exempt uint64
 	L3     bool // packets have no Ethernet header
 	Trunk  bool // VLAN devices on it have programs, too, which see its tagged packets
+	Shared bool // it leads to backends on this node, too, which have no device that is chosen
 	// XDP says that the driver is to repeat what was done to packets before. Where that is
 	// asked for and cannot be, NoXDP says why.
 	XDP   bool

@@ -3,6 +3,7 @@ package network
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -61,6 +62,53 @@ func TestChosenDevices(t *testing.T) {
 					}
 				}
 			}
+		})
+	}
+}
+
+// TestConnectionsGoOnAsDevicesAreChosen has a device get programs that leads to a backend on the node, which sees the clients of
+// open connections. Then their Service gets another policy.
+func TestConnectionsGoOnAsDevicesAreChosen(t *testing.T) {
+	for name, make := range map[string]func(*testing.T) *network{"a bridge": flatBridge, "a gateway": sharedGateway} {
+		t.Run(name, func(t *testing.T) {
+			n := make(t)
+			for _, node := range n.nodes {
+				node.serve()
+			}
+			n.startAgents()
+			var conns []net.Conn
+			for _, f := range families {
+				for _, port := range []uint16{onNode1, local1} {
+					for range 3 {
+						conn, err := n.client.dial("tcp", n.nodes[0].at(f, port))
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer conn.Close()
+						conns = append(conns, conn)
+					}
+				}
+			}
+			said := n.wantAnswers(t, conns, nil)
+			n.devices = 2
+			for _, node := range n.nodes {
+				node.stop()
+				node.chooses = true
+				node.startAgent(n.manifests)
+			}
+			for _, node := range n.nodes {
+				node.awaitBalance(n.devices)
+			}
+			n.wantAnswers(t, conns, said)
+			n.write("services.yaml", strings.ReplaceAll(services, "externalTrafficPolicy: Local", "externalTrafficPolicy: Cluster"))
+			eventually(t, "the policy is in force", func() error {
+				got, err := n.client.ask("tcp", n.nodes[1].at(0, local1))
+				if err == nil && !strings.HasPrefix(got, "pod-1 ") {
+					err = errors.New(got)
+				}
+				return err
+			})
+			n.wantAnswers(t, conns, said)
 		})
 	}
 }

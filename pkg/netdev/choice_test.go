@@ -106,7 +106,7 @@ func TestADeviceIsChosenForWhatItLeadsTo(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	} else {
-		defer netlink.LinkDel(vrf)
+		defer func() { _ = netlink.LinkDel(vrf) }()
 		if err := errors.Join(netlink.LinkSetUp(vrf), netlink.LinkSetMaster(inVRF, vrf)); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestADeviceIsChosenForWhatItLeadsTo(t *testing.T) {
 	if err := netlink.LinkAdd(pod); err != nil {
 		t.Fatal(err)
 	}
-	defer netlink.LinkDel(pod)
+	defer func() { _ = netlink.LinkDel(pod) }()
 	if err := netlink.LinkSetUp(pod); err != nil {
 		t.Fatal(err)
 	}
@@ -142,12 +142,12 @@ func TestADeviceIsChosenForWhatItLeadsTo(t *testing.T) {
 	if err := netlink.LinkAdd(bridge); err != nil {
 		t.Fatal(err)
 	}
-	defer netlink.LinkDel(bridge)
+	defer func() { _ = netlink.LinkDel(bridge) }()
 	port := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "port"}, PeerName: "peer"}
 	if err := netlink.LinkAdd(port); err != nil {
 		t.Fatal(err)
 	}
-	defer netlink.LinkDel(port)
+	defer func() { _ = netlink.LinkDel(port) }()
 	if err := errors.Join(netlink.LinkSetUp(port), netlink.LinkSetUp(bridge)); err != nil {
 		t.Fatal(err)
 	}
@@ -217,12 +217,12 @@ func TestADeviceThatPatternsLeaveOutIsTold(t *testing.T) {
 	if err := netlink.LinkAdd(above); err != nil {
 		t.Fatal(err)
 	}
-	defer netlink.LinkDel(above)
+	defer func() { _ = netlink.LinkDel(above) }()
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "named-port"}, PeerName: "named-peer"}
 	if err := netlink.LinkAdd(veth); err != nil {
 		t.Fatal(err)
 	}
-	defer netlink.LinkDel(veth)
+	defer func() { _ = netlink.LinkDel(veth) }()
 	if err := errors.Join(netlink.LinkSetUp(above), netlink.LinkSetMaster(veth, above)); err != nil {
 		t.Fatal(err)
 	}

@@ -180,7 +180,7 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 	})
 	group.Go(func() error { return netdev.WatchAddresses(ctx, in.setLocal) })
 	group.Go(func() error {
-		return in.devices.watch(ctx, cfg.patterns(), uplinks)
+		return in.devices.watch(ctx, cfg.patterns(), slices.Sorted(maps.Keys(uplinks)))
 	})
 	group.Go(func() error { in.status.watchEjected(ctx); return nil })
 	err = group.Wait()

@@ -227,7 +227,7 @@ func (l *deviceList) wrong(seen netdev.Seen) (out []lb.Problem) {
 	object := "Node " + l.node
 	if len(l.uplinks) == 0 && (l.had || len(l.last) > 0) {
 		out = append(out, lb.Problem{Object: object, Field: "devices", Value: strings.Join(l.last, ", "),
-			Reason: "are gone, and no other device is chosen: packets from other hosts are not balanced",
+			Reason: "no device is chosen, and there were some: packets from other hosts are not balanced",
 			Remedy: "bring a device back, or name another with --devices"})
 	}
 	for _, b := range seen.Bare {

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -31,14 +33,17 @@ func initialize(cfg Config, key maglev.Key, log *zap.Logger) error {
 	if err := dp.Attach(); err != nil {
 		return fmt.Errorf("attach: %w", err)
 	}
-	// The agent knows what the cluster says of devices, and detaches from those that are not chosen.
+	// The agent knows what the cluster says of devices: until then those of the agent before stay as they are.
 	uplinks, err := dp.Uplinks()
 	if err != nil {
 		return err
 	}
-	list, err := netdev.Devices(cfg.patterns(), uplinks...)
+	list, err := netdev.Devices(cfg.patterns(), slices.Sorted(maps.Keys(uplinks))...)
 	if err != nil {
 		return err
+	}
+	for i := range list {
+		list[i].Shared = uplinks[list[i].Index]
 	}
 	attach := func(devices []plan.Device) { err = dp.SetDevices(devices) }
 	newDeviceList(cfg, log, attach, func([]lb.Problem) {}).setDevices(netdev.Seen{Devices: list})

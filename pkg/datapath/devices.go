@@ -110,16 +110,18 @@ func (d *Datapath) SetDevices(devices []plan.Device) error {
 	return err
 }
 
-// Uplinks returns the indexes of the devices on which others reach the node, as the maps have them:
-// after a start those of the agent before. Some may be gone.
-func (d *Datapath) Uplinks() (out []int, err error) {
+// Uplinks returns the devices on which others reach the node, by index, with whether they lead to
+// backends on this node, too. They are those of the maps: after a start those of the agent before.
+// Some may be gone.
+func (d *Datapath) Uplinks() (shared map[int]bool, err error) {
+	shared = map[int]bool{}
 	err = walk(d.maps.byName["devices"], func(index *uint32, value *headgateDevice) error {
 		if *index != 0 && value.Flags&headgateDeviceFlagDEVICE_POD == 0 {
-			out = append(out, int(*index))
+			shared[int(*index)] = value.Flags&headgateDeviceFlagDEVICE_SHARED != 0
 		}
 		return nil
 	})
-	return out, err
+	return shared, err
 }
 
 // setDevice writes the addresses of a device, then attaches to it.

@@ -104,7 +104,7 @@ func newDatapath(read func() (Snapshot, error)) *datapath {
 		drops:           desc("headgate_drops_total", "Connections and packets that the datapath refused, by reason.", "reason"),
 		serviceDrops:    desc("headgate_service_drops_total", "Connections and packets that the datapath refused, by reason and Service port; Service ports without any are left out.", "namespace", "service", "port", "reason"),
 		servicesOmitted: desc("headgate_services_omitted", "Service ports left out of the traffic metrics of Services because of the limit of 1,000: those with the fewest connections; one takes the place of another once it has an eighth and ten connections more."),
-		attached:        desc("headgate_program_attached", "1 if the program of a hook is attached, else 0; the label device is empty for hooks of the cgroup, and for those of devices while there is no device on which others reach the node.", "hook", "device"),
+		attached:        desc("headgate_program_attached", "1 if the program of a hook is attached, else 0; device is empty for cgroup hooks, or without any device.", "hook", "device"),
 		traffic:         newServiceTraffic(desc),
 		each:            newBackends(desc),
 		peers:           newPeers(desc),

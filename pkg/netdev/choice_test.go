@@ -271,3 +271,53 @@ func TestAFlowLeavesWithALastingAddress(t *testing.T) {
 		t.Errorf("beside a virtual IP it leaves with %q", got)
 	}
 }
+
+func TestADeviceLeavesPacketsOfItsVLANsToThem(t *testing.T) {
+	testenv.Need(t)
+	card := mustAddDevice(t, "card")
+	mustAddress(t, netlink.AddrAdd, card, "192.0.2.1/24")
+	mustRoute(t, card, "192.0.2.254", 1)
+	vlan := func(name string, parent netlink.Link, id int) netlink.Link {
+		t.Helper()
+		l := &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: name, ParentIndex: parent.Attrs().Index}, VlanId: id, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}
+		err := netlink.LinkAdd(l)
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			t.Skip("the kernel has no VLAN devices (8021q)")
+		}
+		if err = errors.Join(err, netlink.LinkSetUp(l)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = netlink.LinkDel(l) }) // it may be gone with what is below it
+		return l
+	}
+	want := func(what string, want ...string) {
+		t.Helper()
+		list, err := netdev.Devices(netdev.Patterns{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{}
+		for _, d := range list[1:] {
+			got = append(got, map[bool]string{true: d.Name + " with VLANs", false: d.Name}[d.Trunk])
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	outer := vlan("outer", card, 10)
+	want("a VLAN without an address", "card")
+	inner := vlan("inner", outer, 20)
+	mustAddress(t, netlink.AddrAdd, inner, "198.51.100.1/24")
+	want("a VLAN within a VLAN", "card with VLANs", "inner")
+	if err := netlink.LinkDel(inner); err != nil {
+		t.Fatal(err)
+	}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-outer"}}
+	if err := errors.Join(netlink.LinkAdd(bridge), netlink.LinkSetMaster(outer, bridge), netlink.LinkSetUp(bridge)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = netlink.LinkDel(bridge) }()
+	want("a bridge without an address", "card")
+	mustAddress(t, netlink.AddrAdd, bridge, "203.0.113.1/24")
+	want("a bridge of a VLAN", "card with VLANs", "br-outer")
+}

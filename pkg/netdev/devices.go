@@ -96,9 +96,7 @@ func (c choice) devices() ([]Device, error) {
 			continue // a bridge or bond sees all that its ports do
 		}
 		d := Device{Index: index, Name: l.Attrs().Name, L3: !slices.Contains(withEthernet, l.Attrs().EncapType), Shared: c.shared[index]}
-		d.Trunk = slices.ContainsFunc(n.links, func(o netlink.Link) bool {
-			return o.Type() == "vlan" && o.Attrs().ParentIndex == index && (chosen[o.Attrs().Index] || chosen[o.Attrs().MasterIndex])
-		})
+		d.Trunk = n.isTrunk(index, chosen)
 		d.IP4, d.IP6 = first(n.addresses[index], c.node)
 		d.chooseXDP(l, n.links, c.patterns.XDP)
 		out = append(out, d.orOf(node))
@@ -122,14 +120,17 @@ func (c choice) isChosen(l netlink.Link, n *network) bool {
 	return n.gateways[a.Index] || c.leads[a.Index] && mayLeadElsewhere(l) || c.kept[a.Index] ||
 		slices.ContainsFunc(n.addresses[a.Index], func(addr netlink.Addr) bool {
 			ip := addrOf(addr)
-			return slices.Contains(c.node, ip) || slices.Contains(cards, l.Type()) && isReachable(ip)
+			return slices.Contains(c.node, ip) || n.isCard(l) && isReachable(ip)
 		})
 }
 
-// mayLeadElsewhere says whether a device may lead to other nodes without a gateway. Behind a veth
-// is a pod of this node, whatever an EndpointSlice says of its address.
+// ofPods are the types of devices that lead to a pod of this node.
+var ofPods = []string{"veth", "netkit"}
+
+// mayLeadElsewhere says whether a device may lead to other nodes without a gateway, whatever an
+// EndpointSlice says of the address of a pod.
 func mayLeadElsewhere(l netlink.Link) bool {
-	return l.Attrs().Flags&net.FlagLoopback == 0 && l.Type() != "veth"
+	return l.Attrs().Flags&net.FlagLoopback == 0 && !slices.Contains(ofPods, l.Type())
 }
 
 // IsPattern says whether a text is the name of a device, or a pattern of some.
@@ -171,6 +172,21 @@ func readNetwork() (*network, error) {
 	}
 	n.gateways, err = gatewayDevices()
 	return n, err
+}
+
+// isCard says whether others reach the node by a device with an address: it is a card, or a bridge of one.
+func (n *network) isCard(l netlink.Link) bool {
+	return slices.Contains(cards, l.Type()) || l.Type() == "bridge" && slices.ContainsFunc(n.links, func(port netlink.Link) bool {
+		return port.Attrs().MasterIndex == l.Attrs().Index && slices.Contains(cards, port.Type())
+	})
+}
+
+// isTrunk says whether a VLAN device on a device, or a bridge of one, is chosen, too.
+func (n *network) isTrunk(index int, chosen map[int]bool) bool {
+	return slices.ContainsFunc(n.links, func(l netlink.Link) bool {
+		a := l.Attrs()
+		return l.Type() == "vlan" && a.ParentIndex == index && (chosen[a.Index] || chosen[a.MasterIndex] || n.isTrunk(a.Index, chosen))
+	})
 }
 
 // isPort says whether a device is a port of a bridge, bond or switch, which has its addresses.

@@ -56,7 +56,9 @@ func WatchDevices(ctx context.Context, patterns Patterns, before []int, cluster 
 			return seen, false, err
 		}
 		before = nil
-		seen.Bare = bare(routes.leads, c.kept)
+		if len(patterns.Devices) > 0 {
+			seen.Bare = bare(routes.leads, c.kept)
+		}
 		ofPods, missing := finder.devices(pods, seen.Devices)
 		for pod, why := range missing {
 			if missed[pod]++; missed[pod] == tellMissed {

@@ -62,7 +62,7 @@ type Kind struct {
 var kinds = [...]Kind{
 	kernelOld: {"kernel-old", Failure, "The kernel does not load the programs.",
 		"boot Linux 6.1 or newer"},
-	realtimeUnlocked: {"realtime-unlocked", Failure, "On this kernel with PREEMPT_RT, programs of one CPU interrupt each other and share memory, so packets go astray. Before Linux 6.18 a lock always kept them from it.",
+	realtimeUnlocked: {"realtime-unlocked", Failure, "On this kernel with PREEMPT_RT, programs of one CPU interrupt each other and share memory, so packets go astray. Kernels before Linux 6.18 have a lock against that.",
 		"boot a kernel with CONFIG_PREEMPT_RT_NEEDS_BH_LOCK=y, or one without PREEMPT_RT"},
 	privilegesMissing: {"privileges-missing", Failure, "This process may not load programs. What needs that was not looked at.",
 		"run it as root; in a container as deploy/ has it, with SYS_ADMIN and SYS_PTRACE at least, and NET_ADMIN before Linux 6.6"},

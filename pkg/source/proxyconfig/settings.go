@@ -90,7 +90,7 @@ func Settings() []Setting {
 		{Field: "oomScoreAdj", Flag: "oom-score-adj", kind: number, Does: "oom_score_adj of the agent, -1000 to 1000 (default: left as it is)"},
 		{Field: "conntrack.maxPerCore", Flag: "conntrack-max-per-core", kind: number, Does: "size of the kernel's conntrack table per core, 0 to leave it (default 32768; 0 with --manifests)"},
 		{Field: "conntrack.min", Flag: "conntrack-min", kind: number, Does: "minimum size of the kernel's conntrack table; unused if --conntrack-max-per-core is 0 (default 131072)"},
-		{Field: "conntrack.tcpEstablishedTimeout", Flag: "conntrack-tcp-timeout-established", kind: duration, Does: "idle timeout of established TCP connections: in kernel conntrack, 0 to leave it, and of flows, 2h4m at least (default 24h; 0 with --manifests)"},
+		{Field: "conntrack.tcpEstablishedTimeout", Flag: "conntrack-tcp-timeout-established", kind: duration, Does: "idle timeout of established TCP connections in kernel conntrack (0 leaves it) and of flows (2h4m at least, 0 is a day) (default 24h; 0 with --manifests)"},
 		{Field: "conntrack.tcpCloseWaitTimeout", Flag: "conntrack-tcp-timeout-close-wait", kind: duration, Does: "idle timeout of half-closed TCP connections in kernel conntrack, 0 to leave it (default 1h; 0 with --manifests)"},
 		{Field: "conntrack.tcpBeLiberal", Flag: "conntrack-tcp-be-liberal", kind: boolean, Does: "let kernel conntrack accept TCP packets outside the window"},
 		{Field: "conntrack.udpTimeout", Flag: "conntrack-udp-timeout", kind: duration, Does: "idle timeout of unanswered UDP in kernel conntrack, 0 to leave it"},

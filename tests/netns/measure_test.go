@@ -52,11 +52,16 @@ func (m measuring) meets(t *testing.T, name string, first time.Duration) {
 	})
 }
 
-// wants is a pod to which all backends are fast, and that has not asked any before.
+// wants is a pod to which all backends are fast, and that has not asked any before. The pod before may have
+// measured a pause of the machine, which fades within seconds; what must not be believed takes twice as long.
 func (m measuring) wants(t *testing.T, when string, least, most float64) {
 	t.Helper()
 	t.Run("a pod to which all are fast, "+when, func(t *testing.T) {
-		if got := m.pod(t, testenv.EnterNetns, metFast, 100); got < least || got > most {
+		got := -1.0
+		for begin := time.Now(); got < least && time.Since(begin) < 6*time.Second; time.Sleep(time.Second) {
+			got = m.pod(t, testenv.EnterNetns, metFast, 100)
+		}
+		if got < least || got > most {
 			t.Errorf("the first of four has %.3f of what was asked, want %.2f to %.2f", got, least, most)
 		}
 	})

@@ -40,7 +40,7 @@ var floors = []floorText{
 		"Reading the flow table at the driver in place of entries, four lines and two look-ups: 109 ns at 1,024 flows and 535 at 65,536, where entries took 36 and 219 in the same run (docs/xdp.md). Entries of each CPU need no locks. Fetching both lines of the way that an entry gets first, before its key is compared: no difference shown, 8 ns more at 65,536 flows by two runs in both orders, at load averages of 20 to 30, so it is out."},
 	{"the first packet of a flow", `^packets/new/`,
 		"memory alone takes {floor/first/65536} ns for a line in each of two sets, both written, and the same work on a table in the cache takes {packets/new/cached} ns.",
-		"Notes in an array beside the lines: 200 ns more. The usual way fetched early: 50 to 85 ns less, and it is in. Not tried: both directions in one set, which would save one page for backends on this node."},
+		"Notes in an array beside the lines: 200 ns more. The usual way fetched early: 50 to 85 ns less, and it is in. Not tried: both directions in one set, which would save one page for backends on this node. Since these figures the datapath asks the kernel for older connections by the same port: some 340 ns more, measured beside the object before."},
 	{"counting a packet", `^traffic/packet/`,
 		"one more line that is read and written, in a page of its own, fetched beside those of the flow: 28 bits of packets and 36 of bytes for each way. Ways are full: of IPv6 their three addresses are 48 bytes of 64.",
 		"The length of headers noted where they are read, so that counting asks for no protocol. Not tried: tags of 16 bits, so that check and protocol have room in the first line of a set, and each way has four bytes to count in, which are added to the line now and then."},

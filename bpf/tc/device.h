@@ -121,10 +121,8 @@ spare_others(struct __sk_buff *skb, struct packet *pkt, enum verdict v)
 	for (int i = 0; v == VERDICT_REWRITE && pkt->begun; i++) {
 		if (!takes_from_others(skb, pkt))
 			break;
-		if (i == OTHERS_TRIES) {
-			unbegin(pkt);
-			return refuse(DROP_SNAT_EXHAUSTED, 0);
-		}
+		if (i == OTHERS_TRIES)
+			return refuse_begun(pkt);
 		v = begin_anew(pkt);
 	}
 	return v;

@@ -98,15 +98,28 @@ static __noinline enum verdict refuse_flow(const struct packet *pkt,
  */
 static __noinline int unbegin(const struct packet *pkt)
 {
+	struct new_flow *flow = begun_flow();
 	struct tuple key = pkt->tuple;
 	struct found f;
 
+	if (flow)
+		flow->added_state = 0;
 	if (find_flow(&key, &f))
 		remove_flow(&f);
 	other_key(&key, &pkt->to, pkt->tuple.hook);
 	if (find_flow(&key, &f))
 		remove_flow(&f);
 	return 0;
+}
+
+/* The same, and no other port is tried: the flow is refused as where all are taken. */
+static __noinline enum verdict refuse_begun(const struct packet *pkt)
+{
+	struct new_flow *flow = begun_flow();
+
+	unbegin(pkt);
+	return flow ? refuse_flow(pkt, flow, FLOW_EXISTS, true) :
+		      VERDICT_REFUSE;
 }
 
 /* Counts a flow of datagrams to a backend; that of a connection counts when it is confirmed. */

@@ -53,7 +53,8 @@ func TestTheLongestSilentConnectionGivesUpItsPort(t *testing.T) {
 
 func theLongestSilentGivesUp(t *testing.T, c cast) {
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80), at(c.remote, 8080)))
-	silent, greedy, late := c.crowdFrom(c.other, 20000), c.crowdFrom(c.client, 30000), c.crowdFrom(neighbour(c.other), 40000)
+	next := neighbour(c.client) // of another network
+	silent, greedy, late := c.crowdFrom(next, 20000), c.crowdFrom(c.client, 30000), c.crowdFrom(neighbour(next), 40000)
 	silent.again(t)
 	for greedy.again(t) {
 		if len(greedy.open) > 15 {
@@ -90,6 +91,36 @@ func TestOlderConnectionsGoOn(t *testing.T) {
 		t.Run(b.family()+" direct", func(t *testing.T) { r.tell(t, story{tell: aDirectConnectionGoesOn}, cast{b, r, lb.TCP}) })
 		t.Run(b.family()+" listener", func(t *testing.T) { r.tell(t, story{tell: aListenerHasNoPort}, cast{b, r, lb.TCP}) })
 	}
+}
+
+// TestAFlowIsRefusedWhereOthersHaveThePorts has connections that the kernel tracks hold all source ports.
+func TestAFlowIsRefusedWhereOthersHaveThePorts(t *testing.T) {
+	r := newRigOf(t, func(c *datapath.Config) { c.SNATPorts = datapath.Ports{First: 16384, Last: 16399} })
+	for _, b := range []book{v4, v6} {
+		for _, p := range []lb.Protocol{lb.TCP, lb.UDP} {
+			t.Run(b.family()+" "+p.String(), func(t *testing.T) { r.tell(t, story{tell: othersHaveThePorts}, cast{b, r, p}) })
+		}
+	}
+}
+
+func othersHaveThePorts(t *testing.T, c cast) {
+	vip, backend := at(c.vip, 80), at(c.remote, 8080)
+	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, backend))
+	for port := uint16(16384); port < 16400; port++ {
+		c.tracked(t, at(c.local, port), backend, at(c.tunnel, port))
+	}
+	p := c.packet(at(c.client, 16390), vip, 3)
+	c.becomes(t, "a client comes", in, uplink, p, p.to(p.src, backend))
+	if c.protocol == lb.TCP {
+		c.isReset(t, "others have the ports", out, tunnel, p.to(p.src, backend))
+	} else {
+		c.refused(t, "others have the ports", out, tunnel, p.to(p.src, backend))
+	}
+	if n := c.flows(t); n != 2 {
+		t.Errorf("there are %d directions of flows, want 2: none of the flow that was refused", n)
+	}
+	must(t, netlink.ConntrackTableFlush(netlink.ConntrackTable))
+	c.becomes(t, "the ports are free", out, tunnel, p.to(p.src, backend), p.to(at(c.tunnel, 16390), backend))
 }
 
 // leavesBesides has a client come by a port that somebody else has towards the backend.

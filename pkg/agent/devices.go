@@ -115,8 +115,13 @@ func (l *deviceList) setPods(changes map[lb.PodName]*lb.Pod) {
 
 // setSlices takes what has changed of EndpointSlices.
 func (l *deviceList) setSlices(changes map[lb.SliceName]*lb.Slice) {
+	changed := false
 	for name, s := range changes {
 		now := l.backendsOf(s)
+		if maps.Equal(now, l.slices[name]) {
+			continue
+		}
+		changed = true
 		for n, b := range now {
 			if l.networks[n] == nil {
 				l.networks[n] = map[netip.Addr]int{}
@@ -135,9 +140,13 @@ func (l *deviceList) setSlices(changes map[lb.SliceName]*lb.Slice) {
 			delete(l.slices, name)
 		}
 	}
-	if len(changes) == 0 {
-		return
+	if changed {
+		l.setBackends()
 	}
+}
+
+// setBackends tells the cluster some backends of each network.
+func (l *deviceList) setBackends() {
 	var b netdev.Backends
 	for n, backends := range l.networks {
 		some := slices.SortedFunc(maps.Keys(backends), netip.Addr.Compare)
@@ -230,7 +239,7 @@ func (l *deviceList) wrong(seen netdev.Seen) (out []lb.Problem) {
 			Reason: "no device is chosen, and there were some: packets from other hosts are not balanced",
 			Remedy: "bring a device back, or name another with --devices"})
 	}
-	for _, b := range seen.Bare {
+	for _, b := range seen.Unchosen {
 		out = append(out, lb.Problem{Object: object, Field: "devices", Value: b.Device,
 			Reason: "leads to backend " + b.Backend.String() + " on another node and has no programs: clients outside the cluster do not reach it by this node",
 			Remedy: "add the device to --devices"})

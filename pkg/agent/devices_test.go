@@ -52,8 +52,8 @@ func TestDevicesThatAreGoneOrLeftOutAreProblems(t *testing.T) {
 	want("none yet", netdev.Seen{Devices: []netdev.Device{node}})
 	want("one", netdev.Seen{Devices: []netdev.Device{node, uplink}})
 	want("it goes", netdev.Seen{Devices: []netdev.Device{node}}, "eth0")
-	bare := []netdev.Bare{{Device: "back0", Backend: netip.MustParseAddr("10.244.2.10")}}
-	want("another is left out", netdev.Seen{Devices: []netdev.Device{node, uplink}, Bare: bare}, "back0")
+	unchosen := []netdev.Unchosen{{Device: "back0", Backend: netip.MustParseAddr("10.244.2.10")}}
+	want("another is left out", netdev.Seen{Devices: []netdev.Device{node, uplink}, Unchosen: unchosen}, "back0")
 	want("all is well", netdev.Seen{Devices: []netdev.Device{node, uplink}})
 }
 

@@ -37,7 +37,7 @@ func watchDevices(t *testing.T, patterns netdev.Patterns, before []int, cluster 
 		for _, d := range s.Devices[1:] {
 			devices = append(devices, d.Name)
 		}
-		for _, b := range s.Bare {
+		for _, b := range s.Unchosen {
 			bare = append(bare, b.Device+" "+b.Backend.String())
 		}
 	}
@@ -124,7 +124,13 @@ func TestADeviceIsChosenForWhatItLeadsTo(t *testing.T) {
 	cluster.SetBackends(netdev.Backends{Elsewhere: addrs("10.8.0.7", "10.9.0.7")}) // of the first no route is known
 	chosen = append(chosen, "to-pods")
 	want("a backend on another node", chosen, []string{})
+}
 
+func TestADeviceOfAPodIsNotChosenForABackend(t *testing.T) {
+	testenv.Need(t)
+	cluster := netdev.NewCluster()
+	want := watchDevices(t, netdev.Patterns{}, nil, cluster)
+	want("at first", []string{}, []string{})
 	pod := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "pod-test"}, PeerName: "pod-peer"}
 	if err := netlink.LinkAdd(pod); err != nil {
 		t.Fatal(err)
@@ -134,10 +140,15 @@ func TestADeviceIsChosenForWhatItLeadsTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustRouteIn(t, pod, unix.RT_TABLE_MAIN, "10.7.0.7/32", "")
-	cluster.SetBackends(netdev.Backends{Elsewhere: addrs("10.7.0.7", "10.8.0.7", "10.9.0.7")})
+	cluster.SetBackends(netdev.Backends{Elsewhere: addrs("10.7.0.7")})
 	time.Sleep(2 * time.Second) // longer than until the routes are asked for again
-	want("a pod of this node that an EndpointSlice has elsewhere", chosen, []string{})
+	want("a pod of this node that an EndpointSlice has elsewhere", []string{}, []string{})
+}
 
+func TestAPortOfABridgeIsNotChosen(t *testing.T) {
+	testenv.Need(t)
+	want := watchDevices(t, netdev.Patterns{}, nil, netdev.NewCluster())
+	want("at first", []string{}, []string{})
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-test"}}
 	if err := netlink.LinkAdd(bridge); err != nil {
 		t.Fatal(err)
@@ -152,12 +163,12 @@ func TestADeviceIsChosenForWhatItLeadsTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustAddress(t, netlink.AddrAdd, port, "192.0.2.129/26")
-	mustRouteIn(t, port, table, "203.0.113.64/26", "192.0.2.130")
-	want("a gateway", append(chosen[:len(chosen):len(chosen)], "port"), []string{})
+	mustRouteIn(t, port, unix.RT_TABLE_MAIN, "203.0.113.64/26", "192.0.2.130")
+	want("a gateway", []string{"port"}, []string{})
 	if err := netlink.LinkSetMaster(port, bridge); err != nil {
 		t.Fatal(err)
 	}
-	want("a port of a bridge", chosen, []string{})
+	want("a port of a bridge", []string{}, []string{})
 }
 
 func TestAChosenDeviceStaysAsLongAsItIsThere(t *testing.T) {

@@ -67,7 +67,11 @@ func Devices(patterns Patterns, kept ...int) ([]Device, error) {
 	for _, index := range kept {
 		c.kept[index] = true
 	}
-	return c.devices()
+	n, err := readNetwork()
+	if err != nil {
+		return nil, err
+	}
+	return c.devices(n), nil
 }
 
 // choice is what decides which devices are chosen, besides what the kernel says.
@@ -79,11 +83,8 @@ type choice struct {
 	kept     map[int]bool // devices that stay chosen, by index
 }
 
-func (c choice) devices() ([]Device, error) {
-	n, err := readNetwork()
-	if err != nil {
-		return nil, err
-	}
+// devices returns the devices of a network that are chosen, and before them the node itself.
+func (c choice) devices(n *network) []Device {
 	node := n.node()
 	out := []Device{node}
 	chosen := map[int]bool{}
@@ -102,7 +103,7 @@ func (c choice) devices() ([]Device, error) {
 		out = append(out, d.orOf(node))
 	}
 	slices.SortFunc(out, func(a, b Device) int { return a.Index - b.Index })
-	return out, nil
+	return out
 }
 
 // isChosen says whether a device is one on which others reach the node.
@@ -120,7 +121,7 @@ func (c choice) isChosen(l netlink.Link, n *network) bool {
 	return n.gateways[a.Index] || c.leads[a.Index] && mayLeadElsewhere(l) || c.kept[a.Index] ||
 		slices.ContainsFunc(n.addresses[a.Index], func(addr netlink.Addr) bool {
 			ip := addrOf(addr)
-			return slices.Contains(c.node, ip) || n.isCard(l) && isReachable(ip)
+			return slices.Contains(c.node, ip) || isReachable(ip) && n.isCard(l)
 		})
 }
 
@@ -153,6 +154,7 @@ func matchesAny(patterns []string, name string) bool {
 // network is what the kernel says of links, addresses and routes.
 type network struct {
 	links     []netlink.Link
+	types     map[int]string         // of the links, by index
 	addresses map[int][]netlink.Addr // by index of the device
 	gateways  map[int]bool           // devices of default routes, and of those by a gateway, by index
 }
@@ -166,7 +168,10 @@ func readNetwork() (*network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
-	n := &network{links: links, addresses: map[int][]netlink.Addr{}}
+	n := &network{links: links, types: map[int]string{}, addresses: map[int][]netlink.Addr{}}
+	for _, l := range links {
+		n.types[l.Attrs().Index] = l.Type()
+	}
 	for _, a := range list {
 		n.addresses[a.LinkIndex] = append(n.addresses[a.LinkIndex], a)
 	}
@@ -181,6 +186,11 @@ func (n *network) isCard(l netlink.Link) bool {
 	})
 }
 
+// hasPort says whether a port of a device is one of some, by index.
+func (n *network) hasPort(index int, some map[int]bool) bool {
+	return slices.ContainsFunc(n.links, func(l netlink.Link) bool { return l.Attrs().MasterIndex == index && some[l.Attrs().Index] })
+}
+
 // isTrunk says whether a VLAN device on a device, or a bridge of one, is chosen, too.
 func (n *network) isTrunk(index int, chosen map[int]bool) bool {
 	return slices.ContainsFunc(n.links, func(l netlink.Link) bool {
@@ -191,9 +201,8 @@ func (n *network) isTrunk(index int, chosen map[int]bool) bool {
 
 // isPort says whether a device is a port of a bridge, bond or switch, which has its addresses.
 func (n *network) isPort(l netlink.Link) bool {
-	return slices.ContainsFunc(n.links, func(o netlink.Link) bool {
-		return o.Attrs().Index == l.Attrs().MasterIndex && o.Type() != "vrf"
-	})
+	master, is := n.types[l.Attrs().MasterIndex]
+	return is && master != "vrf"
 }
 
 // gatewayDevices returns the indexes of devices that carry a default route, or one by a

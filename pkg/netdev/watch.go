@@ -25,12 +25,12 @@ func WatchAddresses(ctx context.Context, notify func(map[netip.Addr]bool)) error
 
 // Seen is what WatchDevices sees.
 type Seen struct {
-	Devices []Device // see Devices, then those of the pods
-	Bare    []Bare   // devices that should have been chosen, and are not
+	Devices  []Device   // see Devices, then those of the pods
+	Unchosen []Unchosen // devices that the patterns should name, and do not
 }
 
-// Bare is a device that leads to a backend on another node, and that no pattern chooses.
-type Bare struct {
+// Unchosen is a device that leads to a backend on another node, and that no pattern chooses.
+type Unchosen struct {
 	Device  string
 	Backend netip.Addr
 }
@@ -50,14 +50,14 @@ func WatchDevices(ctx context.Context, patterns Patterns, before []int, cluster 
 		for index := range routes.leads {
 			c.leads[index] = true
 		}
-		seen := Seen{}
-		var err error
-		if seen.Devices, err = c.choose(before); err != nil {
-			return seen, false, err
+		n, err := readNetwork()
+		if err != nil {
+			return Seen{}, false, err
 		}
+		seen := Seen{Devices: c.choose(n, before)}
 		before = nil
 		if len(patterns.Devices) > 0 {
-			seen.Bare = bare(routes.leads, c.kept)
+			seen.Unchosen = n.unchosen(routes.leads, c.kept)
 		}
 		ofPods, missing := finder.devices(pods, seen.Devices)
 		for pod, why := range missing {
@@ -69,49 +69,42 @@ func WatchDevices(ctx context.Context, patterns Patterns, before []int, cluster 
 		seen.Devices = append(seen.Devices, ofPods...)
 		return seen, old || len(missing) > 0, nil
 	}
-	equal := func(a, b Seen) bool { return slices.Equal(a.Devices, b.Devices) && slices.Equal(a.Bare, b.Bare) }
-	return watch(ctx, cluster.changed, read, equal, func(s Seen) { notify(Seen{slices.Clone(s.Devices), slices.Clone(s.Bare)}) })
+	equal := func(a, b Seen) bool {
+		return slices.Equal(a.Devices, b.Devices) && slices.Equal(a.Unchosen, b.Unchosen)
+	}
+	return watch(ctx, cluster.changed, read, equal, func(s Seen) { notify(Seen{slices.Clone(s.Devices), slices.Clone(s.Unchosen)}) })
 }
 
 // choose returns the devices that are chosen, which are kept from now on; if there are none, those
 // with an index of before.
-func (c *choice) choose(before []int) ([]Device, error) {
-	list, err := c.devices()
-	if err == nil && len(list) == 1 && len(before) > 0 { // the node itself
+func (c *choice) choose(n *network, before []int) []Device {
+	list := c.devices(n)
+	if len(list) == 1 { // the node itself
 		c.kept = map[int]bool{}
 		for _, index := range before {
 			c.kept[index] = true
 		}
-		list, err = c.devices()
-	}
-	if err != nil {
-		return nil, err
+		list = c.devices(n)
 	}
 	c.kept = map[int]bool{}
 	for _, d := range list[1:] {
 		c.kept[d.Index] = true
 	}
-	return list, nil
+	return list
 }
 
-// bare returns devices that lead to backends and are not chosen, sorted by name. Programs of a
+// unchosen returns devices that lead to backends and are not chosen, sorted by name. Programs of a
 // device below one of them, or of its port, see its packets.
-func bare(leads map[int]netip.Addr, chosen map[int]bool) (out []Bare) {
-	links, err := dump(netlink.LinkList)
-	if err != nil {
-		return nil // the next change is told anyway
-	}
-	for _, l := range links {
+func (n *network) unchosen(leads map[int]netip.Addr, chosen map[int]bool) (out []Unchosen) {
+	for _, l := range n.links {
 		a := l.Attrs()
-		backend, leads := leads[a.Index]
-		below := slices.ContainsFunc(links, func(o netlink.Link) bool {
-			return chosen[o.Attrs().Index] && (o.Attrs().MasterIndex == a.Index || o.Attrs().Index == a.ParentIndex)
-		})
-		if leads && !chosen[a.Index] && !below && mayLeadElsewhere(l) {
-			out = append(out, Bare{a.Name, backend})
+		backend, is := leads[a.Index]
+		if !is || chosen[a.Index] || chosen[a.ParentIndex] || !mayLeadElsewhere(l) || n.hasPort(a.Index, chosen) {
+			continue
 		}
+		out = append(out, Unchosen{a.Name, backend})
 	}
-	slices.SortFunc(out, func(a, b Bare) int { return strings.Compare(a.Device, b.Device) })
+	slices.SortFunc(out, func(a, b Unchosen) int { return strings.Compare(a.Device, b.Device) })
 	return out
 }
 

@@ -10,6 +10,7 @@
 #include "balance.h"
 #include "classify.h"
 #include "echo.h"
+#include "flow.h"
 #include "forged.h"
 #include "fragment.h"
 #include "home.h"
@@ -109,6 +110,19 @@ static __always_inline bool is_done(struct __sk_buff *skb, struct packet *pkt,
 
 /* So many ports of a new flow may be those of others. */
 #define OTHERS_TRIES 8
+
+/*
+ * Takes back a flow that a packet has begun, and refuses it as where all ports are taken. Not
+ * inlined, for the stack of the caller.
+ */
+static __noinline enum verdict refuse_begun(const struct packet *pkt)
+{
+	struct new_flow *flow = begun_flow();
+
+	unbegin(pkt);
+	return flow ? refuse_flow(pkt, flow, FLOW_EXISTS, true) :
+		      VERDICT_REFUSE;
+}
 
 /*
  * Lets others have their packets: a flow that has just begun gets another source port if the

@@ -112,16 +112,6 @@ static __noinline int unbegin(const struct packet *pkt)
 	return 0;
 }
 
-/* The same, and no other port is tried: the flow is refused as where all are taken. */
-static __noinline enum verdict refuse_begun(const struct packet *pkt)
-{
-	struct new_flow *flow = begun_flow();
-
-	unbegin(pkt);
-	return flow ? refuse_flow(pkt, flow, FLOW_EXISTS, true) :
-		      VERDICT_REFUSE;
-}
-
 /* Counts a flow of datagrams to a backend; that of a connection counts when it is confirmed. */
 static __always_inline void count_flow(const struct packet *pkt,
 				       const struct new_flow *flow)

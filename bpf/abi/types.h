@@ -40,10 +40,11 @@ struct addr_port {
 };
 
 enum address_kind {
-	ADDRESS_NODE = 1 << 0,	   /* NodePorts answer */
+	ADDRESS_NODE = 1 << 0,	   /* of the node: NodePorts answer */
 	ADDRESS_LOOPBACK = 1 << 1, /* the same, in the node's namespace */
 	ADDRESS_SERVICE = 1 << 2,  /* a ClusterIP: other ports are refused */
 	ADDRESS_FRONTEND = 1 << 3, /* another address of a frontend */
+	ADDRESS_OWN = 1 << 4,	   /* of the node, but NodePorts do not answer */
 };
 
 struct address {
@@ -106,7 +107,7 @@ enum drop_reason {
 	DROP_NO_ENDPOINT,
 	/* the traffic policy is Local, and this node has no usable endpoint */
 	DROP_NO_LOCAL_ENDPOINT,
-	/* the address belongs to a Service, which does not have the port */
+	/* the address belongs to a Service, which does not have the port; or the packet would leave by the device that it came by */
 	DROP_NO_SERVICE_PORT,
 	/* the address is within a service CIDR and belongs to no Service */
 	DROP_NO_SERVICE,

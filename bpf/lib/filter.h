@@ -64,6 +64,18 @@ static __always_inline bool address_filter_has(const struct ip_addr *a)
 			  filter_hash(a) >> address_filter_shift);
 }
 
+/*
+ * May a frontend answer at an end, an address of the node and a quarter of the ports? Beside
+ * those of addresses alone, its bit is that of another hash.
+ */
+static __always_inline bool answer_filter_has(const struct ip_addr *a,
+					      __be16 port)
+{
+	return filter_has(&address_filter,
+			  (end_hash(a, port) + FILTER_FACTOR_3) >>
+				  address_filter_shift);
+}
+
 /* May there be a flow with this end? */
 static __always_inline bool flow_filter_has(const struct ip_addr *a,
 					    __be16 port)

@@ -163,7 +163,7 @@ GLOBAL_FUNC int balance(struct packet *pkt, struct new_flow *flow)
 	v = packet_frontend(pkt, &f, &why);
 	if (v != VERDICT_CONTINUE && v != VERDICT_REFUSE)
 		return bypass_services(pkt, flow);
-	if (!may_begin(pkt) && !is_carried(pkt, f) && may_be_tracked(pkt, f))
+	if (!is_carried(pkt, f) && may_be_of_others(pkt, f))
 		return VERDICT_ASK;
 	if (v == VERDICT_REFUSE) {
 		refuse(why, 0);
@@ -186,19 +186,40 @@ GLOBAL_FUNC int balance(struct packet *pkt, struct new_flow *flow)
 	return to_nobody(pkt, flow);
 }
 
+/* Has a packet the source address of the device that it leaves by? */
+static __always_inline bool is_from_device(const struct packet *pkt)
+{
+	struct ip_addr own;
+
+	return device_addr(pkt, &pkt->tuple.src, &own) &&
+	       same_addr(&own, &pkt->tuple.src);
+}
+
+/* Does a packet come from an end of the node at which a frontend answers, such as a NodePort? */
+static __always_inline bool is_from_answering(const struct packet *pkt)
+{
+	struct addr_port from = {
+		.addr = pkt->tuple.src,
+		.port = pkt->tuple.src_port,
+		.protocol = pkt->tuple.protocol,
+	};
+	enum drop_reason why;
+	struct frontend *f;
+
+	return find_frontend(NULL, &from, &f, &why) == VERDICT_CONTINUE;
+}
+
 /*
- * A connection of the node itself, or one that has its address by now, goes to where flows
- * go: it gets a flow, so that none of these takes its source port, and another port if one
- * has it.
+ * A connection of the node itself, or one that has its address by now, gets a flow if it goes
+ * to where flows go: none of these takes its source port then, and it gets another port if one
+ * has it. It also gets one if its source is where a frontend answers: the flow takes the replies,
+ * which the frontend would take otherwise.
  */
 static __noinline enum verdict from_node(const struct packet *pkt,
 					 struct new_flow *flow)
 {
-	struct ip_addr own;
-
 	if (pkt->pod || !may_begin(pkt) ||
-	    !device_addr(pkt, &pkt->tuple.src, &own) ||
-	    !same_addr(&own, &pkt->tuple.src) || hands_over())
+	    !(is_from_device(pkt) || is_from_answering(pkt)) || hands_over())
 		return VERDICT_PASS;
 	flow->to = pkt->tuple;
 	flow->flags = FLOW_BYPASS;

@@ -273,14 +273,6 @@ static __always_inline bool read_inner_end(struct __sk_buff *skb, __u32 inner,
 	return true;
 }
 
-/* Is it an address of a Service? */
-static __always_inline bool is_service_address(const struct ip_addr *a)
-{
-	struct address *address = bpf_map_lookup_elem(&addresses, a);
-
-	return address && address->kind & (ADDRESS_SERVICE | ADDRESS_FRONTEND);
-}
-
 /*
  * Does an inner packet go to an address of a Service? Mostly there is a frontend, which is found
  * without a call; what stands where others have ports may be anything.

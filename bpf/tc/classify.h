@@ -13,12 +13,14 @@
 
 /*
  * May there be a flow with an end of a packet? Its destination counts and, where it
- * leaves, its source, too.
+ * leaves, its source, too. A source where a frontend answers begins one, see from_node.
  */
 static __always_inline bool may_have_flow(const struct tuple *t)
 {
 	return flow_filter_has(&t->dst, t->dst_port) ||
-	       (t->hook == HOOK_OUT && flow_filter_has(&t->src, t->src_port));
+	       (t->hook == HOOK_OUT &&
+		(flow_filter_has(&t->src, t->src_port) ||
+		 answer_filter_has(&t->src, t->src_port)));
 }
 
 /* May a packet without a flow begin one? */
@@ -89,7 +91,17 @@ static __always_inline bool is_own_address(const struct ip_addr *a)
 	if (!address_filter_has(a))
 		return false;
 	address = bpf_map_lookup_elem(&addresses, &key);
-	return address && address->kind & ADDRESS_NODE;
+	return address && address->kind & (ADDRESS_NODE | ADDRESS_OWN);
+}
+
+/* Is it an address of a Service? */
+static __always_inline bool is_service_address(const struct ip_addr *a)
+{
+	/* A copy, as above. */
+	struct ip_addr key = *a;
+	struct address *address = bpf_map_lookup_elem(&addresses, &key);
+
+	return address && address->kind & (ADDRESS_SERVICE | ADDRESS_FRONTEND);
 }
 
 /*

@@ -27,6 +27,7 @@
 #include "sight.h"
 #include "too_long.h"
 #include "tracked.h"
+#include "turned.h"
 
 #define VLAN_ID_MASK 0xfff /* of vlan_tci, IEEE 802.1Q */
 
@@ -158,9 +159,11 @@ static __always_inline enum verdict reach_verdict(struct __sk_buff *skb,
 	if (carrying && v == VERDICT_OUTSIDE)
 		v = to_outside(pkt);
 	if (v == VERDICT_ASK) {
-		pkt->untracked = !is_tracked(skb, pkt);
+		pkt->untracked = !is_of_others(skb, pkt);
 		v = pkt->untracked ? decide(pkt) : VERDICT_PASS;
 	}
+	if (v == VERDICT_PASS)
+		return refuse_turned(skb, pkt);
 	return spare_others(skb, pkt, v);
 }
 

@@ -23,6 +23,7 @@
 #include "../lib/addr.h"
 #include "../lib/time.h"
 #include "../lib/verdict.h"
+#include "classify.h"
 #include "flow.h"
 #include "packet.h"
 
@@ -98,16 +99,22 @@ static __always_inline bool had_backend(const struct packet *pkt,
 }
 
 /*
- * May the kernel track the connection that a packet is within? That began before the
- * programs were in force, by the rules of another service proxy, which translate it still.
- * There is no reply direction then.
+ * May a packet without a flow be of what the kernel knows? A connection may be older than the
+ * programs, by the rules of another service proxy, which translate it still. One of the node
+ * itself, or of a pod with the address of the node, may be older than a frontend that has the same
+ * port. A packet of TCP that begins a connection is of none, nor is one that has a reply direction.
  */
-static __always_inline bool may_be_tracked(const struct packet *pkt,
-					   const struct frontend *f)
+static __always_inline bool may_be_of_others(const struct packet *pkt,
+					     const struct frontend *f)
 {
 	struct choice choice = {};
 
-	return kernel_tracks && !pkt->untracked &&
+	if (pkt->untracked)
+		return false;
+	if (may_begin(pkt))
+		return pkt->l4_proto == IPPROTO_UDP &&
+		       is_own_address(&pkt->tuple.dst);
+	return (kernel_tracks || is_own_address(&pkt->tuple.dst)) &&
 	       !(f && find_by_reply(pkt, f, &choice));
 }
 

@@ -13,6 +13,7 @@
 #include "forged.h"
 #include "packet.h"
 #include "parse.h"
+#include "turned.h"
 
 static __always_inline bool is_tcp_or_udp(__u8 protocol)
 {
@@ -66,7 +67,9 @@ static __always_inline enum verdict at_first_sight(struct __sk_buff *skb,
 {
 	struct tuple t = { .hook = hook };
 
-	if (!read_ends(skb, &t, l3_off) || is_martian(&t) || may_have_flow(&t))
+	if (!read_ends(skb, &t, l3_off) || is_martian(&t) ||
+	    may_have_flow(&t) ||
+	    (hook == HOOK_OUT && turns_back(skb) && is_of_service(&t.dst)))
 		return VERDICT_FOLLOW;
 	if (may_be_balanced(&t))
 		return VERDICT_BEGIN;

@@ -52,9 +52,17 @@ static __always_inline __u32 kernel_tuple(const struct tuple *t,
 	return sizeof(to->ipv6);
 }
 
-static __always_inline bool tracks(struct __sk_buff *skb,
-				   struct bpf_sock_tuple *tuple, __u32 size,
-				   __u8 protocol)
+/* As which direction of a connection the kernel tracks a tuple. */
+enum tracked {
+	TRACKED_NOT,
+	TRACKED_ORIGINAL, /* as its first packet went */
+	TRACKED_REPLY,
+};
+
+/* As which direction does the kernel track a tuple? */
+static __always_inline enum tracked tracks(struct __sk_buff *skb,
+					   struct bpf_sock_tuple *tuple,
+					   __u32 size, __u8 protocol)
 {
 	struct bpf_ct_opts opts = {
 		.netns_id = BPF_F_CURRENT_NETNS,
@@ -63,24 +71,12 @@ static __always_inline bool tracks(struct __sk_buff *skb,
 	struct nf_conn *ct;
 
 	if (!kernel_tracks)
-		return false;
+		return TRACKED_NOT;
 	ct = bpf_skb_ct_lookup(skb, tuple, size, &opts, sizeof(opts));
 	if (!ct)
-		return false;
+		return TRACKED_NOT;
 	bpf_ct_release(ct);
-	return true;
-}
-
-/* Does the kernel track the connection of a packet? */
-GLOBAL_FUNC int is_tracked(struct __sk_buff *skb, const struct packet *pkt)
-{
-	struct bpf_sock_tuple tuple = {};
-
-	if (!pkt || !tracks(skb, &tuple, kernel_tuple(&pkt->tuple, &tuple),
-			    pkt->l4_proto))
-		return false;
-	count(flow_tracked);
-	return true;
+	return opts.dir ? TRACKED_REPLY : TRACKED_ORIGINAL;
 }
 
 /* Has a socket of the node the destination of a tuple, or TCP a connection to its source? */
@@ -102,6 +98,47 @@ static __always_inline bool has_socket(struct __sk_buff *skb,
 	has = protocol != IPPROTO_TCP || sk->state != BPF_TCP_LISTEN;
 	bpf_sk_release(sk);
 	return has;
+}
+
+/*
+ * Is the source of a tuple the peer of a UDP socket of the node, at its destination? Not inlined:
+ * the verifier tells sockets of UDP from those of TCP, and compilers do not.
+ */
+static __noinline bool has_peer(struct __sk_buff *skb,
+				struct bpf_sock_tuple *tuple, __u32 size)
+{
+	struct bpf_sock *sk;
+	bool has;
+
+	sk = bpf_sk_lookup_udp(skb, tuple, size, BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return false;
+	has = sk->state == BPF_TCP_ESTABLISHED;
+	bpf_sk_release(sk);
+	return has;
+}
+
+/*
+ * Does a packet belong to a connection that the kernel tracks, or to a connected socket of the
+ * node? A datagram is no client's if it answers one that has left the node: the kernel also tracks
+ * what clients have sent in vain before there was a frontend.
+ */
+GLOBAL_FUNC int is_of_others(struct __sk_buff *skb, const struct packet *pkt)
+{
+	struct bpf_sock_tuple tuple = {};
+	enum tracked by;
+	__u32 size;
+
+	if (!pkt)
+		return false;
+	size = kernel_tuple(&pkt->tuple, &tuple);
+	by = tracks(skb, &tuple, size, pkt->l4_proto);
+	if (pkt->l4_proto == IPPROTO_UDP)
+		return by == TRACKED_REPLY || has_peer(skb, &tuple, size);
+	if (by)
+		count(flow_tracked);
+	return by || (pkt->l4_proto == IPPROTO_TCP &&
+		      has_socket(skb, &tuple, size, IPPROTO_TCP));
 }
 
 /*

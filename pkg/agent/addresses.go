@@ -54,11 +54,11 @@ func (n *nodeAddresses) setNode(node lb.Node) {
 	}
 }
 
-// kinds returns the addresses of the node, of no kind where NodePorts do not answer.
+// kinds returns the addresses of the node, and on which of them NodePorts answer.
 func (n *nodeAddresses) kinds() map[netip.Addr]plan.AddressKind {
 	out := map[netip.Addr]plan.AddressKind{}
 	for a := range n.local {
-		if out[a] = 0; n.allow.Allow(a, n.primary) {
+		if out[a] = plan.OwnAddress; n.allow.Allow(a, n.primary) {
 			out[a] = plan.NodeAddress
 		}
 	}

@@ -23,11 +23,11 @@ func TestNodePortsAnswerWhereTheConfigurationLetsThem(t *testing.T) {
 		{"on every address", proxyconfig.NodePorts{}, netip.Addr{}, false, map[string]plan.AddressKind{
 			"192.0.2.1": plan.NodeAddress, "2001:db8::1": plan.NodeAddress, "198.51.100.1": plan.NodeAddress}},
 		{"on loopback, too", proxyconfig.NodePorts{CIDRs: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("fd00::/8")}}, netip.Addr{}, true, map[string]plan.AddressKind{
-			"192.0.2.1": 0, "2001:db8::1": 0, "198.51.100.1": plan.NodeAddress, "127.0.0.1": plan.LoopbackAddress, "::1": plan.LoopbackAddress}},
+			"192.0.2.1": plan.OwnAddress, "2001:db8::1": plan.OwnAddress, "198.51.100.1": plan.NodeAddress, "127.0.0.1": plan.LoopbackAddress, "::1": plan.LoopbackAddress}},
 		{"on primary addresses", proxyconfig.NodePorts{Primary: true}, netip.IPv4Unspecified(), false, map[string]plan.AddressKind{
-			"198.51.100.1": 0, "192.0.2.1": plan.NodeAddress, "2001:db8::1": plan.NodeAddress}},
+			"198.51.100.1": plan.OwnAddress, "192.0.2.1": plan.NodeAddress, "2001:db8::1": plan.NodeAddress}},
 		{"on the primary address that is bound to", proxyconfig.NodePorts{Primary: true}, other, false, map[string]plan.AddressKind{
-			"192.0.2.1": 0, "198.51.100.1": plan.NodeAddress, "2001:db8::1": plan.NodeAddress}},
+			"192.0.2.1": plan.OwnAddress, "198.51.100.1": plan.NodeAddress, "2001:db8::1": plan.NodeAddress}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got map[netip.Addr]plan.AddressKind

@@ -99,8 +99,7 @@ func (s *mapSet) apply(op plan.Op) error {
 	case plan.PutHome:
 		return s.putHome(o)
 	case plan.PutAddress:
-		s.know(encodeAddr(o.Addr))
-		return s.byName["addresses"].Put(encodeAddr(o.Addr), encodeAddress(o.Kind))
+		return s.putAddress(encodeAddr(o.Addr), encodeAddress(o.Kind))
 	case plan.DeleteAddress:
 		return ignoreMissing(s.byName["addresses"].Delete(encodeAddr(o.Addr)))
 	default:
@@ -111,6 +110,13 @@ func (s *mapSet) apply(op plan.Op) error {
 
 func (s *mapSet) putBackend(id uint32, b headgateBackend) error {
 	return s.backends.put(id, b)
+}
+
+func (s *mapSet) putAddress(a headgateIpAddr, kind headgateAddress) error {
+	if err := s.knowAddress(a, kind.Kind); err != nil {
+		return err
+	}
+	return s.byName["addresses"].Put(a, kind)
 }
 
 func (s *mapSet) putHome(o plan.PutHome) error {

@@ -267,6 +267,7 @@ var kindBits = map[plan.AddressKind]headgateAddressKind{
 	plan.LoopbackAddress: headgateAddressKindADDRESS_LOOPBACK,
 	plan.ServiceAddress:  headgateAddressKindADDRESS_SERVICE,
 	plan.FrontendAddress: headgateAddressKindADDRESS_FRONTEND,
+	plan.OwnAddress:      headgateAddressKindADDRESS_OWN,
 }
 
 func encodeAddress(k plan.AddressKind) headgateAddress {

@@ -144,7 +144,9 @@ func (s *mapSet) putFrontend(o plan.PutFrontend) error {
 	if had && !o.Anew {
 		return s.changeFrontend(old, f, fallbacks)
 	}
-	s.know(at.Addr)
+	if err := s.knowFrontend(at); err != nil {
+		return err
+	}
 	if err := s.addFrontend(at, f, fallbacks); err != nil || !had {
 		return err
 	}

@@ -48,6 +48,7 @@ const (
 	headgateAddressKindADDRESS_LOOPBACK headgateAddressKind = 2
 	headgateAddressKindADDRESS_SERVICE  headgateAddressKind = 4
 	headgateAddressKindADDRESS_FRONTEND headgateAddressKind = 8
+	headgateAddressKindADDRESS_OWN      headgateAddressKind = 16
 )
 
 type headgateAffinity struct {

@@ -61,13 +61,67 @@ func (d *Datapath) doubtEnds(from *mapSet) error {
 	return d.maps.doubt(flowFilter, hints[flowFilter])
 }
 
-// know notes that an address may mean something. Programs look for it from then on,
+// knowAddress notes that an address may mean something. Programs look for it from then on,
 // so this comes before what there is to be found.
-func (s *mapSet) know(a headgateIpAddr) {
+func (s *mapSet) knowAddress(a headgateIpAddr, kind headgateAddressKind) error {
+	s.know(filterHash(a))
+	if kind&headgateAddressKindADDRESS_NODE == 0 || s.filter == nil {
+		return nil
+	}
+	for quarter, has := range s.nodePorts()[decodeAddr(a).Is4()] {
+		if has {
+			s.know(answerHash(a, uint16(quarter)<<quarterShift))
+		}
+	}
+	return nil
+}
+
+// knowFrontend does the same for a frontend: for its address, and for what may answer there. A
+// NodePort answers at all addresses of the node.
+func (s *mapSet) knowFrontend(at headgateAddrPort) error {
+	s.know(filterHash(at.Addr))
+	addr, port := decodeAddr(at.Addr), swapPort(at.Port)
+	if !addr.IsUnspecified() {
+		s.know(answerHash(at.Addr, port))
+		return nil
+	}
+	if has := &s.nodePorts()[addr.Is4()][port>>quarterShift]; !*has {
+		*has = true
+		return s.knowAddresses()
+	}
+	return nil
+}
+
+// knowAddresses notes all addresses.
+func (s *mapSet) knowAddresses() error {
+	return walk(s.byName["addresses"], func(a *headgateIpAddr, kind *headgateAddress) error {
+		return s.knowAddress(*a, kind.Kind)
+	})
+}
+
+// A quarter of all ports, as end_hash of bpf/lib/filter.h takes them.
+const quarterShift = 14
+
+// nodePorts returns in which quarters of the ports there are NodePorts, for IPv4 (true) and IPv6.
+func (s *mapSet) nodePorts() map[bool]*[4]bool {
+	if s.quarters == nil {
+		s.quarters = map[bool]*[4]bool{true: {}, false: {}}
+		for place := range s.frontends.len {
+			at := s.frontends.at(place).At
+			if addr := decodeAddr(at.Addr); isFrontend(at) && addr.IsUnspecified() {
+				s.quarters[addr.Is4()][swapPort(at.Port)>>quarterShift] = true
+			}
+		}
+	}
+	return s.quarters
+}
+
+// know sets the bit of a hash.
+func (s *mapSet) know(hash uint32) {
 	if s.filter == nil {
 		return
 	}
-	bit := filterHash(a) >> filterShift(s.filter.len)
+	bit := hash >> filterShift(s.filter.len)
 	const words = uint32(len(headgateFilterChunk{}.Word))
 	atomic.OrUint64(&s.filter.at(bit / 64 / words).Word[bit/64%words], 1<<(bit%64))
 }
@@ -93,20 +147,24 @@ func filterShift(chunks uint32) uint32 {
 	return uint32(bits.LeadingZeros32(chunks*chunkBits - 1))
 }
 
-// knowAll notes all addresses that there are, where the filter is as new as its set of maps.
+// knowAll notes all frontends and addresses that there are: the filter may be new, or of other programs.
 func (s *mapSet) knowAll() error {
 	if s.filter == nil {
 		return nil
 	}
 	for place := range s.frontends.len {
 		if at := s.frontends.at(place).At; isFrontend(at) {
-			s.know(at.Addr)
+			if err := s.knowFrontend(at); err != nil {
+				return err
+			}
 		}
 	}
-	return walk(s.byName["addresses"], func(a *headgateIpAddr, _ *headgateAddress) error {
-		s.know(*a)
-		return nil
-	})
+	return s.knowAddresses()
+}
+
+// answerHash is the hash of answer_filter_has of bpf/lib/filter.h.
+func answerHash(a headgateIpAddr, port uint16) uint32 {
+	return filterHash(a) + (uint32(port>>quarterShift)+1)*uint32(headgateFilterHashFILTER_FACTOR_3)
 }
 
 // filterHash is filter_hash of bpf/lib/filter.h.

@@ -32,6 +32,8 @@ type mapSet struct {
 	filter    *mapping[headgateFilterChunk]
 	peers     *mapping[headgatePeer]
 
+	quarters map[bool]*[4]bool // see nodePorts
+
 	factors frontendFactors // of the hash of frontends, set with the maps above
 	crowded bool            // a frontend found no place: the next set draws other factors
 }

@@ -242,7 +242,7 @@ func (e *emptyMaps) take() error {
 			return err
 		}
 	}
-	if from != nil && (from.byName[addressFilter] == nil || !sameMap(s.byName[addressFilter], from.byName[addressFilter])) {
+	if from != nil {
 		if err := s.knowAll(); err != nil {
 			return err
 		}

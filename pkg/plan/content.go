@@ -142,6 +142,8 @@ const (
 	ServiceAddress
 	// FrontendAddress is any other address of a frontend.
 	FrontendAddress
+	// OwnAddress is an address of this node on which NodePorts do not answer.
+	OwnAddress
 )
 
 // Content is what the maps hold, apart from what the datapath itself writes.

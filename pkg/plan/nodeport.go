@@ -12,8 +12,10 @@ import (
 // frontend at the very address of a packet first. So a claim to an address of the
 // node competes with the NodePort of the same port, wherever NodePorts answer.
 
-// SetNodeAddresses says which addresses are the node's own. NodePorts answer on
-// those that have a kind. Who has frontends there may change by it: see
+// answers says whether NodePorts answer on an address of the node.
+func (k AddressKind) answers() bool { return k&(NodeAddress|LoopbackAddress) != 0 }
+
+// SetNodeAddresses says which addresses are the node's own, and of what kind. Who has frontends there may change by it: see
 // TakeDisplaced.
 func (p *Planner) SetNodeAddresses(node map[netip.Addr]AddressKind) []Op {
 	var ops []Op
@@ -23,13 +25,12 @@ func (p *Planner) SetNodeAddresses(node map[netip.Addr]AddressKind) []Op {
 			p.addresses[a] = &address{}
 		}
 		p.addresses[a].node = k
-		changed[a] = k != 0 && p.node[a] == 0
+		changed[a] = k.answers() && !p.node[a].answers()
 	}
-	for a := range p.node {
-		changed[a] = changed[a] || node[a] == 0
+	for a, k := range p.node {
+		changed[a] = changed[a] || k.answers() && !node[a].answers()
 	}
 	p.node = maps.Clone(node)
-	maps.DeleteFunc(p.node, func(_ netip.Addr, k AddressKind) bool { return k == 0 })
 	for _, a := range slices.SortedFunc(maps.Keys(p.addresses), netip.Addr.Compare) {
 		if node[a] == 0 {
 			p.addresses[a].node = 0
@@ -65,8 +66,8 @@ func (p *Planner) beside(key lb.AddrPort) (keys []lb.AddrPort) {
 	if !key.Addr.IsUnspecified() {
 		return nil
 	}
-	for a := range p.node {
-		if a.Is4() == key.Addr.Is4() {
+	for a, k := range p.node {
+		if k.answers() && a.Is4() == key.Addr.Is4() {
 			keys = append(keys, lb.AddrPort{Addr: a, Port: key.Port, Protocol: key.Protocol})
 		}
 	}
@@ -76,7 +77,7 @@ func (p *Planner) beside(key lb.AddrPort) (keys []lb.AddrPort) {
 // nodePortAt returns the NodePort that answers at an address of the node unless it
 // has a frontend of its own, nil for none.
 func (p *Planner) nodePortAt(key lb.AddrPort) *entry {
-	if p.node[key.Addr] == 0 {
+	if !p.node[key.Addr].answers() {
 		return nil
 	}
 	if key.Addr.Is4() {
@@ -129,8 +130,8 @@ func (p *Planner) isToStay(name lb.ServiceName) bool { return p.stays != nil && 
 // would be a NodePort's.
 func (p *Planner) lostNodePorts() (conflicts []Conflict) {
 	shared := map[netip.Addr]bool{}
-	for a := range p.node {
-		if p.addresses[a].clusterIPs > 0 {
+	for a, k := range p.node {
+		if k.answers() && p.addresses[a].clusterIPs > 0 {
 			shared[a] = true
 		}
 	}

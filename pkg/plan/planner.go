@@ -25,7 +25,7 @@ type Planner struct {
 	wanting   map[lb.AddrPort]map[lb.ServiceName]lb.Frontend // refused: a better claim has it
 	displaced map[lb.ServiceName]bool                        // to be Set again: something was taken, or is free
 	addresses map[netip.Addr]*address
-	node      map[netip.Addr]AddressKind // where NodePorts answer
+	node      map[netip.Addr]AddressKind // its addresses, see SetNodeAddresses
 	losses    []Loss
 	cidrs     []netip.Prefix
 	ranges    sourceRanges
@@ -59,7 +59,7 @@ type Loss struct {
 
 // address is an address in force, with what asks for it.
 type address struct {
-	node       AddressKind // NodeAddress, LoopbackAddress or nothing
+	node       AddressKind // NodeAddress, LoopbackAddress, OwnAddress or nothing
 	clusterIPs int         // frontends that make it a ServiceAddress
 	others     int         // frontends that make it a FrontendAddress
 	written    AddressKind

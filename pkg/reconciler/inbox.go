@@ -44,8 +44,8 @@ func (i *Inbox) Update(u lb.Update) {
 	i.change(func(n *news) { n.updates = append(n.updates, u) })
 }
 
-// SetNodeAddresses says which addresses are the node's own, those of no kind
-// included: NodePorts do not answer on them.
+// SetNodeAddresses says which addresses are the node's own, also those on which NodePorts do
+// not answer.
 func (i *Inbox) SetNodeAddresses(addresses map[netip.Addr]plan.AddressKind) {
 	i.change(func(n *news) { n.addresses = addresses })
 }

@@ -68,6 +68,7 @@ type rig struct {
 	sums     bool        // the kernel knows sumUp
 	compared int         // frames
 	driver   *comparison // with what the driver does; nil: with nothing
+	cameBy   string      // device by which packets that leave have come; "": none
 }
 
 // newRig loads the datapath, with three devices and the addresses of a node.
@@ -238,13 +239,15 @@ func (r *rig) trySegments(h hook, device string, frame []byte, size uint32) (res
 	return result{verdict, opts.DataOut}, err
 }
 
-// contextOf is struct __sk_buff of linux/bpf.h for a program at a device: up to ifindex, the eleventh word. What comes in
-// has come by that device, as the tenth says, and so has what the program sends.
+// contextOf is struct __sk_buff of linux/bpf.h for a program at a device: up to ifindex, the eleventh word. A packet that
+// comes in has come by that device, as the tenth says.
 func (r *rig) contextOf(h hook, device string) (ctx [192]byte) {
 	ctx = r.context(device)
+	came := r.cameBy
 	if h == in || h == podIn {
-		binary.NativeEndian.PutUint32(ctx[36:], r.devices[device].Index)
+		came = device
 	}
+	binary.NativeEndian.PutUint32(ctx[36:], r.devices[came].Index) // ingress_ifindex
 	return ctx
 }
 

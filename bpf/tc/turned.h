@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Packets that turn back: they are for an address of a Service, have no frontend, and leave by the
+ * device that they came by. Routers send such addresses to nodes, and a node sends what it does not
+ * have to its router: the packet goes to and fro until its time to live ends.
+ *
+ * TCP gets a reset there, everything else is dropped, an echo request too. What leaves by another device
+ * goes on: the address may be another node's, since some load balancers are nodes.
+ */
+#pragma once
+
+#include "../abi/maps.h"
+#include "../lb/frontend.h"
+#include "../lib/addr.h"
+#include "../lib/filter.h"
+#include "../lib/verdict.h"
+#include "classify.h"
+#include "packet.h"
+
+/* Does a packet leave by the device that it came by? */
+static __always_inline bool turns_back(struct __sk_buff *skb)
+{
+	return skb->ingress_ifindex == skb->ifindex;
+}
+
+/* Is it an address of a Service, or one that only Services have? */
+static __always_inline bool is_of_service(const struct ip_addr *a)
+{
+	return in_service_cidr(a) ||
+	       (address_filter_has(a) && is_service_address(a));
+}
+
+/*
+ * Refuses a packet that turns back. A device that leads to pods, too, is left out: by it a pod may
+ * speak to another load balancer at the same address.
+ */
+static __always_inline enum verdict refuse_turned(struct __sk_buff *skb,
+						  const struct packet *pkt)
+{
+	__u32 ifindex = skb->ifindex;
+	const struct device *d;
+
+	if (pkt->tuple.hook != HOOK_OUT || pkt->pod || pkt->rewritten ||
+	    !turns_back(skb) || !is_of_service(&pkt->tuple.dst))
+		return VERDICT_PASS;
+	d = bpf_map_lookup_elem(&devices, &ifindex);
+	if (!d || d->flags & DEVICE_SHARED)
+		return VERDICT_PASS;
+	refuse(DROP_NO_SERVICE_PORT, 0);
+	return pkt->l4_proto == IPPROTO_TCP ? VERDICT_RESET : VERDICT_REFUSE;
+}

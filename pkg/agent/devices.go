@@ -77,7 +77,7 @@ func (l *deviceList) watch(ctx context.Context, patterns netdev.Patterns, before
 		return nil
 	case <-l.begun:
 		l.had = len(before) > 0
-		return netdev.WatchDevices(ctx, patterns, before, l.cluster, l.setDevices, l.missed)
+		return netdev.WatchDevices(ctx, patterns, before, l.cluster, datapath.EachNamespace, l.setDevices, l.missed)
 	}
 }
 
@@ -199,11 +199,10 @@ func (l *deviceList) setDevices(seen netdev.Seen) {
 	list := seen.Devices
 	l.logUplinks(list)
 	l.problems(l.wrong(seen))
-	namespaces := l.namespaces(list)
 	out := []plan.Device{}
 	for _, d := range list {
 		out = append(out, plan.Device{
-			Index: uint32(d.Index), Name: d.Name, IP4: d.IP4, IP6: d.IP6, L3: d.L3, Trunk: d.Trunk, Shared: d.Shared, Pod: d.Pod != "", Exempt: namespaces[d.PodAddr], XDP: d.XDP, NoXDP: d.NoXDP, Veth: d.Veth,
+			Index: uint32(d.Index), Name: d.Name, IP4: d.IP4, IP6: d.IP6, L3: d.L3, Trunk: d.Trunk, Shared: d.Shared, Pod: d.Pod != "", Exempt: d.Netns, XDP: d.XDP, NoXDP: d.NoXDP, Veth: d.Veth,
 		})
 	}
 	l.notify(out)
@@ -247,37 +246,7 @@ func (l *deviceList) wrong(seen netdev.Seen) (out []lb.Problem) {
 	return out
 }
 
-// missed hears of a pod whose device was not found.
+// missed hears of a pod whose device or network namespace was not found.
 func (l *deviceList) missed(pod string, why error) {
-	l.log.Warn("find the device of a pod, will try again", zap.String("pod", pod), zap.Error(why))
-}
-
-// namespaces returns the cookies of the network namespaces of the pods whose
-// sockets are to be left alone, by address.
-func (l *deviceList) namespaces(list []netdev.Device) map[netip.Addr]uint64 {
-	wanted := map[netip.Addr]bool{}
-	for _, d := range list {
-		if d.PodAddr.IsValid() {
-			wanted[d.PodAddr] = true
-		}
-	}
-	found := map[netip.Addr]uint64{}
-	if len(wanted) == 0 {
-		return found
-	}
-	err := datapath.EachNamespace(func(_ string, cookie uint64) error {
-		addrs, err := netdev.Addresses()
-		for a := range addrs {
-			if wanted[a] {
-				found[a] = cookie
-				delete(wanted, a)
-			}
-		}
-		return err
-	})
-	if err != nil || len(wanted) > 0 {
-		// Virtual machines may have their addresses to themselves.
-		l.log.Warn("find the network namespaces of pods: the agent balances their sockets, too", zap.Stringers("pods", slices.Collect(maps.Keys(wanted))), zap.Error(err))
-	}
-	return found
+	l.log.Warn("find a pod, will try again", zap.String("pod", pod), zap.Error(why))
 }

@@ -23,7 +23,7 @@ func watchDevices(t *testing.T, patterns netdev.Patterns, before []int, cluster 
 	ctx, cancel := context.WithCancel(t.Context())
 	seen, ended := make(chan netdev.Seen, 100), make(chan error, 1)
 	go func() {
-		ended <- netdev.WatchDevices(ctx, patterns, before, cluster, func(s netdev.Seen) { seen <- s }, func(string, error) {})
+		ended <- netdev.WatchDevices(ctx, patterns, before, cluster, nil, func(s netdev.Seen) { seen <- s }, func(string, error) {})
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -254,7 +254,7 @@ func TestADeviceIsSharedIfItLeadsToBackendsOnTheNode(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- netdev.WatchDevices(ctx, netdev.Patterns{}, nil, cluster, func(s netdev.Seen) {
+		ended <- netdev.WatchDevices(ctx, netdev.Patterns{}, nil, cluster, nil, func(s netdev.Seen) {
 			shared <- len(s.Devices) == 2 && s.Devices[1].Shared
 		}, func(string, error) {})
 	}()

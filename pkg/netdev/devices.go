@@ -29,9 +29,9 @@ type Device struct {
 	NoXDP    string // why it cannot be there, though that is asked for
 	Veth     bool   // and that wakes nobody for what goes back by the device
 	Pod      string // whose device this is the node's end of, "" for none's
-	// PodAddr is an address of the pod whose sockets are to be left alone, the
-	// zero Addr where there is none.
-	PodAddr netip.Addr
+	// Netns is the cookie of the network namespace behind the device, if its sockets are to be
+	// left alone; 0 for none.
+	Netns uint64
 }
 
 // nodeName is the name of the device that is the node itself.

@@ -1,11 +1,14 @@
 package netdev
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -24,17 +27,29 @@ type podFinder struct {
 	// ports are the ports of bridges on which addresses were found. A bridge
 	// forgets those who are silent, and they are still there.
 	ports map[netip.Addr]int
+	// each visits network namespaces, see WatchDevices.
+	each func(do func(file string, cookie uint64) error) error
+	// namespaces are cookies of network namespaces, 0 where the cookie is not known.
+	namespaces map[peer]uint64
+	again      time.Time // when the namespaces may be looked through again
+}
+
+// peer is the other end of a device. The kernel gives an ID to another network namespace once
+// the first is gone, so an ID holds for one device.
+type peer struct {
+	device int // index of the node's end
+	netns  int // ID in the node's network namespace, -1 for none
 }
 
 // devices returns the devices of pods, sorted by index, and why there is none of
 // some pods yet. None of them is one of the others.
 func (f *podFinder) devices(pods []Pod, others []Device) ([]Device, map[string]error) {
 	found, missing := map[int]Device{}, map[string]error{}
-	seen := map[netip.Addr]bool{}
+	seen, marked := map[netip.Addr]bool{}, map[peer]bool{}
 	for _, pod := range pods {
 		for _, addr := range pod.Addrs {
 			seen[addr] = true
-			d, err := f.device(addr)
+			d, l, err := f.device(addr)
 			if err == nil && slices.ContainsFunc(others, func(o Device) bool { return o.Index == d.Index }) {
 				err = fmt.Errorf("%s is by %s, on which others reach the node", addr, d.Name)
 			}
@@ -43,38 +58,107 @@ func (f *podFinder) devices(pods []Pod, others []Device) ([]Device, map[string]e
 				continue
 			}
 			d.Pod = pod.Name
-			if pod.PacketsOnly {
-				d.PodAddr = addr
+			if pod.PacketsOnly && l.Type() != "tuntap" { // no socket of this kernel is behind a tap
+				marked[peerOf(l)] = true
 			}
 			found[d.Index] = d.orOf(found[d.Index])
 		}
 	}
 	maps.DeleteFunc(f.ports, func(a netip.Addr, _ int) bool { return !seen[a] })
+	f.exempt(marked, found, missing)
 	return slices.SortedFunc(maps.Values(found), func(a, b Device) int { return a.Index - b.Index }), missing
+}
+
+// peerOf returns the other end of a device of a pod. The ID that the kernel tells of other types is
+// that of the device below.
+func peerOf(l netlink.Link) peer {
+	if !slices.Contains(ofPods, l.Type()) {
+		return peer{l.Attrs().Index, -1}
+	}
+	return peer{l.Attrs().Index, l.Attrs().NetNsID}
+}
+
+// exempt gives found devices the network namespaces of their peers, and adds to missing why pods have none.
+func (f *podFinder) exempt(marked map[peer]bool, found map[int]Device, missing map[string]error) {
+	unknown := map[int]bool{}
+	for p := range marked {
+		if f.namespaces[p] == 0 && p.netns >= 0 {
+			unknown[p.netns] = true
+		}
+	}
+	cookies, err := f.cookies(unknown)
+	known := map[peer]uint64{}
+	for p := range marked {
+		if known[p] = f.namespaces[p]; known[p] == 0 {
+			known[p] = cookies[p.netns]
+		}
+		d := found[p.device]
+		d.Netns = known[p]
+		found[p.device] = d
+		switch {
+		case p.netns < 0:
+			missing[d.Pod] = fmt.Errorf("%s is no veth or netkit that leads to another network namespace: the sockets of the pod are balanced", d.Name)
+		case d.Netns == 0:
+			missing[d.Pod] = fmt.Errorf("find the network namespace behind %s, until then the sockets of the pod are balanced: %w", d.Name, err)
+		}
+	}
+	f.namespaces = known
+}
+
+// errNoNamespace says that a network namespace is not known.
+var errNoNamespace = errors.New("no process has it and no mount that the agent sees")
+
+// cookies returns the cookies of network namespaces by their IDs in the node's. The error tells why some may be
+// missing. It looks through all namespaces for a fiftieth of the time at most.
+func (f *podFinder) cookies(ids map[int]bool) (map[int]uint64, error) {
+	began := time.Now()
+	if len(ids) == 0 || began.Before(f.again) {
+		return nil, errNoNamespace
+	}
+	node, err := netlink.NewHandle(unix.NETLINK_ROUTE) // stays in the network namespace of the node
+	if err != nil {
+		return nil, fmt.Errorf("ask for network namespaces: %w", err)
+	}
+	defer node.Close()
+	out := map[int]uint64{}
+	err = f.each(func(_ string, cookie uint64) error {
+		its, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			return err
+		}
+		defer its.Close()
+		id, err := node.GetNetNsIdByFd(int(its.Fd()))
+		if err == nil && ids[id] {
+			out[id] = cookie
+		}
+		return err
+	})
+	f.again = began.Add(50 * time.Since(began))
+	return out, errors.Join(errNoNamespace, err)
 }
 
 // device returns the node's end of the device of a pod with an address, with the
 // address of the node that the pod sees of it.
-func (f *podFinder) device(addr netip.Addr) (Device, error) {
+func (f *podFinder) device(addr netip.Addr) (Device, netlink.Link, error) {
 	routes, err := netlink.RouteGet(addr.AsSlice())
 	if err != nil || len(routes) == 0 {
-		return Device{}, fmt.Errorf("no route to %s: %w", addr, err)
+		return Device{}, nil, fmt.Errorf("no route to %s: %w", addr, err)
 	}
 	r := routes[0]
 	if r.Type != unix.RTN_UNICAST || r.Gw != nil {
-		return Device{}, fmt.Errorf("%s is not reached directly", addr)
+		return Device{}, nil, fmt.Errorf("%s is not reached directly", addr)
 	}
 	l, err := netlink.LinkByIndex(r.LinkIndex)
 	if err != nil {
-		return Device{}, fmt.Errorf("find the device of %s: %w", addr, err)
+		return Device{}, nil, fmt.Errorf("find the device of %s: %w", addr, err)
 	}
 	if l.Type() == "bridge" {
 		if l, err = f.port(l, addr); err != nil {
-			return Device{}, err
+			return Device{}, nil, err
 		}
 	}
 	if !slices.Contains(withEthernet, l.Attrs().EncapType) {
-		return Device{}, fmt.Errorf("%s is by %s, whose packets have no Ethernet header", addr, l.Attrs().Name)
+		return Device{}, nil, fmt.Errorf("%s is by %s, whose packets have no Ethernet header", addr, l.Attrs().Name)
 	}
 	d := Device{Index: l.Attrs().Index, Name: l.Attrs().Name}
 	src, ok := netip.AddrFromSlice(r.Src)
@@ -83,7 +167,7 @@ func (f *podFinder) device(addr netip.Addr) (Device, error) {
 	} else if ok {
 		d.IP6 = src
 	}
-	return d, nil
+	return d, l, nil
 }
 
 // port returns the port of a bridge behind which an address is. Where nobody

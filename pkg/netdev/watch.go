@@ -37,10 +37,11 @@ type Unchosen struct {
 
 // WatchDevices calls notify with the devices that the patterns choose, see Devices, and those of
 // the pods; at once and after every change, until the context ends. A chosen device stays
-// chosen while it is there, and without any, those with an index of before do. Miss hears of
-// pods whose device was not found; they are looked for again and again.
-func WatchDevices(ctx context.Context, patterns Patterns, before []int, cluster *Cluster, notify func(Seen), miss func(pod string, why error)) error {
-	finder := &podFinder{ports: map[netip.Addr]int{}}
+// chosen while it is there, and without any, those with an index of before do. Each calls do on a
+// thread in each network namespace of the node, with its cookie. Miss hears of pods whose device or
+// namespace was not found; they are looked for again and again.
+func WatchDevices(ctx context.Context, patterns Patterns, before []int, cluster *Cluster, each func(do func(file string, cookie uint64) error) error, notify func(Seen), miss func(pod string, why error)) error {
+	finder := &podFinder{ports: map[netip.Addr]int{}, each: each}
 	missed := map[string]int{} // how many times in a row
 	routes, c := &backendRoutes{}, choice{patterns: patterns}
 	read := func() (Seen, bool, error) {

@@ -31,6 +31,10 @@ func TestMain(m *testing.M) {
 		holdHere()
 		return
 	}
+	if addrs := os.Getenv(asTwin); addrs != "" {
+		twinHere(addrs)
+		return
+	}
 	os.Exit(testenv.Main(m))
 }
 

@@ -10,7 +10,8 @@ import (
 )
 
 // TestMarkedPodsAreBalancedByTheirPacketsAlone takes the mark away and gives it
-// back while the agents run: what a process of the pod is told changes with it.
+// back while the agents run: what a process of the pod is told changes with it. Another network namespace has
+// the addresses of that pod.
 func TestMarkedPodsAreBalancedByTheirPacketsAlone(t *testing.T) {
 	n := newNetworkOf(t, layout{bridge: true})
 	for _, node := range n.nodes {
@@ -18,21 +19,23 @@ func TestMarkedPodsAreBalancedByTheirPacketsAlone(t *testing.T) {
 		node.options = []string{"--pod-devices", "marked"}
 	}
 	here := n.nodes[0]
+	here.newTwin(t, here.guest)
 	marked := n.podObjects(`headgate.dev/socket-balancing: "off"`)
 	n.write("pods.yaml", marked)
 	n.startAgents()
-	to := netip.AddrPortFrom(netip.MustParseAddr("10.96.0.2"), 80)
 	asks := func(want map[string]uint64) {
 		t.Helper()
-		before := here.counts(t)
-		said, err := here.askLocally(here.guest, "tcp", to, 3)
-		if one := "pod-2 " + here.podAddrs(here.guest)[0].String(); err != nil || strings.Join(said, ",") != strings.Join([]string{one, one, one}, ",") {
-			t.Fatalf("answers %q, %v, want three of %s", said, err, one)
-		}
-		after := here.counts(t)
-		for name, n := range want {
-			if got := after[name] - before[name]; got != n {
-				t.Errorf("%s: %d were counted, want %d", name, got, n)
+		for f, service := range []string{"10.96.0.2", "fd00:10:96::2"} {
+			before := here.counts(t)
+			said, err := here.askLocally(here.guest, "tcp", netip.AddrPortFrom(netip.MustParseAddr(service), 80), 3)
+			if one := "pod-2 " + here.podAddrs(here.guest)[f].String(); err != nil || strings.Join(said, ",") != strings.Join([]string{one, one, one}, ",") {
+				t.Fatalf("answers %q, %v, want three of %s", said, err, one)
+			}
+			after := here.counts(t)
+			for name, n := range want {
+				if got := after[name] - before[name]; got != n {
+					t.Errorf("%s of %s: %d were counted, want %d", name, service, got, n)
+				}
 			}
 		}
 	}

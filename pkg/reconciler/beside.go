@@ -8,8 +8,8 @@ type beside struct {
 }
 
 // atOnce is how much may run at a time: one grace period, one telling of sockets, one recount,
-// one taking of traffic, one preparation of larger maps or of programs.
-const atOnce = 5
+// one taking of traffic, one preparation of larger maps or of programs, one removal of flows.
+const atOnce = 6
 
 // start calls do beside the loop, which then calls what it returns.
 func (b *beside) start(do func() (then func() (changed bool))) {

@@ -77,6 +77,8 @@ func TestNobodyIsToldOfAnAttemptBeforeTheFirstPictureIsWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.due = newDue()
+	defer r.due.stop()
 	var told counter
 	r.Observe(&told)
 	inbox.Update(web(1, 1))

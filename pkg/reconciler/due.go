@@ -19,14 +19,14 @@ const (
 // due is what the loop does when it is time.
 type due struct {
 	sweep, retry, drained, tell *time.Timer   // running where there is something to do
-	leftOut                     *time.Timer   // the same
+	leftOut, gone               *time.Timer   // the same
 	look, stand                 *time.Timer   // running always
 	wait                        time.Duration // before the next retry
 }
 
 func newDue() due {
 	return due{
-		sweep: newTimer(), retry: newTimer(), drained: newTimer(), tell: newTimer(), leftOut: newTimer(),
+		sweep: newTimer(), retry: newTimer(), drained: newTimer(), tell: newTimer(), leftOut: newTimer(), gone: newTimer(),
 		look: time.NewTimer(tick.Next(lookEvery)), stand: time.NewTimer(tick.Next(standEvery)), wait: firstRetry,
 	}
 }
@@ -39,7 +39,7 @@ func newTimer() *time.Timer {
 }
 
 func (d *due) stop() {
-	for _, t := range []*time.Timer{d.sweep, d.retry, d.drained, d.tell, d.leftOut, d.look, d.stand} {
+	for _, t := range []*time.Timer{d.sweep, d.retry, d.drained, d.tell, d.leftOut, d.gone, d.look, d.stand} {
 		t.Stop()
 	}
 }

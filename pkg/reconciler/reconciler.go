@@ -89,6 +89,7 @@ type Reconciler struct {
 	toldAll       bool        // what an earlier agent may have left
 	cannotDestroy bool
 	outOfUse      outOfUse
+	sources       sources
 	recounted     time.Time // when connections in flight were counted last
 	recounting    bool      // they are just now
 	takingTraffic bool      // see takeTraffic
@@ -207,6 +208,9 @@ func (r *Reconciler) await(ctx context.Context) (changed bool) {
 	case <-r.due.sweep.C:
 		r.beginSweep()
 		return false
+	case <-r.due.gone.C:
+		r.freeSources()
+		return false
 	case <-r.due.look.C:
 		r.due.look.Reset(tick.Next(lookEvery))
 		r.look(time.Now())
@@ -271,10 +275,14 @@ func (r *Reconciler) gather() {
 	}
 	if n.addresses != nil {
 		r.pending.add(owner{}, r.planner.SetNodeAddresses(n.addresses))
-		for _, name := range r.state.SetLocal(local(n.addresses)) {
+		r.sources.addresses = local(n.addresses)
+		for _, name := range r.state.SetLocal(r.sources.addresses) {
 			dirty[name] = true
 		}
 		r.gotAddress = true
+	}
+	if n.addresses != nil || n.devices != nil {
+		r.noteSources()
 	}
 	if n.peers != nil {
 		r.peers = n.peers

@@ -51,6 +51,8 @@ type fake struct {
 
 	adds time.Duration // how long it takes to add up traffic
 	sums atomic.Int64  // how often it was
+
+	freed []string // see removals
 }
 
 var _ Datapath = (*fake)(nil)

@@ -325,6 +325,7 @@ func TestWhatEndsARepetition(t *testing.T) {
 			must(t, c.dp.SetDevices(slices.Collect(maps.Values(c.devices))))
 			c.sendsXDP(t, c.devices[uplink])
 		}, false},
+		{"the source address is no longer the node's", func(t *testing.T, c cast, _ route) { c.freesSources(t, nil, 1) }, false},
 		{"a FIN", func(t *testing.T, c cast, way route) { c.isPassed(t, way.ask.with("FA")) }, true},
 		{"a reset", func(t *testing.T, c cast, way route) { c.isPassed(t, way.ask.with("R")) }, true},
 		{"a SYN", func(t *testing.T, c cast, way route) { c.isPassed(t, way.ask.with("S")) }, true},

@@ -21,6 +21,17 @@ func local(addresses map[netip.Addr]plan.AddressKind) map[netip.Addr]bool {
 	return out
 }
 
+// setServiceCIDRs plans the prefixes that belong to Services, if the update
+// says which.
+func (r *Reconciler) setServiceCIDRs(u lb.Update) {
+	if u.ServiceCIDRs == nil {
+		return
+	}
+	ops, err := r.planner.SetServiceCIDRs(u.ServiceCIDRs)
+	r.cidrProblem = err
+	r.pending.add(owner{}, ops)
+}
+
 // planWaiting plans every Service that changed, of which a backend is drained, or
 // that lost a frontend to one of these, and is not frozen. It waits for a whole
 // picture: what an address is decides who gets it.

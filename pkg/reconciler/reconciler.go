@@ -356,17 +356,6 @@ func (r *Reconciler) tryWrite() error {
 	return nil
 }
 
-// setServiceCIDRs plans the prefixes that belong to Services, if the update
-// says which.
-func (r *Reconciler) setServiceCIDRs(u lb.Update) {
-	if u.ServiceCIDRs == nil {
-		return
-	}
-	ops, err := r.planner.SetServiceCIDRs(u.ServiceCIDRs)
-	r.cidrProblem = err
-	r.pending.add(owner{}, ops)
-}
-
 // attachDevices attaches to the devices that came last. A device that refuses
 // is tried again, and a kernel that cannot is told of once; Services, and what is
 // said of our health, do not depend on it.

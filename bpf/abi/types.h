@@ -176,8 +176,15 @@ struct socket_entry {
 	__u64 netns; /* cookie of the network namespace of the socket */
 };
 
-/* Where the backend of an entry has padding. That of its frontend has how often its SYN
- * was sent again, which TCP does after a second. */
+/*
+ * The padding of an entry's frontend. Of TCP: how often the SYN was sent again, which TCP
+ * does after a second. Of UDP: when the socket last sent or received by the entry, as the
+ * coarse clock >> ENTRY_TIME_SHIFT. The byte begins again after 73 minutes: for some
+ * minutes, an entry that was silent for so long seems in use.
+ */
+#define ENTRY_TIME_SHIFT 34 /* about 17 s */
+
+/* The padding of an entry's backend. */
 enum entry_flag {
 	/*
 	 * The socket has since asked the backend by another frontend or by its own

@@ -120,6 +120,13 @@ static __always_inline bool table_has(struct table t, __u32 backend_id,
 	return s.found;
 }
 
+/* Does a slot of a table name a backend? */
+static __always_inline bool slot_names(struct table t, __u32 backend_id,
+				       __u32 slot)
+{
+	return slot - t.offset < t.size && slot_at(slot) == backend_id;
+}
+
 /*
  * Does a table still name the backend that a slot named once? Mostly the slot
  * itself still does; only where the table has changed it takes a search. Then
@@ -128,7 +135,6 @@ static __always_inline bool table_has(struct table t, __u32 backend_id,
 static __always_inline bool still_names(struct table t, __u32 backend_id,
 					__u32 *slot)
 {
-	if (*slot - t.offset < t.size && slot_at(*slot) == backend_id)
-		return true;
-	return table_has(t, backend_id, slot);
+	return slot_names(t, backend_id, *slot) ||
+	       table_has(t, backend_id, slot);
 }

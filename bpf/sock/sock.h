@@ -167,12 +167,18 @@ static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
 	return VERDICT_CONTINUE;
 }
 
-/* Does the Service still have the backend of an entry? */
+/*
+ * Does an entry keep its backend? One in use does while the Service has the backend, as
+ * flows do. After a silence the view decides.
+ */
 static __always_inline bool entry_is_valid(struct socket_entry *e,
-					   struct table t)
+					   const struct frontend *f)
 {
+	struct table t = table_of(read_view(&f->views[VIEW_INTERNAL]));
 	struct choice c = { .slot = e->slot };
 
+	if (!slot_names(t, e->backend_id, c.slot) && is_in_use(e))
+		t = f->members;
 	if (!still_names(t, e->backend_id, &c.slot) || !find_backend(&c))
 		return false;
 	if (!same_addr_port(&c.backend->to, &e->backend))
@@ -215,7 +221,7 @@ static __noinline int choose_apart(struct bpf_sock_addr *ctx,
 
 /*
  * sendmsg() of an unconnected socket: to becomes the address of the backend
- * that the socket had for this frontend before, as long as the Service has it.
+ * that the socket had for this frontend before, as long as its entry is valid.
  */
 static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 						    struct addr_port *to)
@@ -235,8 +241,8 @@ static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 	if (v != VERDICT_CONTINUE)
 		return v;
 	e = has ? entry_for_frontend(ctx, cookie, to) : NULL;
-	if (e && entry_is_valid(e, table_of(read_view(
-					   &frontend->views[VIEW_INTERNAL])))) {
+	if (e && entry_is_valid(e, frontend)) {
+		note_use(e);
 		speak(ctx, e);
 		count(sendmsg);
 		*to = e->backend;
@@ -269,6 +275,7 @@ static __always_inline enum verdict show_frontend(struct bpf_sock_addr *ctx,
 	e = entry_to_backend(ctx, from, ENTRY_SILENT);
 	if (!e)
 		return VERDICT_PASS;
+	note_use(e);
 	*from = e->frontend;
 	return VERDICT_CONTINUE;
 }

@@ -11,6 +11,7 @@
 #include "../lb/health.h"
 #include "../lb/table.h"
 #include "../lib/addr.h"
+#include "../lib/time.h"
 #include "../lib/verdict.h"
 
 /* What a new entry is made of. */
@@ -38,6 +39,33 @@ static __always_inline void clear_flag(struct socket_entry *e,
 				       enum entry_flag flag)
 {
 	e->backend.pad &= ~flag;
+}
+
+/* The time as entries of datagram sockets keep it. */
+static __always_inline __u8 entry_time(void)
+{
+	return coarse_now() >> ENTRY_TIME_SHIFT;
+}
+
+/* A socket uses an entry: that of a datagram socket has the time. */
+static __always_inline void note_use(struct socket_entry *e)
+{
+	__u8 now;
+
+	if (e->frontend.protocol != IPPROTO_UDP)
+		return;
+	now = entry_time();
+	if (e->frontend.pad != now)
+		e->frontend.pad = now;
+}
+
+/* Has a datagram socket used an entry within the time-out, or is it connected? */
+static __always_inline bool is_in_use(const struct socket_entry *e)
+{
+	__u32 most = udp_flow_timeout_s * NSEC_PER_SEC >> ENTRY_TIME_SHIFT;
+
+	return has_flag(e, ENTRY_CONNECTED) ||
+	       is_recent(entry_time(), e->frontend.pad, most + 1);
 }
 
 /* A retired entry is for no frontend, but still leads to its backend. */
@@ -138,6 +166,7 @@ static __always_inline void write_entry(struct socket_entry *e,
 	e->backend_id = n->choice.id;
 	e->slot = n->choice.slot;
 	e->netns = n->netns;
+	note_use(e);
 	backend_opened(n->choice.backend);
 }
 

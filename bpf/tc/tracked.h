@@ -104,8 +104,9 @@ static __always_inline bool has_socket(struct __sk_buff *skb,
  * Is the source of a tuple the peer of a UDP socket of the node, at its destination? Not inlined:
  * the verifier tells sockets of UDP from those of TCP, and compilers do not.
  */
-static __noinline bool has_peer(struct __sk_buff *skb,
-				struct bpf_sock_tuple *tuple, __u32 size)
+static __noinline bool is_peer_of_socket(struct __sk_buff *skb,
+					 struct bpf_sock_tuple *tuple,
+					 __u32 size)
 {
 	struct bpf_sock *sk;
 	bool has;
@@ -134,7 +135,8 @@ GLOBAL_FUNC int is_of_others(struct __sk_buff *skb, const struct packet *pkt)
 	size = kernel_tuple(&pkt->tuple, &tuple);
 	by = tracks(skb, &tuple, size, pkt->l4_proto);
 	if (pkt->l4_proto == IPPROTO_UDP)
-		return by == TRACKED_REPLY || has_peer(skb, &tuple, size);
+		return by == TRACKED_REPLY ||
+		       is_peer_of_socket(skb, &tuple, size);
 	if (by)
 		count(flow_tracked);
 	return by || (pkt->l4_proto == IPPROTO_TCP &&

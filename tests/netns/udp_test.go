@@ -151,7 +151,7 @@ func TestAnUnconnectedUDPSocketStaysWithItsBackend(t *testing.T) {
 		for i := range 6 {
 			backends = append(backends, udpBackend(t, k, i+1))
 		}
-		n.set("dns", frontend(vip, backends[:4]...))
+		n.set("dns", knowing(vip, backends[:4]...))
 		var sockets []*socket
 		var first []string
 		for range 20 {
@@ -169,15 +169,15 @@ func TestAnUnconnectedUDPSocketStaysWithItsBackend(t *testing.T) {
 			}
 		}
 		wantSame("unchanged")
-		n.set("dns", frontend(vip, backends[:6]...)) // another table elsewhere
+		n.set("dns", knowing(vip, backends[:6]...)) // another table elsewhere
 		wantSame("two more backends")
 		n.set("other", frontend(udpVIP(k, 2), backends[5]))
-		n.set("dns", frontend(vip, backends[:5]...))
+		n.set("dns", knowing(vip, backends[:5]...))
 		n.sweep()
 		wantSame("the table has moved")
 
 		gone := backends[0].name()
-		n.set("dns", frontend(vip, backends[1:5]...))
+		n.set("dns", knowing(vip, backends[1:5]...))
 		n.sweep()
 		moved := 0
 		for i, s := range sockets {

@@ -107,7 +107,7 @@ enum drop_reason {
 	DROP_NO_ENDPOINT,
 	/* the traffic policy is Local, and this node has no usable endpoint */
 	DROP_NO_LOCAL_ENDPOINT,
-	/* the address belongs to a Service, which does not have the port; or the packet would leave by the device that it came by */
+	/* the address belongs to a Service, which does not have the port, or gets no echo requests */
 	DROP_NO_SERVICE_PORT,
 	/* the address is within a service CIDR and belongs to no Service */
 	DROP_NO_SERVICE,
@@ -178,9 +178,8 @@ struct socket_entry {
 
 /*
  * The padding of an entry's frontend. Of TCP: how often the SYN was sent again, which TCP
- * does after a second. Of UDP: when the socket last sent or received by the entry, as the
- * coarse clock >> ENTRY_TIME_SHIFT. The byte begins again after 73 minutes: for some
- * minutes, an entry that was silent for so long seems in use.
+ * does after a second. Of UDP: the coarse clock >> ENTRY_TIME_SHIFT as the socket last sent or
+ * received by the entry. The byte begins again after 73 minutes: such an entry may seem in use.
  */
 #define ENTRY_TIME_SHIFT 34 /* about 17 s */
 

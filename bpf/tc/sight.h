@@ -68,8 +68,7 @@ static __always_inline enum verdict at_first_sight(struct __sk_buff *skb,
 	struct tuple t = { .hook = hook };
 
 	if (!read_ends(skb, &t, l3_off) || is_martian(&t) ||
-	    may_have_flow(&t) ||
-	    (hook == HOOK_OUT && turns_back(skb) && is_of_service(&t.dst)))
+	    may_have_flow(&t) || (hook == HOOK_OUT && turns_back(skb)))
 		return VERDICT_FOLLOW;
 	if (may_be_balanced(&t))
 		return VERDICT_BEGIN;

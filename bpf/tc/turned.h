@@ -23,25 +23,20 @@ static __always_inline bool turns_back(struct __sk_buff *skb)
 	return skb->ingress_ifindex == skb->ifindex;
 }
 
-/* Is it an address of a Service, or one that only Services have? */
-static __always_inline bool is_of_service(const struct ip_addr *a)
-{
-	return in_service_cidr(a) ||
-	       (address_filter_has(a) && is_service_address(a));
-}
-
 /*
  * Refuses a packet that turns back. A device that leads to pods, too, is left out: by it a pod may
- * speak to another load balancer at the same address.
+ * speak to another load balancer at the same address. Not inlined, for the stack of the caller.
  */
-static __always_inline enum verdict refuse_turned(struct __sk_buff *skb,
-						  const struct packet *pkt)
+static __noinline enum verdict refuse_turned(struct __sk_buff *skb,
+					     const struct packet *pkt)
 {
 	__u32 ifindex = skb->ifindex;
 	const struct device *d;
 
 	if (pkt->tuple.hook != HOOK_OUT || pkt->pod || pkt->rewritten ||
-	    !turns_back(skb) || !is_of_service(&pkt->tuple.dst))
+	    !turns_back(skb) ||
+	    !(in_service_cidr(&pkt->tuple.dst) ||
+	      is_service_address(&pkt->tuple.dst)))
 		return VERDICT_PASS;
 	d = bpf_map_lookup_elem(&devices, &ifindex);
 	if (!d || d->flags & DEVICE_SHARED)

@@ -44,7 +44,7 @@ enum address_kind {
 	ADDRESS_LOOPBACK = 1 << 1, /* the same, in the node's namespace */
 	ADDRESS_SERVICE = 1 << 2,  /* a ClusterIP: other ports are refused */
 	ADDRESS_FRONTEND = 1 << 3, /* another address of a frontend */
-	ADDRESS_OWN = 1 << 4,	   /* of the node, but NodePorts do not answer */
+	ADDRESS_OWN = 1 << 4, /* of the node, but NodePorts do not answer */
 };
 
 struct address {
@@ -179,7 +179,7 @@ struct socket_entry {
 /*
  * The padding of an entry's frontend. Of TCP: how often the SYN was sent again, which TCP
  * does after a second. Of UDP: the coarse clock >> ENTRY_TIME_SHIFT as the socket last sent or
- * received by the entry. The byte begins again after 73 minutes: such an entry may seem in use.
+ * received by the entry. The byte wraps after 73 minutes: an entry that old may seem in use.
  */
 #define ENTRY_TIME_SHIFT 34 /* about 17 s */
 

@@ -65,8 +65,8 @@ static __always_inline bool address_filter_has(const struct ip_addr *a)
 }
 
 /*
- * May a frontend answer at an end, an address of the node and a quarter of the ports? Beside
- * those of addresses alone, its bit is that of another hash.
+ * May a frontend answer at an address and a quarter of the ports? The hash is another one than
+ * that of the address alone.
  */
 static __always_inline bool answer_filter_has(const struct ip_addr *a,
 					      __be16 port)

@@ -47,7 +47,7 @@ static __always_inline __u32 elapsed_bits(__u32 now, __u32 then, __u32 bits)
 	return passed & mask_if_less(passed, most - TICKS_AHEAD + 1);
 }
 
-/* Is a time that is kept in a byte so long ago at the most? It may be one unit ahead. */
+/* Is a time in a byte at most so many units old? It may be one unit ahead. */
 static __always_inline bool is_recent(__u8 now, __u8 then, __u32 most)
 {
 	__u8 passed = now - then + 1;

@@ -59,7 +59,7 @@ static __always_inline void note_use(struct socket_entry *e)
 		e->frontend.pad = now;
 }
 
-/* Has a datagram socket used an entry within the time-out, or is it connected? */
+/* Has a datagram socket used an entry within the time-out, by whole units, or is it connected? */
 static __always_inline bool is_in_use(const struct socket_entry *e)
 {
 	__u32 most = udp_flow_timeout_s * NSEC_PER_SEC >> ENTRY_TIME_SHIFT;

@@ -206,14 +206,15 @@ static __always_inline bool is_from_answering(const struct packet *pkt)
 	enum drop_reason why;
 	struct frontend *f;
 
-	return find_frontend(NULL, &from, &f, &why) == VERDICT_CONTINUE;
+	return is_own_address(&pkt->tuple.src) &&
+	       find_frontend(NULL, &from, &f, &why) == VERDICT_CONTINUE;
 }
 
 /*
  * A connection of the node itself, or one that has its address by now, gets a flow if it goes
  * to where flows go: none of these takes its source port then, and it gets another port if one
- * has it. It also gets one if its source is where a frontend answers: the flow takes the replies,
- * which the frontend would take otherwise.
+ * has it. It also gets one if a frontend answers at its source: the replies go to the flow then, not to
+ * the frontend.
  */
 static __noinline enum verdict from_node(const struct packet *pkt,
 					 struct new_flow *flow)

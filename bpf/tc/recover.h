@@ -102,7 +102,8 @@ static __always_inline bool had_backend(const struct packet *pkt,
  * May a packet without a flow be of what the kernel knows? A connection may be older than the
  * programs, by the rules of another service proxy, which translate it still. One of the node
  * itself, or of a pod with the address of the node, may be older than a frontend that has the same
- * port. A packet of TCP that begins a connection is of none, nor is one that has a reply direction.
+ * port. A SYN or an INIT belongs to none, and neither does a packet within a connection that has a
+ * reply direction.
  */
 static __always_inline bool may_be_of_others(const struct packet *pkt,
 					     const struct frontend *f)

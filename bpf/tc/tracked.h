@@ -121,8 +121,8 @@ static __noinline bool is_peer_of_socket(struct __sk_buff *skb,
 
 /*
  * Does a packet belong to a connection that the kernel tracks, or to a connected socket of the
- * node? A datagram is no client's if it answers one that has left the node: the kernel also tracks
- * what clients have sent in vain before there was a frontend.
+ * node? Of UDP only the reply direction counts: the kernel also tracks datagrams that clients have
+ * sent in vain before there was a frontend.
  */
 GLOBAL_FUNC int is_of_others(struct __sk_buff *skb, const struct packet *pkt)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Packets that turn back: they are for an address of a Service, have no frontend, and leave by the
- * device that they came by. Routers send such addresses to nodes, and a node sends what it does not
+ * Packets that turn back: they are for an address of a Service or of a service CIDR, have no frontend,
+ * and leave by the device that they came by. Routers send such packets to nodes, and a node sends what it does not
  * have to its router: the packet goes to and fro until its time to live ends.
  *
  * TCP gets a reset there, everything else is dropped, an echo request too. What leaves by another device
@@ -17,7 +17,7 @@
 #include "classify.h"
 #include "packet.h"
 
-/* Does a packet leave by the device that it came by? */
+/* Does a packet leave by the device that it came by? In a VRF it came by the device of that. */
 static __always_inline bool turns_back(struct __sk_buff *skb)
 {
 	return skb->ingress_ifindex == skb->ifindex;

@@ -69,8 +69,8 @@ func (f *podFinder) devices(pods []Pod, others []Device) ([]Device, map[string]e
 	return slices.SortedFunc(maps.Values(found), func(a, b Device) int { return a.Index - b.Index }), missing
 }
 
-// peerOf returns the other end of a device of a pod. The ID that the kernel tells of other types is
-// that of the device below.
+// peerOf returns the other end of a device of a pod. The kernel's ID for other types is that of
+// the device below.
 func peerOf(l netlink.Link) peer {
 	if !slices.Contains(ofPods, l.Type()) {
 		return peer{l.Attrs().Index, -1}
@@ -106,10 +106,10 @@ func (f *podFinder) exempt(marked map[peer]bool, found map[int]Device, missing m
 }
 
 // errNoNamespace says that a network namespace is not known.
-var errNoNamespace = errors.New("no process has it and no mount that the agent sees")
+var errNoNamespace = errors.New("no process or visible mount holds it")
 
 // cookies returns the cookies of network namespaces by their IDs in the node's. The error tells why some may be
-// missing. It looks through all namespaces for a fiftieth of the time at most.
+// missing. The search takes at most 2 % of the time.
 func (f *podFinder) cookies(ids map[int]bool) (map[int]uint64, error) {
 	began := time.Now()
 	if len(ids) == 0 || began.Before(f.again) {

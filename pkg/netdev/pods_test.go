@@ -208,7 +208,7 @@ func TestThePodIsBehindItsDevice(t *testing.T) {
 	leadTo(t, pod, "pod0")
 	w := watchPod(t, true)
 	w.want("no process is in the pod", "pod0", 0)
-	w.wantMissed("no process is in the pod", "no process has it")
+	w.wantMissed("no process is in the pod", "no process or visible mount")
 	uplink := mustAddDevice(t, "up-a")
 	before, began := w.looked.Load(), time.Now()
 	for i := range 20 {

@@ -25,7 +25,7 @@ type Planner struct {
 	wanting   map[lb.AddrPort]map[lb.ServiceName]lb.Frontend // refused: a better claim has it
 	displaced map[lb.ServiceName]bool                        // to be Set again: something was taken, or is free
 	addresses map[netip.Addr]*address
-	node      map[netip.Addr]AddressKind // its addresses, see SetNodeAddresses
+	node      map[netip.Addr]AddressKind // addresses of this node, see SetNodeAddresses
 	losses    []Loss
 	cidrs     []netip.Prefix
 	ranges    sourceRanges

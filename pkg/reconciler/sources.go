@@ -26,7 +26,7 @@ type sources struct {
 	then      map[netip.Addr]bool // own, when the timer began; nil: it does not run
 }
 
-// noteSources takes the addresses of the node, which have changed or those of its devices. If one
+// noteSources follows changes of the addresses of the node or of its devices. If one
 // went, and at the start, flows are looked for later.
 func (r *Reconciler) noteSources() {
 	s := &r.sources
@@ -44,7 +44,7 @@ func (r *Reconciler) noteSources() {
 	}
 }
 
-// freeSourcesLater has the flows freed whose source is not an address of the node now nor then.
+// freeSourcesLater has the flows freed whose source is an address of the node neither now nor then.
 func (r *Reconciler) freeSourcesLater() {
 	r.sources.then = r.sources.own
 	r.due.gone.Reset(goneAfter)

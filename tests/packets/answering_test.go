@@ -33,9 +33,16 @@ func (c cast) outside() netip.Addr {
 }
 
 func theNodeGetsItsAnswers(t *testing.T, c cast) {
-	own, external, outside, backend := at(c.node, 30077), at(c.tunnel, 77), at(c.outside(), 9000), at(c.local, 8080)
+	own, outside, backend := at(c.node, 30077), at(c.outside(), 9000), at(c.local, 8080)
+	second, external := at(c.node.Next(), own.Port()), at(c.tunnel, 77)
 	c.set(t, "web", c.frontend(lb.NodePort, at(unspecified(c.client), own.Port()), backend), c.frontend(lb.ExternalIP, external, backend))
-	for device, from := range map[string]netip.AddrPort{uplink: own, tunnel: external} {
+	c.apply(t, []plan.Op{plan.PutAddress{Addr: second.Addr(), Kind: plan.NodeAddress}}) // no first address of a device
+	defer c.apply(t, []plan.Op{plan.DeleteAddress{Addr: second.Addr()}})
+	for _, by := range []struct {
+		device string
+		from   netip.AddrPort
+	}{{uplink, own}, {uplink, second}, {tunnel, external}} {
+		device, from := by.device, by.from
 		p := c.packet(from, outside, 3)
 		c.untouched(t, "the node asks", out, device, p)
 		c.untouched(t, "and is answered", in, device, p.answer("SA", nil))
@@ -85,19 +92,7 @@ func whatWasSentInVain(t *testing.T, c cast) {
 // answersToAConnectedSocket are for one of the node that is older than the NodePort.
 func answersToAConnectedSocket(t *testing.T, c cast) {
 	own, outside := at(c.node, 31077), at(c.outside(), 9000)
-	c.holdAddresses(t, own.Addr(), outside.Addr())
-	var d net.Dialer
-	if c.protocol == lb.TCP {
-		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(outside))
-		must(t, err)
-		defer l.Close()
-		d.LocalAddr = net.TCPAddrFromAddrPort(own)
-	} else {
-		d.LocalAddr = net.UDPAddrFromAddrPort(own)
-	}
-	s, err := d.Dial(map[bool]string{true: "tcp", false: "udp"}[c.protocol == lb.TCP], outside.String())
-	must(t, err)
-	defer s.Close()
+	c.connect(t, own, outside)
 	c.set(t, "web", c.frontend(lb.NodePort, at(unspecified(c.client), own.Port()), at(c.local, 8080)))
 	c.untouched(t, "the socket is answered", in, uplink, c.packet(outside, own, 3).with("A"))
 	p := c.packet(at(outside.Addr(), 9001), own, 3)

@@ -83,5 +83,5 @@ func (m *model) isDiscarded(v view) bool {
 	src, dst := v.src.Addr(), v.dst.Addr()
 	zeroNet := src.Is4() && src.As4()[0] == 0
 	return dst.IsUnspecified() || src.IsUnspecified() || zeroNet || src.IsMulticast() ||
-		src == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || m.told.Addresses[src]&plan.NodeAddress != 0
+		src == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || m.told.Addresses[src]&(plan.NodeAddress|plan.OwnAddress) != 0
 }

@@ -351,7 +351,7 @@ func (m *model) lost(frame []byte, v view, f *plan.Frontend, got result) error {
 func (m *model) fromDevice(frame []byte, v view, dev plan.Device, got result) error {
 	of, from := m.flows[v.reversed(out)], own(dev, v)
 	switch {
-	case of == nil && v.src.Addr() == from && mayBegin(frame, v):
+	case of == nil && (v.src.Addr() == from || m.answersAt(v)) && mayBegin(frame, v):
 		return m.fromNode(frame, v, got)
 	case of == nil || of.bypass:
 		return got.want(frame)
@@ -383,11 +383,19 @@ func (m *model) fromNode(frame []byte, v view, got result) error {
 	if src.Addr() != v.src.Addr() || dst != v.dst {
 		return fmt.Errorf("from the node it goes as %s → %s", src, dst)
 	}
-	if src == v.src && !m.mayBeOurs(v) { // whether it is looked at depends on its headers
+	if src == v.src && !m.mayBeOurs(v) && !m.answersAt(v) { // whether it is looked at depends on its headers
 		m.mayBegin = &v
 		return nil
 	}
 	return m.begin(v, src, dst, v.src.Port(), &modelFlow{bypass: true})
+}
+
+// answersAt says whether a packet comes from an end of the node at which a frontend answers.
+func (m *model) answersAt(v view) bool {
+	to := v
+	to.dst = v.src
+	f, _ := m.frontend(to)
+	return f != nil && m.told.Addresses[v.src.Addr()]&(plan.NodeAddress|plan.OwnAddress) != 0
 }
 
 // leftBefore says whether a reply direction leads to a client by an address.

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -146,25 +147,29 @@ func (c cast) leavesBesides(t *testing.T, port uint16) {
 }
 
 func aSocketKeepsItsPort(t *testing.T, c cast) {
-	own, backend := at(c.tunnel, 21000), at(c.remote, 8080)
-	c.holdAddresses(t, own.Addr(), backend.Addr())
-	var d net.Dialer
+	c.connect(t, at(c.tunnel, 21000), at(c.remote, 8080))
+	c.leavesBesides(t, 21000)
+}
+
+// connect connects a socket from one end to another, both on the loopback device, until the test ends.
+func (c cast) connect(t *testing.T, from, to netip.AddrPort) {
+	t.Helper()
+	c.holdAddresses(t, from.Addr(), to.Addr())
+	network, local := "udp", net.Addr(net.UDPAddrFromAddrPort(from))
 	if c.protocol == lb.TCP {
-		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(backend))
+		network, local = "tcp", net.TCPAddrFromAddrPort(from)
+		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(to))
 		must(t, err)
-		defer l.Close()
-		d.LocalAddr = net.TCPAddrFromAddrPort(own)
-	} else {
-		d.LocalAddr = net.UDPAddrFromAddrPort(own)
+		t.Cleanup(func() { l.Close() })
 	}
-	network := map[bool]string{true: "tcp", false: "udp"}[c.protocol == lb.TCP]
-	s, err := d.Dial(network, backend.String())
-	for tries := 0; err != nil && tries < 5; tries++ { // the addresses are new
-		s, err = d.Dial(network, backend.String())
+	d := net.Dialer{LocalAddr: local}
+	s, err := d.Dial(network, to.String())
+	for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); { // the addresses are new
+		time.Sleep(10 * time.Millisecond)
+		s, err = d.Dial(network, to.String())
 	}
 	must(t, err)
-	defer s.Close()
-	c.leavesBesides(t, own.Port())
+	t.Cleanup(func() { s.Close() })
 }
 
 // holdAddresses has the loopback device hold addresses for as long as a test runs.

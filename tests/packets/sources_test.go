@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/pkg/lb"
-	"github.com/headgate/headgate/pkg/plan"
 )
 
 // TestFlowsLeaveWithAnAddressOfTheNode gives the device to other nodes another address, while flows
@@ -73,13 +72,7 @@ func (c cast) moveTunnel(t *testing.T, a netip.Addr) {
 	} else {
 		d.IP6 = a
 	}
-	list := []plan.Device{d}
-	for name, other := range c.devices {
-		if name != tunnel {
-			list = append(list, other)
-		}
-	}
-	must(t, c.dp.SetDevices(list))
+	c.setDevice(t, d)
 }
 
 // freesSources removes the flows that leave with another address than these.

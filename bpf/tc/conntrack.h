@@ -119,6 +119,34 @@ static __noinline bool is_answered(const struct packet *pkt,
 }
 
 /*
+ * Is a flow past the Services over, if the other side sends what may begin one? A connection is:
+ * the other side opens another by the same ends. Datagrams are after a pause of both. The original
+ * direction goes, too: the new flow takes its replies. Not inlined, for the stack of the caller.
+ */
+static __noinline bool is_bypass_over(const struct packet *pkt,
+				      const struct found *reply, __u64 now_ns)
+{
+	struct found original;
+
+	if (pkt->l4_proto == IPPROTO_UDP &&
+	    (flow_idle(reply->seen, now_ns) <= flow_times(udp_flow_timeout_s) ||
+	     is_answered(pkt, reply, now_ns)))
+		return false;
+	if (find_other(&pkt->tuple, reply->flow, &original) &&
+	    leads_back(&pkt->tuple, original.flow))
+		remove_flow(&original);
+	return true;
+}
+
+/* Is a packet that comes in one of the replies of a flow past the Services? */
+static __always_inline bool is_bypass_reply(const struct packet *pkt,
+					    __u32 state)
+{
+	return pkt->tuple.hook == HOOK_IN &&
+	       (state & (FLOW_BYPASS | FLOW_ORIGINAL)) == FLOW_BYPASS;
+}
+
+/*
  * Is a flow still valid for a packet? It needs a backend that the Service still
  * has, a connection must not be over, and datagrams must not have paused for too
  * long in both directions. Otherwise what may begin anew does (VERDICT_CONTINUE), and a connection
@@ -139,6 +167,9 @@ check_flow(const struct packet *pkt, const struct found *f, __u64 now_ns)
 			       VERDICT_CONTINUE;
 	if (state & FLOW_REFUSED && begins)
 		return VERDICT_CONTINUE; /* there may be an endpoint by now */
+	if (begins && is_bypass_reply(pkt, state) &&
+	    is_bypass_over(pkt, f, now_ns))
+		return VERDICT_CONTINUE;
 	if (!(state & FLOW_TO_BACKEND) || only_follows(pkt))
 		return VERDICT_PASS;
 	if (begins && tcp && state & FLOW_HALF_OPEN &&

@@ -203,7 +203,7 @@ static __always_inline int handle_packet(struct __sk_buff *skb,
 		return TC_ACT_UNSPEC;
 	if (is_done(skb, pkt, at, &next))
 		return next;
-	if (sight == VERDICT_OUTER)
-		return TC_ACT_UNSPEC;
-	return apply_verdict(skb, pkt, reach_verdict(skb, pkt));
+	return apply_verdict(skb, pkt,
+			     sight == VERDICT_OUTER ? refuse_turned(skb, pkt) :
+						      reach_verdict(skb, pkt));
 }

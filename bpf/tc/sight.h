@@ -60,19 +60,20 @@ static __always_inline bool read_ends(struct __sk_buff *skb, struct tuple *t,
 
 /*
  * What the ends of a packet say: it passes, begins a flow if anything becomes of it
- * (VERDICT_BEGIN), passes unless it is forged (VERDICT_OUTER), or may have one. So may every packet that is not as most are.
+ * (VERDICT_BEGIN), passes unless it is forged or turns back (VERDICT_OUTER), or may have a flow. So may every
+ * packet that is not as most are.
  */
 static __always_inline enum verdict at_first_sight(struct __sk_buff *skb,
 						   enum hook hook, __u32 l3_off)
 {
 	struct tuple t = { .hook = hook };
 
-	if (!read_ends(skb, &t, l3_off) || is_martian(&t) ||
-	    may_have_flow(&t) || (hook == HOOK_OUT && turns_back(skb)))
+	if (!read_ends(skb, &t, l3_off) || is_martian(&t) || may_have_flow(&t))
 		return VERDICT_FOLLOW;
 	if (may_be_balanced(&t))
 		return VERDICT_BEGIN;
-	return hook == HOOK_OUT && may_be_forged_to(skb, t.dst_port) ?
+	return hook == HOOK_OUT && (turns_back(skb) ||
+				    may_be_forged_to(skb, t.dst_port)) ?
 		       VERDICT_OUTER :
 		       VERDICT_PASS;
 }

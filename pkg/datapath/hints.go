@@ -87,7 +87,10 @@ func (s *mapSet) knowFrontend(at headgateAddrPort) error {
 	}
 	if has := &s.nodePorts()[addr.Is4()][port>>quarterShift]; !*has {
 		*has = true
-		return s.knowAddresses()
+		if err := s.knowAddresses(); err != nil {
+			*has = false
+			return err
+		}
 	}
 	return nil
 }

@@ -40,6 +40,7 @@ var carryStories = []struct {
 	{"What a node carries leaves", ownLeaves},
 	{"Tunnels, questions and probes leave", othersLeave},
 	{"Questions leave where a Service has an address of the node", questionsOfANodeWithAService},
+	{"What is carried leaves where a Service has an address of the other node", carriedToANodeWithAService},
 	{"Answers go straight to the client", answersGoStraight},
 	{"A packet whose time to live ends is left to the stack", whatEndsHereIsNotCarried},
 	{"Frames with tags go by the node's address", tagsGoByAddress},

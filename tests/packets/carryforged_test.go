@@ -165,3 +165,18 @@ func questionsOfANodeWithAService(t *testing.T, f *fleet) {
 	f.wantsLeft(t, "a question", byNode, question, 0)
 	n.apply(t, []plan.Op{plan.PutAddress{Addr: n.addr, Kind: plan.NodeAddress}})
 }
+
+// carriedToANodeWithAService leaves for a router, by the device that it came by.
+func carriedToANodeWithAService(t *testing.T, f *fleet) {
+	f.serve(t, 2)
+	n, peer, stranger, router := f.nodes[0], nodeAddr(101, f.overV6), nodeAddr(102, f.overV6), nodeAddr(103, f.overV6)
+	n.apply(t, []plan.Op{plan.PutAddress{Addr: peer, Kind: plan.FrontendAddress}, plan.PutAddress{Addr: stranger, Kind: plan.FrontendAddress}, plan.PutPeerAddress{Addr: peer, ID: 1}})
+	defer n.apply(t, []plan.Op{plan.DeletePeerAddress{Addr: peer}, plan.DeleteAddress{Addr: peer}, plan.DeleteAddress{Addr: stranger}})
+	n.routeTo(t, router)
+	n.routeBy(t, router, peer, stranger)
+	frame := f.packet(40000, "S", 10).frame(t)
+	f.wantsLeft(t, "carried", uplink, f.outerBetween(n.addr, peer, frame, 0, 0), 0)
+	if verdict, _, _ := n.leave(t, uplink, f.outerBetween(n.addr, stranger, frame, 0, 0), 0); verdict != drop {
+		t.Errorf("to another address of a Service: verdict %d, want %d", verdict, drop)
+	}
+}

@@ -58,19 +58,19 @@ func (c cast) leavesAtOnce(t *testing.T, macs []byte) {
 // Ethernet addresses of what leaves there.
 func (r *rig) routeTo(t *testing.T, addrs ...netip.Addr) []byte {
 	t.Helper()
+	l, err := netlink.LinkByIndex(int(r.devices[uplink].Index))
+	must(t, err)
 	for _, path := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
 		must(t, os.WriteFile("/proc/sys/net/"+path, []byte("1"), 0o644))
 	}
-	for _, path := range []string{"all", uplink} {
+	for _, path := range []string{"all", l.Attrs().Name} {
 		must(t, os.WriteFile("/proc/sys/net/ipv6/conf/"+path+"/disable_ipv6", []byte("0"), 0o644))
 	}
-	for _, name := range []string{uplink, uplink + "-peer"} {
+	for _, name := range []string{l.Attrs().Name, l.Attrs().Name + "-peer"} {
 		l, err := netlink.LinkByName(name)
 		must(t, err)
 		must(t, netlink.LinkSetUp(l))
 	}
-	l, err := netlink.LinkByName(uplink)
-	must(t, err)
 	next := net.HardwareAddr{2, 0, 0, 0, 0, 9}
 	for _, a := range addrs {
 		ip := &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}

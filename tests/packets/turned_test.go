@@ -1,8 +1,11 @@
 package packets
 
 import (
+	"net"
 	"net/netip"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
@@ -27,11 +30,12 @@ func packetsDoNotTurnBack(t *testing.T, c cast) {
 	c.setCIDRs(t, c.services)
 	defer c.setCIDRs(t)
 	unused := c.cluster.Next()
+	all := []netip.Addr{c.vip, external, c.cluster, unused, c.other}
 	turn := func(came string, refused bool) {
 		t.Helper()
 		c.cameBy = came
 		defer func() { c.cameBy = "" }()
-		for _, to := range []netip.Addr{c.vip, external, c.cluster, unused, c.other} {
+		for _, to := range all {
 			p := c.packet(at(c.client, 20000), at(to, 81), 3)
 			ping := icmpError{from: c.client, to: to, kind: map[bool]uint8{true: 8, false: 128}[to.Is4()], word: 7<<16 | 1, about: []byte("are you there?")}.packet()
 			switch {
@@ -49,6 +53,10 @@ func packetsDoNotTurnBack(t *testing.T, c cast) {
 			}
 		}
 	}
+	turn(uplink, false) // there is no route
+	c.routeTo(t, append(all, c.router)...)
+	turn(uplink, false) // the address may be a neighbour's
+	c.routeBy(t, c.router, all...)
 	turn(uplink, true)
 	if n := c.counters(t)["drop no_service_port"] - c.counted["drop no_service_port"]; n != map[bool]uint64{true: 12, false: 8}[c.protocol == lb.TCP] {
 		t.Errorf("%d were counted", n)
@@ -60,6 +68,19 @@ func packetsDoNotTurnBack(t *testing.T, c cast) {
 	c.setDevice(t, shared)
 	defer c.setDevice(t, c.devices[uplink])
 	turn(uplink, false)
+}
+
+// routeBy makes routes by a router to addresses, in place of those of routeTo, until the test ends.
+func (r *rig) routeBy(t *testing.T, router netip.Addr, addrs ...netip.Addr) {
+	t.Helper()
+	device := int(r.devices[uplink].Index)
+	for _, a := range addrs {
+		ip := &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
+		_ = netlink.RouteDel(&netlink.Route{LinkIndex: device, Dst: ip, Scope: netlink.SCOPE_LINK})
+		by := &netlink.Route{LinkIndex: device, Dst: ip, Gw: router.AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
+		must(t, netlink.RouteAdd(by))
+		t.Cleanup(func() { must(t, netlink.RouteDel(by)) })
+	}
 }
 
 // setDevice tells the datapath of a device in place of that with its name.

@@ -140,12 +140,12 @@ func (s *mapSet) freePlace(at headgateAddrPort) (place uint32, ok bool) {
 func (s *mapSet) putFrontend(o plan.PutFrontend) error {
 	at := encodeAddrPort(o.Key)
 	f, fallbacks := encodeFrontend(o.Value)
+	if err := s.knowFrontend(at, f.Flags); err != nil {
+		return err
+	}
 	old, had := s.findFrontend(at)
 	if had && !o.Anew {
 		return s.changeFrontend(old, f, fallbacks)
-	}
-	if err := s.knowFrontend(at); err != nil {
-		return err
 	}
 	if err := s.addFrontend(at, f, fallbacks); err != nil || !had {
 		return err

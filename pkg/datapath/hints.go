@@ -76,13 +76,15 @@ func (s *mapSet) knowAddress(a headgateIpAddr, kind headgateAddressKind) error {
 	return nil
 }
 
-// knowFrontend does the same for a frontend: for its address, and for what may answer there. A
-// NodePort answers at all addresses of the node.
-func (s *mapSet) knowFrontend(at headgateAddrPort) error {
+// knowFrontend does the same for a frontend: for its address, and for what may answer at an address of the
+// node. A NodePort answers at all of these, and some are those of load balancers or external ones.
+func (s *mapSet) knowFrontend(at headgateAddrPort, flags headgateFrontendFlag) error {
 	s.know(filterHash(at.Addr))
 	addr, port := decodeAddr(at.Addr), swapPort(at.Port)
-	if !addr.IsUnspecified() {
+	if flags&(headgateFrontendFlagFRONTEND_LOAD_BALANCER|headgateFrontendFlagFRONTEND_EXTERNAL_IP) != 0 {
 		s.know(answerHash(at.Addr, port))
+	}
+	if !addr.IsUnspecified() {
 		return nil
 	}
 	if has := &s.nodePorts()[addr.Is4()][port>>quarterShift]; !*has {
@@ -156,8 +158,8 @@ func (s *mapSet) knowAll() error {
 		return nil
 	}
 	for place := range s.frontends.len {
-		if at := s.frontends.at(place).At; isFrontend(at) {
-			if err := s.knowFrontend(at); err != nil {
+		if f := s.frontends.at(place); isFrontend(f.At) {
+			if err := s.knowFrontend(f.At, f.Flags); err != nil {
 				return err
 			}
 		}

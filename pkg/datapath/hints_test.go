@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 )
 
@@ -17,8 +18,11 @@ func TestTheFilterOfAddressesHasManyBitsForEach(t *testing.T) {
 }
 
 // has is address_filter_has of bpf/lib/filter.h.
-func (s *mapSet) has(a headgateIpAddr) bool {
-	bit := filterHash(a) >> filterShift(s.filter.len)
+func (s *mapSet) has(a headgateIpAddr) bool { return s.hasHash(filterHash(a)) }
+
+// hasHash says whether the bit of a hash is set.
+func (s *mapSet) hasHash(hash uint32) bool {
+	bit := hash >> filterShift(s.filter.len)
 	return s.filter.at(bit / chunkBits).Word[bit/64%uint32(len(headgateFilterChunk{}.Word))]&(1<<(bit%64)) != 0
 }
 
@@ -65,7 +69,28 @@ func TestAFilterThatGrowsKnowsWhatThereIsAndNothingElse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	port := func(a netip.Addr, port uint16) lb.AddrPort { return lb.AddrPort{Addr: a, Port: port, Protocol: lb.UDP} }
+	balancer, late := netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8::2")
+	for _, op := range []plan.Op{
+		plan.PutFrontend{Key: port(netip.IPv6Unspecified(), 30080), Value: plan.Frontend{Service: 1, Kind: lb.NodePort}},
+		plan.PutAddress{Addr: late, Kind: plan.NodeAddress},
+		plan.PutFrontend{Key: port(balancer, 53), Value: plan.Frontend{Service: 1, Kind: lb.LoadBalancerIP}},
+	} {
+		if err := s.apply(op); err != nil {
+			t.Fatal(err)
+		}
+	}
 	larger := grow(s, 1<<17)
+	for _, m := range []*mapSet{s, larger} {
+		for _, answers := range []lb.AddrPort{port(node, 30080), port(late, 30080), port(balancer, 53)} {
+			if !m.hasHash(answerHash(encodeAddr(answers.Addr), answers.Port)) {
+				t.Errorf("of %d elements none says that a frontend answers at %s", m.filter.len, answers)
+			}
+		}
+		if m.hasHash(answerHash(encodeAddr(node), 60000)) || m.hasHash(answerHash(encodeAddr(row(1).Addr), row(1).Port)) {
+			t.Errorf("of %d elements some say that a frontend answers where none does", m.filter.len)
+		}
+	}
 	if larger.filter.len <= s.filter.len {
 		t.Fatalf("the filter has %d elements, and had %d", larger.filter.len, s.filter.len)
 	}
@@ -74,7 +99,7 @@ func TestAFilterThatGrowsKnowsWhatThereIsAndNothingElse(t *testing.T) {
 			t.Fatalf("frontend %s is not known", row(n))
 		}
 	}
-	if !larger.has(encodeAddr(node)) || larger.has(encodeAddr(gone.Addr)) || larger.set() > 1001 {
+	if !larger.has(encodeAddr(node)) || larger.has(encodeAddr(gone.Addr)) || larger.set() > 1007 {
 		t.Errorf("the node is known: %v, an address that is gone: %v, bits set: %d", larger.has(encodeAddr(node)), larger.has(encodeAddr(gone.Addr)), larger.set())
 	}
 }

@@ -11,6 +11,7 @@
 #include "../lib/addr.h"
 #include "../lib/verdict.h"
 #include "packet.h"
+#include "recover.h"
 
 struct nf_conn {
 	unsigned long
@@ -121,20 +122,22 @@ static __noinline bool is_peer_of_socket(struct __sk_buff *skb,
 
 /*
  * Does a packet belong to a connection that the kernel tracks, or to a connected socket of the
- * node? Of UDP only the reply direction counts: the kernel also tracks datagrams that clients have
- * sent in vain before there was a frontend.
+ * node? Of UDP only the reply direction counts, unless flows are handed over: the kernel also tracks
+ * datagrams that clients have sent in vain before there was a frontend.
  */
 GLOBAL_FUNC int is_of_others(struct __sk_buff *skb, const struct packet *pkt)
 {
 	struct bpf_sock_tuple tuple = {};
 	enum tracked by;
 	__u32 size;
+	bool udp;
 
 	if (!pkt)
 		return false;
+	udp = pkt->l4_proto == IPPROTO_UDP;
 	size = kernel_tuple(&pkt->tuple, &tuple);
 	by = tracks(skb, &tuple, size, pkt->l4_proto);
-	if (pkt->l4_proto == IPPROTO_UDP)
+	if (udp && (by != TRACKED_ORIGINAL || !hands_over()))
 		return by == TRACKED_REPLY ||
 		       is_peer_of_socket(skb, &tuple, size);
 	if (by)

@@ -78,6 +78,11 @@ func (m *model) holds(frame []byte, v view) (*modelFlow, doing) {
 		return nil, beginsAnew
 	case f.broken && !begins:
 		return f, isBroken
+	case begins && f.bypass && !f.original && v.hook == in && v.protocol == lb.TCP:
+		if other := m.flows[f.otherKey(v.key)]; other != nil && other.src == v.dst && other.dst == v.src {
+			delete(m.flows, f.otherKey(v.key))
+		}
+		return nil, beginsAnew
 	case !f.toBackend || onlyFollows(v):
 		return f, flows
 	case begins && v.protocol != lb.TCP && f.idle && !m.isAnswered(v.key, f) || v.protocol == lb.TCP && begins && m.isOver(v, f):

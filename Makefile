@@ -177,7 +177,7 @@ generate: check-clang ## Compile bpf/ and write the Go code that loads it
 	@echo "generate tests/bench"
 	@$(GO) generate ./tests/bench
 	@for object in pkg/datapath/*_bpfel.o tests/bench/*_bpfel.o; do $(UNNEEDED) $$object; done
-	@gzip -9 --no-name --keep --force pkg/datapath/headgate_bpfel.o # what the program has in it
+	@gzip -9 --no-name --keep --force pkg/datapath/*_bpfel.o # what the program has in it
 
 .PHONY: generate-check
 generate-check: generate ## Fail if what is committed is not what generate writes

@@ -12,7 +12,7 @@ import (
 // builtInTypes are the types of the object that is built in. Who only reads maps needs
 // no more of it, and reading these takes a hundredth of the time.
 var builtInTypes = sync.OnceValues(func() (*btf.Spec, error) {
-	types, err := btf.LoadSpecFromReader(bytes.NewReader(builtIn()))
+	types, err := btf.LoadSpecFromReader(bytes.NewReader(builtIn(compressed)))
 	if err != nil {
 		return nil, fmt.Errorf("read the types of the BPF object: %w", err)
 	}

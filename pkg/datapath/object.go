@@ -27,7 +27,7 @@ type object struct {
 func newObject(cfg Config) (*object, error) {
 	code := cfg.Object
 	if code == nil {
-		code = builtIn()
+		code = builtIn(compressed)
 	}
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(code))
 	if err != nil {

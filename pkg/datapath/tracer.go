@@ -86,7 +86,7 @@ var socketMaps = [...]string{"socket_nat", "stored_entries", "many_entries"}
 
 // tracerPrograms loads some of the programs, with the maps in force that they read.
 func (r *Reader) tracerPrograms(names []string) (*ebpf.Collection, error) {
-	spec, err := loadTracer()
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(builtIn(compressedTracer)))
 	if err != nil {
 		return nil, err
 	}

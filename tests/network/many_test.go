@@ -148,7 +148,11 @@ func TestConnectionsEndWithTheirBackend(t *testing.T) {
 		}
 	})
 	n.wantAnswers(t, lost, n.wantAnswers(t, lost, nil))
+	written := [2]uint64{n.nodes[0].status(t).Writes, n.nodes[1].status(t).Writes}
 	n.write("services.yaml", servicesOf())
+	for i, node := range n.nodes {
+		node.awaitWrites(t, written[i]) // no connection of the test is open as the backend leaves
+	}
 	n.allPaths(func(_ family, asked, answers *node, to netip.AddrPort) {
 		eventually(t, asked.name+" refuses", func() error {
 			conn, err := n.client.dial("tcp", to)
@@ -168,9 +172,22 @@ func TestConnectionsEndWithTheirBackend(t *testing.T) {
 		}
 	}
 	for _, node := range n.nodes {
-		// One that asks whether the backend is refused may have come just before.
-		if got := node.counter(t, "flow_broken"); got < 2 {
+		if got := node.counter(t, "flow_broken"); got != 2 {
 			t.Errorf("%s has broken %d flows, want one of each family", node.name, got)
 		}
 	}
+}
+
+// awaitWrites waits until the agent has written more than so often, and writes no more.
+func (n *node) awaitWrites(t *testing.T, before uint64) {
+	t.Helper()
+	last := before
+	eventually(t, n.name+" has written what changed", func() error {
+		now := n.status(t).Writes
+		if now == before || now != last {
+			last = now
+			return fmt.Errorf("%d writes, and %d before", now, before)
+		}
+		return nil
+	})
 }

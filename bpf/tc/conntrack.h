@@ -119,19 +119,23 @@ static __noinline bool is_answered(const struct packet *pkt,
 }
 
 /*
- * A TCP connection past the Services is over: the other side opens another by the same ends. The
- * original direction goes, too: the new flow takes its replies. Not inlined, for the stack of the
- * caller.
+ * Is a flow past the Services over, if the other side sends what may begin one? A connection is:
+ * the other side opens another by the same ends. Datagrams are after a pause of both. The original
+ * direction goes, too: the new flow takes its replies. Not inlined, for the stack of the caller.
  */
-static __noinline int end_bypass(const struct packet *pkt,
-				 const struct found *reply)
+static __noinline bool is_bypass_over(const struct packet *pkt,
+				      const struct found *reply, __u64 now_ns)
 {
 	struct found original;
 
+	if (pkt->l4_proto != IPPROTO_TCP &&
+	    (flow_idle(reply->seen, now_ns) <= flow_times(udp_flow_timeout_s) ||
+	     is_answered(pkt, reply, now_ns)))
+		return false;
 	if (find_other(&pkt->tuple, reply->flow, &original) &&
 	    leads_back(&pkt->tuple, original.flow))
 		remove_flow(&original);
-	return 0;
+	return true;
 }
 
 /* Is a packet that comes in one of the replies of a flow past the Services? */
@@ -163,10 +167,9 @@ check_flow(const struct packet *pkt, const struct found *f, __u64 now_ns)
 			       VERDICT_CONTINUE;
 	if (state & FLOW_REFUSED && begins)
 		return VERDICT_CONTINUE; /* there may be an endpoint by now */
-	if (begins && tcp && is_bypass_reply(pkt, state)) {
-		end_bypass(pkt, f);
+	if (begins && is_bypass_reply(pkt, state) &&
+	    is_bypass_over(pkt, f, now_ns))
 		return VERDICT_CONTINUE;
-	}
 	if (!(state & FLOW_TO_BACKEND) || only_follows(pkt))
 		return VERDICT_PASS;
 	if (begins && tcp && state & FLOW_HALF_OPEN &&

@@ -22,7 +22,9 @@ func TestTheNodeGetsItsAnswers(t *testing.T) {
 				t.Run(b.family()+" "+p.String()+" socket", func(t *testing.T) { r.tell(t, story{tell: answersToAConnectedSocket}, c) })
 			}
 		}
-		t.Run(b.family()+" ends", func(t *testing.T) { r.tell(t, story{tell: aClientComesAfterTheNode}, cast{b, r, lb.TCP}) })
+		for _, p := range []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP} {
+			t.Run(b.family()+" "+p.String()+" ends", func(t *testing.T) { r.tell(t, story{tell: aClientComesAfterTheNode}, cast{b, r, p}) })
+		}
 		t.Run(b.family()+" in vain", func(t *testing.T) { r.tell(t, story{tell: whatWasSentInVain}, cast{b, r, lb.UDP}) })
 		t.Run(b.family()+" server", func(t *testing.T) { r.tell(t, story{tell: aServerTakesNoNodePort}, cast{b, r, lb.UDP}) })
 	}
@@ -71,12 +73,25 @@ func theNodeGetsItsAnswers(t *testing.T, c cast) {
 	c.becomes(t, "the client goes on", in, uplink, same.with("A"), same.with("A").to(outside, backend))
 }
 
-// aClientComesAfterTheNode by the same ends: over TCP.
+// aClientComesAfterTheNode by the same ends: at once over TCP, after a pause of both over UDP and SCTP.
 func aClientComesAfterTheNode(t *testing.T, c cast) {
 	own, outside, backend := at(c.node, 30177), at(c.outside(), 9000), at(c.local, 8080)
 	c.set(t, "web", c.frontend(lb.NodePort, at(unspecified(c.client), own.Port()), backend))
 	p, client := c.packet(own, outside, 3), c.packet(outside, own, 3)
 	c.untouched(t, "the node asks", out, uplink, p)
+	if c.protocol != lb.TCP {
+		c.untouched(t, "and is answered", in, uplink, client)
+		for range 2 {
+			c.age(t, 170)
+			c.untouched(t, "the node asks again", out, uplink, p)
+		}
+		c.untouched(t, "it is answered late", in, uplink, client)
+		for range 2 {
+			c.age(t, 170)
+			c.untouched(t, "it is answered again", in, uplink, client)
+		}
+		c.age(t, 200)
+	}
 	c.becomes(t, "a client comes", in, uplink, client, client.to(outside, backend))
 	a := client.to(outside, backend).answer("SA", nil)
 	c.becomes(t, "and is answered", out, uplink, a, a.to(own, outside))

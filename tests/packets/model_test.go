@@ -27,6 +27,7 @@ type model struct {
 	flows      map[key]*modelFlow
 	datagrams  map[fragmentKey]datagram
 	known      map[netip.Addr]bool // addresses that frontends and nodes have or had
+	answers    map[end]bool        // ends of the node at which frontends answer or did
 	ends       map[end]bool        // of flows that there were
 	affinities map[affinityKey]uint32
 	counts     map[string]uint64
@@ -56,7 +57,7 @@ type affinityKey struct {
 }
 
 func newModel(r *rig) *model {
-	return &model{told: &r.told, known: r.known, flows: map[key]*modelFlow{}, datagrams: map[fragmentKey]datagram{}, ends: map[end]bool{}, affinities: map[affinityKey]uint32{}, counts: map[string]uint64{}}
+	return &model{told: &r.told, known: r.known, answers: r.answers, flows: map[key]*modelFlow{}, datagrams: map[fragmentKey]datagram{}, ends: map[end]bool{}, affinities: map[affinityKey]uint32{}, counts: map[string]uint64{}}
 }
 
 // result is what a program did.
@@ -165,7 +166,7 @@ func (m *model) ports(frame []byte, v view) (view, string) {
 // was at some time, as far as the datapath tells ports apart.
 func (m *model) mayBeOurs(v view) bool {
 	inCIDR := slices.ContainsFunc(m.told.ServiceCIDRs, func(p netip.Prefix) bool { return p.Contains(v.dst.Addr()) })
-	return v.hook == in && (m.known[v.dst.Addr()] || inCIDR) || m.ends[quarterOf(v.dst)] || v.hook == out && m.ends[quarterOf(v.src)]
+	return v.hook == in && (m.known[v.dst.Addr()] || inCIDR) || m.ends[quarterOf(v.dst)] || v.hook == out && (m.ends[quarterOf(v.src)] || m.answers[quarterOf(v.src)])
 }
 
 // end is an address with a quarter of its ports.

@@ -78,7 +78,7 @@ func (m *model) holds(frame []byte, v view) (*modelFlow, doing) {
 		return nil, beginsAnew
 	case f.broken && !begins:
 		return f, isBroken
-	case begins && f.bypass && !f.original && v.hook == in && v.protocol == lb.TCP:
+	case begins && f.bypass && !f.original && v.hook == in && (v.protocol == lb.TCP || f.idle && !m.isAnswered(v.key, f)):
 		if other := m.flows[f.otherKey(v.key)]; other != nil && other.src == v.dst && other.dst == v.src {
 			delete(m.flows, f.otherKey(v.key))
 		}
@@ -388,7 +388,7 @@ func (m *model) fromNode(frame []byte, v view, got result) error {
 	if src.Addr() != v.src.Addr() || dst != v.dst {
 		return fmt.Errorf("from the node it goes as %s → %s", src, dst)
 	}
-	if src == v.src && !m.mayBeOurs(v) && !m.answersAt(v) { // whether it is looked at depends on its headers
+	if src == v.src && !m.mayBeOurs(v) { // whether it is looked at depends on its headers
 		m.mayBegin = &v
 		return nil
 	}

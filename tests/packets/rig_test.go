@@ -60,6 +60,7 @@ type rig struct {
 	planner  *plan.Planner
 	told     plan.Model
 	known    map[netip.Addr]bool // addresses that frontends and nodes have or had
+	answers  map[end]bool        // where frontends answer or did
 	devices  map[string]plan.Device
 	programs map[hook]*ebpf.Program
 	tables   map[string]*ebpf.Map // those that programs write
@@ -96,6 +97,7 @@ func newNode(tb testing.TB, n node, change func(*datapath.Config)) *rig {
 	r := &rig{
 		root: testenv.BPFRoot(tb), planner: plan.New(plan.Sizes{}),
 		known:   map[netip.Addr]bool{},
+		answers: map[end]bool{},
 		devices: map[string]plan.Device{}, programs: map[hook]*ebpf.Program{}, tables: map[string]*ebpf.Map{},
 	}
 	r.cfg = datapath.Config{Root: r.root, Cgroup: n.cgroup, Node: "node", Version: "test", Sizes: datapath.DefaultSizes, SocketEntries: 64, Flows: 1 << 15, Traffic: true}
@@ -176,6 +178,21 @@ func (r *rig) apply(tb testing.TB, ops []plan.Op) {
 	}
 	for a := range r.told.Addresses {
 		r.known[a] = true
+	}
+	r.noteAnswers()
+}
+
+// noteAnswers notes at which ends of the node frontends answer.
+func (r *rig) noteAnswers() {
+	for at, f := range r.told.Frontends {
+		if f.Kind == lb.LoadBalancerIP || f.Kind == lb.ExternalIP {
+			r.answers[end{at.Addr, at.Port >> 14}] = true
+		}
+		for a, kind := range r.told.Addresses {
+			if at.Addr == unspecified(a) && kind&plan.NodeAddress != 0 {
+				r.answers[end{a, at.Port >> 14}] = true
+			}
+		}
 	}
 }
 

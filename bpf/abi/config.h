@@ -73,6 +73,9 @@ volatile const bool carrying = false;
 volatile const bool carry_udp = false;
 volatile const __u16 carry_port = 0;
 
+/* The keys of proofs, see carry/proof.h: the first one proves, both are accepted. */
+volatile const __u64 carry_keys[2][2] = { 0 };
+
 /* Sets of the express map that each CPU has; 0: nothing is repeated. */
 volatile const __u32 express_sets = 0;
 

@@ -22,8 +22,7 @@ enum peer_flag {
 	PEER_SILENT = 1 << 2,  /* nothing says that the node is there */
 	PEER_OUTSIDE = 1 << 3, /* no node: a backend that takes the outer header
 				* off, and passes nothing on */
-	PEER_IPIP =
-		1 << 4, /* IP in IP from it is taken off, without a cookie */
+	PEER_IPIP = 1 << 4, /* IP in IP from it is taken off, without a proof */
 };
 
 /* How a packet goes around the homes that may know its connection; an outer header says so. */
@@ -42,12 +41,7 @@ struct peer {
 	struct ip_addr theirs; /* what an outer header goes to */
 	struct ip_addr ours;   /* and from */
 	__u64 ring; /* where it stands among homes: the same on all nodes */
-	/*
-	 * What stands between the UDP header and the inner packet, by direction, as on the wire: it
-	 * follows from the key of the cluster and both nodes. 0: a backend outside, which knows none.
-	 */
-	__u64 cookie_out;
-	__u64 cookie_in;
+	__u64 pad[2];
 	/* The longest packet that gets there with its outer header, in bytes. */
 	__u32 mtu __attribute__((aligned(8)));
 	enum peer_flag flags;

@@ -2,8 +2,8 @@
 /*
  * What an outer header of a packet that is carried holds: IP in IP (RFC 2003, RFC 2473,
  * RFC 4213), or UDP, inner and outer family in any mix. Between UDP and the inner packet stands a
- * cookie of 64 bits, which proves that a node of the cluster has sent it. A backend outside gets none:
- * the inner packet follows at once (GUE, variant 1). Nothing here knows a hook: each makes room before
+ * proof of 64 bits (proof.h). A backend outside gets none: the inner packet follows at once (GUE,
+ * variant 1). Nothing here knows a hook: each makes room before
  * its own packet.
  *
  * What the nodes tell each other stands where it has no other meaning: in the ID of an outer
@@ -24,6 +24,7 @@
 #include "../lib/addr.h"
 #include "../lib/csum.h"
 #include "../lib/kernel.h"
+#include "proof.h"
 
 #define OUTER_TTL 64
 #define OUTER_TRIED \
@@ -46,6 +47,7 @@ struct outer {
 	__u8 tried;
 	__u8 round;
 	__be16 flow_port; /* of UDP: see flow_port() */
+	__u64 proof;	  /* of UDP: see prove() */
 };
 
 /* IP headers by words, each of which is one store. */
@@ -65,9 +67,9 @@ struct outer6 {
 };
 
 /* The header of UDP before what a node carries. */
-struct cookie_udp {
+struct proof_udp {
 	struct udphdr udp;
-	__u64 cookie; /* see struct peer */
+	__u64 proof;
 };
 
 /* The bytes of an outer header to a peer. */
@@ -77,8 +79,8 @@ static __always_inline __u32 outer_len(const struct peer *p)
 					 sizeof(struct ipv6hdr);
 
 	if (carry_udp)
-		len += p->cookie_out ? sizeof(struct cookie_udp) :
-				       sizeof(struct udphdr);
+		len += p->flags & PEER_OUTSIDE ? sizeof(struct udphdr) :
+						 sizeof(struct proof_udp);
 	return len;
 }
 
@@ -148,12 +150,12 @@ static __always_inline void write_outer6(struct outer6 *h,
  * none, also over IPv6 (RFC 6935, RFC 6936): the inner packet has its own, and an address that
  * has changed on the way is no peer's, or no Service's.
  */
-static __always_inline bool write_outer_udp(struct cookie_udp *h,
+static __always_inline bool write_outer_udp(struct proof_udp *h,
 					    const void *data_end,
 					    const struct outer *o)
 {
-	__u64 cookie = o->peer->cookie_out;
-	__u32 len = cookie ? sizeof(*h) : sizeof(h->udp);
+	bool outside = o->peer->flags & PEER_OUTSIDE;
+	__u32 len = outside ? sizeof(h->udp) : sizeof(*h);
 
 	if (!carry_udp)
 		return true;
@@ -163,12 +165,34 @@ static __always_inline bool write_outer_udp(struct cookie_udp *h,
 	h->udp.dest = bpf_htons(carry_port);
 	h->udp.len = bpf_htons(len + o->len);
 	h->udp.check = 0;
-	if (!cookie)
+	if (outside)
 		return true;
 	if ((void *)(h + 1) > data_end)
 		return false;
-	h->cookie = cookie;
+	h->proof = o->proof;
 	return true;
+}
+
+/*
+ * Sets the proof that an outer header has, if it has one, before a packet that is there or is to
+ * be cut into pieces; false if the begin of that is out of reach.
+ */
+static __always_inline bool prove(struct outer *o, const void *inner,
+				  const void *data_end, bool piece)
+{
+	struct proven v = {
+		.inner = inner,
+		.data_end = data_end,
+		.len = o->len,
+		.ip4 = o->inner_ip4,
+		.piece = piece,
+		.ring = (o->round & OUTER_ROUND) << PROOF_ROUND_SHIFT |
+			(o->tried & OUTER_TRIED),
+	};
+
+	return !carry_udp || o->peer->flags & PEER_OUTSIDE ||
+	       proof_of(carry_keys[0], &o->peer->ours, &o->peer->theirs, &v,
+			&o->proof);
 }
 
 /*

@@ -215,11 +215,11 @@ static __always_inline __u32 hashed_index(__u64 hash, __u32 size)
 
 static __always_inline __u64 hash_flow(const struct ip_addr *client, __u64 port)
 {
-	struct siphash s = sip_begin();
+	struct siphash s = sip_begin(hash_key);
 
 	sip_addr(&s, client);
 	sip_word(&s, port);
-	return sip_end(&s, sizeof(*client) + sizeof(port));
+	return sip_end(&s, sizeof(*client) + sizeof(port), 0);
 }
 
 /*

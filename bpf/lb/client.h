@@ -39,10 +39,10 @@ static __always_inline __u32 measurer_at(const struct ip_addr *client)
 
 static __always_inline __u64 hash_addr(const struct ip_addr *a)
 {
-	struct siphash s = sip_begin();
+	struct siphash s = sip_begin(hash_key);
 
 	sip_addr(&s, a);
-	return sip_end(&s, sizeof(*a));
+	return sip_end(&s, sizeof(*a), 0);
 }
 
 /*

@@ -31,13 +31,15 @@ static __always_inline void sip_round(struct siphash *s)
 	s->v2 = rotate_left(s->v2, 32);
 }
 
-static __always_inline struct siphash sip_begin(void)
+static __always_inline struct siphash sip_begin(const volatile __u64 key[2])
 {
+	__u64 k0 = key[0], k1 = key[1];
+
 	return (struct siphash){
-		.v0 = hash_key[0] ^ 0x736f6d6570736575ULL,
-		.v1 = hash_key[1] ^ 0x646f72616e646f6dULL,
-		.v2 = hash_key[0] ^ 0x6c7967656e657261ULL,
-		.v3 = hash_key[1] ^ 0x7465646279746573ULL,
+		.v0 = k0 ^ 0x736f6d6570736575ULL,
+		.v1 = k1 ^ 0x646f72616e646f6dULL,
+		.v2 = k0 ^ 0x6c7967656e657261ULL,
+		.v3 = k1 ^ 0x7465646279746573ULL,
 	};
 }
 
@@ -48,10 +50,11 @@ static __always_inline void sip_word(struct siphash *s, __u64 word)
 	s->v0 ^= word;
 }
 
-/* length is that of all words, in bytes. */
-static __always_inline __u64 sip_end(struct siphash *s, __u64 length)
+/* length is that of all, in bytes; rest is what is no whole word. */
+static __always_inline __u64 sip_end(struct siphash *s, __u64 length,
+				     __u64 rest)
 {
-	sip_word(s, length << 56);
+	sip_word(s, length << 56 | rest);
 	s->v2 ^= 0xff;
 	sip_round(s);
 	sip_round(s);

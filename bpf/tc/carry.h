@@ -29,19 +29,20 @@
 #include "redirect.h"
 
 /*
- * Makes a packet ready to be carried to a peer, and says what its outer header does; false
- * if it cannot be.
+ * Makes a packet ready to be carried to a peer, whole or in pieces, and says what its outer header
+ * does; false if it cannot be.
  */
 static __always_inline bool prepare(struct __sk_buff *skb,
 				    const struct packet *pkt,
-				    const struct peer *p, struct outer *o)
+				    const struct peer *p, struct outer *o,
+				    bool piece)
 {
 	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
 		return false;
 	if (!(pkt->ip4 ? count_hop4(skb) : count_hop6(skb)))
 		return false;
 	*o = outer_of(pkt, p, read_tos(skb, pkt->ip4));
-	return true;
+	return !carry_udp || prove_here(skb, o, piece);
 }
 
 /* Asks the kernel for the next hop to a peer: BPF_FIB_LKUP_RET_…, below 0 for an error. */
@@ -166,7 +167,7 @@ static __always_inline int carry_whole(struct __sk_buff *skb,
 	struct outer o;
 	int verdict;
 
-	if (!prepare(skb, pkt, p, &o) || !put_outer(skb, &o, shrink))
+	if (!prepare(skb, pkt, p, &o, false) || !put_outer(skb, &o, shrink))
 		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
 	note_carried(pkt, skb->len - ETH_HLEN);
 	w = go_by_way(skb, pkt->home, p, &verdict);
@@ -188,7 +189,7 @@ static __always_inline bool may_be_outer(const struct packet *pkt)
 
 /* The longest outer header, with the Ethernet header before it. */
 #define MOST_BEFORE \
-	(ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct cookie_udp))
+	(ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct proof_udp))
 
 /*
  * So many bytes of a frame from a place that is at most MOST_BEFORE on, or NULL where they are not
@@ -222,28 +223,70 @@ static __always_inline void *bytes_at(struct __sk_buff *skb, __u32 off,
 	return within_reach(skb, off, len);
 }
 
+/* What an outer header says of the packet behind it. */
+struct outer_said {
+	__u32 inner; /* where in the frame that begins */
+	bool ip4;    /* and is it one of IPv4? */
+	__u8 tos;    /* DSCP and ECN */
+	__u8 tried;  /* to how many homes it was carried before */
+	__u8 round;
+};
+
+/* Does a proof hold, by one of the keys? */
+static __noinline bool is_proven(struct __sk_buff *skb,
+				 const struct packet *pkt,
+				 const struct outer_said *said, __u64 proof)
+{
+	struct proven v = {
+		.len = pkt->end - said->inner,
+		.ip4 = said->ip4,
+		.ring = said->round << PROOF_ROUND_SHIFT | said->tried,
+	};
+	__u64 ours;
+
+	reach(skb, MOST_BEFORE + sizeof(struct proven6));
+	v.inner = bytes_at(skb, said->inner, sizeof(struct iphdr));
+	v.data_end = (void *)(long)skb->data_end;
+	if (!v.inner || pkt->end < said->inner)
+		return false;
+#pragma nounroll
+	for (int i = 0; i < 2; i++) {
+		if (proof_of(carry_keys[i], &pkt->tuple.src, &pkt->tuple.dst,
+			     &v, &ours) &&
+		    ours == proof)
+			return true;
+	}
+	return false;
+}
+
 /*
  * Where in a frame is the packet that an outer header from a peer is before, and is it one of IPv4?
- * Behind a header of UDP its first byte says so, as that of any IP packet. 0: the peer has not carried it.
+ * Behind a header of UDP its first byte says so, as that of any IP packet. False: the peer has not
+ * carried it.
  */
-static __always_inline __u32 find_inner(struct __sk_buff *skb,
-					const struct packet *pkt,
-					const struct peer *p, bool *ip4)
+static __always_inline bool find_inner(struct __sk_buff *skb,
+				       const struct packet *pkt,
+				       const struct peer *p,
+				       struct outer_said *said)
 {
 	struct begin {
-		struct cookie_udp outer;
+		struct proof_udp outer;
 		__u8 version;
 	} *h;
+	__u8 version;
 
-	*ip4 = pkt->l4_proto == IPPROTO_IPIP;
+	said->inner = pkt->l4_off;
+	said->ip4 = pkt->l4_proto == IPPROTO_IPIP;
 	if (pkt->l4_proto != IPPROTO_UDP)
-		return p->flags & PEER_IPIP ? pkt->l4_off : 0;
+		return p->flags & PEER_IPIP;
 	h = bytes_at(skb, pkt->l4_off, sizeof(*h));
-	if (!h || !p->cookie_in || h->outer.cookie != p->cookie_in ||
-	    (h->version >> 4 != 4 && h->version >> 4 != 6))
-		return 0;
-	*ip4 = h->version >> 4 == 4;
-	return pkt->l4_off + sizeof(h->outer);
+	if (!h)
+		return false;
+	version = h->version >> 4;
+	said->inner += sizeof(h->outer);
+	said->ip4 = version == 4;
+	return (version == 4 || version == 6) &&
+	       is_proven(skb, pkt, said, h->outer.proof);
 }
 
 /* Reads where an inner packet goes; false if its header is cut short. Others have no ports there. */
@@ -288,7 +331,8 @@ static __always_inline bool is_for_service(const struct addr_port *to)
  * and how it goes around.
  */
 static __always_inline bool read_outer(struct __sk_buff *skb,
-				       struct packet *pkt, __u8 *tos)
+				       const struct packet *pkt,
+				       struct outer_said *said)
 {
 	__be32 *h = bytes_at(skb, pkt->l3_off, 2 * sizeof(*h));
 	__u32 first, id;
@@ -297,12 +341,12 @@ static __always_inline bool read_outer(struct __sk_buff *skb,
 		return false;
 	first = bpf_ntohl(h[0]);
 	id = bpf_ntohl(h[1]) >> 16;
-	*tos = pkt->ip4 ? first >> 16 : first >> 20;
-	pkt->tried = pkt->ip4 ? id >> OUTER_ID_TRIED_SHIFT :
-				first & OUTER_TRIED;
-	pkt->round = (pkt->ip4 ? id >> OUTER_ID_ROUND_SHIFT :
-				 first >> OUTER_ROUND_SHIFT) &
-		     OUTER_ROUND;
+	said->tos = pkt->ip4 ? first >> 16 : first >> 20;
+	said->tried = pkt->ip4 ? id >> OUTER_ID_TRIED_SHIFT :
+				 first & OUTER_TRIED;
+	said->round = (pkt->ip4 ? id >> OUTER_ID_ROUND_SHIFT :
+				  first >> OUTER_ROUND_SHIFT) &
+		      OUTER_ROUND;
 	return true;
 }
 
@@ -334,13 +378,13 @@ static __always_inline bool read_inner(struct __sk_buff *skb,
  */
 GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 {
+	struct outer_said said = {};
 	struct addr_port to = {};
-	bool inner_ip4, echoes;
 	struct peer_counts *c;
 	const struct peer *p;
-	__u32 *peer, inner;
 	struct ip_addr src;
-	__u8 tos;
+	__u32 *peer;
+	bool echoes;
 
 	if (!pkt || pkt->end > skb->len)
 		return VERDICT_CONTINUE;
@@ -349,20 +393,22 @@ GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 	p = peer ? find_peer(*peer) : NULL;
 	if (!p || !is_for_us(&pkt->tuple.dst, p))
 		return VERDICT_CONTINUE;
-	inner = find_inner(skb, pkt, p, &inner_ip4);
-	if (!inner || !read_inner_end(skb, inner, inner_ip4, &to))
+	if (!read_outer(skb, pkt, &said) || !find_inner(skb, pkt, p, &said) ||
+	    !read_inner_end(skb, said.inner, said.ip4, &to))
 		return VERDICT_CONTINUE;
 	echoes = same_addr(&to.addr, &src); /* tunnels have nothing like that */
-	if ((!echoes && !is_for_service(&to)) || !read_outer(skb, pkt, &tos))
+	if (!echoes && !is_for_service(&to))
 		return VERDICT_CONTINUE;
 	pkt->carried = true;
+	pkt->tried = said.tried;
+	pkt->round = said.round;
 	c = counts_of(*peer);
 	if (c && !echoes)
 		c->received++;
-	if (!remove_outer(skb, pkt->l3_off, inner - pkt->l3_off, pkt->ip4,
-			  inner_ip4) ||
-	    ((tos & 3) == 3 && !bpf_skb_ecn_set_ce(skb)) ||
-	    !read_inner(skb, pkt, inner_ip4) || is_link_local(&pkt->tuple.src))
+	if (!remove_outer(skb, pkt->l3_off, said.inner - pkt->l3_off, pkt->ip4,
+			  said.ip4) ||
+	    ((said.tos & 3) == 3 && !bpf_skb_ecn_set_ce(skb)) ||
+	    !read_inner(skb, pkt, said.ip4) || is_link_local(&pkt->tuple.src))
 		return refuse(DROP_CARRIED, 0);
 	return echoes ? VERDICT_ECHO : VERDICT_CONTINUE;
 }

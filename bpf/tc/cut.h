@@ -239,7 +239,7 @@ GLOBAL_FUNC int cut(struct __sk_buff *skb, struct packet *pkt)
 	c.kept = bpf_map_lookup_elem(&cut_scratch, &zero);
 	if (!p || !c.kept || !begin_cut(&c, p))
 		return refuse(DROP_TOO_LONG, 0), TC_ACT_SHOT;
-	if (!finish_sum(&c) || !prepare(skb, pkt, p, &c.o) ||
+	if (!finish_sum(&c) || !prepare(skb, pkt, p, &c.o, true) ||
 	    bpf_skb_adjust_room(skb, outer_len(p), BPF_ADJ_ROOM_MAC, 0) ||
 	    !make_piece(&c, 0))
 		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;

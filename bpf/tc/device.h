@@ -179,7 +179,7 @@ static __always_inline int apply_verdict(struct __sk_buff *skb,
 		return reset(skb, pkt);
 	if (carrying && v == VERDICT_CARRY)
 		return carry(skb, pkt);
-	if (carrying && pkt->carried && !pkt->rewritten)
+	if (carrying && v != VERDICT_REFUSE && pkt->carried && !pkt->rewritten)
 		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
 	if (carrying && tells_mss(pkt))
 		clamp_mss(skb, pkt);

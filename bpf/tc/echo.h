@@ -110,6 +110,7 @@ static __always_inline bool send_question(struct __sk_buff *skb)
 	if (bytes > outer + o.len)
 		o.len = bytes - outer;
 	return !bpf_skb_change_tail(skb, ETH_HLEN + o.len, 0) &&
+	       prove_here(skb, &o, false) &&
 	       !bpf_skb_adjust_room(skb, outer, BPF_ADJ_ROOM_MAC, 0) &&
 	       write_outer_here(skb, &o) && write_macs(skb, &hop) &&
 	       !bpf_clone_redirect(skb, hop.ifindex, 0);

@@ -2,7 +2,7 @@
 /*
  * What is forged: at the way out, a packet for a Service in an outer header that no node has put
  * there. Homes take IP in IP from the address of a node, and whatever a pod sends may get that. Over
- * UDP they ask for a cookie, which a pod may learn from an ICMP error that quotes one.
+ * UDP they ask for a proof, which a pod may learn from an ICMP error that quotes one.
  *
  * What this node carries has come in by a device on which others reach it, as the kernel says of
  * each packet until it has left, and so has what it passes on as a router of others. What pods send
@@ -152,7 +152,7 @@ GLOBAL_FUNC int is_forged(struct __sk_buff *skb, struct packet *pkt)
 		    (!parse_ports(skb, pkt) ||
 		     pkt->tuple.dst_port != bpf_htons(carry_port)))
 			return 0;
-		in.first += sizeof(struct cookie_udp);
+		in.first += sizeof(struct proof_udp);
 		in.apart = skb->gso_size;
 		count = inner_count(skb, in.first);
 	}

@@ -37,6 +37,22 @@ static __always_inline bool write_kind(struct __sk_buff *skb, __u32 l3_off,
 					       &kind, sizeof(kind), 0);
 }
 
+/* Brings so many bytes of a frame into reach, or all of it. */
+static __always_inline void reach(struct __sk_buff *skb, __u32 most)
+{
+	if ((void *)(long)skb->data + most > (void *)(long)skb->data_end)
+		bpf_skb_pull_data(skb, skb->len < most ? skb->len : most);
+}
+
+/* Proves a packet behind an Ethernet header, see prove(). Not inlined, for the stack of callers. */
+static __noinline bool prove_here(struct __sk_buff *skb, struct outer *o,
+				  bool piece)
+{
+	reach(skb, ETH_HLEN + sizeof(struct proven6));
+	return prove(o, (void *)(long)skb->data + ETH_HLEN,
+		     (void *)(long)skb->data_end, piece);
+}
+
 /* Writes an outer header behind the Ethernet header, where there is room for it. */
 static __always_inline bool write_outer_here(struct __sk_buff *skb,
 					     const struct outer *o)

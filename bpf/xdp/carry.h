@@ -76,9 +76,11 @@ static __always_inline bool put_outer_here(struct xdp_md *ctx,
 {
 	struct outer o = outer_of(pkt, p, 0);
 	__u32 len = outer_len(p);
-	void *data, *data_end;
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
 
-	if (bpf_xdp_adjust_head(ctx, -(int)len))
+	if (!prove(&o, data + ETH_HLEN, data_end, false) ||
+	    bpf_xdp_adjust_head(ctx, -(int)len))
 		return false;
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;

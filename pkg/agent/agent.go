@@ -110,6 +110,12 @@ func openDatapath(cfg Config, key maglev.Key, log *zap.Logger, told kernelReport
 	own.Sizes, own.Pods, own.XDP = datapath.DefaultSizes, cfg.PodDevices.watched(), len(cfg.XDP) > 0
 	own.Carrying = cfg.Forwarding.Carries()
 	own.CarryUDP, own.CarryPort = cfg.Encapsulation == EncapsulationUDP, peers.Port
+	if own.Carrying {
+		var err error
+		if own.CarryKeys, err = cfg.carryKeys(); err != nil {
+			return nil, err
+		}
+	}
 	own.TCPTimeout = cfg.Conntrack.TCPEstablishedTimeout
 	own.ReportSockets = func(how string) {
 		log.Info("sockets are " + how)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/maglev"
+	"github.com/headgate/headgate/pkg/peers"
 	"github.com/headgate/headgate/pkg/statefile"
 )
 
@@ -42,12 +43,43 @@ func (c Config) hashKey() (maglev.Key, []lb.Problem, error) {
 	}}, nil
 }
 
-// CheckHashKey says why the agent would not start with --hash-key-file.
-func (c Config) CheckHashKey() error {
-	if c.HashKeyFile == "" {
+// carryKeys returns the keys of the proofs in outer headers of UDP: the lines of --dsr-key-file, or the secret
+// of --hash-key-file. The first one proves, both are accepted.
+func (c Config) carryKeys() (keys [2][2]uint64, err error) {
+	if c.DSRKeyFile == "" {
+		secret, err := readSecret(c.HashKeyFile)
+		key := peers.ProofKey(secret)
+		return [2][2]uint64{key, key}, err
+	}
+	content, err := os.ReadFile(c.DSRKeyFile)
+	lines := bytes.Split(bytes.TrimSpace(content), []byte("\n"))
+	if err == nil && len(lines) > len(keys) {
+		err = fmt.Errorf("%s has %d lines", c.DSRKeyFile, len(lines))
+	}
+	for i := range keys {
+		line := bytes.TrimSpace(lines[min(i, len(lines)-1)])
+		if err == nil && len(line) < minSecret {
+			err = fmt.Errorf("%s has a key of %d bytes in line %d and needs %d", c.DSRKeyFile, len(line), min(i, len(lines)-1)+1, minSecret)
+		}
+		keys[i] = peers.ProofKey(line)
+	}
+	if err != nil {
+		return keys, fmt.Errorf("--dsr-key-file: %w; name a file with one or two keys of at least %d bytes, a line each", err, minSecret)
+	}
+	return keys, nil
+}
+
+// CheckKeys says why the agent would not start with --hash-key-file and --dsr-key-file.
+func (c Config) CheckKeys() error {
+	if c.HashKeyFile != "" {
+		if _, _, err := c.hashKey(); err != nil {
+			return err
+		}
+	}
+	if !c.Forwarding.Carries() {
 		return nil
 	}
-	_, _, err := c.hashKey()
+	_, err := c.carryKeys()
 	return err
 }
 

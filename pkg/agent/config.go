@@ -49,6 +49,7 @@ type Config struct {
 	OuterFamily       OuterFamily   // of that
 	IgnoreHealth      bool          // Services that do not say it do not avoid ejected backends
 	HashKeyFile       string        // whose content keys the hashes of flows; "" takes a key of this node
+	DSRKeyFile        string        // with one or two secrets that prove what nodes carry; "" takes that of HashKeyFile
 	Limits            plan.Sizes    // entries that maps grow to at most, 0 is no limit
 }
 

@@ -36,7 +36,7 @@ type Encapsulation string
 
 // The choices.
 const (
-	EncapsulationUDP  Encapsulation = "udp"  // UDP with a cookie
+	EncapsulationUDP  Encapsulation = "udp"  // UDP with a proof
 	EncapsulationIPIP Encapsulation = "ipip" // IP in IP, which proves nothing
 )
 

@@ -62,7 +62,7 @@ func (o *agentOptions) addTraffic(f *pflag.FlagSet) {
 	f.Var(oneOf(&o.PodDevices, agent.PodDevicesNone, agent.PodDevicesNone, agent.PodDevicesMarked, agent.PodDevicesAll), "pod-devices", "pods whose packets are balanced at their own devices: none, marked (those with the annotation headgate.dev/socket-balancing: off, or a runtime class named by --pod-runtime-classes), all")
 	f.StringSliceVar(&o.Convert.RuntimeClasses, "pod-runtime-classes", nil, "runtime classes of pods whose sockets are not the node's, such as kata")
 	f.Var(oneOf(&o.Forwarding, agent.ForwardingSNAT, agent.ForwardingSNAT, agent.ForwardingMarked, agent.ForwardingDSR), "forwarding", "how packets of clients elsewhere get to backends on other nodes: snat (from an address of this node), marked (of Services with the annotation headgate.dev/forwarding: dsr unchanged, carried to the node of the backend, which answers itself), dsr (of all Services but those that say snat)")
-	f.Var(oneOf(&o.Encapsulation, agent.EncapsulationUDP, agent.EncapsulationUDP, agent.EncapsulationIPIP), "dsr-encapsulation", "outer header of packets that are carried: udp (UDP at port 6635, with a cookie that only nodes know), ipip (IP in IP, for backends outside that take that off, and no proof of its sender)")
+	f.Var(oneOf(&o.Encapsulation, agent.EncapsulationUDP, agent.EncapsulationUDP, agent.EncapsulationIPIP), "dsr-encapsulation", "outer header of packets that are carried: udp (UDP at port 6635, with a proof by a key of the cluster), ipip (IP in IP, for backends outside that take that off, and no proof of its sender)")
 	f.Var(oneOf(&o.OuterFamily, agent.OuterIPv4, agent.OuterIPv4, agent.OuterIPv6), "dsr-family", "family of the outer header where two nodes have InternalIPs of both: ipv4, ipv6 (where nodes do not reach each other by IPv4); both are taken")
 	f.BoolVar(&o.Datapath.Redirect, "redirect", false, "send packets to backends on other nodes directly, bypassing the network stack and its filters")
 	f.StringSliceVar(&o.xdp, "xdp", []string{xdpOff}, "devices whose driver sends on what follows in flows to other nodes, by native XDP: off, auto, or names and patterns; implies --redirect")
@@ -77,6 +77,7 @@ func (o *agentOptions) addBalancing(f *pflag.FlagSet) {
 	f.BoolVar(&o.passiveHealth, "passive-health", true, "avoid backends that fail, for Services without the annotation headgate.dev/passive-health")
 	f.Var(within(&o.Datapath.EjectAfter, 3, 0, math.MaxUint8), "eject-after", "consecutive failed connections that eject a backend (0: never)")
 	f.Var(within(&o.Datapath.MaxEjected, 50, 0, 100), "max-ejected-percent", "largest share of a Service's backends that may be avoided, in percent")
+	f.StringVar(&o.DSRKeyFile, "dsr-key-file", "", "file with one or two keys, a line each: the first proves what this node carries over UDP, both are accepted (default: the secret of --hash-key-file)")
 	f.StringVar(&o.HashKeyFile, "hash-key-file", "", "file with a secret that keys the hashes of flows, the same on all nodes, as --forwarding marked and dsr need it (default: a secret of this node, made once and kept in --state-dir)")
 }
 

@@ -43,7 +43,7 @@ func (o *agentOptions) check(cmd *cobra.Command, e *env) error {
 // preflight returns what is to be looked at.
 func (o *agentOptions) preflight() preflight.Config {
 	cfg := preflight.Config{
-		Datapath: o.Datapath, Devices: o.Devices, HashKey: o.CheckHashKey,
+		Datapath: o.Datapath, Devices: o.Devices, Keys: o.CheckKeys,
 		Addresses: []preflight.Address{{Flag: "--healthz-bind-address", Value: o.HealthzAddress, Health: true}, {Flag: "--metrics-bind-address", Value: o.MetricsAddress}},
 	}
 	if o.Manifests != "" {

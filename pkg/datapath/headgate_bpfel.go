@@ -519,14 +519,13 @@ type headgatePayload struct {
 }
 
 type headgatePeer struct {
-	_         structs.HostLayout
-	Theirs    headgateIpAddr
-	Ours      headgateIpAddr
-	Ring      uint64
-	CookieOut uint64
-	CookieIn  uint64
-	Mtu       uint32
-	Flags     headgatePeerFlag
+	_      structs.HostLayout
+	Theirs headgateIpAddr
+	Ours   headgateIpAddr
+	Ring   uint64
+	Pad    [2]uint64
+	Mtu    uint32
+	Flags  headgatePeerFlag
 }
 
 type headgatePeerCounts struct {
@@ -843,6 +842,7 @@ const (
 	headgateProgTcpRetransmit     = "tcp_retransmit"
 	headgateProgUplink            = "uplink"
 	headgateVarAddressFilterShift = "address_filter_shift"
+	headgateVarCarryKeys          = "carry_keys"
 	headgateVarCarryPort          = "carry_port"
 	headgateVarCarryUdp           = "carry_udp"
 	headgateVarCarrying           = "carrying"
@@ -998,6 +998,7 @@ type headgateMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateVariableSpecs struct {
 	AddressFilterShift *ebpf.VariableSpec `ebpf:"address_filter_shift"`
+	CarryKeys          *ebpf.VariableSpec `ebpf:"carry_keys"`
 	CarryPort          *ebpf.VariableSpec `ebpf:"carry_port"`
 	CarryUdp           *ebpf.VariableSpec `ebpf:"carry_udp"`
 	Carrying           *ebpf.VariableSpec `ebpf:"carrying"`
@@ -1137,6 +1138,7 @@ func (m *headgateMaps) Close() error {
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateVariables struct {
 	AddressFilterShift *ebpf.Variable `ebpf:"address_filter_shift"`
+	CarryKeys          *ebpf.Variable `ebpf:"carry_keys"`
 	CarryPort          *ebpf.Variable `ebpf:"carry_port"`
 	CarryUdp           *ebpf.Variable `ebpf:"carry_udp"`
 	Carrying           *ebpf.Variable `ebpf:"carrying"`

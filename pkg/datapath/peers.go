@@ -28,7 +28,7 @@ var peerFlags = map[headgatePeerFlag]func(*plan.Peer) *bool{
 }
 
 func encodePeer(p plan.Peer) headgatePeer {
-	out := headgatePeer{Theirs: encodeAddr(p.Theirs), Ours: encodeAddr(p.Ours), Ring: p.Ring, CookieOut: p.Cookies.Out, CookieIn: p.Cookies.In, Mtu: p.MTU}
+	out := headgatePeer{Theirs: encodeAddr(p.Theirs), Ours: encodeAddr(p.Ours), Ring: p.Ring, Mtu: p.MTU}
 	for flag, is := range peerFlags {
 		if *is(&p) {
 			out.Flags |= flag
@@ -38,7 +38,7 @@ func encodePeer(p plan.Peer) headgatePeer {
 }
 
 func decodePeer(p headgatePeer) plan.Peer {
-	out := plan.Peer{Theirs: decodeAddr(p.Theirs), Ours: decodeAddr(p.Ours), Ring: p.Ring, Cookies: plan.Cookies{Out: p.CookieOut, In: p.CookieIn}, MTU: p.Mtu}
+	out := plan.Peer{Theirs: decodeAddr(p.Theirs), Ours: decodeAddr(p.Ours), Ring: p.Ring, MTU: p.Mtu}
 	for flag, is := range peerFlags {
 		*is(&out) = p.Flags&flag != 0
 	}

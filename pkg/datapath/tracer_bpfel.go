@@ -426,14 +426,13 @@ type tracerPayload struct {
 }
 
 type tracerPeer struct {
-	_         structs.HostLayout
-	Theirs    tracerIpAddr
-	Ours      tracerIpAddr
-	Ring      uint64
-	CookieOut uint64
-	CookieIn  uint64
-	Mtu       uint32
-	Flags     uint32
+	_      structs.HostLayout
+	Theirs tracerIpAddr
+	Ours   tracerIpAddr
+	Ring   uint64
+	Pad    [2]uint64
+	Mtu    uint32
+	Flags  uint32
 }
 
 type tracerPeerCounts struct {

@@ -1,10 +1,6 @@
 package peers
 
-import (
-	"time"
-
-	"github.com/headgate/headgate/pkg/plan"
-)
+import "time"
 
 // askedBy is when each peer that carries here has asked, and so said how it carries.
 const askedBy = 3 * calm
@@ -21,13 +17,7 @@ func (p *Prober) digestFor(theirs Digest) Digest {
 	return Digest{}
 }
 
-// cookies returns those between this node and another one.
-func (p *Prober) cookies(node string) plan.Cookies {
-	here, there := plan.RingOf(p.cfg.Here), plan.RingOf(node)
-	return plan.Cookies{Out: cookie(p.cfg.Key, here, there), In: cookie(p.cfg.Key, there, here)}
-}
-
-// takesIPIP says whether IP in IP from a peer is taken off. It has no cookie, so a node that carries
+// takesIPIP says whether IP in IP from a peer is taken off. It has no proof, so a node that carries
 // over UDP takes it from those alone that carry so, as while that is changed node by node.
 func (p *Prober) takesIPIP(a *asked, now time.Time) bool {
 	hasAsked := a.asks != Digest{}

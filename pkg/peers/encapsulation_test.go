@@ -1,37 +1,9 @@
 package peers
 
 import (
-	"encoding/binary"
 	"testing"
 	"time"
-
-	"github.com/headgate/headgate/pkg/plan"
 )
-
-// What one node puts into outer headers is what the other one takes, and nothing else is: not what goes
-// the other way, nor what follows from another key.
-func TestCookiesAreOfTwoNodesAndAKey(t *testing.T) {
-	of := func(key uint64, here, there string) plan.Cookies {
-		p := &Prober{cfg: Config{Here: here, Key: [2]uint64{key, 7}}}
-		return p.cookies(there)
-	}
-	a, b := of(1, "a", "b"), of(1, "b", "a")
-	if a.Out != b.In || a.In != b.Out {
-		t.Errorf("a has %x, b has %x", a, b)
-	}
-	seen := map[uint64]bool{}
-	for _, c := range []plan.Cookies{a, of(2, "a", "b"), of(1, "a", "c"), of(1, "c", "b"), of(1, "a", "a")} {
-		for _, cookie := range []uint64{c.Out, c.In} {
-			if c.Out != c.In && seen[cookie] {
-				t.Errorf("%x stands for two pairs", cookie)
-			}
-			seen[cookie] = true
-			if first := binary.NativeEndian.AppendUint64(nil, cookie)[0]; first >= 0x10 || cookie == 0 {
-				t.Errorf("%x may be taken for the begin of an IP packet, or for none", cookie)
-			}
-		}
-	}
-}
 
 func TestIPIPIsTakenFromThoseWhoCarryIt(t *testing.T) {
 	key := [2]uint64{1, 2}

@@ -12,7 +12,7 @@ const Port = 6635
 // Versions of what is carried, and of the questions: nodes carry to those alone that take theirs.
 const (
 	versionIPIP = 2 // IP in IP
-	versionUDP  = 4 // the same behind an outer header of UDP with a cookie
+	versionUDP  = 5 // the same behind an outer header of UDP with a proof
 )
 
 // Digest is equal on nodes that carry alike.
@@ -34,16 +34,11 @@ func DigestOf(key [2]uint64, udp bool) (d Digest) {
 	return d
 }
 
-// cookie returns what proves to a node that another one of the cluster carries a packet, by where both
-// stand in the ring. The first four bits are 0: no earlier version takes it for an IP packet.
-func cookie(key [2]uint64, from, to uint64) uint64 {
-	b := []byte("headgate cookie\x00")
-	for _, word := range [...]uint64{key[0], key[1], from, to} {
-		b = binary.BigEndian.AppendUint64(b, word)
-	}
-	sum := sha256.Sum256(b)
-	sum[0] &= 0x0f
-	return binary.NativeEndian.Uint64(sum[:])
+// ProofKey returns the key of the proof in outer headers of UDP (bpf/carry/proof.h) that follows from a
+// secret of the cluster.
+func ProofKey(secret []byte) [2]uint64 {
+	sum := sha256.Sum256(append([]byte("headgate proof key\x00"), secret...))
+	return [2]uint64{binary.LittleEndian.Uint64(sum[:]), binary.LittleEndian.Uint64(sum[8:])}
 }
 
 // kind is what a message is.

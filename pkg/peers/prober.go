@@ -22,7 +22,7 @@ import (
 type Config struct {
 	Here string // name of this node
 	Port uint16 // at which all nodes answer
-	// Key is what all nodes hash by. Digests and cookies follow from it.
+	// Key is what all nodes hash by. Digests follow from it.
 	Key [2]uint64
 	// UDP says that this node carries behind outer headers of UDP, else IP in IP.
 	UDP bool
@@ -195,7 +195,7 @@ func (p *Prober) settle() {
 			a = &asked{peer: newPeer(was, p.cfg.MTU(ours)), found: time.Now()}
 			p.peers[name] = a
 		}
-		a.Node = plan.Node{Addrs: addressesOf(n), Peer: plan.Peer{Theirs: theirs, Ours: ours, Ring: plan.RingOf(name), Cookies: p.cookies(name)}}
+		a.Node = plan.Node{Addrs: addressesOf(n), Peer: plan.Peer{Theirs: theirs, Ours: ours, Ring: plan.RingOf(name)}}
 		a.path.limit(p.cfg.MTU(ours))
 		if a.isHome = name != p.cfg.Here && wanted[name]; a.isHome {
 			p.dial(a)

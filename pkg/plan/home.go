@@ -114,7 +114,7 @@ func (p *peers) put(name string, here bool, n Node) (ops []Op) {
 
 // isAt says whether an outer header is the same, and the ring.
 func (n Node) isAt(o Node) bool {
-	return n.Theirs == o.Theirs && n.Ours == o.Ours && n.Ring == o.Ring && n.Cookies == o.Cookies
+	return n.Theirs == o.Theirs && n.Ours == o.Ours && n.Ring == o.Ring
 }
 
 // idFor returns the ID of a node that has none: what an earlier agent gave it, or a new one.

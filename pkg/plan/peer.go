@@ -20,7 +20,6 @@ const (
 type Peer struct {
 	Theirs, Ours netip.Addr // what an outer header goes to and from, of one family
 	Ring         uint64     // where it stands among homes, see RingOf
-	Cookies      Cookies    // of outer headers of UDP
 	MTU          uint32     // of the longest packet that gets there, with its outer header, in bytes
 	Usable       bool       // what begins is carried there
 	Returns      bool       // it may answer clients as the Service's address
@@ -28,10 +27,6 @@ type Peer struct {
 	Outside      bool       // no node: a backend that takes the outer header off, and passes nothing on
 	IPIP         bool       // IP in IP from it is taken off
 }
-
-// Cookies prove that a node of the cluster carries a packet: each stands between the UDP header and
-// the inner packet, as its bytes are in the memory of this machine. Both are 0 of a backend outside.
-type Cookies struct{ Out, In uint64 }
 
 // Echo is a datagram that the datapath of a peer sends back: it goes there in the outer header of
 // what is carried, and comes back without.

@@ -15,7 +15,7 @@ type Config struct {
 	Datapath  datapath.Config
 	Devices   []string // patterns of those on which others reach the node
 	Addresses []Address
-	HashKey   func() error // why the key of hashes cannot be had, nil for a key of the node
+	Keys      func() error // why the keys of the agent cannot be read
 	// Source is where Services come from: nil where nothing was said, an error for a bad
 	// folder, or the API server.
 	Manifests func() error
@@ -47,8 +47,8 @@ func Run(ctx context.Context, cfg Config) Report {
 	r.rules(r.kubeProxy(ctx, procs))
 	r.meshes(procs)
 	r.conntrack("/proc/sys/net/netfilter")
-	if cfg.HashKey != nil {
-		if err := cfg.HashKey(); err != nil {
+	if cfg.Keys != nil {
+		if err := cfg.Keys(); err != nil {
 			found, _, _ := strings.Cut(err.Error(), "; ")
 			r.add(hashKeyMissing, "%s", found)
 		}

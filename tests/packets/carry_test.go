@@ -234,25 +234,35 @@ func othersStayAsTheyAre(t *testing.T, f *fleet) {
 	}
 }
 
-// withoutProof are frames that have the address of a peer, and no cookie that it would give.
+// withoutProof are frames that have the address of a peer, and no proof that it would give.
 func (f *fleet) withoutProof(t *testing.T, p packet) map[string][]byte {
 	if !f.udp {
 		return nil
 	}
-	proven := f.outerOf(0, 1, p.frame(t), 0, 0)
-	cookie := ethernetLen + f.outerLen() - 8
-	with := func(change uint64) []byte {
-		frame := slices.Clone(proven)
-		binary.NativeEndian.PutUint64(frame[cookie:], change)
+	from, to, inner := f.nodes[0].addr, f.nodes[1].addr, p.datagram(t)
+	with := func(proof []byte) []byte {
+		frame := f.outerOf(0, 1, p.frame(t), 0, 0)
+		copy(frame[ethernetLen+f.outerLen()-len(proof):], proof)
 		return frame
 	}
-	from, to := f.nodes[0].addr, f.nodes[1].addr
+	otherPort, otherClient, otherService, otherProtocol := p, p, p, p
+	otherPort.dst = at(p.dst.Addr(), 81)
+	otherClient.src = at(p.src.Addr().Next(), p.src.Port())
+	otherService.dst = at(p.dst.Addr().Next(), p.dst.Port())
+	otherProtocol.protocol = map[lb.Protocol]lb.Protocol{lb.TCP: lb.UDP, lb.UDP: lb.TCP}[p.protocol]
 	plain, gue := *f, *f
 	plain.udp, gue.outside = false, true
-	return map[string][]byte{
-		"another cookie": with(cookieOf(from, to) ^ 1), "no cookie": with(0), "the cookie of the other direction": with(cookieOf(to, from)),
-		"UDP without a cookie": gue.outerOf(0, 1, p.frame(t), 0, 0), "IP in IP": plain.outerOf(0, 1, p.frame(t), 0, 0),
+	frames := map[string][]byte{
+		"no proof": with(make([]byte, 8)), "the proof of the other direction": with(proofOf(carryKeys[0], to, from, inner, 0)),
+		"the proof for another node": with(proofOf(carryKeys[0], from, f.nodes[2].addr, inner, 0)),
+		"a proof by no key":          with(proofOf([2]uint64{}, from, to, inner, 0)),
+		"a proof after one home":     with(proofOf(carryKeys[0], from, to, inner, 1)), "a proof in the last round": with(proofOf(carryKeys[0], from, to, inner, 2<<4)),
+		"UDP without a proof": gue.outerOf(0, 1, p.frame(t), 0, 0), "IP in IP": plain.outerOf(0, 1, p.frame(t), 0, 0),
 	}
+	for what, other := range map[string]packet{"port": otherPort, "client": otherClient, "Service": otherService, "protocol": otherProtocol} {
+		frames["the proof of another "+what] = with(proofOf(carryKeys[0], from, to, other.datagram(t), 0))
+	}
+	return frames
 }
 
 func carriedForNobodyGoesNowhere(t *testing.T, f *fleet) {

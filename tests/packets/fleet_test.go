@@ -3,7 +3,6 @@ package packets
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -24,7 +23,7 @@ type fleet struct {
 	nodes    []*fleetNode
 	overV6   bool // outer headers are of IPv6
 	udp      bool // and of UDP
-	outside  bool // backends are outside: they know no cookie
+	outside  bool // backends are outside: they know no proof
 	dead     *fleetNode
 }
 
@@ -82,7 +81,7 @@ func newFleetOf(t *testing.T, nodes int, overV6, udp bool, change func(*datapath
 		}
 		r := newNode(t, node{cgroup, suffix, nodeAddr(n, false), nodeAddr(n, true)}, func(c *datapath.Config) {
 			c.Carrying, c.Sizes.Peers, c.EjectAfter, c.MaxEjected = true, 16, 3, 50
-			c.CarryUDP, c.CarryPort = udp, carryPort
+			c.CarryUDP, c.CarryPort, c.CarryKeys = udp, carryPort, carryKeys
 			change(c)
 		})
 		f.nodes = append(f.nodes, &fleetNode{rig: r, number: n, silent: map[int]bool{}})
@@ -140,16 +139,7 @@ func (n *fleetNode) knows(f *fleet, number int) plan.Peer {
 	o := f.nodes[number]
 	return plan.Peer{
 		Theirs: o.addr, Ours: n.addr, Ring: plan.RingOf(fmt.Sprint("node", number)), MTU: fleetMTU, Usable: true, IPIP: !f.udp,
-		Cookies: plan.Cookies{Out: cookieOf(n.addr, o.addr), In: cookieOf(o.addr, n.addr)},
 	}
-}
-
-// cookieOf is what stands in outer headers of UDP from one address to another.
-func cookieOf(from, to netip.Addr) uint64 {
-	h := fnv.New64()
-	h.Write(from.AsSlice())
-	h.Write(to.AsSlice())
-	return h.Sum64()
 }
 
 // peer is the ID that a node gives to another, or to itself: each has others.
@@ -304,7 +294,7 @@ func (f *fleet) outerBetween(src, dst netip.Addr, inner []byte, tos, tried byte)
 		protocol = 4
 	}
 	if f.udp {
-		protocol, datagram = 17, append(f.outerUDP(src, dst, inner), datagram...)
+		protocol, datagram = 17, append(f.outerUDP(src, dst, inner, tried), datagram...)
 	}
 	var h []byte
 	kind := uint16(0x0800)
@@ -324,7 +314,7 @@ func (f *fleet) outerBetween(src, dst netip.Addr, inner []byte, tos, tried byte)
 }
 
 // outerUDP returns the outer header of UDP before a frame, without a checksum.
-func (f *fleet) outerUDP(src, dst netip.Addr, inner []byte) []byte {
+func (f *fleet) outerUDP(src, dst netip.Addr, inner []byte, ring byte) []byte {
 	h := binary.BigEndian.AppendUint16(nil, firstFlowPort)
 	h = binary.BigEndian.AppendUint16(h, carryPort)
 	h = binary.BigEndian.AppendUint16(h, uint16(f.udpLen()+len(inner)-ethernetLen))
@@ -332,7 +322,7 @@ func (f *fleet) outerUDP(src, dst netip.Addr, inner []byte) []byte {
 	if f.outside {
 		return h
 	}
-	return binary.NativeEndian.AppendUint64(h, cookieOf(src, dst))
+	return append(h, proofOf(carryKeys[0], src, dst, inner[ethernetLen:], ring)...)
 }
 
 // udpLen is the length of that header, 0 for none.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/pkg/maglev"
+	"github.com/headgate/headgate/pkg/peers"
 	"github.com/headgate/headgate/pkg/source/kube"
 )
 
@@ -144,5 +145,50 @@ func TestAgentsThatStartAtOnceHaveOneKey(t *testing.T) {
 		if keys[2], _, _ = c.hashKey(); keys[0] != keys[2] || keys[1] != keys[2] {
 			t.Fatalf("the agents have %x, the next one %x", keys[:2], keys[2])
 		}
+	}
+}
+
+func TestTheKeysOfCarryingAreLinesOfAFile(t *testing.T) {
+	const first, second = "0123456789abcdef", "another key, longer"
+	for _, tc := range []struct{ name, content, says string }{
+		{"one", first + "\n", ""},
+		{"two", first + " \r\n" + second, ""},
+		{"a short one", "0123456789abcde", "has a key of 15 bytes in line 1 and needs 16; name a file"},
+		{"a short second one", first + "\n0123", "has a key of 4 bytes in line 2 and needs 16; name a file"},
+		{"an empty line between", first + "\n\n" + second, "has 3 lines; name a file"},
+		{"three", first + "\n" + second + "\n" + first, "has 3 lines; name a file"},
+		{"nothing", "", "has a key of 0 bytes in line 1 and needs 16; name a file"},
+		{"no file", "-", "no such file or directory; name a file"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := Config{DSRKeyFile: filepath.Join(t.TempDir(), "key"), Forwarding: ForwardingDSR}
+			if tc.content != "-" {
+				mustWrite(t, cfg.DSRKeyFile, tc.content)
+			}
+			want := [2][2]uint64{peers.ProofKey([]byte(first)), peers.ProofKey([]byte(first))}
+			if tc.name == "two" {
+				want[1] = peers.ProofKey([]byte(second))
+			}
+			keys, err := cfg.carryKeys()
+			if tc.says == "" && (err != nil || keys != want) {
+				t.Errorf("keys %x, error %v, want %x", keys, err, want)
+			}
+			if tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says) || !strings.HasPrefix(err.Error(), "--dsr-key-file: ")) {
+				t.Errorf("error %v, want one with %q", err, tc.says)
+			}
+			if checked := cfg.CheckKeys(); (checked == nil) != (err == nil) {
+				t.Errorf("headgate check says %v, the agent %v", checked, err)
+			}
+		})
+	}
+}
+
+// The key of proofs follows from the secret of hashes by default, and is another one.
+func TestTheSecretOfHashesIsThatOfCarryingByDefault(t *testing.T) {
+	cfg := Config{HashKeyFile: filepath.Join(t.TempDir(), "key"), Forwarding: ForwardingMarked}
+	mustWrite(t, cfg.HashKeyFile, "0123456789abcdef\n")
+	keys, err := cfg.carryKeys()
+	if key := peers.ProofKey([]byte("0123456789abcdef")); err != nil || keys != [2][2]uint64{key, key} || maglev.Key(key) == maglev.KeyOf([]byte("0123456789abcdef")) {
+		t.Errorf("keys %x, error %v", keys, err)
 	}
 }

@@ -72,8 +72,8 @@ func (s optionStage) wantPast(t *testing.T, flags []string) {
 	}
 }
 
-// carriedTo returns how many packets the node has carried to others.
-func (n *node) carriedTo(t *testing.T) (packets uint64) {
+// carried returns how many packets the node has carried to others, and taken from them.
+func (n *node) carried(t *testing.T) (to, from uint64) {
 	t.Helper()
 	r, err := datapath.Inspect(n.root)
 	if err != nil {
@@ -85,9 +85,15 @@ func (n *node) carriedTo(t *testing.T) (packets uint64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		packets += c.Carried
+		to, from = to+c.Carried, from+c.Received
 	}
-	return packets
+	return to, from
+}
+
+// carriedTo returns how many packets the node has carried to others.
+func (n *node) carriedTo(t *testing.T) uint64 {
+	to, _ := n.carried(t)
+	return to
 }
 
 func outliveVersion(t *testing.T, program string, flags ...string) {

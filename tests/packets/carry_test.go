@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 // carryStories are told by TestCarrying, of a fleet of three nodes.
@@ -23,6 +24,7 @@ var carryStories = []struct {
 	{"Flows keep a port of the outer header each", flowsKeepAPort},
 	{"At its home it is what any packet to a local backend is", atHomeItIsAsAnyOther},
 	{"What is not carried by a peer for a carried Service stays as it is", othersStayAsTheyAre},
+	{"Both keys of a node are accepted, and no other", bothKeysAreAccepted},
 	{"What was carried and is for nobody goes nowhere", carriedForNobodyGoesNowhere},
 	{"Who sends what is too long is told so", tooLongIsTold},
 	{"What may be fragmented is carried in pieces", tooLongIsCut},
@@ -234,6 +236,23 @@ func othersStayAsTheyAre(t *testing.T, f *fleet) {
 	}
 }
 
+// Nodes accept the key that others will prove by next, or proved by before.
+func bothKeysAreAccepted(t *testing.T, f *fleet) {
+	if !f.udp {
+		return
+	}
+	f.serve(t, 2)
+	p := f.packet(40000, "S", 10)
+	for i, key := range append(carryKeys[:], [2]uint64{carryKeys[0][0], carryKeys[1][1]}) {
+		frame := f.outerOf(0, 1, p.frame(t), 0, 0)
+		copy(frame[ethernetLen+f.outerLen()-8:], proofOf(key, f.nodes[0].addr, f.nodes[1].addr, p.datagram(t), 0))
+		verdict, made := f.nodes[1].run(t, in, uplink, frame)
+		if accepted := !bytes.Equal(made, frame); accepted != (i < len(carryKeys)) {
+			t.Errorf("key %d: verdict %d for %s", i, verdict, dump(made))
+		}
+	}
+}
+
 // withoutProof are frames that have the address of a peer, and no proof that it would give.
 func (f *fleet) withoutProof(t *testing.T, p packet) map[string][]byte {
 	if !f.udp {
@@ -287,10 +306,23 @@ func carriedForNobodyGoesNowhere(t *testing.T, f *fleet) {
 		if what == "nested" { // the inner outer header is for the Service
 			copy(inner[ethernetLen+map[bool]int{true: 24, false: 16}[f.overV6]:], f.vip.AsSlice())
 		}
+		before := f.nodes[1].drops(t)
 		if verdict, made := f.nodes[1].run(t, in, uplink, f.outerOf(0, 1, inner, 0, 0)); verdict != drop {
 			t.Errorf("%s: verdict %d for %s", what, verdict, dump(made))
 		}
+		if counted := f.nodes[1].drops(t) - before; counted != 1 {
+			t.Errorf("%s: counts %d drops", what, counted)
+		}
 	}
+}
+
+// drops is how many packets were dropped, for any reason.
+func (r *rig) drops(t *testing.T) (sum uint64) {
+	t.Helper()
+	for _, n := range testenv.Status(t, r.root).Drops {
+		sum += n
+	}
+	return sum
 }
 
 func whatEndsHereIsNotCarried(t *testing.T, f *fleet) {
@@ -619,7 +651,8 @@ func sourceRangesHold(t *testing.T, f *fleet) {
 	}
 	p := f.packet(40000, "S", 10)
 	f.nodes[0].refused(t, "where it comes in", in, uplink, p)
-	if verdict, _ := f.nodes[1].run(t, in, uplink, f.outerOf(0, 1, p.frame(t), 0, 0)); verdict != drop {
+	before := f.nodes[1].drops(t)
+	if verdict, _ := f.nodes[1].run(t, in, uplink, f.outerOf(0, 1, p.frame(t), 0, 0)); verdict != drop || f.nodes[1].drops(t) != before+1 {
 		t.Errorf("at home: verdict %d", verdict)
 	}
 	p.src = at(f.other, 40000)

@@ -1,0 +1,79 @@
+package network
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The key by which nodes prove what they carry is replaced node by node, while connections go on: first all
+// accept the new key, then all prove by it, then none accepts the old one. A node with the new key alone, beside
+// nodes that do not accept it, breaks connections.
+func TestTheKeyOfCarryingIsReplaced(t *testing.T) {
+	const former, next = "the same at all nodes, and long enough", "another one at all nodes, and as long"
+	for _, c := range []struct {
+		what   string
+		stages [][]string
+		breaks bool
+	}{
+		{"both keys are accepted meanwhile", [][]string{{former, next}, {next, former}, {next}}, false},
+		{"one key is accepted", [][]string{{next}}, true},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			f := newFabric(t, "dsr")
+			f.endpoints([]int{0, 1, 2})
+			f.announce([]int{0, 1, 2})
+			f.start()
+			o, end := &outcome{}, make(chan struct{})
+			var all sync.WaitGroup
+			for i, conn := range f.begin(30, 20) {
+				talk := o.converse
+				if i >= 30 {
+					talk = o.send
+				}
+				all.Go(func() { talk(conn, f.pause, end) })
+			}
+			time.Sleep(2 * f.pause)
+			o.begin()
+			for _, keys := range c.stages {
+				for _, n := range f.nodes {
+					n.restartWith(t, f, keys)
+				}
+			}
+			_, before := f.nodes[0].carried(t)
+			time.Sleep(time.Second)
+			_, after := f.nodes[0].carried(t)
+			close(end)
+			all.Wait()
+			t.Log(o, after-before, "packets carried to node-1 in the last second")
+			if broken := o.reset + o.stuck + o.failed + o.moved + o.hidden + o.missing; broken > 0 != c.breaks {
+				t.Errorf("%s; broken: %v, want %v", o, broken > 0, c.breaks)
+			}
+			if after == before {
+				t.Error("nothing is carried to node-1 at the end")
+			}
+		})
+	}
+}
+
+// restartWith gives a node keys that prove what it carries, and waits until its programs have them.
+func (n *node) restartWith(t *testing.T, f *fabric, keys []string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "dsr-key")
+	if err := os.WriteFile(file, []byte(strings.Join(keys, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.stop()
+	was := n.status(t).Object
+	n.options = append(n.options, "--dsr-key-file", file)
+	n.startAgent(f.manifests)
+	for end := time.Now().Add(time.Minute); n.status(t).Object == was; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: the programs are as before", n.name)
+		}
+	}
+	f.awaitPrograms(n)
+}

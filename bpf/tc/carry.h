@@ -167,7 +167,8 @@ static __always_inline int carry_whole(struct __sk_buff *skb,
 	struct outer o;
 	int verdict;
 
-	if (!prepare(skb, pkt, p, &o, false) || !put_outer(skb, &o, shrink))
+	if (!prepare(skb, pkt, p, &o, false) ||
+	    !put_outer(skb, pkt, &o, shrink))
 		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
 	note_carried(pkt, skb->len - ETH_HLEN);
 	w = go_by_way(skb, pkt->home, p, &verdict);
@@ -400,6 +401,7 @@ GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 	if (!echoes && !is_for_service(&to))
 		return VERDICT_CONTINUE;
 	pkt->carried = true;
+	pkt->by_ip4 = pkt->ip4;
 	pkt->tried = said.tried;
 	pkt->round = said.round;
 	c = counts_of(*peer);

@@ -62,10 +62,37 @@ static __always_inline bool write_outer_here(struct __sk_buff *skb,
 }
 
 /*
+ * May a packet keep the marks of an outer header that was taken off? A packet that the kernel has
+ * merged behind IP in IP keeps them, and no program clears them. They say where the inner headers
+ * are, which have not moved. So they are right for an outer header of the same kind, and a device
+ * cuts the packet in a wrong way behind another one.
+ */
+static __always_inline bool may_keep_marks(struct __sk_buff *skb,
+					   const struct packet *pkt, bool ip4)
+{
+	return !skb->gso_size ||
+	       (pkt->carried && !carry_udp && pkt->by_ip4 == ip4);
+}
+
+/*
+ * Has the kernel read the kind of a packet from its Ethernet header. Of two tags of a VLAN the
+ * first one gets into the frame, and the kernel reads what is behind it as that goes.
+ */
+static __always_inline bool renew_kind(struct __sk_buff *skb)
+{
+	__be16 tag = bpf_htons(ETH_P_8021Q);
+
+	return !bpf_skb_vlan_push(skb, tag, 1) &&
+	       !bpf_skb_vlan_push(skb, tag, 1) && !bpf_skb_vlan_pop(skb) &&
+	       !bpf_skb_vlan_pop(skb);
+}
+
+/*
  * Puts an outer header behind the Ethernet header. Segments that a device is to cut keep their
  * size; where they are too long they may shrink instead.
  */
 static __always_inline bool put_outer(struct __sk_buff *skb,
+				      const struct packet *pkt,
 				      const struct outer *o, bool shrink)
 {
 	bool ip4 = is_ip4(&o->peer->theirs);
@@ -76,11 +103,12 @@ static __always_inline bool put_outer(struct __sk_buff *skb,
 
 	if (carry_udp)
 		encap |= BPF_F_ADJ_ROOM_ENCAP_L4_UDP;
-	/* What came here in an outer header may be one to the kernel still. */
-	if (bpf_skb_adjust_room(skb, len, BPF_ADJ_ROOM_MAC, flags | encap) &&
-	    bpf_skb_adjust_room(skb, len, BPF_ADJ_ROOM_MAC, flags))
-		return false;
-	return write_outer_here(skb, o);
+	if (!bpf_skb_adjust_room(skb, len, BPF_ADJ_ROOM_MAC, flags | encap))
+		return write_outer_here(skb, o);
+	return may_keep_marks(skb, pkt, ip4) &&
+	       !bpf_skb_adjust_room(skb, len, BPF_ADJ_ROOM_MAC, flags) &&
+	       write_outer_here(skb, o) &&
+	       (ip4 == o->inner_ip4 || renew_kind(skb));
 }
 
 /*

@@ -25,6 +25,7 @@ struct packet {
 	bool fragment : 1; /* has no ports: not the first of its datagram */
 	bool more_fragments : 1;
 	bool begun : 1; /* it has begun a flow, which others may have to precede */
+	bool by_ip4 : 1; /* a peer has carried it here over IPv4 */
 	__u8 l4_words : 4; /* of 4 bytes, in the transport header, if it has one */
 	__u16 fragment_off; /* in bytes */
 	bool pod;	    /* seen on the device of a pod */

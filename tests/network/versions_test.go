@@ -72,8 +72,8 @@ func (s optionStage) wantPast(t *testing.T, flags []string) {
 	}
 }
 
-// carried returns how many packets the node has carried to others, and taken from them.
-func (n *node) carried(t *testing.T) (to, from uint64) {
+// peerCounts returns what the node has carried to all others, and taken from them.
+func (n *node) peerCounts(t *testing.T) (sum datapath.PeerCounts) {
 	t.Helper()
 	r, err := datapath.Inspect(n.root)
 	if err != nil {
@@ -85,16 +85,16 @@ func (n *node) carried(t *testing.T) (to, from uint64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		to, from = to+c.Carried, from+c.Received
+		sum.Carried += c.Carried
+		sum.CarriedBytes += c.CarriedBytes
+		sum.PassedOn += c.PassedOn
+		sum.Received += c.Received
 	}
-	return to, from
+	return sum
 }
 
 // carriedTo returns how many packets the node has carried to others.
-func (n *node) carriedTo(t *testing.T) uint64 {
-	to, _ := n.carried(t)
-	return to
-}
+func (n *node) carriedTo(t *testing.T) uint64 { return n.peerCounts(t).Carried }
 
 func outliveVersion(t *testing.T, program string, flags ...string) {
 	s := newOptionStage(t, flags...)

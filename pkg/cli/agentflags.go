@@ -73,11 +73,11 @@ func (o *agentOptions) addTraffic(f *pflag.FlagSet) {
 }
 
 func (o *agentOptions) addBalancing(f *pflag.FlagSet) {
+	f.StringVar(&o.DSRKeyFile, "dsr-key-file", "", "file with one or two keys, a line each: the first proves what this node carries over UDP, both are accepted (default: the secret of --hash-key-file)")
 	f.Var(oneOf(&o.Algorithm, lb.Random.String(), lb.Algorithms()...), "algorithm", "algorithm of Services without the annotation headgate.dev/algorithm: "+strings.Join(lb.Algorithms(), ", "))
 	f.BoolVar(&o.passiveHealth, "passive-health", true, "avoid backends that fail, for Services without the annotation headgate.dev/passive-health")
 	f.Var(within(&o.Datapath.EjectAfter, 3, 0, math.MaxUint8), "eject-after", "consecutive failed connections that eject a backend (0: never)")
 	f.Var(within(&o.Datapath.MaxEjected, 50, 0, 100), "max-ejected-percent", "largest share of a Service's backends that may be avoided, in percent")
-	f.StringVar(&o.DSRKeyFile, "dsr-key-file", "", "file with one or two keys, a line each: the first proves what this node carries over UDP, both are accepted (default: the secret of --hash-key-file)")
 	f.StringVar(&o.HashKeyFile, "hash-key-file", "", "file with a secret that keys the hashes of flows, the same on all nodes, as --forwarding marked and dsr need it (default: a secret of this node, made once and kept in --state-dir)")
 }
 

@@ -246,7 +246,7 @@ static __always_inline __u32 find_inner(struct __sk_buff *skb,
 	return pkt->l4_off + sizeof(h->outer);
 }
 
-/* Reads where an inner packet goes; false if its header is cut short. Others have no ports there. */
+/* Reads where an inner packet goes; false if its header is cut short. A port of 0 is not known. */
 static __always_inline bool read_inner_end(struct __sk_buff *skb, __u32 inner,
 					   bool ip4, struct addr_port *to)
 {
@@ -259,8 +259,10 @@ static __always_inline bool read_inner_end(struct __sk_buff *skb, __u32 inner,
 			return false;
 		to->addr = from_ip4(h4->ip.daddr);
 		to->protocol = h4->ip.protocol;
-		if ((void *)(h4 + 1) <= (void *)(long)skb->data_end)
-			to->port = h4->ports.dst;
+		if (!has_ports(to->protocol) || !is_whole4(&h4->ip))
+			return true;
+		h4 = bytes_at(skb, inner, sizeof(*h4));
+		to->port = h4 ? h4->ports.dst : 0;
 		return true;
 	}
 	h6 = bytes_at(skb, inner, sizeof(h6->ip));
@@ -268,19 +270,28 @@ static __always_inline bool read_inner_end(struct __sk_buff *skb, __u32 inner,
 		return false;
 	to->addr = from_ip6(&h6->ip.daddr);
 	to->protocol = h6->ip.nexthdr;
-	if ((void *)(h6 + 1) <= (void *)(long)skb->data_end)
-		to->port = h6->ports.dst;
+	if (!has_ports(to->protocol))
+		return true;
+	h6 = bytes_at(skb, inner, sizeof(*h6));
+	to->port = h6 ? h6->ports.dst : 0;
 	return true;
 }
 
 /*
- * Does an inner packet go to an address of a Service? Mostly there is a frontend, which is found
- * without a call; what stands where others have ports may be anything.
+ * May a peer have carried what an inner packet goes to? Behind a header of UDP, which has a cookie,
+ * that is any address of a Service. IP in IP may be of a tunnel between pods, of which one has an
+ * address that a Service claims: only what is for a carried frontend is taken, or may be.
  */
-static __always_inline bool is_for_service(const struct addr_port *to)
+static __always_inline bool is_for_service(const struct addr_port *to, bool udp)
 {
-	return !is_unspecified(&to->addr) &&
-	       (frontend_at(to) || is_service_address(&to->addr));
+	const struct frontend *f = frontend_at(to);
+
+	if (is_unspecified(&to->addr))
+		return false;
+	if (udp)
+		return f || is_service_address(&to->addr);
+	return to->port ? f && f->flags & FRONTEND_CARRIED :
+			  is_of_kind(&to->addr, ADDRESS_CARRIED);
 }
 
 /*
@@ -353,7 +364,8 @@ GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 	if (!inner || !read_inner_end(skb, inner, inner_ip4, &to))
 		return VERDICT_CONTINUE;
 	echoes = same_addr(&to.addr, &src); /* tunnels have nothing like that */
-	if ((!echoes && !is_for_service(&to)) || !read_outer(skb, pkt, &tos))
+	if ((!echoes && !is_for_service(&to, pkt->l4_proto == IPPROTO_UDP)) ||
+	    !read_outer(skb, pkt, &tos))
 		return VERDICT_CONTINUE;
 	pkt->carried = true;
 	c = counts_of(*peer);

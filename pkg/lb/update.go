@@ -18,7 +18,7 @@ type Update struct {
 	Nodes map[string]*Node
 
 	// PodRanges are the prefixes from which Nodes give their pods addresses, by name, masked; nil
-	// value: the Node has none, or is gone. Of other Nodes nobody is told but as above.
+	// value: the Node has none, or is gone. Nodes other than this one are told as above.
 	PodRanges map[string][]netip.Prefix
 
 	// Pods are those on this node, of which nobody is told unless some are to

@@ -51,8 +51,8 @@ func (f *fleet) tunnelled(t *testing.T, p packet) (known, unknown map[string][]b
 	return known, unknown
 }
 
-// tunnelsToAClaimedPod has a Service claim the address of a pod. The network of pods may have tunnels of IP in IP
-// between the nodes: what they have for the pod stays as it is, but for the port of the Service where it is carried.
+// tunnelsToAClaimedPod has a Service claim the address of a pod, which a tunnel of IP in IP leads to. The packets of
+// the tunnel stay as they are, but for those to the port of the Service if that is carried.
 func tunnelsToAClaimedPod(t *testing.T, f *fleet) {
 	f.serve(t, 2)
 	pod := nodeAddr(110, !f.client.Is4())
@@ -81,9 +81,8 @@ func tunnelsToAClaimedPod(t *testing.T, f *fleet) {
 	}
 }
 
-// ofTunnel says whether the other node takes a frame for carried, and this one lets none of its own leave that it would
-// take. Behind a header of UDP the cookie says that it is carried, whatever it is. What pods send in outer headers does
-// not leave either way.
+// ofTunnel says whether the other node takes a frame for carried: then this one lets it not leave as its own. Behind a
+// header of UDP the cookie says that a frame is carried, whatever it is. Pods cannot send it either way.
 func (f *fleet) ofTunnel(t *testing.T, what string, frame []byte, taken bool) {
 	t.Helper()
 	taken = taken || f.udp

@@ -42,6 +42,7 @@ var carryStories = []struct {
 	{"Tunnels to a pod whose address a Service claims are left alone", tunnelsToAClaimedPod},
 	{"Questions leave where a Service has an address of the node", questionsOfANodeWithAService},
 	{"What is carried leaves where a Service has an address of the other node", carriedToANodeWithAService},
+	{"Other ports of an address within a service CIDR are refused", otherPortsOfAServiceCIDR},
 	{"Answers go straight to the client", answersGoStraight},
 	{"A packet whose time to live ends is left to the stack", whatEndsHereIsNotCarried},
 	{"Frames with tags go by the node's address", tagsGoByAddress},

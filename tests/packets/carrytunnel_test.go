@@ -2,6 +2,7 @@ package packets
 
 import (
 	"bytes"
+	"net/netip"
 	"testing"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -118,4 +119,23 @@ func (n *fleetNode) receivedFrom(t *testing.T, number int) uint64 {
 	c, err := reader.PeerCounts(n.peer(number))
 	must(t, err)
 	return c.Received
+}
+
+// otherPortsOfAServiceCIDR has an external IP lie in a service CIDR: its other ports are refused, carried or not.
+func otherPortsOfAServiceCIDR(t *testing.T, f *fleet) {
+	f.serve(t, 2)
+	n, a := f.nodes[0], nodeAddr(111, !f.client.Is4())
+	key, p := lb.AddrPort{Addr: a, Port: claimedPort, Protocol: lb.TCP}, f.packet(40000, "S", 0)
+	p.dst = at(a, 8080)
+	was := n.told.ServiceCIDRs
+	n.apply(t, []plan.Op{plan.PutServiceCIDRs{Prefixes: []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}}})
+	for _, carried := range []bool{false, true} {
+		n.claim(t, key, carried)
+		counted := n.counters(t)["drop no_service"]
+		n.run(t, in, uplink, p.frame(t))
+		if got := n.counters(t)["drop no_service"] - counted; got != 1 {
+			t.Errorf("carried: %t: %d packets to another port are refused, want 1", carried, got)
+		}
+	}
+	n.apply(t, []plan.Op{plan.PutServiceCIDRs{Prefixes: was}, plan.DeleteAddress{Addr: a}, plan.DeleteFrontend{Key: key}})
 }

@@ -44,7 +44,8 @@ enum address_kind {
 	ADDRESS_LOOPBACK = 1 << 1, /* the same, in the node's namespace */
 	ADDRESS_SERVICE = 1 << 2,  /* a ClusterIP: other ports are refused */
 	ADDRESS_FRONTEND = 1 << 3, /* another address of a frontend */
-	ADDRESS_OWN = 1 << 4, /* of the node, but NodePorts do not answer */
+	ADDRESS_OWN = 1 << 4,	  /* of the node, but NodePorts do not answer */
+	ADDRESS_CARRIED = 1 << 5, /* and a frontend of it is carried */
 };
 
 struct address {
@@ -133,10 +134,7 @@ enum drop_reason {
 	 * Service comes from a frontend
 	 */
 	DROP_MARTIAN,
-	/*
-	 * the device towards the backend has no address of the family to send
-	 * from
-	 */
+	/* the device towards the backend has no address of the family to send from */
 	DROP_NO_ADDRESS,
 	/*
 	 * a packet within a connection that is not known, or not known yet

@@ -94,14 +94,20 @@ static __always_inline bool is_own_address(const struct ip_addr *a)
 	return address && address->kind & (ADDRESS_NODE | ADDRESS_OWN);
 }
 
-/* Is it an address of a Service? */
-static __always_inline bool is_service_address(const struct ip_addr *a)
+/* Is an address of one of some kinds, a set of bits? */
+static __always_inline bool is_of_kind(const struct ip_addr *a, __u32 kinds)
 {
 	/* A copy, as above. */
 	struct ip_addr key = *a;
 	struct address *address = bpf_map_lookup_elem(&addresses, &key);
 
-	return address && address->kind & (ADDRESS_SERVICE | ADDRESS_FRONTEND);
+	return address && address->kind & kinds;
+}
+
+/* Is it an address of a Service? */
+static __always_inline bool is_service_address(const struct ip_addr *a)
+{
+	return is_of_kind(a, ADDRESS_SERVICE | ADDRESS_FRONTEND);
 }
 
 /*

@@ -24,6 +24,7 @@
 #include "parse.h"
 #include "redirect.h"
 #include "reset.h"
+#include "uncover.h"
 
 /*
  * A CPU sends so many a second. They have a budget of their own: peers are not to be given up

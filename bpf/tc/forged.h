@@ -11,15 +11,17 @@
  */
 #pragma once
 
+#include <linux/pkt_cls.h>
+
 #include "../abi/config.h"
 #include "../abi/maps.h"
 #include "../lib/addr.h"
 #include "../lib/kernel.h"
 #include "../lib/verdict.h"
-#include "carry.h"
 #include "classify.h"
 #include "packet.h"
 #include "parse.h"
+#include "uncover.h"
 
 /* Has a packet come in by a device on which others reach the node? */
 static __always_inline bool came_from_elsewhere(struct __sk_buff *skb)
@@ -79,45 +81,54 @@ static __always_inline __u8 inner_version(const struct inner_packets *in,
 		       first >> 4;
 }
 
-/* Where does an inner packet go? False if it is none. */
+/* Where does an inner packet go, as homes read it? False if it is none. */
 static __always_inline bool load_inner_end(const struct inner_packets *in,
-					   __u32 inner, struct ip_addr *to)
+					   __u32 inner, struct addr_port *to)
 {
 	__u8 version = inner_version(in, inner);
+	struct ports ports = {};
 	struct ipv6hdr h6;
 	struct iphdr h4;
 
 	if (version == 4 &&
 	    !bpf_skb_load_bytes(in->skb, inner, &h4, sizeof(h4))) {
-		*to = from_ip4(h4.daddr);
-		return true;
+		to->addr = from_ip4(h4.daddr);
+		to->protocol = is_whole4(&h4) ? h4.protocol : 0;
+		inner += sizeof(h4);
+	} else if (version == 6 &&
+		   !bpf_skb_load_bytes(in->skb, inner, &h6, sizeof(h6))) {
+		to->addr = from_ip6(&h6.daddr);
+		to->protocol = h6.nexthdr;
+		inner += sizeof(h6);
+	} else {
+		return false;
 	}
-	if (version == 6 &&
-	    !bpf_skb_load_bytes(in->skb, inner, &h6, sizeof(h6))) {
-		*to = from_ip6(&h6.daddr);
-		return true;
-	}
-	return false;
+	if (has_ports(to->protocol))
+		bpf_skb_load_bytes(in->skb, inner, &ports, sizeof(ports));
+	to->port = ports.dst;
+	return true;
 }
 
 /*
  * Is an inner packet for a Service, or a question of this node? Those the node may ask by itself,
- * and a Service may have its address.
+ * and a Service may have its address. It may have tunnels between pods, too, which homes leave alone.
  */
 static long look_at_inner(__u32 i, void *data)
 {
 	struct inner_packets *in = data;
-	struct ip_addr to;
+	struct addr_port to = {};
 	bool question;
 
 	if (!load_inner_end(in, in->first + i * in->apart, &to))
 		return 0;
-	question = same_addr(&to, &in->pkt->tuple.src);
+	question = same_addr(&to.addr, &in->pkt->tuple.src);
 	if (in->from_node)
-		in->forged = !question && is_service_address(&to);
+		in->forged =
+			!question &&
+			is_for_service(&to, in->pkt->l4_proto == IPPROTO_UDP);
 	else
-		in->forged = question || is_own_address(&to) ||
-			     is_service_address(&to);
+		in->forged = question || is_own_address(&to.addr) ||
+			     is_service_address(&to.addr);
 	return in->forged;
 }
 

@@ -49,6 +49,7 @@ const (
 	headgateAddressKindADDRESS_SERVICE  headgateAddressKind = 4
 	headgateAddressKindADDRESS_FRONTEND headgateAddressKind = 8
 	headgateAddressKindADDRESS_OWN      headgateAddressKind = 16
+	headgateAddressKindADDRESS_CARRIED  headgateAddressKind = 32
 )
 
 type headgateAffinity struct {

@@ -10,7 +10,7 @@ import (
 // ExternalIPs is what the operator decides about external IPs. The zero value is
 // that of kube-proxy: they may be addresses of this node.
 type ExternalIPs struct {
-	Allowed []netip.Prefix // may be addresses of this node and of endpoints
+	Allowed []netip.Prefix // may be addresses of this node, of endpoints and of pods
 	OffNode bool           // may not be addresses of this node, unless allowed
 }
 
@@ -294,6 +294,9 @@ func (st *State) refuses(name ServiceName, addr netip.Addr) string {
 	}
 	if owner, ok := firstBut(name, e.endpoints); ok && e.endpoints[name] == 0 {
 		return "is the address of an endpoint of Service " + owner.String()
+	}
+	if p, node, ok := st.podRanges.find(addr); ok && e.endpoints[name] == 0 {
+		return "is within the pod range " + p.String() + " of Node " + node
 	}
 	return ""
 }

@@ -34,6 +34,7 @@ type State struct {
 	changedClaims map[ServiceName]bool      // of Services whose refusals are to be looked at again
 	apiServers    map[AddrPort]bool
 	cidrs         []netip.Prefix
+	podRanges     podRanges
 	local         map[netip.Addr]bool // addresses of this node
 	oversized     map[ServiceName]Problem
 }
@@ -73,6 +74,7 @@ func (st *State) Apply(u Update) []ServiceName { return sortedNames(st.Take(u)) 
 func (st *State) Take(u Update) map[ServiceName]bool {
 	dirty := map[ServiceName]bool{}
 	st.setServiceCIDRs(u.ServiceCIDRs, dirty)
+	st.setPodRanges(u.PodRanges, dirty)
 	st.setAPIServers(u.APIServers, dirty)
 	was := map[ServiceName]*Service{}
 	for name, svc := range u.Services {

@@ -17,6 +17,10 @@ type Update struct {
 	// the node is gone.
 	Nodes map[string]*Node
 
+	// PodRanges are the prefixes from which Nodes give their pods addresses, by name, masked; nil
+	// value: the Node has none, or is gone. Nodes other than this one are told as above.
+	PodRanges map[string][]netip.Prefix
+
 	// Pods are those on this node, of which nobody is told unless some are to
 	// be balanced by their packets; nil value: the Pod is gone.
 	Pods map[PodName]*Pod

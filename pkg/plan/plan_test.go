@@ -331,6 +331,7 @@ func (w *world) change() (lb.ServiceName, []lb.Frontend) {
 		if f.Kind == lb.LoadBalancerIP {
 			f.SourceRanges = ranges
 		}
+		f.Carried = w.IntN(4) == 0
 		if w.IntN(3) == 0 {
 			f.Views[lb.Internal].FallsBack, f.Views[lb.FallbackZone], f.Views[lb.FallbackAll] = true, w.view(), w.view()
 			f.Spill, f.PassiveHealth, f.SlowStart = w.Uint32(), lb.Switch(w.IntN(3)), w.Uint32()
@@ -393,6 +394,7 @@ func everyPrefixIsSafe(t *testing.T, deriveFrom int) {
 			l.settle(t, w, name)
 			l.recount(t)
 			l.owners(t, w)
+			l.kinds(t, w.node)
 			if w.IntN(5) == 0 {
 				l.apply(t, l.Sweep())
 			}

@@ -29,7 +29,7 @@ var below = map[string][]string{
 
 // frameHeaders are the headers of bpf/tc that read and write packets, as TC has them, as do those
 // of bpf/xdp. All others decide: they take a struct packet, so that any hook can use them.
-var frameHeaders = []string{"parse", "fragment", "nat", "icmp", "reset", "redirect", "repeat", "tracked", "carry", "outer", "cut", "mss", "passage", "too_long", "echo", "forged", "turned", "sight", "device"}
+var frameHeaders = []string{"parse", "fragment", "nat", "icmp", "reset", "redirect", "repeat", "tracked", "carry", "uncover", "outer", "cut", "mss", "passage", "too_long", "echo", "forged", "turned", "sight", "device"}
 
 // contextOfTC is the type of what a program at TC is given.
 var contextOfTC = regexp.MustCompile(`\b__sk_buff\b`)

@@ -187,7 +187,7 @@ func (f *fleet) serve(t *testing.T, backends ...int) {
 				Service: fleetService, Kind: lb.LoadBalancerIP, Members: members, Carried: true,
 				Views: [lb.NumViews]plan.View{lb.Internal: view, lb.External: view},
 			}},
-			plan.PutAddress{Addr: f.vip, Kind: plan.FrontendAddress}))
+			plan.PutAddress{Addr: f.vip, Kind: plan.FrontendAddress | plan.CarriedAddress}))
 		n.forget(t)
 	}
 }

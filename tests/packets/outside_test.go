@@ -112,7 +112,7 @@ func (e edge) has(t *testing.T, members ...int) {
 			Service: fleetService, Kind: lb.LoadBalancerIP, Members: table, Carried: true, Steering: lb.Steering{PassiveHealth: lb.SwitchOn},
 			Views: [lb.NumViews]plan.View{lb.Internal: view, lb.External: view},
 		}},
-		plan.PutAddress{Addr: e.vip, Kind: plan.FrontendAddress},
+		plan.PutAddress{Addr: e.vip, Kind: plan.FrontendAddress | plan.CarriedAddress},
 	})
 }
 

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -37,6 +38,25 @@ func Node(n *corev1.Node) (*lb.Node, error) {
 		}
 	}
 	return out, nil
+}
+
+// PodRanges returns the prefixes from which a Node gives its pods addresses, masked, in its order.
+// Those that can be used come with an error about the others, too. Problems reads it.
+func PodRanges(n *corev1.Node) ([]netip.Prefix, error) {
+	f := &findings{object: "Node " + n.Name}
+	var ranges []netip.Prefix
+	add := func(field, value string) {
+		if p, ok := f.prefix(field, value); ok {
+			ranges = append(ranges, p)
+		}
+	}
+	for i, value := range n.Spec.PodCIDRs {
+		add(fmt.Sprintf("spec.podCIDRs[%d]", i), value)
+	}
+	if len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "" {
+		add("spec.podCIDR", n.Spec.PodCIDR)
+	}
+	return ranges, f.err()
 }
 
 // NodeAddresses returns all addresses of a Node, sorted.

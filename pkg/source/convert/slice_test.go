@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -208,6 +209,41 @@ func TestNodeHasItsPrimaryAddressesAndWhetherItIsLeaving(t *testing.T) {
 	for name, n := range map[string]*corev1.Node{"tainted": tainted, "deleted": deleted} {
 		if got, err := Node(n); err != nil || *got != want {
 			t.Errorf("%s: got %+v, %v, want %+v", name, got, err, want)
+		}
+	}
+}
+
+func TestNodeHasPodRanges(t *testing.T) {
+	const notAPrefix, remedy = "is not a prefix", `write one in CIDR notation, such as "192.0.2.0/24" or "2001:db8::/32"`
+	for _, tc := range []struct {
+		name, one string
+		all       []string
+		want      []netip.Prefix
+		problems  []lb.Problem
+	}{
+		{name: "none"},
+		{name: "of both families", one: "10.244.2.0/24", all: []string{"10.244.2.0/24", "fd00:244:2::/64"},
+			want: []netip.Prefix{netip.MustParsePrefix("10.244.2.0/24"), netip.MustParsePrefix("fd00:244:2::/64")}},
+		{name: "of the older field alone", one: "10.244.2.0/24", want: []netip.Prefix{netip.MustParsePrefix("10.244.2.0/24")}},
+		{name: "with bits beyond its length", all: []string{"10.244.2.7/24"}, want: []netip.Prefix{netip.MustParsePrefix("10.244.2.0/24")}},
+		{name: "some cannot be used", all: []string{"10.244.2.0", "", "::ffff:10.244.2.0/120", "10.244.2.0/33", "10.244.3.0/24"},
+			want: []netip.Prefix{netip.MustParsePrefix("10.244.3.0/24")},
+			problems: []lb.Problem{
+				{Object: "Node node-a", Field: "spec.podCIDRs[0]", Value: "10.244.2.0", Reason: notAPrefix, Remedy: remedy},
+				{Object: "Node node-a", Field: "spec.podCIDRs[1]", Reason: notAPrefix, Remedy: remedy},
+				{Object: "Node node-a", Field: "spec.podCIDRs[2]", Value: "::ffff:10.244.2.0/120", Reason: notAPrefix, Remedy: remedy},
+				{Object: "Node node-a", Field: "spec.podCIDRs[3]", Value: "10.244.2.0/33", Reason: notAPrefix, Remedy: remedy},
+			}},
+		{name: "of the older field cannot be used", one: "pods",
+			problems: []lb.Problem{{Object: "Node node-a", Field: "spec.podCIDR", Value: "pods", Reason: notAPrefix, Remedy: remedy}}},
+	} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Spec: corev1.NodeSpec{PodCIDR: tc.one, PodCIDRs: tc.all}}
+		got, err := PodRanges(n)
+		if diff := cmp.Diff(tc.want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
+		}
+		if diff := cmp.Diff(tc.problems, Problems(err)); diff != "" {
+			t.Errorf("%s: problems (-want +got):\n%s", tc.name, diff)
 		}
 	}
 }

@@ -185,6 +185,47 @@ func TestAddressesOfAllNodesAreToldWhereProbesAreAllowed(t *testing.T) {
 	}
 }
 
+func TestPodRangesOfAllNodesThatAreReadAreTold(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		a := mustServe(t)
+		with := func(name, ranges string) *corev1.Node {
+			n := node(name, "zone-a")
+			n.Spec.PodCIDRs = []string{ranges}
+			return n
+		}
+		a.put(with("node-a", "10.244.1.0/24"), with("node-b", "10.244.2.0/24"))
+		got := make(chan lb.Update, 100)
+		mustRun(t, mustNew(t, a, func(c *Config) { c.Convert.DSR = all }), func(u lb.Update) { got <- u })
+		next := func(want map[string][]netip.Prefix) (u lb.Update) {
+			select {
+			case u = <-got:
+			case <-time.After(20 * time.Second):
+				t.Fatal("nothing is told")
+			}
+			if diff := cmp.Diff(want, u.PodRanges, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+				t.Errorf("all %t: (-want +got):\n%s", all, diff)
+			}
+			return u
+		}
+		ranges := func(text string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(text)} }
+		if !all {
+			next(map[string][]netip.Prefix{"node-a": ranges("10.244.1.0/24")})
+			a.put(with("node-a", "10.244.4.0/24"))
+			next(map[string][]netip.Prefix{"node-a": ranges("10.244.4.0/24")})
+			continue
+		}
+		next(map[string][]netip.Prefix{"node-a": ranges("10.244.1.0/24"), "node-b": ranges("10.244.2.0/24")})
+		a.put(with("node-b", "10.244.3.0"))
+		if u := next(map[string][]netip.Prefix{"node-b": nil}); len(u.Problems) != 1 || u.Problems[0].Object != "Node node-b" || u.Nodes["node-b"] == nil {
+			t.Errorf("of a bad range: Node %v, problems %v", u.Nodes["node-b"], u.Problems)
+		}
+		a.put(with("node-b", "10.244.3.0/24"))
+		next(map[string][]netip.Prefix{"node-b": ranges("10.244.3.0/24")})
+		a.remove(with("node-b", ""))
+		next(map[string][]netip.Prefix{"node-b": nil})
+	}
+}
+
 func TestPodsOfTheNodeAreToldWhereTheyAreWanted(t *testing.T) {
 	bothWays(t, func(t *testing.T, a *api) {
 		pod := func(name, node, ip string) *corev1.Pod {

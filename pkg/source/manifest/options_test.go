@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/source/convert"
@@ -60,6 +61,20 @@ func TestASourceFollowsWhatItIsTold(t *testing.T) {
 	}))
 	if web := got.Services[serviceName("web")]; web == nil || len(web.ExternalIPs) > 0 || len(got.Problems) != 1 {
 		t.Errorf("Service %+v, problems %v", web, got.Problems)
+	}
+}
+
+func TestPodRangesOfNodesAreTold(t *testing.T) {
+	text := docs("apiVersion: v1\nkind: Node\nmetadata: {name: node-a}\nspec: {podCIDR: 10.244.1.0/24}\n",
+		"apiVersion: v1\nkind: Node\nmetadata: {name: node-b}\nspec: {podCIDRs: [10.244.2.0/24]}\n")
+	a, b := []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}, []netip.Prefix{netip.MustParsePrefix("10.244.2.0/24")}
+	for dsr, want := range map[bool]map[string][]netip.Prefix{false: {"node-a": a}, true: {"node-a": a, "node-b": b}} {
+		f := newFolderWith(convert.Options{DSR: dsr})
+		f.state.set(&file{name: "a.yaml", path: "dir/a.yaml"}, f.dec.read([]byte(text), content{}))
+		u, _ := f.state.next()
+		if diff := cmp.Diff(want, u.PodRanges, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			t.Errorf("of all Nodes: %t (-want +got):\n%s", dsr, diff)
+		}
 	}
 }
 

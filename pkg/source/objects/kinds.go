@@ -65,6 +65,7 @@ func endpointSlices() Kind {
 type seenNode struct {
 	lb.Node
 	addresses []netip.Addr // where probes are allowed, else nil
+	podRanges []netip.Prefix
 }
 
 // nodes is this node; all nodes where packets are carried to them, and where probes are allowed,
@@ -84,12 +85,15 @@ func nodes(nodeName string, opts convert.Options) Kind {
 				return nil, err
 			}
 			out := &seenNode{Node: *read}
+			out.podRanges, err = convert.PodRanges(n)
 			if opts.Probes {
 				out.addresses = convert.NodeAddresses(n)
 			}
-			return out, nil
+			return out, err
 		},
-		func(a, b *seenNode) bool { return a.Node == b.Node && slices.Equal(a.addresses, b.addresses) },
+		func(a, b *seenNode) bool {
+			return a.Node == b.Node && slices.Equal(a.addresses, b.addresses) && slices.Equal(a.podRanges, b.podRanges)
+		},
 		func(u *lb.Update, k Key, v *seenNode) {
 			there := v != nil
 			if !there {
@@ -98,6 +102,10 @@ func nodes(nodeName string, opts convert.Options) Kind {
 			if k.Name == nodeName {
 				u.Node = &v.Node
 			}
+			if u.PodRanges == nil {
+				u.PodRanges = map[string][]netip.Prefix{}
+			}
+			u.PodRanges[k.Name] = v.podRanges
 			if opts.DSR {
 				if u.Nodes == nil {
 					u.Nodes = map[string]*lb.Node{}

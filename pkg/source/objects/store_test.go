@@ -103,7 +103,7 @@ func TestAnObjectOfAnyKindComesStaysAndGoes(t *testing.T) {
 		e := k.Read(bad)
 		e.Key, e.Value, e.Bad = KeyOf(good(t, k.New())), nil, true
 		s.Apply(e)
-		if u, _ := out.Next(); len(u.Frozen)+len(u.FrozenEndpoints)+len(u.Services)+len(u.Slices)+len(u.Pods)+len(u.NodeAddresses)+len(u.ServiceCIDRs) > 0 {
+		if u, _ := out.Next(); len(u.Frozen)+len(u.FrozenEndpoints)+len(u.Services)+len(u.Slices)+len(u.Pods)+len(u.NodeAddresses)+len(u.PodRanges)+len(u.ServiceCIDRs) > 0 {
 			t.Errorf("%s: a bad version of what was good changes more than problems: %+v", k.Name, u)
 		}
 		s.Replace(nil)

@@ -167,7 +167,7 @@ static __always_inline bool read_inner_end(struct __sk_buff *skb, __u32 inner,
 }
 
 /*
- * May a peer have carried a packet that goes there? Behind a header of UDP, which has a cookie, to
+ * May a peer have carried a packet that goes there? Behind a header of UDP, which has a proof, to
  * any address of a Service. IP in IP may be of a tunnel between pods, of which one has an address
  * that a Service claims. So it goes to a carried frontend, or may do so: its port is not known.
  */

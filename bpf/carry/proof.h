@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The proof of an outer header of UDP: a node of the cluster has put it before this packet. It is
- * SipHash-1-3 by a key of the cluster over the addresses of the outer header, those of the inner
- * one, the four bytes behind that (ports), its protocol, and what the outer header says of the
- * ring. A sender that has seen the proof of one flow can send packets of that flow, to the same
- * node. In fragments of IPv4 the four bytes count as 0.
+ * SipHash-1-3 by a key of all nodes. It covers the addresses of both headers, and the protocol of
+ * the inner one with its length and the four bytes behind the least length: ports, mostly. It also
+ * covers what the outer header says of the ring. In fragments of IPv4 the four bytes count as 0.
  *
- * All segments that a device cuts of a packet have the same proof, and all pieces of it: lengths,
- * IDs and checksums are not in it.
+ * A sender that has seen the proof of a plain packet can send packets of that flow, to the same
+ * node. All segments and pieces of a packet have the same proof: it covers no total length, ID or
+ * checksum.
  */
 #pragma once
 
@@ -55,8 +55,8 @@ static __always_inline void sip_words(struct siphash *s, const __be32 *w)
 }
 
 /*
- * Hashes the addresses of an inner packet. *rest is the four bytes behind its header and its
- * protocol. False if they are out of reach.
+ * Hashes the addresses of an inner packet. *rest is the four bytes behind its header, its protocol
+ * and, of IPv4, the length of its header. False if they are out of reach.
  */
 static __always_inline bool sip_inner4(struct siphash *s,
 				       const struct proven *v, __u64 *rest)
@@ -66,7 +66,7 @@ static __always_inline bool sip_inner4(struct siphash *s,
 	if ((void *)(&h->ip + 1) > v->data_end)
 		return false;
 	sip_words(s, &h->ip.saddr);
-	*rest = (__u64)h->ip.protocol << 32;
+	*rest = (__u64)h->ip.ihl << 48 | (__u64)h->ip.protocol << 32;
 	if (v->piece || h->ip.frag_off & PROOF_FRAGMENT || v->len < sizeof(*h))
 		return true;
 	if ((void *)(h + 1) > v->data_end)
@@ -103,7 +103,7 @@ static __always_inline bool proof_of(const volatile __u64 *key,
 				     const struct proven *v, __u64 *proof)
 {
 	struct siphash s = sip_begin(key);
-	__u64 length = 6 + (v->ip4 ? 8 : 32), rest,
+	__u64 length = 7 + (v->ip4 ? 8 : 32), rest,
 	      last = v->ring | (v->ip4 ? PROOF_INNER_IP4 : 0);
 
 	if (is_ip4(from)) {

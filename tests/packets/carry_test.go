@@ -24,6 +24,7 @@ var carryStories = []struct {
 	{"Flows keep a port of the outer header each", flowsKeepAPort},
 	{"At its home it is what any packet to a local backend is", atHomeItIsAsAnyOther},
 	{"What is not carried by a peer for a carried Service stays as it is", othersStayAsTheyAre},
+	{"Packets of all shapes are proven", packetsOfAllShapesAreProven},
 	{"Both keys of a node are accepted, and no other", bothKeysAreAccepted},
 	{"What was carried and is for nobody goes nowhere", carriedForNobodyGoesNowhere},
 	{"Who sends what is too long is told so", tooLongIsTold},
@@ -255,6 +256,32 @@ func bothKeysAreAccepted(t *testing.T, f *fleet) {
 	}
 }
 
+// Sender and home read the same of a packet for its proof, whatever its shape.
+func packetsOfAllShapesAreProven(t *testing.T, f *fleet) {
+	f.protocol = lb.UDP
+	f.serve(t, 2)
+	p := f.packet(40000, "", 33)
+	short, empty, lengthened, first, later := p, p, p, p, p
+	short.payload, empty.payload = []byte{1}, nil
+	if f.client.Is4() {
+		lengthened.options = []byte{1, 1, 1, 0}
+	} else {
+		lengthened.headers = []header{{60, make([]byte, 8)}}
+	}
+	first.fragment = &fragment{id: 17, size: 40}
+	later.fragment = &fragment{id: 17, offset: 40} // of one byte
+	home := f.enter(t, 0, p.frame(t))
+	for _, c := range []struct {
+		what string
+		packet
+	}{{"a byte", short}, {"no payload", empty}, {"a longer header", lengthened}, {"the first fragment", first}, {"a fragment of one byte", later}} {
+		got := f.enter(t, 0, c.frame(t))
+		if _, to, _ := ends(got.frame); got.node != home.node || got.what == "dropped" || to.Addr() == f.vip {
+			t.Errorf("%s: it is %s at node %d, want a packet to a backend at %d: %s", c.what, got.what, got.node, home.node, dump(got.frame))
+		}
+	}
+}
+
 // withoutProof are frames that have the address of a peer, and no proof that it would give.
 func (f *fleet) withoutProof(t *testing.T, p packet) map[string][]byte {
 	if !f.udp {
@@ -279,6 +306,12 @@ func (f *fleet) withoutProof(t *testing.T, p packet) map[string][]byte {
 		"a proof by no key":          with(proofOf([2]uint64{}, from, to, inner, 0)),
 		"a proof after one home":     with(proofOf(carryKeys[0], from, to, inner, 1)), "a proof in the last round": with(proofOf(carryKeys[0], from, to, inner, 2<<4)),
 		"UDP without a proof": gue.outerOf(0, 1, p.frame(t), 0, 0), "IP in IP": plain.outerOf(0, 1, p.frame(t), 0, 0),
+	}
+	if p.is4() { // its options are where the other has ports
+		otherPort.options = p.transport(t)[:4]
+		frames["the proof of another port, with options"] = f.outerOf(0, 1, otherPort.frame(t), 0, 0)
+		copy(frames["the proof of another port, with options"][ethernetLen+f.outerLen()-8:], proofOf(carryKeys[0], from, to, inner, 0))
+		otherPort.options = nil
 	}
 	for what, other := range map[string]packet{"port": otherPort, "client": otherClient, "Service": otherService, "protocol": otherProtocol} {
 		frames["the proof of another "+what] = with(proofOf(carryKeys[0], from, to, other.datagram(t), 0))

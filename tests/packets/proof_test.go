@@ -9,13 +9,12 @@ import (
 // carryKeys are the keys of proofs of a fleet: the first one proves.
 var carryKeys = [2][2]uint64{{0x0706050403020100, 0x0f0e0d0c0b0a0908}, {1, 2}}
 
-// proofOf is the proof by a key for a datagram that is carried from one address to another: SipHash-1-3
-// of addresses, the four bytes behind the inner header, its protocol, and what stands in the outer header.
+// proofOf is the proof of a carried datagram by a key. It hashes the same fields as bpf/carry/proof.h.
 func proofOf(key [2]uint64, src, dst netip.Addr, datagram []byte, ring byte) []byte {
 	m := append(src.AsSlice(), dst.AsSlice()...)
-	header, addrs, protocol := 20, datagram[12:20], datagram[9]
+	header, addrs, protocol, words4 := 20, datagram[12:20], datagram[9], datagram[0]&15
 	if datagram[0]>>4 == 6 {
-		header, addrs, protocol = 40, datagram[8:40], datagram[6]
+		header, addrs, protocol, words4 = 40, datagram[8:40], datagram[6], 0
 	} else {
 		ring |= 0x80
 	}
@@ -26,7 +25,7 @@ func proofOf(key [2]uint64, src, dst netip.Addr, datagram []byte, ring byte) []b
 	if len(datagram) >= header+4 && (header == 40 || binary.BigEndian.Uint16(datagram[6:])&0x3fff == 0) {
 		copy(behind, datagram[header:])
 	}
-	m = append(append(append(m, addrs...), behind...), protocol, ring)
+	m = append(append(append(m, addrs...), behind...), protocol, ring, words4)
 	proof := binary.LittleEndian.AppendUint64(nil, sipHash13(key, m))
 	proof[0] &= 0x0f
 	return proof

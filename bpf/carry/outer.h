@@ -174,8 +174,8 @@ static __always_inline bool write_outer_udp(struct proof_udp *h,
 }
 
 /*
- * Sets the proof that an outer header has, if it has one, before a packet that is there or is to
- * be cut into pieces; false if the begin of that is out of reach.
+ * Sets the proof of an outer header, if it has one. The packet may be cut into pieces later. False
+ * if its begin is out of reach.
  */
 static __always_inline bool prove(struct outer *o, const void *inner,
 				  const void *data_end, bool piece)

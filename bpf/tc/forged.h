@@ -81,7 +81,7 @@ static __always_inline __u8 inner_version(const struct inner_packets *in,
 		       first >> 4;
 }
 
-/* Where does an inner packet go, as homes read it? False if it is none. */
+/* Reads the destination of an inner packet as homes do; false if there is none. */
 static __always_inline bool load_inner_end(const struct inner_packets *in,
 					   __u32 inner, struct addr_port *to)
 {

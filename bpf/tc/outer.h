@@ -64,8 +64,8 @@ static __always_inline bool write_outer_here(struct __sk_buff *skb,
 /*
  * May a packet keep the marks of an outer header that was taken off? A packet that the kernel has
  * merged behind IP in IP keeps them, and no program clears them. They say where the inner headers
- * are, which have not moved. So they are right for an outer header of the same kind, and a device
- * cuts the packet in a wrong way behind another one.
+ * are, which have not moved. So they are right for an outer header of the same kind. Behind another
+ * kind, a device cuts the packet wrongly.
  */
 static __always_inline bool may_keep_marks(struct __sk_buff *skb,
 					   const struct packet *pkt, bool ip4)
@@ -75,8 +75,8 @@ static __always_inline bool may_keep_marks(struct __sk_buff *skb,
 }
 
 /*
- * Has the kernel read the kind of a packet from its Ethernet header. Of two tags of a VLAN the
- * first one gets into the frame, and the kernel reads what is behind it as that goes.
+ * Has the kernel read the kind of a packet from its Ethernet header. The first of two VLAN tags
+ * goes into the frame. The kernel reads the kind behind it when it removes that tag.
  */
 static __always_inline bool renew_kind(struct __sk_buff *skb)
 {

@@ -69,7 +69,7 @@ static __always_inline void *bytes_at(struct __sk_buff *skb, __u32 off,
 	return within_reach(skb, off, len);
 }
 
-/* What an outer header says of the packet behind it. */
+/* An outer header's statement about the packet behind it. */
 struct outer_said {
 	__u32 inner; /* where in the frame that begins */
 	bool ip4;    /* and is it one of IPv4? */
@@ -106,9 +106,8 @@ static __noinline bool is_proven(struct __sk_buff *skb,
 }
 
 /*
- * Where in a frame is the packet that an outer header from a peer is before, and is it one of IPv4?
- * Behind a header of UDP its first byte says so, as that of any IP packet. False: the peer has not
- * carried it.
+ * Finds the packet behind an outer header, and its family: over UDP its first byte says that.
+ * False: the peer has not carried it.
  */
 static __always_inline bool find_inner(struct __sk_buff *skb,
 				       const struct packet *pkt,
@@ -167,9 +166,9 @@ static __always_inline bool read_inner_end(struct __sk_buff *skb, __u32 inner,
 }
 
 /*
- * May a peer have carried a packet that goes there? Behind a header of UDP, which has a proof, to
- * any address of a Service. IP in IP may be of a tunnel between pods, of which one has an address
- * that a Service claims. So it goes to a carried frontend, or may do so: its port is not known.
+ * May a peer have carried a packet that goes there? Over UDP the proof says so, for any address of a
+ * Service. IP in IP may be a tunnel between pods, and a Service may claim a pod's address. So it has
+ * to be for a carried port, or for an address with one if it has no port that can be read.
  */
 static __always_inline bool is_for_service(const struct addr_port *to, bool udp)
 {

@@ -43,8 +43,8 @@ func (c Config) hashKey() (maglev.Key, []lb.Problem, error) {
 	}}, nil
 }
 
-// carryKeys returns the keys of the proofs in outer headers of UDP: the lines of --dsr-key-file, or the secret
-// of --hash-key-file. The first one proves, both are accepted.
+// carryKeys returns the keys of proofs: the lines of --dsr-key-file, else the secret of --hash-key-file. The
+// node proves by the first one, and accepts both.
 func (c Config) carryKeys() (keys [2][2]uint64, err error) {
 	if c.DSRKeyFile == "" {
 		secret, err := readSecret(c.HashKeyFile)

@@ -62,7 +62,7 @@ func (o *agentOptions) addTraffic(f *pflag.FlagSet) {
 	f.Var(oneOf(&o.PodDevices, agent.PodDevicesNone, agent.PodDevicesNone, agent.PodDevicesMarked, agent.PodDevicesAll), "pod-devices", "pods whose packets are balanced at their own devices: none, marked (those with the annotation headgate.dev/socket-balancing: off, or a runtime class named by --pod-runtime-classes), all")
 	f.StringSliceVar(&o.Convert.RuntimeClasses, "pod-runtime-classes", nil, "runtime classes of pods whose sockets are not the node's, such as kata")
 	f.Var(oneOf(&o.Forwarding, agent.ForwardingSNAT, agent.ForwardingSNAT, agent.ForwardingMarked, agent.ForwardingDSR), "forwarding", "how packets of clients elsewhere get to backends on other nodes: snat (from an address of this node), marked (of Services with the annotation headgate.dev/forwarding: dsr unchanged, carried to the node of the backend, which answers itself), dsr (of all Services but those that say snat)")
-	f.Var(oneOf(&o.Encapsulation, agent.EncapsulationUDP, agent.EncapsulationUDP, agent.EncapsulationIPIP), "dsr-encapsulation", "outer header of packets that are carried: udp (UDP at port 6635, with a proof by a key of the cluster), ipip (IP in IP, for backends outside that take that off, and no proof of its sender)")
+	f.Var(oneOf(&o.Encapsulation, agent.EncapsulationUDP, agent.EncapsulationUDP, agent.EncapsulationIPIP), "dsr-encapsulation", "outer header of carried packets: udp (port 6635, with a proof by a key of all nodes), ipip (no proof; for backends outside that remove it)")
 	f.Var(oneOf(&o.OuterFamily, agent.OuterIPv4, agent.OuterIPv4, agent.OuterIPv6), "dsr-family", "family of the outer header where two nodes have InternalIPs of both: ipv4, ipv6 (where nodes do not reach each other by IPv4); both are taken")
 	f.BoolVar(&o.Datapath.Redirect, "redirect", false, "send packets to backends on other nodes directly, bypassing the network stack and its filters")
 	f.StringSliceVar(&o.xdp, "xdp", []string{xdpOff}, "devices whose driver sends on what follows in flows to other nodes, by native XDP: off, auto, or names and patterns; implies --redirect")
@@ -73,7 +73,7 @@ func (o *agentOptions) addTraffic(f *pflag.FlagSet) {
 }
 
 func (o *agentOptions) addBalancing(f *pflag.FlagSet) {
-	f.StringVar(&o.DSRKeyFile, "dsr-key-file", "", "file with one or two keys, a line each: the first proves what this node carries over UDP, both are accepted (default: the secret of --hash-key-file)")
+	f.StringVar(&o.DSRKeyFile, "dsr-key-file", "", "file with one or two keys, a line each: the node proves what it carries by the first key, and accepts both (default: the secret of --hash-key-file)")
 	f.Var(oneOf(&o.Algorithm, lb.Random.String(), lb.Algorithms()...), "algorithm", "algorithm of Services without the annotation headgate.dev/algorithm: "+strings.Join(lb.Algorithms(), ", "))
 	f.BoolVar(&o.passiveHealth, "passive-health", true, "avoid backends that fail, for Services without the annotation headgate.dev/passive-health")
 	f.Var(within(&o.Datapath.EjectAfter, 3, 0, math.MaxUint8), "eject-after", "consecutive failed connections that eject a backend (0: never)")
@@ -82,7 +82,7 @@ func (o *agentOptions) addBalancing(f *pflag.FlagSet) {
 }
 
 func (o *agentOptions) addPolicy(f *pflag.FlagSet) {
-	f.StringVar(&o.externalIPs, "external-ips", offNode, "external IPs of Services: off-node (all but the addresses of this node), allow, deny, or the prefixes to allow, separated by commas (CVE-2020-8554)")
+	f.StringVar(&o.externalIPs, "external-ips", offNode, "external IPs of Services: off-node (no addresses of this node), allow (these, too), deny, or the prefixes to allow, separated by commas; docs/install.md says what is refused besides (CVE-2020-8554)")
 	f.StringVar(&o.probes, "probes", "deny", "probes of backends that Services ask for with headgate.dev/probe: allow, deny, or the prefixes to allow, separated by commas")
 }
 

@@ -88,8 +88,8 @@ type Config struct {
 	// UDP is always taken, at CarryPort, and IP in IP from peers that carry so.
 	CarryUDP  bool   `bpf:"carry_udp"`
 	CarryPort uint16 `bpf:"carry_port"`
-	// CarryKeys are the keys of the proofs in outer headers of UDP: this node proves by the first
-	// one, and accepts both.
+	// CarryKeys are the keys of proofs (bpf/carry/proof.h). The node proves by the first one, and
+	// accepts both.
 	CarryKeys [2][2]uint64 `bpf:"carry_keys" json:"-"`
 	// HashKey is the key of the hashes of flows and clients, the same on all
 	// nodes with --hash-key-file.

@@ -130,7 +130,7 @@ func TestExternalIPsDoNotDependOnTheOrderOfArrival(t *testing.T) {
 		fresh.Apply(Update{Services: services, Slices: slices, ServiceCIDRs: append([]netip.Prefix{}, cidrs...), PodRanges: ranges})
 		mustDiff(t, fresh.Problems(), st.Problems())
 		for name := range services {
-			if seen[name] == "" { // nobody was told of it, so it has none
+			if seen[name] == "" { // no change was reported, so it has none
 				seen[name] = fmt.Sprint(text(nil))
 			}
 			if got, want := seen[name], fmt.Sprint(text(fresh.Frontends(name))); got != want {

@@ -17,8 +17,8 @@ type Update struct {
 	// the node is gone.
 	Nodes map[string]*Node
 
-	// PodRanges are the prefixes from which Nodes give their pods addresses, by name, masked; nil
-	// value: the Node has none, or is gone. Nodes other than this one are told as above.
+	// PodRanges are the pod ranges of Nodes, by name, masked. A nil value means that the Node has
+	// none, or is gone. Other Nodes than this one appear as in Nodes.
 	PodRanges map[string][]netip.Prefix
 
 	// Pods are those on this node, of which nobody is told unless some are to

@@ -34,8 +34,7 @@ func DigestOf(key [2]uint64, udp bool) (d Digest) {
 	return d
 }
 
-// ProofKey returns the key of the proof in outer headers of UDP (bpf/carry/proof.h) that follows from a
-// secret of the cluster.
+// ProofKey returns the key of proofs (bpf/carry/proof.h) that follows from a secret of all nodes.
 func ProofKey(secret []byte) [2]uint64 {
 	sum := sha256.Sum256(append([]byte("headgate proof key\x00"), secret...))
 	return [2]uint64{binary.LittleEndian.Uint64(sum[:]), binary.LittleEndian.Uint64(sum[8:])}

@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// The key by which nodes prove what they carry is replaced node by node, while connections go on: first all
-// accept the new key, then all prove by it, then none accepts the old one. A node with the new key alone, beside
-// nodes that do not accept it, breaks connections.
+// TestTheKeyOfCarryingIsReplaced replaces the key of proofs node by node under open connections. Nodes first
+// accept the new key, then prove by it, then drop the former one. A new key at once breaks connections.
 func TestTheKeyOfCarryingIsReplaced(t *testing.T) {
 	const former, next = "the same at all nodes, and long enough", "another one at all nodes, and as long"
 	for _, c := range []struct {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A home merges packets of IP in IP as they come in, and passes them on to the node that has their connection: large
-// ones, within IP in IP as well. Within UDP the kernel could not cut them: they are dropped and counted.
+// TestMergedPacketsArePassedOn has a home merge packets of IP in IP, and pass the large packets on by IP in IP. By
+// UDP it drops and counts them.
 func TestMergedPacketsArePassedOn(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -82,8 +82,8 @@ func tunnelsToAClaimedPod(t *testing.T, f *fleet) {
 	}
 }
 
-// ofTunnel says whether the other node takes a frame for carried: then this one lets it not leave as its own. Behind a
-// header of UDP the cookie says that a frame is carried, whatever it is. Pods cannot send it either way.
+// ofTunnel says whether the other node takes a frame as carried. If so, this node does not send the frame as its own.
+// Over UDP the proof decides, whatever the frame holds. Pods can send it in neither case.
 func (f *fleet) ofTunnel(t *testing.T, what string, frame []byte, taken bool) {
 	t.Helper()
 	taken = taken || f.udp

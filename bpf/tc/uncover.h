@@ -257,6 +257,7 @@ GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 		return VERDICT_CONTINUE;
 	pkt->carried = true;
 	pkt->by_ip4 = pkt->ip4;
+	pkt->by_udp = pkt->l4_proto == IPPROTO_UDP;
 	pkt->tried = said.tried;
 	pkt->round = said.round;
 	c = counts_of(*peer);

@@ -3,8 +3,7 @@
  * What an outer header of a packet that is carried holds: IP in IP (RFC 2003, RFC 2473,
  * RFC 4213), or UDP, inner and outer family in any mix. Between UDP and the inner packet stands a
  * proof of 64 bits (proof.h). A backend outside gets none: the inner packet follows at once (GUE,
- * variant 1). Nothing here knows a hook: each makes room before
- * its own packet.
+ * variant 1). Nothing here knows a hook: each makes room before its own packet.
  *
  * What the nodes tell each other stands where it has no other meaning: in the ID of an outer
  * IPv4 header, which is never fragmented (RFC 6864), or in the flow label. Who cuts a large

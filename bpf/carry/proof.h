@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The proof of an outer header of UDP: a node of the cluster has put it before this packet. It is
- * SipHash-1-3 by a key of all nodes. It covers the addresses of both headers, and the protocol of
- * the inner one with its length and the four bytes behind the least length: ports, mostly. It also
- * covers what the outer header says of the ring. In fragments of IPv4 the four bytes count as 0.
+ * SipHash-1-3 by a key of all nodes. It covers the addresses of both headers, the inner protocol, the
+ * length of an inner header of IPv4, and four bytes at offset 20 (IPv4) or 40 (IPv6): ports, mostly.
+ * It also covers what the outer header says of the ring. Fragments of IPv4 count the four bytes as 0.
  *
  * A sender that has seen the proof of a plain packet can send packets of that flow, to the same
  * node. All segments and pieces of a packet have the same proof: it covers no total length, ID or
@@ -45,7 +45,7 @@ struct proven {
 	__u32 len;  /* of the inner packet, in bytes */
 	bool ip4;   /* is that one of IPv4? */
 	bool piece; /* it is to be a fragment */
-	__u8 ring;  /* what the outer header says, see ring_bits */
+	__u8 ring;  /* tried and round of struct outer */
 };
 
 /* Two words as they stand in memory. */

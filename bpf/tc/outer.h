@@ -63,9 +63,9 @@ static __always_inline bool write_outer_here(struct __sk_buff *skb,
 
 /*
  * May a packet keep the marks of an outer header that was taken off? A large packet that the
- * kernel has merged, or never cut, keeps them, and no program clears them. They say where the inner headers
- * are, which have not moved. So they are right for an outer header of the same kind. Behind another
- * kind, a device cuts the packet wrongly.
+ * kernel has merged, or never cut, keeps them, and no program clears them. They say where the
+ * inner headers are, which have not moved. So they are right for an outer header of the same kind.
+ * Behind another kind, a device cuts the packet wrongly.
  */
 static __always_inline bool may_keep_marks(struct __sk_buff *skb,
 					   const struct packet *pkt, bool ip4)

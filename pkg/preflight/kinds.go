@@ -111,7 +111,7 @@ var kinds = [...]Kind{
 	noSource: {"source-none", Warning, "It was not said where Services come from, so that was not looked at.",
 		"name a cluster with --kubeconfig or --api-servers, or a directory of YAML with --manifests"},
 	hashKeyMissing: {"hash-key-missing", Failure, "The agent cannot use the file of `--hash-key-file` or `--dsr-key-file`, so it ends when it starts.",
-		"`--hash-key-file`: name a file with at least 16 random bytes, the same on all nodes; in the DaemonSet, make the Secret headgate-hash-key with the key `key`. `--dsr-key-file`: name a file with one or two keys, a line each"},
+		"name a file with at least 16 random bytes, the same on all nodes, or with one or two keys for `--dsr-key-file`, a line each; in the DaemonSet, make the Secret headgate-hash-key with the key `key`"},
 	configWrong: {"source-wrong", Failure, "What is said of the cluster or the directory cannot be used, for the reason that stands in the line.",
 		"mend it, or name another one"},
 	serverAway: {"api-server", Failure, "An API server cannot be used, for the reason that stands in the line.",

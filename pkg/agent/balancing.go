@@ -51,20 +51,29 @@ func (c Config) carryKeys() (keys [2][2]uint64, err error) {
 		key := peers.ProofKey(secret)
 		return [2][2]uint64{key, key}, err
 	}
-	content, err := os.ReadFile(c.DSRKeyFile)
-	lines := bytes.Split(bytes.TrimSpace(content), []byte("\n"))
-	if err == nil && len(lines) > len(keys) {
-		err = fmt.Errorf("%s has %d lines", c.DSRKeyFile, len(lines))
+	if keys, err = readKeys(c.DSRKeyFile); err != nil {
+		err = fmt.Errorf("--dsr-key-file: %w; name a file with one or two keys of at least %d bytes, a line each", err, minSecret)
 	}
-	for i := range keys {
-		line := bytes.TrimSpace(lines[min(i, len(lines)-1)])
-		if err == nil && len(line) < minSecret {
-			err = fmt.Errorf("%s has a key of %d bytes in line %d and needs %d", c.DSRKeyFile, len(line), min(i, len(lines)-1)+1, minSecret)
-		}
-		keys[i] = peers.ProofKey(line)
-	}
+	return keys, err
+}
+
+// readKeys returns the keys of proofs in a file, whose lines are secrets: one twice, or two.
+func readKeys(path string) (keys [2][2]uint64, err error) {
+	content, err := os.ReadFile(path)
 	if err != nil {
-		return keys, fmt.Errorf("--dsr-key-file: %w; name a file with one or two keys of at least %d bytes, a line each", err, minSecret)
+		return keys, err
+	}
+	lines := bytes.Split(bytes.TrimSpace(content), []byte("\n"))
+	if len(lines) > len(keys) {
+		return keys, fmt.Errorf("%s has %d lines", path, len(lines))
+	}
+	for i, line := range lines {
+		line = bytes.TrimSpace(line)
+		if len(line) < minSecret {
+			return keys, fmt.Errorf("%s has a key of %d bytes in line %d and needs %d", path, len(line), i+1, minSecret)
+		}
+		key := peers.ProofKey(line)
+		keys[i], keys[1] = key, key
 	}
 	return keys, nil
 }

@@ -18,11 +18,12 @@ import (
 // cluster must have the same.
 type Key [2]uint64
 
-// KeyOf returns the key that follows from a secret of any length.
-func KeyOf(secret []byte) Key {
-	h := sha256.New()
-	h.Write([]byte("headgate hash key\x00"))
-	h.Write(secret)
-	sum := h.Sum(nil)
-	return Key{binary.LittleEndian.Uint64(sum), binary.LittleEndian.Uint64(sum[8:])}
+// KeyOf returns the key of hashes that follows from a secret of any length.
+func KeyOf(secret []byte) Key { return KeyFor("headgate hash key", secret) }
+
+// KeyFor returns the key for a purpose that follows from a secret of any length. No key says anything
+// about that of another purpose.
+func KeyFor(purpose string, secret []byte) Key {
+	sum := sha256.Sum256(append([]byte(purpose+"\x00"), secret...))
+	return Key{binary.LittleEndian.Uint64(sum[:]), binary.LittleEndian.Uint64(sum[8:])}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+
+	"github.com/headgate/headgate/pkg/maglev"
 )
 
 // Port is the UDP port at which agents answer unless told otherwise.
@@ -35,10 +37,7 @@ func DigestOf(key [2]uint64, udp bool) (d Digest) {
 }
 
 // ProofKey returns the key of proofs (bpf/carry/proof.h) that follows from a secret of all nodes.
-func ProofKey(secret []byte) [2]uint64 {
-	sum := sha256.Sum256(append([]byte("headgate proof key\x00"), secret...))
-	return [2]uint64{binary.LittleEndian.Uint64(sum[:]), binary.LittleEndian.Uint64(sum[8:])}
-}
+func ProofKey(secret []byte) [2]uint64 { return maglev.KeyFor("headgate proof key", secret) }
 
 // kind is what a message is.
 type kind byte

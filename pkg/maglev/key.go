@@ -21,8 +21,8 @@ type Key [2]uint64
 // KeyOf returns the key of hashes that follows from a secret of any length.
 func KeyOf(secret []byte) Key { return KeyFor("headgate hash key", secret) }
 
-// KeyFor returns the key for a purpose that follows from a secret of any length. No key says anything
-// about that of another purpose.
+// KeyFor returns the key for a purpose that follows from a secret of any length. No key tells
+// anything of that for another purpose.
 func KeyFor(purpose string, secret []byte) Key {
 	sum := sha256.Sum256(append([]byte(purpose+"\x00"), secret...))
 	return Key{binary.LittleEndian.Uint64(sum[:]), binary.LittleEndian.Uint64(sum[8:])}

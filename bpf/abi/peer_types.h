@@ -40,7 +40,7 @@ enum ring_round {
 struct peer {
 	struct ip_addr theirs; /* what an outer header goes to */
 	struct ip_addr ours;   /* and from */
-	__u64 ring; /* where it stands among homes: the same on all nodes */
+	__u64 ring;   /* where it stands among homes: the same on all nodes */
 	__u64 pad[2]; /* up to a cache line */
 	/* The longest packet that gets there with its outer header, in bytes. */
 	__u32 mtu __attribute__((aligned(8)));

@@ -66,12 +66,11 @@ volatile const bool redirect_flows = false;
 /* Are there Services whose packets are carried to the homes of their backends? */
 volatile const bool carrying = false;
 
-/*
- * Is what is carried behind an outer header of UDP? Else IP is in IP. UDP is
- * always taken, at this port, and IP in IP from peers with PEER_IPIP.
- */
-volatile const bool carry_udp = false;
+/* The UDP port of what nodes carry to each other. */
 volatile const __u16 carry_port = 0;
+
+/* Do packets to backends outside have an outer header of UDP, too? Else IP is in IP. */
+volatile const bool outside_udp = false;
 
 /* The keys of proofs, see carry/proof.h: the first one proves, both are accepted. */
 volatile const __u64 carry_keys[2][2] = { 0 };

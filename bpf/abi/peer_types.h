@@ -22,7 +22,6 @@ enum peer_flag {
 	PEER_SILENT = 1 << 2,  /* nothing says that the node is there */
 	PEER_OUTSIDE = 1 << 3, /* no node: a backend that takes the outer header
 				* off, and passes nothing on */
-	PEER_IPIP = 1 << 4, /* IP in IP from it is taken off, without a proof */
 };
 
 /* How a packet goes around the homes that may know its connection; an outer header says so. */

@@ -44,8 +44,7 @@ enum address_kind {
 	ADDRESS_LOOPBACK = 1 << 1, /* the same, in the node's namespace */
 	ADDRESS_SERVICE = 1 << 2,  /* a ClusterIP: other ports are refused */
 	ADDRESS_FRONTEND = 1 << 3, /* another address of a frontend */
-	ADDRESS_OWN = 1 << 4,	  /* of the node, but NodePorts do not answer */
-	ADDRESS_CARRIED = 1 << 5, /* and a frontend of it is carried */
+	ADDRESS_OWN = 1 << 4, /* of the node, but NodePorts do not answer */
 };
 
 struct address {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What an outer header of a packet that is carried holds: IP in IP (RFC 2003, RFC 2473,
- * RFC 4213), or UDP, inner and outer family in any mix. Between UDP and the inner packet stands a
- * proof of 64 bits (proof.h). A backend outside gets none: the inner packet follows at once (GUE,
- * variant 1). Nothing here knows a hook: each makes room before its own packet.
+ * What an outer header of a packet that is carried holds, inner and outer family in any mix. Nodes
+ * carry to each other over UDP. Between UDP and the inner packet stands a proof of 64 bits (proof.h).
+ * A backend outside gets IP in IP (RFC 2003, RFC 2473, RFC 4213), or UDP without a proof: the inner
+ * packet follows at once (GUE, variant 1). Nothing here knows a hook: each makes room before its own
+ * packet.
  *
  * What the nodes tell each other stands where it has no other meaning: in the ID of an outer
  * IPv4 header, which is never fragmented (RFC 6864), or in the flow label. Who cuts a large
@@ -71,16 +72,21 @@ struct proof_udp {
 	__u64 proof;
 };
 
+/* Is there UDP in an outer header to a peer? */
+static __always_inline bool is_over_udp(const struct peer *p)
+{
+	return outside_udp || !(p->flags & PEER_OUTSIDE);
+}
+
 /* The bytes of an outer header to a peer. */
 static __always_inline __u32 outer_len(const struct peer *p)
 {
 	__u32 len = is_ip4(&p->theirs) ? sizeof(struct iphdr) :
 					 sizeof(struct ipv6hdr);
 
-	if (carry_udp)
-		len += p->flags & PEER_OUTSIDE ? sizeof(struct udphdr) :
-						 sizeof(struct proof_udp);
-	return len;
+	if (!(p->flags & PEER_OUTSIDE))
+		return len + sizeof(struct proof_udp);
+	return outside_udp ? len + sizeof(struct udphdr) : len;
 }
 
 /* How many bytes of a packet a peer gets at once, of 0 any number. */
@@ -107,7 +113,7 @@ static __always_inline __be16 flow_port(const struct tuple *t)
 
 static __always_inline __u8 outer_protocol(const struct outer *o)
 {
-	if (carry_udp)
+	if (is_over_udp(o->peer))
 		return IPPROTO_UDP;
 	return o->inner_ip4 ? IPPROTO_IPIP : IPPROTO_IPV6;
 }
@@ -156,7 +162,7 @@ static __always_inline bool write_outer_udp(struct proof_udp *h,
 	bool outside = o->peer->flags & PEER_OUTSIDE;
 	__u32 len = outside ? sizeof(h->udp) : sizeof(*h);
 
-	if (!carry_udp)
+	if (!is_over_udp(o->peer))
 		return true;
 	if ((void *)(&h->udp + 1) > data_end)
 		return false;
@@ -189,7 +195,7 @@ static __always_inline bool prove(struct outer *o, const void *inner,
 			(o->tried & OUTER_TRIED),
 	};
 
-	return !carry_udp || o->peer->flags & PEER_OUTSIDE ||
+	return o->peer->flags & PEER_OUTSIDE ||
 	       proof_of(carry_keys[0], &o->peer->ours, &o->peer->theirs, &v,
 			&o->proof);
 }

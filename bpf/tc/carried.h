@@ -18,7 +18,7 @@ static __always_inline struct outer outer_of(const struct packet *pkt,
 		.tos = tos,
 		.tried = pkt->tried,
 		.round = pkt->round,
-		.flow_port = carry_udp ? flow_port(&pkt->tuple) : 0,
+		.flow_port = is_over_udp(p) ? flow_port(&pkt->tuple) : 0,
 	};
 }
 

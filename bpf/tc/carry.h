@@ -42,7 +42,7 @@ static __always_inline bool prepare(struct __sk_buff *skb,
 	if (!(pkt->ip4 ? count_hop4(skb) : count_hop6(skb)))
 		return false;
 	*o = outer_of(pkt, p, read_tos(skb, pkt->ip4));
-	return !carry_udp || prove_here(skb, o, piece);
+	return p->flags & PEER_OUTSIDE || prove_here(skb, o, piece);
 }
 
 /* Asks the kernel for the next hop to a peer: BPF_FIB_LKUP_RET_…, below 0 for an error. */

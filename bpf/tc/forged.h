@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * What is forged: at the way out, a packet for a Service in an outer header that no node has put
- * there. Homes take IP in IP from the address of a node, and whatever a pod sends may get that. Over
- * UDP they ask for a proof, which a pod may learn from an ICMP error that quotes one.
+ * there. Homes ask for a proof, which a pod may learn from an ICMP error that quotes one. Whatever a
+ * pod sends may get the address of its node.
  *
  * What this node carries has come in by a device on which others reach it, as the kernel says of
  * each packet until it has left, and so has what it passes on as a router of others. What pods send
@@ -52,8 +52,7 @@ static __always_inline bool may_be_forged(struct __sk_buff *skb,
 	if (pkt->plain)
 		return pkt->l4_proto == IPPROTO_UDP &&
 		       may_be_forged_to(skb, pkt->tuple.dst_port);
-	return pkt->l4_proto == IPPROTO_UDP || pkt->l4_proto == IPPROTO_IPIP ||
-	       pkt->l4_proto == IPPROTO_IPV6;
+	return pkt->l4_proto == IPPROTO_UDP;
 }
 
 /* The packets that may be in outer headers: a device may be yet to cut one of UDP into many. */
@@ -72,10 +71,6 @@ static __always_inline __u8 inner_version(const struct inner_packets *in,
 {
 	__u8 first;
 
-	if (in->pkt->l4_proto == IPPROTO_IPIP)
-		return 4;
-	if (in->pkt->l4_proto == IPPROTO_IPV6)
-		return 6;
 	return bpf_skb_load_bytes(in->skb, inner, &first, sizeof(first)) ?
 		       0 :
 		       first >> 4;
@@ -123,9 +118,7 @@ static long look_at_inner(__u32 i, void *data)
 		return 0;
 	question = same_addr(&to.addr, &in->pkt->tuple.src);
 	if (in->from_node)
-		in->forged =
-			!question &&
-			is_for_service(&to, in->pkt->l4_proto == IPPROTO_UDP);
+		in->forged = !question && is_for_service(&to);
 	else
 		in->forged = question || is_own_address(&to.addr) ||
 			     is_service_address(&to.addr);

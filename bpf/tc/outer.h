@@ -68,10 +68,11 @@ static __always_inline bool write_outer_here(struct __sk_buff *skb,
  * Behind another kind, a device cuts the packet wrongly.
  */
 static __always_inline bool may_keep_marks(struct __sk_buff *skb,
-					   const struct packet *pkt, bool ip4)
+					   const struct packet *pkt,
+					   const struct outer *o)
 {
-	return !skb->gso_size ||
-	       (pkt->carried && pkt->by_udp == carry_udp && pkt->by_ip4 == ip4);
+	return !skb->gso_size || (pkt->carried && is_over_udp(o->peer) &&
+				  pkt->by_ip4 == is_ip4(&o->peer->theirs));
 }
 
 /*
@@ -101,11 +102,11 @@ static __always_inline bool put_outer(struct __sk_buff *skb,
 			    BPF_F_ADJ_ROOM_ENCAP_L3_IPV6;
 	__u32 len = outer_len(o->peer);
 
-	if (carry_udp)
+	if (is_over_udp(o->peer))
 		encap |= BPF_F_ADJ_ROOM_ENCAP_L4_UDP;
 	if (!bpf_skb_adjust_room(skb, len, BPF_ADJ_ROOM_MAC, flags | encap))
 		return write_outer_here(skb, o);
-	return may_keep_marks(skb, pkt, ip4) &&
+	return may_keep_marks(skb, pkt, o) &&
 	       !bpf_skb_adjust_room(skb, len, BPF_ADJ_ROOM_MAC, flags) &&
 	       write_outer_here(skb, o) &&
 	       (ip4 == o->inner_ip4 || renew_kind(skb));

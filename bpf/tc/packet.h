@@ -32,7 +32,6 @@ struct packet {
 	bool rewritten;	    /* has another tuple now */
 	bool plain;	    /* see tc/parse.h */
 	__u8 round : 2;	    /* enum ring_round */
-	bool by_udp : 1;    /* a peer has carried it here over UDP */
 	__be32 fragment_id;
 	__be32 tcp_seq;
 	__be32 tcp_ack;

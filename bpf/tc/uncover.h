@@ -20,17 +20,13 @@
 #include "packet.h"
 #include "parse.h"
 
-/* Is a packet one that a peer may have carried here? Others of this kind are tunnels. */
+/* Is a packet one that a peer may have carried here? */
 static __always_inline bool may_be_outer(const struct packet *pkt)
 {
-	bool udp = pkt->l4_proto == IPPROTO_UDP && pkt->plain;
-
-	if (!carrying || pkt->pod || pkt->tuple.hook != HOOK_IN ||
-	    pkt->l3_off > ETH_HLEN || pkt->fragment || pkt->more_fragments)
-		return false;
-	return udp ? pkt->tuple.dst_port == bpf_htons(carry_port) :
-		     pkt->l4_proto == IPPROTO_IPIP ||
-			       pkt->l4_proto == IPPROTO_IPV6;
+	return carrying && !pkt->pod && pkt->tuple.hook == HOOK_IN &&
+	       pkt->l3_off <= ETH_HLEN && pkt->plain &&
+	       pkt->l4_proto == IPPROTO_UDP &&
+	       pkt->tuple.dst_port == bpf_htons(carry_port);
 }
 
 /* The longest outer header, with the Ethernet header before it. */
@@ -106,12 +102,11 @@ static __noinline bool is_proven(struct __sk_buff *skb,
 }
 
 /*
- * Finds the packet behind an outer header, and its family: over UDP its first byte says that.
- * False: the peer has not carried it.
+ * Finds the packet behind an outer header, and its family by its first byte. False: no node has
+ * carried it.
  */
 static __always_inline bool find_inner(struct __sk_buff *skb,
 				       const struct packet *pkt,
-				       const struct peer *p,
 				       struct outer_said *said)
 {
 	struct begin {
@@ -120,15 +115,11 @@ static __always_inline bool find_inner(struct __sk_buff *skb,
 	} *h;
 	__u8 version;
 
-	said->inner = pkt->l4_off;
-	said->ip4 = pkt->l4_proto == IPPROTO_IPIP;
-	if (pkt->l4_proto != IPPROTO_UDP)
-		return p->flags & PEER_IPIP;
 	h = bytes_at(skb, pkt->l4_off, sizeof(*h));
 	if (!h)
 		return false;
 	version = h->version >> 4;
-	said->inner += sizeof(h->outer);
+	said->inner = pkt->l4_off + sizeof(h->outer);
 	said->ip4 = version == 4;
 	return (version == 4 || version == 6) &&
 	       is_proven(skb, pkt, said, h->outer.proof);
@@ -165,21 +156,11 @@ static __always_inline bool read_inner_end(struct __sk_buff *skb, __u32 inner,
 	return true;
 }
 
-/*
- * May a peer have carried a packet that goes there? Over UDP the proof says so, for any address of a
- * Service. IP in IP may be a tunnel between pods, and a Service may claim a pod's address. So it has
- * to be for a carried port, or for an address with one if it has no port that can be read.
- */
-static __always_inline bool is_for_service(const struct addr_port *to, bool udp)
+/* Does a packet go to a Service? */
+static __always_inline bool is_for_service(const struct addr_port *to)
 {
-	const struct frontend *f = frontend_at(to);
-
-	if (is_unspecified(&to->addr))
-		return false;
-	if (udp)
-		return f || is_service_address(&to->addr);
-	return to->port ? f && f->flags & FRONTEND_CARRIED :
-			  is_of_kind(&to->addr, ADDRESS_CARRIED);
+	return !is_unspecified(&to->addr) &&
+	       (frontend_at(to) || is_service_address(&to->addr));
 }
 
 /*
@@ -249,15 +230,14 @@ GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 	p = peer ? find_peer(*peer) : NULL;
 	if (!p || !is_for_us(&pkt->tuple.dst, p))
 		return VERDICT_CONTINUE;
-	if (!read_outer(skb, pkt, &said) || !find_inner(skb, pkt, p, &said) ||
+	if (!read_outer(skb, pkt, &said) || !find_inner(skb, pkt, &said) ||
 	    !read_inner_end(skb, said.inner, said.ip4, &to))
 		return VERDICT_CONTINUE;
-	echoes = same_addr(&to.addr, &src); /* tunnels have nothing like that */
-	if (!echoes && !is_for_service(&to, pkt->l4_proto == IPPROTO_UDP))
+	echoes = same_addr(&to.addr, &src);
+	if (!echoes && !is_for_service(&to))
 		return VERDICT_CONTINUE;
 	pkt->carried = true;
 	pkt->by_ip4 = pkt->ip4;
-	pkt->by_udp = pkt->l4_proto == IPPROTO_UDP;
 	pkt->tried = said.tried;
 	pkt->round = said.round;
 	c = counts_of(*peer);

@@ -109,7 +109,7 @@ func openDatapath(cfg Config, key maglev.Key, log *zap.Logger, told kernelReport
 	own.Node, own.Version, own.HashKey = cfg.NodeName, cfg.Version, key
 	own.Sizes, own.Pods, own.XDP = datapath.DefaultSizes, cfg.PodDevices.watched(), len(cfg.XDP) > 0
 	own.Carrying = cfg.Forwarding.Carries()
-	own.CarryUDP, own.CarryPort = cfg.Encapsulation == EncapsulationUDP, peers.Port
+	own.OutsideUDP, own.CarryPort = cfg.Encapsulation == EncapsulationUDP, peers.Port
 	if own.Carrying {
 		var err error
 		if own.CarryKeys, err = cfg.carryKeys(); err != nil {

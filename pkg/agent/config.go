@@ -45,7 +45,7 @@ type Config struct {
 	InitOnly          bool          // do what needs privileges, and end
 	Algorithm         string        // of Services that name none, as lb.Algorithms has them; "" is random
 	Forwarding        Forwarding    // whose packets are carried to the nodes of their backends
-	Encapsulation     Encapsulation // of what is carried
+	Encapsulation     Encapsulation // of what is carried to backends outside
 	OuterFamily       OuterFamily   // of that
 	IgnoreHealth      bool          // Services that do not say it do not avoid ejected backends
 	HashKeyFile       string        // whose content keys the hashes of flows; "" takes a key of this node

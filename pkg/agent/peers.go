@@ -31,13 +31,14 @@ const (
 // Carries says whether any may be carried.
 func (f Forwarding) Carries() bool { return f == ForwardingMarked || f == ForwardingDSR }
 
-// Encapsulation is the outer header of carried packets.
+// Encapsulation is the outer header of packets to backends outside. Nodes carry to each other over UDP
+// with a proof.
 type Encapsulation string
 
 // The choices.
 const (
-	EncapsulationUDP  Encapsulation = "udp"  // UDP with a proof
-	EncapsulationIPIP Encapsulation = "ipip" // IP in IP, which proves nothing
+	EncapsulationUDP  Encapsulation = "udp"  // UDP without a proof (GUE, variant 1)
+	EncapsulationIPIP Encapsulation = "ipip" // IP in IP
 )
 
 // OuterFamily is the family of outer headers where two nodes have both; both are taken.
@@ -75,7 +76,7 @@ func newPeers(cfg Config, key maglev.Key, inbox *reconciler.Inbox, status *statu
 	var p *peers.Prober
 	p = peers.New(peers.Config{
 		Here: cfg.NodeName, Port: peers.Port, MTU: mtuAt, Route: peers.RouteTo, Filtered: netdev.FilteredTunnel,
-		Key: key, UDP: cfg.Encapsulation == EncapsulationUDP, IPv6: cfg.OuterFamily == OuterIPv6,
+		Key: key, IPv6: cfg.OuterFamily == OuterIPv6,
 		Counts: status.carried, Former: status.formerPeers, Notify: inbox.SetPeers,
 		Echoes: status.echoes, Ask: status.ask, Local: localAddrs,
 		Report: func(all []peers.Status) {

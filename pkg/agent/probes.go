@@ -29,7 +29,7 @@ type judge interface {
 func probing(cfg Config, log *zap.Logger, to judge, problems *problems) probe.Config {
 	logged := verdictLog{log: log, bad: map[lb.AddrPort]bool{}}
 	carryPort := uint16(0)
-	if cfg.Datapath.CarryUDP {
+	if cfg.Datapath.OutsideUDP {
 		carryPort = cfg.Datapath.CarryPort
 	}
 	return probe.Config{

@@ -268,7 +268,6 @@ var kindBits = map[plan.AddressKind]headgateAddressKind{
 	plan.ServiceAddress:  headgateAddressKindADDRESS_SERVICE,
 	plan.FrontendAddress: headgateAddressKindADDRESS_FRONTEND,
 	plan.OwnAddress:      headgateAddressKindADDRESS_OWN,
-	plan.CarriedAddress:  headgateAddressKindADDRESS_CARRIED,
 }
 
 func encodeAddress(k plan.AddressKind) headgateAddress {

@@ -37,7 +37,7 @@ func TestEveryFieldIsDecodedAsItWasEncoded(t *testing.T) {
 		wantSame(t, peer, decodePeer(encodePeer(peer)))
 		clients := filled[plan.SourceRange](r)
 		wantSame(t, clients, decodeSourceRange(encodeSourceRange(clients)))
-		kind := plan.AddressKind(1 + r.rand.IntN(int(2*plan.CarriedAddress-1)))
+		kind := plan.AddressKind(1 + r.rand.IntN(int(2*plan.OwnAddress-1)))
 		wantSame(t, kind, decodeAddress(encodeAddress(kind)))
 	}
 }

@@ -84,10 +84,10 @@ type Config struct {
 	// Carrying says that there may be Services whose packets are carried to the homes
 	// of their backends.
 	Carrying bool `bpf:"carrying"`
-	// CarryUDP has what is carried go behind an outer header of UDP instead of IP in IP.
-	// UDP is always taken, at CarryPort, and IP in IP from peers that carry so.
-	CarryUDP  bool   `bpf:"carry_udp"`
+	// CarryPort is the UDP port of what nodes carry to each other.
 	CarryPort uint16 `bpf:"carry_port"`
+	// OutsideUDP puts UDP into outer headers to backends outside, too. Else IP is in IP there.
+	OutsideUDP bool `bpf:"outside_udp"`
 	// CarryKeys are the keys of proofs (bpf/carry/proof.h). The node proves by the first one, and
 	// accepts both.
 	CarryKeys [2][2]uint64 `bpf:"carry_keys" json:"-"`

@@ -49,7 +49,6 @@ const (
 	headgateAddressKindADDRESS_SERVICE  headgateAddressKind = 4
 	headgateAddressKindADDRESS_FRONTEND headgateAddressKind = 8
 	headgateAddressKindADDRESS_OWN      headgateAddressKind = 16
-	headgateAddressKindADDRESS_CARRIED  headgateAddressKind = 32
 )
 
 type headgateAffinity struct {
@@ -547,7 +546,6 @@ const (
 	headgatePeerFlagPEER_RETURNS headgatePeerFlag = 2
 	headgatePeerFlagPEER_SILENT  headgatePeerFlag = 4
 	headgatePeerFlagPEER_OUTSIDE headgatePeerFlag = 8
-	headgatePeerFlagPEER_IPIP    headgatePeerFlag = 16
 )
 
 type headgatePeerWays struct {
@@ -845,7 +843,6 @@ const (
 	headgateVarAddressFilterShift = "address_filter_shift"
 	headgateVarCarryKeys          = "carry_keys"
 	headgateVarCarryPort          = "carry_port"
-	headgateVarCarryUdp           = "carry_udp"
 	headgateVarCarrying           = "carrying"
 	headgateVarCountTraffic       = "count_traffic"
 	headgateVarDestroyAll         = "destroy_all"
@@ -862,6 +859,7 @@ const (
 	headgateVarMaxEjectedPercent  = "max_ejected_percent"
 	headgateVarNameSockets        = "name_sockets"
 	headgateVarNodeNetnsCookie    = "node_netns_cookie"
+	headgateVarOutsideUdp         = "outside_udp"
 	headgateVarPodDevices         = "pod_devices"
 	headgateVarRedirectFlows      = "redirect_flows"
 	headgateVarRepeatsAtTc        = "repeats_at_tc"
@@ -1001,7 +999,6 @@ type headgateVariableSpecs struct {
 	AddressFilterShift *ebpf.VariableSpec `ebpf:"address_filter_shift"`
 	CarryKeys          *ebpf.VariableSpec `ebpf:"carry_keys"`
 	CarryPort          *ebpf.VariableSpec `ebpf:"carry_port"`
-	CarryUdp           *ebpf.VariableSpec `ebpf:"carry_udp"`
 	Carrying           *ebpf.VariableSpec `ebpf:"carrying"`
 	CountTraffic       *ebpf.VariableSpec `ebpf:"count_traffic"`
 	DestroyAll         *ebpf.VariableSpec `ebpf:"destroy_all"`
@@ -1018,6 +1015,7 @@ type headgateVariableSpecs struct {
 	MaxEjectedPercent  *ebpf.VariableSpec `ebpf:"max_ejected_percent"`
 	NameSockets        *ebpf.VariableSpec `ebpf:"name_sockets"`
 	NodeNetnsCookie    *ebpf.VariableSpec `ebpf:"node_netns_cookie"`
+	OutsideUdp         *ebpf.VariableSpec `ebpf:"outside_udp"`
 	PodDevices         *ebpf.VariableSpec `ebpf:"pod_devices"`
 	RedirectFlows      *ebpf.VariableSpec `ebpf:"redirect_flows"`
 	RepeatsAtTc        *ebpf.VariableSpec `ebpf:"repeats_at_tc"`
@@ -1141,7 +1139,6 @@ type headgateVariables struct {
 	AddressFilterShift *ebpf.Variable `ebpf:"address_filter_shift"`
 	CarryKeys          *ebpf.Variable `ebpf:"carry_keys"`
 	CarryPort          *ebpf.Variable `ebpf:"carry_port"`
-	CarryUdp           *ebpf.Variable `ebpf:"carry_udp"`
 	Carrying           *ebpf.Variable `ebpf:"carrying"`
 	CountTraffic       *ebpf.Variable `ebpf:"count_traffic"`
 	DestroyAll         *ebpf.Variable `ebpf:"destroy_all"`
@@ -1158,6 +1155,7 @@ type headgateVariables struct {
 	MaxEjectedPercent  *ebpf.Variable `ebpf:"max_ejected_percent"`
 	NameSockets        *ebpf.Variable `ebpf:"name_sockets"`
 	NodeNetnsCookie    *ebpf.Variable `ebpf:"node_netns_cookie"`
+	OutsideUdp         *ebpf.Variable `ebpf:"outside_udp"`
 	PodDevices         *ebpf.Variable `ebpf:"pod_devices"`
 	RedirectFlows      *ebpf.Variable `ebpf:"redirect_flows"`
 	RepeatsAtTc        *ebpf.Variable `ebpf:"repeats_at_tc"`

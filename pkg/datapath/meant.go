@@ -53,7 +53,7 @@ func (r *Reader) Unserved(to netip.Addr) (reason string, err error) {
 	switch {
 	case kind&plan.ServiceAddress != 0:
 		return names.drops[headgateDropReasonDROP_NO_SERVICE_PORT], nil
-	case kind&^(plan.FrontendAddress|plan.CarriedAddress) == 0 && r.inServiceCIDR(to):
+	case kind&^plan.FrontendAddress == 0 && r.inServiceCIDR(to):
 		return names.drops[headgateDropReasonDROP_NO_SERVICE], nil
 	default:
 		return "", nil

@@ -24,7 +24,6 @@ var peerFlags = map[headgatePeerFlag]func(*plan.Peer) *bool{
 	headgatePeerFlagPEER_RETURNS: func(p *plan.Peer) *bool { return &p.Returns },
 	headgatePeerFlagPEER_SILENT:  func(p *plan.Peer) *bool { return &p.Silent },
 	headgatePeerFlagPEER_OUTSIDE: func(p *plan.Peer) *bool { return &p.Outside },
-	headgatePeerFlagPEER_IPIP:    func(p *plan.Peer) *bool { return &p.IPIP },
 }
 
 func encodePeer(p plan.Peer) headgatePeer {

@@ -38,7 +38,7 @@ func TestOfAPeerInUseWhatMayChangeDoes(t *testing.T) {
 	ops := peerOps()
 	mustApply(t, d, ops...)
 	slow := plan.Peer{Theirs: netip.MustParseAddr("10.1.0.2"), Ours: netip.MustParseAddr("10.1.0.1"), Ring: plan.RingOf("node-b"), MTU: 1400, Returns: true}
-	for _, p := range []plan.Peer{slow, {Theirs: slow.Ours, Ours: slow.Theirs, Ring: 7, MTU: 1280, IPIP: true}} {
+	for _, p := range []plan.Peer{slow, {Theirs: slow.Ours, Ours: slow.Theirs, Ring: 7, MTU: 1280}} {
 		ops = append(ops, plan.PutPeer{ID: plan.FirstPeer, Peer: p})
 		mustApply(t, d, ops[len(ops)-1])
 		wantContent(t, d, ops...)

@@ -17,8 +17,8 @@ import (
 // the same user can join them.
 type listener [2]*net.UDPConn
 
-// listenFor opens both, by digests that prove the key.
-func listenFor(at netip.AddrPort, digests ...Digest) (*listener, error) {
+// listenFor opens both, by the digest that proves the key.
+func listenFor(at netip.AddrPort, proof Digest) (*listener, error) {
 	reuse := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		return control(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
 	}}
@@ -33,7 +33,7 @@ func listenFor(at netip.AddrPort, digests ...Digest) (*listener, error) {
 	}
 	raw, err := l[0].SyscallConn()
 	if err == nil {
-		err = control(raw, func(fd int) error { return choose(fd, digests) })
+		err = control(raw, func(fd int) error { return choose(fd, proof) })
 	}
 	if err != nil {
 		l.close()
@@ -52,16 +52,15 @@ func (l *listener) close() {
 
 // choose has the kernel choose between the sockets of a group by the first four bytes of a digest. The
 // program sees the payload of UDP, and returns the number of a socket.
-func choose(fd int, digests []Digest) error {
-	isMessage := unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(messageLen), Jf: uint8(1 + len(digests))}
+func choose(fd int, proof Digest) error {
 	program := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_LEN}, isMessage,
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: uint32(messageLen - len(Digest{}))},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_LEN},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(messageLen), Jf: 2},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: uint32(messageLen - len(proof))},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: binary.BigEndian.Uint32(proof[:]), Jt: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 1},
 	}
-	for i, d := range digests {
-		program = append(program, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: binary.BigEndian.Uint32(d[:]), Jt: uint8(len(digests) - i)})
-	}
-	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0}, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 1})
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
 }
 

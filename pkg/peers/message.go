@@ -11,22 +11,14 @@ import (
 // Port is the UDP port at which agents answer unless told otherwise.
 const Port = 6635
 
-// Versions of what is carried, and of the questions: nodes carry to those alone that take theirs.
-const (
-	versionIPIP = 2 // IP in IP
-	versionUDP  = 5 // the same behind an outer header of UDP with a proof
-)
+// version is that of what is carried, and of the questions: nodes carry to those alone that take theirs.
+const version = 5
 
 // Digest is equal on nodes that carry alike.
 type Digest [16]byte
 
-// DigestOf returns the digest of the key by which nodes hash, of one that carries IP in IP, or behind
-// outer headers of UDP.
-func DigestOf(key [2]uint64, udp bool) (d Digest) {
-	version := uint64(versionIPIP)
-	if udp {
-		version = versionUDP
-	}
+// DigestOf returns the digest of the key by which nodes hash.
+func DigestOf(key [2]uint64) (d Digest) {
 	b := []byte("headgate carries as of version ")
 	for _, word := range [...]uint64{version, key[0], key[1]} {
 		b = binary.BigEndian.AppendUint64(b, word)
@@ -34,6 +26,18 @@ func DigestOf(key [2]uint64, udp bool) (d Digest) {
 	sum := sha256.Sum256(b)
 	copy(d[:], sum[:])
 	return d
+}
+
+// digest is that of how this node carries.
+func (p *Prober) digest() Digest { return DigestOf(p.cfg.Key) }
+
+// digestFor returns the digest that answers a question with one: that, if this node takes what its
+// sender carries, else none. A sender without the key does not get what proves it.
+func (p *Prober) digestFor(theirs Digest) Digest {
+	if theirs == p.digest() {
+		return theirs
+	}
+	return Digest{}
 }
 
 // ProofKey returns the key of proofs (bpf/carry/proof.h) that follows from a secret of all nodes.

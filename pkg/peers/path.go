@@ -175,7 +175,7 @@ func (p *path) failure() string {
 	case p.unsent >= missing:
 		return ""
 	case p.lost >= missing:
-		return "the network drops what is carried, or the peer does not accept the first key of this node: let UDP port 6635 pass between nodes (IP protocols 4 and 41 with --dsr-encapsulation ipip), and add the first line of the --dsr-key-file of this node to that of the peer"
+		return "the network drops what is carried, or the peer does not accept the first key of this node: let UDP port 6635 pass between nodes, and add the first line of the --dsr-key-file of this node to that of the peer"
 	case p.short >= missing:
 		return fmt.Sprintf("the network drops what is carried and has %d bytes with its outer header, the least that is of use", leastMTU)
 	case p.unknown:

@@ -24,8 +24,6 @@ type Config struct {
 	Port uint16 // at which all nodes answer
 	// Key is what all nodes hash by. Digests follow from it.
 	Key [2]uint64
-	// UDP says that this node carries behind outer headers of UDP, else IP in IP.
-	UDP bool
 	// IPv6 says that outer headers are of IPv6 where two nodes have both families.
 	IPv6 bool
 	// MTU returns the longest packet that leaves by the device with an address, in bytes.
@@ -93,8 +91,6 @@ type asked struct {
 	isHome bool         // of what is carried, and a node: one outside is not asked
 	conn   *net.UDPConn // nil while it is no home, or cannot be asked
 	nonce  uint64
-	found  time.Time // when this node learned of it
-	asks   Digest    // of its last question; zero: it has not asked yet
 }
 
 // New returns a prober that knows no node.
@@ -192,7 +188,7 @@ func (p *Prober) settle() {
 			a.hangUp()
 			was := former[theirs]
 			was.Usable = was.Usable || name == p.cfg.Here
-			a = &asked{peer: newPeer(was, p.cfg.MTU(ours)), found: time.Now()}
+			a = &asked{peer: newPeer(was, p.cfg.MTU(ours))}
 			p.peers[name] = a
 		}
 		a.Node = plan.Node{Addrs: addressesOf(n), Peer: plan.Peer{Theirs: theirs, Ours: ours, Ring: plan.RingOf(name)}}
@@ -310,7 +306,6 @@ func (p *Prober) tell() {
 		n := a.Node
 		if v := a.said(); !a.Outside {
 			n.Usable, n.Returns, n.Silent, n.MTU = v.Usable(), v.Returns, a.verdict.Silent && !mixed, a.mtu()
-			n.IPIP = p.takesIPIP(a, time.Now())
 		}
 		all[name] = n
 		if a.conn != nil {

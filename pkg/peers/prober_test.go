@@ -249,11 +249,11 @@ func TestNobodyIsLeftOutWhileVersionsDiffer(t *testing.T) {
 // own proves that it has the key.
 func TestTheAnswerIsTheQuestionsDigestWhereThatIsTaken(t *testing.T) {
 	key := [2]uint64{3, 4}
-	ipip, udp, other := DigestOf(key, false), DigestOf(key, true), DigestOf([2]uint64{5}, false)
+	own, other := DigestOf(key), DigestOf([2]uint64{5})
 	n := newNode(t, "here", freePort(t))
 	n.prober.cfg.Key = key
 	conn := n.dialed()
-	for asked, want := range map[Digest]Digest{ipip: ipip, udp: udp, other: {}} {
+	for asked, want := range map[Digest]Digest{own: own, other: {}} {
 		if got := ask(t, conn, asked); got != want {
 			t.Errorf("asked with %x it answers %x, want %x", asked, got, want)
 		}
@@ -314,7 +314,7 @@ func TestAFloodKeepsNoNodeFromAsking(t *testing.T) {
 	n := newNode(t, "here", freePort(t))
 	n.prober.cfg.Key = key
 	conn := n.dialed()
-	ask(t, conn, DigestOf(key, false))
+	ask(t, conn, DigestOf(key))
 	var strangers []*net.UDPConn
 	for range 16 {
 		strangers = append(strangers, dialFrom(t, net.IPv4(127, 0, 0, 3), n.prober.cfg.Port))
@@ -323,7 +323,7 @@ func TestAFloodKeepsNoNodeFromAsking(t *testing.T) {
 	for i := range 20000 {
 		_, _ = strangers[i%len(strangers)].Write(message{question, 1, Digest{}}.encode())
 	}
-	_, _ = conn.Write(message{question, 9, DigestOf(key, true)}.encode())
+	_, _ = conn.Write(message{question, 9, DigestOf(key)}.encode())
 	n.prober.mu.Unlock()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if m, err := read(conn); err == nil && m.nonce == 9 {

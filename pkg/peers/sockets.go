@@ -96,7 +96,7 @@ func (p *Prober) open(a netip.Addr) (*listener, deafness) {
 			fmt.Sprintf("set net.ipv4.conf.%s.rp_filter to 2 (loose), or give the node an InternalIP of another device", device),
 		}
 	}
-	l, err := listenFor(netip.AddrPortFrom(a, p.cfg.Port), DigestOf(p.cfg.Key, false), DigestOf(p.cfg.Key, true))
+	l, err := listenFor(netip.AddrPortFrom(a, p.cfg.Port), p.digest())
 	if err != nil {
 		return nil, deafness{err.Error(), "free the port, which is tried again all the time"}
 	}
@@ -116,7 +116,7 @@ func (p *Prober) reply(conn *net.UDPConn) {
 		case err != nil || !ok:
 		case m.kind == echo:
 			p.hasComeBack(m.nonce, at)
-		case m.kind == question && p.hasAsked(at, m.digest):
+		case m.kind == question && p.isNode(at):
 			// A lost answer is asked for again.
 			_, _ = conn.WriteToUDPAddrPort(message{p.answers(), m.nonce, p.digestFor(m.digest)}.encode(), from)
 		}
@@ -131,16 +131,12 @@ func (p *Prober) answers() kind {
 	return answer
 }
 
-// hasAsked notes how a node carries, by the digest of its question, which proves that it has the key of
-// this one; false: there is no node at the address.
-func (p *Prober) hasAsked(at netip.Addr, digest Digest) bool {
+// isNode says whether there is a node at an address.
+func (p *Prober) isNode(at netip.Addr) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, peer := range p.peers {
 		if slices.Contains(peer.Addrs, at) {
-			if digest != (Digest{}) && digest == p.digestFor(digest) {
-				peer.asks = digest
-			}
 			return true
 		}
 	}

@@ -34,7 +34,7 @@ func Adopt(c Content, limits Sizes) (*Planner, error) {
 			p.addresses[a] = &address{}
 		}
 		p.addresses[a].written = kind
-		p.addresses[a].node = kind &^ (ServiceAddress | FrontendAddress | CarriedAddress)
+		p.addresses[a].node = kind &^ (ServiceAddress | FrontendAddress)
 	}
 	for _, t := range p.pool.tables {
 		if t.uses == 0 {
@@ -180,6 +180,6 @@ func (p *Planner) adoptFrontend(c Content, key lb.AddrPort) error {
 	p.pool.useService(service, &none)
 	p.frontends[key] = e
 	p.owned[service.ServiceName] = append(p.owned[service.ServiceName], key)
-	p.countFrontend(key.Addr, value, 1)
+	p.countFrontend(key.Addr, value.Kind, 1)
 	return nil
 }

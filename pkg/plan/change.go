@@ -217,7 +217,7 @@ func (c *change) place(t taken) {
 	if old != nil && old.members() != t.entry.members() {
 		p.lose(t.key, old.members(), t.entry.members())
 	}
-	p.countFrontend(t.key.Addr, t.entry.value, 1)
+	p.countFrontend(t.key.Addr, t.entry.value.Kind, 1)
 	if old != nil {
 		c.release(t.key, old)
 		if t.anew {
@@ -233,7 +233,7 @@ func (c *change) place(t taken) {
 // release gives back what a frontend had that is no longer in force.
 func (c *change) release(key lb.AddrPort, e *entry) {
 	c.p.ranges.drop(e.value.Service, e.ranges, &c.ended)
-	c.p.countFrontend(key.Addr, e.value, -1)
+	c.p.countFrontend(key.Addr, e.value.Kind, -1)
 	c.p.dropEntry(e)
 }
 

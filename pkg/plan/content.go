@@ -144,8 +144,6 @@ const (
 	FrontendAddress
 	// OwnAddress is an address of this node on which NodePorts do not answer.
 	OwnAddress
-	// CarriedAddress is an address of a frontend that is carried, whichever else it is.
-	CarriedAddress
 )
 
 // Content is what the maps hold, apart from what the datapath itself writes.

@@ -166,7 +166,7 @@ func (k AddressKind) String() string {
 	for _, e := range []struct {
 		bit  AddressKind
 		name string
-	}{{NodeAddress, "node"}, {LoopbackAddress, "loopback"}, {ServiceAddress, "service"}, {FrontendAddress, "frontend"}, {OwnAddress, "own"}, {CarriedAddress, "carried"}} {
+	}{{NodeAddress, "node"}, {LoopbackAddress, "loopback"}, {ServiceAddress, "service"}, {FrontendAddress, "frontend"}, {OwnAddress, "own"}} {
 		if k&e.bit != 0 {
 			names = append(names, e.name)
 		}

@@ -25,7 +25,6 @@ type Peer struct {
 	Returns      bool       // it may answer clients as the Service's address
 	Silent       bool       // nothing says that the node is there
 	Outside      bool       // no node: a backend that takes the outer header off, and passes nothing on
-	IPIP         bool       // IP in IP from it is taken off
 }
 
 // Echo is a datagram that the datapath of a peer sends back: it goes there in the outer header of
@@ -49,7 +48,7 @@ func (p Peer) String() string {
 	for _, word := range []struct {
 		is   bool
 		name string
-	}{{p.Usable, " usable"}, {p.Returns, " returns"}, {p.Silent, " silent"}, {p.Outside, " outside"}, {p.IPIP, " ipip"}} {
+	}{{p.Usable, " usable"}, {p.Returns, " returns"}, {p.Silent, " silent"}, {p.Outside, " outside"}} {
 		if word.is {
 			s += word.name
 		}

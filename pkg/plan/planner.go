@@ -62,7 +62,6 @@ type address struct {
 	node       AddressKind // NodeAddress, LoopbackAddress, OwnAddress or nothing
 	clusterIPs int         // frontends that make it a ServiceAddress
 	others     int         // frontends that make it a FrontendAddress
-	carried    int         // of these all those that make it a CarriedAddress
 	written    AddressKind
 }
 
@@ -175,21 +174,18 @@ func (p *Planner) SetServiceCIDRs(prefixes []netip.Prefix) ([]Op, error) {
 // ServiceCIDRs returns the prefixes that belong to Services, nil for none.
 func (p *Planner) ServiceCIDRs() []netip.Prefix { return p.cidrs }
 
-// countFrontend adds n frontends such as a given one to an address. NodePorts have none.
-func (p *Planner) countFrontend(a netip.Addr, f Frontend, n int) {
+// countFrontend adds n frontends of a kind to an address. NodePorts have none.
+func (p *Planner) countFrontend(a netip.Addr, kind lb.FrontendKind, n int) {
 	if a.IsUnspecified() {
 		return
 	}
 	if p.addresses[a] == nil {
 		p.addresses[a] = &address{}
 	}
-	if f.Kind == lb.ClusterIP {
+	if kind == lb.ClusterIP {
 		p.addresses[a].clusterIPs += n
 	} else {
 		p.addresses[a].others += n
-	}
-	if f.Carried {
-		p.addresses[a].carried += n
 	}
 }
 
@@ -205,9 +201,6 @@ func (p *Planner) writeAddress(a netip.Addr, ops *[]Op) {
 	}
 	if e.others > 0 {
 		kind |= FrontendAddress
-	}
-	if e.carried > 0 {
-		kind |= CarriedAddress
 	}
 	switch {
 	case kind == 0:

@@ -28,7 +28,7 @@ type neighbours struct {
 // nodeAt is one of them, which is reached from ours.
 func nodeAt(name string, theirs, ours netip.Addr) plan.Node {
 	return plan.Node{
-		Peer:  plan.Peer{Theirs: theirs, Ours: ours, Ring: plan.RingOf(name), MTU: 1500, Usable: true, IPIP: true},
+		Peer:  plan.Peer{Theirs: theirs, Ours: ours, Ring: plan.RingOf(name), MTU: 1500, Usable: true},
 		Addrs: []netip.Addr{theirs},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/tests/testenv"
@@ -42,7 +43,7 @@ var carryStories = []struct {
 	{"What pods forge does not leave", forgedDoesNotLeave},
 	{"What a node carries leaves", ownLeaves},
 	{"Tunnels, questions and probes leave", othersLeave},
-	{"Tunnels to a pod whose address a Service claims are left alone", tunnelsToAClaimedPod},
+	{"Tunnels of IP in IP are left alone", tunnelsAreLeftAlone},
 	{"Questions leave where a Service has an address of the node", questionsOfANodeWithAService},
 	{"What is carried leaves where a Service has an address of the other node", carriedToANodeWithAService},
 	{"Other ports of an address within a service CIDR are refused", otherPortsOfAServiceCIDR},
@@ -63,14 +64,10 @@ var carryStories = []struct {
 // TestCarrying has the driver see each packet before TC does: what it sends is what TC sends, to the
 // last byte, and all else it leaves as it is.
 func TestCarrying(t *testing.T) {
-	for name, udp := range map[string]bool{"IP in IP": false, "UDP": true} {
-		t.Run(name, func(t *testing.T) {
-			f := newDrivenFleet(t, udp)
-			for _, overV6 := range []bool{false, true} {
-				f.carryOver(t, overV6)
-				t.Run("over "+f.family(), f.tell)
-			}
-		})
+	f := newDrivenFleet(t)
+	for _, overV6 := range []bool{false, true} {
+		f.carryOver(t, overV6)
+		t.Run("over "+f.family(), f.tell)
 	}
 }
 
@@ -170,9 +167,6 @@ func aPacketIsCarriedAsItCame(t *testing.T, f *fleet) {
 }
 
 func flowsKeepAPort(t *testing.T, f *fleet) {
-	if !f.udp {
-		return // there is none
-	}
 	f.serve(t, 2)
 	ports := map[uint16]bool{}
 	for port := range uint16(200) {
@@ -241,9 +235,6 @@ func othersStayAsTheyAre(t *testing.T, f *fleet) {
 
 // Nodes accept the key that others will prove by next, or proved by before.
 func bothKeysAreAccepted(t *testing.T, f *fleet) {
-	if !f.udp {
-		return
-	}
 	f.serve(t, 2)
 	p := f.packet(40000, "S", 10)
 	for i, key := range append(carryKeys[:], [2]uint64{carryKeys[0][0], carryKeys[1][1]}) {
@@ -290,9 +281,6 @@ func packetsOfAllShapesAreProven(t *testing.T, f *fleet) {
 
 // withoutProof are frames that have the address of a peer, and no proof that it would give.
 func (f *fleet) withoutProof(t *testing.T, p packet) map[string][]byte {
-	if !f.udp {
-		return nil
-	}
 	from, to, inner := f.nodes[0].addr, f.nodes[1].addr, p.datagram(t)
 	with := func(proof []byte) []byte {
 		frame := f.outerOf(0, 1, p.frame(t), 0, 0)
@@ -305,7 +293,7 @@ func (f *fleet) withoutProof(t *testing.T, p packet) map[string][]byte {
 	otherService.dst = at(p.dst.Addr().Next(), p.dst.Port())
 	otherProtocol.protocol = map[lb.Protocol]lb.Protocol{lb.TCP: lb.UDP, lb.UDP: lb.TCP}[p.protocol]
 	plain, gue := *f, *f
-	plain.udp, gue.outside = false, true
+	plain.ipip, gue.outside = true, true
 	frames := map[string][]byte{
 		"no proof": with(make([]byte, 8)), "the proof of the other direction": with(proofOf(carryKeys[0], to, from, inner, 0)),
 		"the proof for another node": with(proofOf(carryKeys[0], from, f.nodes[2].addr, inner, 0)),
@@ -333,17 +321,13 @@ func carriedForNobodyGoesNowhere(t *testing.T, f *fleet) {
 		nested = nil
 	}
 	fromNode, fromLoopback, fromLink := p, p, p
-	var wrongPort []byte
-	if f.udp { // else it may be of another tunnel
-		wrongPort = p.to(p.src, at(f.vip, 81)).frame(t)
-	}
 	fromLink.src = at(netip.MustParseAddr(map[bool]string{true: "169.254.169.254", false: "febf::1"}[f.client.Is4()]), 40000)
 	fromNode.src = at(nodeAddr(1, !f.client.Is4()), 40000)
 	fromLoopback.src = loopback(f.book, 40000)
 	last := p
 	last.ttl = 1
 	for what, inner := range map[string][]byte{
-		"another port": wrongPort, "from the node": fromNode.frame(t), "from loopback": fromLoopback.frame(t), "from a link": fromLink.frame(t), "at the end of its time": last.frame(t), "nested": nested,
+		"another port": p.to(p.src, at(f.vip, 81)).frame(t), "from the node": fromNode.frame(t), "from loopback": fromLoopback.frame(t), "from a link": fromLink.frame(t), "at the end of its time": last.frame(t), "nested": nested,
 	} {
 		if inner == nil {
 			continue
@@ -713,7 +697,7 @@ func sourceRangesHold(t *testing.T, f *fleet) {
 // than one frame for each owner and one more. Each node leaves out whom it likes meanwhile: that
 // makes it twice as many, and nothing else.
 func TestNoConnectionIsLostWhileTablesDiffer(t *testing.T) {
-	f := newFleet(t, 3, false, false)
+	f := newFleet(t, 3, false, func(*datapath.Config) {})
 	for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
 		for seed := range uint64(6) {
 			t.Run(fmt.Sprint(protocol, " seed ", seed), func(t *testing.T) {

@@ -52,38 +52,26 @@ type forgery struct {
 func (f *fleet) forgeries(t *testing.T) []forgery {
 	p := f.packet(40000, "S", 10)
 	anybody, pods := []string{byPod, byStrange, byNode}, []string{byPod, byStrange}
-	otherPort := anybody
-	if !f.udp { // homes leave it alone, too: it may be of a tunnel between pods
-		otherPort = pods
-	}
+	first := make([]byte, len(p.datagram(t))+8) // with the proof before it so long, and one of zeros behind it
+	both := append(bytes.Clone(p.ethernet()), append(first, p.datagram(t)...)...)
 	elsewhere := nodeAddr(100, f.overV6)
-	all := []forgery{
+	return []forgery{
 		{"to a peer", f.outerOf(0, 1, p.frame(t), 0, 0), anybody, 0},
 		{"from an address that is yet to be the node's", f.outerBetween(elsewhere, f.nodes[1].addr, p.frame(t), 0, 0), anybody, 0},
-		{"to another port of the Service", f.outerOf(0, 1, p.to(p.src, at(f.vip, 81)).frame(t), 0, 0), otherPort, 0},
+		{"to another port of the Service", f.outerOf(0, 1, p.to(p.src, at(f.vip, 81)).frame(t), 0, 0), anybody, 0},
 		{"to an address that may be another one of a peer", f.outerBetween(f.nodes[0].addr, elsewhere, p.frame(t), 0, 0), pods, 0},
 		{"a question", f.questionFor(t, f.answerFrom(f.nodes[1].addr), 100), pods, 0},
 		{"with a tag of a VLAN", withTag(f.outerOf(0, 1, p.frame(t), 0, 0)), anybody, 0},
+		{"behind a segment that says nothing", f.outerOf(0, 1, both, 0, 0), anybody, uint32(len(first))},
+		{"behind more headers", f.behindMore(t, p), anybody, 0},
 	}
-	if f.udp {
-		first := make([]byte, len(p.datagram(t))+8) // with the cookie before it so long, and one of zeros behind it
-		both := append(bytes.Clone(p.ethernet()), append(first, p.datagram(t)...)...)
-		all = append(all, forgery{"behind a segment that says nothing", f.outerOf(0, 1, both, 0, 0), anybody, uint32(len(first))})
-	} else {
-		version := f.outerOf(0, 1, p.frame(t), 0, 0)
-		version[ethernetLen+f.outerLen()] ^= 0x20 // homes go by the protocol of the outer header
-		all = append(all, forgery{"behind more headers", f.behindMore(t, p), anybody, 0}, forgery{"with another version of IP", version, anybody, 0})
-	}
-	return all
 }
 
-// behindMore is a packet within an outer header that has options, or another header behind it.
+// behindMore is a packet within an outer header that has options, or another header before UDP.
 func (f *fleet) behindMore(t *testing.T, inner packet) []byte {
 	t.Helper()
-	outer := packet{src: at(f.nodes[0].addr, 0), dst: at(f.nodes[1].addr, 0), protocol: lb.Protocol(41), payload: inner.datagram(t)}
-	if inner.is4() {
-		outer.protocol = 4
-	}
+	outer := packet{src: at(f.nodes[0].addr, firstFlowPort), dst: at(f.nodes[1].addr, carryPort), protocol: lb.UDP}
+	outer.payload = append(make([]byte, 8), inner.datagram(t)...)
 	if f.overV6 {
 		outer.headers = []header{{60, make([]byte, 8)}}
 	} else {
@@ -147,9 +135,7 @@ func othersLeave(t *testing.T, f *fleet) {
 	outside := nodeAddr(100, f.overV6)
 	f.wantsLeft(t, "a probe in the way of clients", byNode, f.outerBetween(f.nodes[0].addr, outside, p.frame(t), 0, 0), 0)
 	f.wantsLeft(t, "a question that is carried", byNode, f.questionFor(t, f.answerFrom(f.nodes[1].addr), 100), 0)
-	if f.udp {
-		f.wantsLeft(t, "segments", byPod, f.outerOf(0, 1, slices.Concat(toPod, make([]byte, 8), toPod[ethernetLen:]), 0, 0), uint32(len(toPod)-ethernetLen+8))
-	}
+	f.wantsLeft(t, "segments", byPod, f.outerOf(0, 1, slices.Concat(toPod, make([]byte, 8), toPod[ethernetLen:]), 0, 0), uint32(len(toPod)-ethernetLen+8))
 }
 
 // wantsLeft has a frame leave as it is.

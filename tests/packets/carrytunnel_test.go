@@ -16,109 +16,45 @@ const claimedPort = 9
 func (n *fleetNode) claim(t *testing.T, at lb.AddrPort, carried bool) {
 	t.Helper()
 	view := plan.View{Table: plan.Table{Offset: firstFleetSlot, Size: fleetSlots}, Algorithm: lb.Stable}
-	kind := plan.FrontendAddress
-	if carried {
-		kind |= plan.CarriedAddress
-	}
 	n.apply(t, []plan.Op{
 		plan.PutFrontend{Key: at, Value: plan.Frontend{
 			Service: fleetService, Kind: lb.ExternalIP, Members: plan.Table{Offset: fleetMembersAt, Size: 6}, Carried: carried,
 			Views: [lb.NumViews]plan.View{lb.Internal: view, lb.External: view},
 		}},
-		plan.PutAddress{Addr: at.Addr, Kind: kind},
+		plan.PutAddress{Addr: at.Addr, Kind: plan.FrontendAddress},
 	})
 }
 
-// tunnelled are packets between pods that a tunnel of the network of pods has; of some, ports are not known.
-func (f *fleet) tunnelled(t *testing.T, p packet) (known, unknown map[string][]byte) {
-	t.Helper()
-	udp, whole, strange := p, p, p
-	udp.protocol, udp.dst = lb.UDP, at(p.dst.Addr(), claimedPort) // the Service has that port of TCP
-	whole.payload = make([]byte, 64)
-	parts := cut(whole, 70, 40, 2)
-	strange.protocol = lb.Protocol(47)
-	known = map[string][]byte{"TCP": p.frame(t), "UDP": udp.frame(t)}
-	unknown = map[string][]byte{
-		"the first fragment": parts[0].frame(t), "the second fragment": parts[1].frame(t),
-		"an ICMP error": f.portUnreachable(t, p.src.Addr(), p.to(p.dst, p.src)).frame(t), "another protocol": strange.frame(t),
-	}
-	behind := p
-	if p.is4() {
-		behind.options = []byte{1, 1, 1, 1}
-	} else {
-		behind.headers = []header{{60, make([]byte, 8)}}
-	}
-	unknown["behind more headers"] = behind.frame(t)
-	return known, unknown
-}
-
-// tunnelsToAClaimedPod has a Service claim the address of a pod, which a tunnel of IP in IP leads to. The packets of
-// the tunnel stay as they are, but for those to the port of the Service if that is carried.
-func tunnelsToAClaimedPod(t *testing.T, f *fleet) {
+// tunnelsAreLeftAlone has nodes pass IP in IP between nodes, whatever is in it: networks of pods have such tunnels, and a
+// Service may claim the address of a pod. So nothing in it is taken for carried.
+func tunnelsAreLeftAlone(t *testing.T, f *fleet) {
 	f.serve(t, 2)
 	pod := nodeAddr(110, !f.client.Is4())
-	p := f.packet(40000, "S", 10)
-	p.dst = at(pod, 8080)
-	known, unknown := f.tunnelled(t, p)
-	claimed := p.to(p.src, at(pod, claimedPort)).frame(t)
 	key := lb.AddrPort{Addr: pod, Port: claimedPort, Protocol: lb.TCP}
+	for _, n := range f.nodes[:2] {
+		n.claim(t, key, true)
+	}
 	defer func() {
 		for _, n := range f.nodes[:2] {
 			n.apply(t, []plan.Op{plan.DeleteAddress{Addr: pod}, plan.DeleteFrontend{Key: key}})
 		}
 	}()
-	for _, carried := range []bool{false, true, false} {
-		when := map[bool]string{true: ", carried", false: ", not carried"}[carried]
-		for _, n := range f.nodes[:2] {
-			n.claim(t, key, carried)
+	p, whole := f.packet(40000, "S", 10), f.packet(40000, "S", 64)
+	claimed := p.to(p.src, at(pod, claimedPort))
+	tunnel := *f
+	tunnel.ipip = true
+	for what, inner := range map[string]packet{
+		"for the Service": p, "for a claimed port": claimed, "for another port": p.to(p.src, at(pod, 8080)),
+		"a fragment": cut(whole.to(whole.src, claimed.dst), 70, 40, 2)[1], "a question": f.answerFrom(f.nodes[1].addr),
+	} {
+		outer := tunnel.outerOf(0, 1, inner.frame(t), 0, 0)
+		if verdict, made := f.nodes[1].run(t, in, uplink, outer); verdict != pass || !bytes.Equal(made, outer) {
+			t.Errorf("%s: verdict %d for %s, given %s", what, verdict, dump(made), dump(outer))
 		}
-		f.ofTunnel(t, "the port of the Service"+when, claimed, carried)
-		for what, frame := range known {
-			f.ofTunnel(t, what+when, frame, false)
-		}
-		for what, frame := range unknown {
-			f.ofTunnel(t, what+when, frame, carried)
-		}
-	}
-}
-
-// ofTunnel says whether the other node takes a frame as carried. If so, this node does not send the frame as its own.
-// Over UDP the proof decides, whatever the frame holds. Pods can send it in neither case.
-func (f *fleet) ofTunnel(t *testing.T, what string, frame []byte, taken bool) {
-	t.Helper()
-	taken = taken || f.udp
-	outer := f.outerOf(0, 1, frame, 0, 0)
-	received := f.nodes[1].receivedFrom(t, 0)
-	verdict, made := f.nodes[1].run(t, in, uplink, outer)
-	if got := f.nodes[1].receivedFrom(t, 0) > received; got != taken {
-		t.Errorf("%s: it is taken for carried: %v, want %v", what, got, taken)
-	}
-	if !taken && (verdict != pass || !bytes.Equal(made, outer)) {
-		t.Errorf("%s: verdict %d for %s, given %s", what, verdict, dump(made), dump(outer))
-	}
-	if taken {
-		if verdict, _, counted := f.nodes[0].leave(t, byNode, outer, 0); verdict != drop || counted != 1 {
-			t.Errorf("%s, by the node: verdict %d, %d counted as forged", what, verdict, counted)
-		}
-	} else {
-		f.wantsLeft(t, what, byNode, outer, 0)
-	}
-	for _, pod := range []string{byPod, byStrange} {
-		if verdict, _, counted := f.nodes[0].leave(t, pod, outer, 0); verdict != drop || counted != 1 {
-			t.Errorf("%s, from %s: verdict %d, %d counted as forged", what, pod, verdict, counted)
+		for _, from := range []string{byPod, byStrange, byNode, uplink} {
+			f.wantsLeft(t, what, from, outer, 0)
 		}
 	}
-}
-
-// receivedFrom is how many packets another node has carried to this one, as it counts them.
-func (n *fleetNode) receivedFrom(t *testing.T, number int) uint64 {
-	t.Helper()
-	reader, err := n.dp.Reader()
-	must(t, err)
-	defer reader.Close()
-	c, err := reader.PeerCounts(n.peer(number))
-	must(t, err)
-	return c.Received
 }
 
 // otherPortsOfAServiceCIDR has an external IP lie in a service CIDR: its other ports are refused, carried or not.

@@ -20,9 +20,9 @@ import (
 
 // newDrivenFleet makes a fleet each node of which has drivers that carry, and compares what they do
 // with what TC does. All nodes reach each other by the uplink of the first one.
-func newDrivenFleet(t *testing.T, udp bool) *fleet {
+func newDrivenFleet(t *testing.T) *fleet {
 	t.Helper()
-	f := newFleetOf(t, 3, false, udp, func(c *datapath.Config) { c.XDP = true })
+	f := newFleet(t, 3, false, func(c *datapath.Config) { c.XDP = true })
 	for _, n := range f.nodes {
 		n.openDriver(t)
 		n.sendsXDP(t, n.devices[uplink])

@@ -22,8 +22,8 @@ type fleet struct {
 	protocol lb.Protocol
 	nodes    []*fleetNode
 	overV6   bool // outer headers are of IPv6
-	udp      bool // and of UDP
 	outside  bool // backends are outside: they know no proof
+	ipip     bool // and take IP in IP
 	dead     *fleetNode
 }
 
@@ -61,18 +61,12 @@ const carryPort = 6635
 // firstFlowPort is the first source port of an outer header of UDP.
 const firstFlowPort = 0xc000
 
-// newFleet makes nodes that carry from one to the other, by outer headers of a family.
-func newFleet(t *testing.T, nodes int, overV6, udp bool) *fleet {
+// newFleet makes nodes that carry from one to the other, by outer headers of a family, with a changed configuration.
+func newFleet(t *testing.T, nodes int, overV6 bool, change func(*datapath.Config)) *fleet {
 	t.Helper()
-	return newFleetOf(t, nodes, overV6, udp, func(*datapath.Config) {})
-}
-
-// newFleetOf does so with a configuration that is changed.
-func newFleetOf(t *testing.T, nodes int, overV6, udp bool, change func(*datapath.Config)) *fleet {
-	t.Helper()
-	f := &fleet{book: v4, protocol: lb.TCP, udp: udp}
+	f := &fleet{book: v4, protocol: lb.TCP}
 	for n := range nodes {
-		cgroup := filepath.Join(testenv.Cgroup(t), fmt.Sprintf("fleet%d-%v-%v", n, overV6, udp))
+		cgroup := filepath.Join(testenv.Cgroup(t), fmt.Sprintf("fleet%d-%v", n, overV6))
 		must(t, os.Mkdir(cgroup, 0o755))
 		t.Cleanup(func() { must(t, os.Remove(cgroup)) })
 		suffix := fmt.Sprint(n)
@@ -81,7 +75,7 @@ func newFleetOf(t *testing.T, nodes int, overV6, udp bool, change func(*datapath
 		}
 		r := newNode(t, node{cgroup, suffix, nodeAddr(n, false), nodeAddr(n, true)}, func(c *datapath.Config) {
 			c.Carrying, c.Sizes.Peers, c.EjectAfter, c.MaxEjected = true, 16, 3, 50
-			c.CarryUDP, c.CarryPort, c.CarryKeys = udp, carryPort, carryKeys
+			c.CarryPort, c.CarryKeys = carryPort, carryKeys
 			change(c)
 		})
 		f.nodes = append(f.nodes, &fleetNode{rig: r, number: n, silent: map[int]bool{}})
@@ -138,7 +132,7 @@ func (n *fleetNode) introduce(t *testing.T, f *fleet) {
 func (n *fleetNode) knows(f *fleet, number int) plan.Peer {
 	o := f.nodes[number]
 	return plan.Peer{
-		Theirs: o.addr, Ours: n.addr, Ring: plan.RingOf(fmt.Sprint("node", number)), MTU: fleetMTU, Usable: true, IPIP: !f.udp,
+		Theirs: o.addr, Ours: n.addr, Ring: plan.RingOf(fmt.Sprint("node", number)), MTU: fleetMTU, Usable: true,
 	}
 }
 
@@ -187,7 +181,7 @@ func (f *fleet) serve(t *testing.T, backends ...int) {
 				Service: fleetService, Kind: lb.LoadBalancerIP, Members: members, Carried: true,
 				Views: [lb.NumViews]plan.View{lb.Internal: view, lb.External: view},
 			}},
-			plan.PutAddress{Addr: f.vip, Kind: plan.FrontendAddress | plan.CarriedAddress}))
+			plan.PutAddress{Addr: f.vip, Kind: plan.FrontendAddress}))
 		n.forget(t)
 	}
 }
@@ -293,7 +287,7 @@ func (f *fleet) outerBetween(src, dst netip.Addr, inner []byte, tos, tried byte)
 	if is4 {
 		protocol = 4
 	}
-	if f.udp {
+	if !f.ipip {
 		protocol, datagram = 17, append(f.outerUDP(src, dst, inner, tried), datagram...)
 	}
 	var h []byte
@@ -328,7 +322,7 @@ func (f *fleet) outerUDP(src, dst netip.Addr, inner []byte, ring byte) []byte {
 // udpLen is the length of that header, 0 for none.
 func (f *fleet) udpLen() int {
 	switch {
-	case !f.udp:
+	case f.ipip:
 		return 0
 	case f.outside:
 		return 8
@@ -347,7 +341,7 @@ func (f *fleet) isCarriedAs(got, want []byte) bool {
 		return false
 	}
 	got = slices.Clone(got)
-	if f.udp && binary.BigEndian.Uint16(f.flowPort(got)) >= firstFlowPort {
+	if !f.ipip && binary.BigEndian.Uint16(f.flowPort(got)) >= firstFlowPort {
 		copy(f.flowPort(got), f.flowPort(want))
 	}
 	return slices.Equal(got[12:], want[12:])

@@ -32,20 +32,20 @@ var outsideStories = []struct {
 }
 
 func TestBackendsOutside(t *testing.T) {
-	for name, udp := range map[string]bool{"IP in IP": false, "UDP": true} {
+	for name, ipip := range map[string]bool{"IP in IP": true, "UDP": false} {
 		for _, overV6 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s over %s", name, map[bool]string{false: "IPv4", true: "IPv6"}[overV6]), func(t *testing.T) {
-				newEdge(t, overV6, udp).tell(t)
+				newEdge(t, overV6, ipip).tell(t)
 			})
 		}
 	}
 }
 
-// newEdge makes an edge whose outer headers are of a family, with UDP or without.
-func newEdge(t *testing.T, overV6, udp bool) edge {
+// newEdge makes an edge whose outer headers are of a family, IP in IP or over UDP.
+func newEdge(t *testing.T, overV6, ipip bool) edge {
 	t.Helper()
-	e := edge{newFleetOf(t, 1, overV6, udp, func(c *datapath.Config) { c.XDP = true })}
-	e.outside = true
+	e := edge{newFleet(t, 1, overV6, func(c *datapath.Config) { c.XDP, c.OutsideUDP = true, !ipip })}
+	e.outside, e.ipip = true, ipip
 	n := e.nodes[0]
 	n.openDriver(t)
 	n.sendsXDP(t, n.devices[uplink])
@@ -112,7 +112,7 @@ func (e edge) has(t *testing.T, members ...int) {
 			Service: fleetService, Kind: lb.LoadBalancerIP, Members: table, Carried: true, Steering: lb.Steering{PassiveHealth: lb.SwitchOn},
 			Views: [lb.NumViews]plan.View{lb.Internal: view, lb.External: view},
 		}},
-		plan.PutAddress{Addr: e.vip, Kind: plan.FrontendAddress | plan.CarriedAddress},
+		plan.PutAddress{Addr: e.vip, Kind: plan.FrontendAddress},
 	})
 }
 

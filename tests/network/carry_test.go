@@ -40,7 +40,6 @@ type underlay struct {
 	mtu   int  // of their uplinks
 	ipv6  bool // they are known by an IPv6 address alone
 	both  bool // they are known by addresses of both families, and all but the last carry over IPv6
-	ipip  bool // what is carried is IP in IP, else it has an outer header of UDP
 	xdp   bool // drivers carry
 	sums  bool // their uplinks finish no checksum
 	vxlan bool // they are known by an address of a VXLAN device
@@ -225,9 +224,6 @@ func (f *fabric) start() {
 	root, key := testenv.BPFRoot(f.tb), writeHashKey(f.tb)
 	for _, n := range f.nodes {
 		n.root, n.options = filepath.Join(root, n.name), []string{"--forwarding", "marked", "--hash-key-file", key, "--state-dir", f.tb.TempDir()}
-		if f.underlay.ipip {
-			n.options = append(n.options, "--dsr-encapsulation", "ipip")
-		}
 		if f.underlay.both && n.number < len(f.nodes) {
 			n.options = append(n.options, "--dsr-family", "ipv6")
 		}
@@ -270,7 +266,7 @@ func (f *fabric) awaitPrograms(n *node) {
 }
 
 // story is connections and flows of datagrams while backends come and drain, the router chooses other nodes, both once
-// a second, and agents are killed and come again, each time with another outer header.
+// a second, and agents are killed and come again, each time with other programs.
 func (f *fabric) story(connections, datagrams, seconds int, rng *rand.Rand) *outcome {
 	f.tb.Helper()
 	f.endpoints([]int{0, 1, 2})
@@ -296,7 +292,7 @@ func (f *fabric) story(connections, datagrams, seconds int, rng *rand.Rand) *out
 		f.announce(some(rng))
 		switch n := f.nodes[rng.IntN(len(f.nodes))]; {
 		case n.agent == nil:
-			n.changeEncapsulation()
+			n.changePrograms()
 			n.startAgent(f.manifests)
 		case second%3 == 0:
 			n.stop()
@@ -308,9 +304,9 @@ func (f *fabric) story(connections, datagrams, seconds int, rng *rand.Rand) *out
 	return o
 }
 
-// changeEncapsulation has the next agent put the other outer header before what is carried, which takes
-// other programs: as an upgrade, and as that setting is changed node by node.
-func (n *node) changeEncapsulation() {
+// changePrograms has the next agent load other programs, as an upgrade does. The setting is of packets to
+// backends outside: nodes with either carry to each other.
+func (n *node) changePrograms() {
 	if i := slices.Index(n.options, "ipip"); i > 0 {
 		n.options = slices.Delete(n.options, i-1, i+1)
 	} else {

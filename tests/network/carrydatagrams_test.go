@@ -67,12 +67,9 @@ func headersOf(family family) int { return []int{20, 40}[family] + 8 }
 
 // longestWhole is the longest payload of a datagram that is carried in one piece.
 func (f *fabric) longestWhole(family family) int {
-	outer := 20
+	outer := 36
 	if f.underlay.ipv6 {
-		outer = 40
-	}
-	if !f.underlay.ipip {
-		outer += 16
+		outer = 56
 	}
 	return min(f.underlay.mtu-outer, 1500) - headersOf(family)
 }

@@ -1,10 +1,14 @@
 package network
 
 import (
+	"bytes"
 	"fmt"
 	"net"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -69,5 +73,68 @@ func TestNodesBehindAFilteredTunnelAreNotCarriedTo(t *testing.T) {
 	for _, family := range families {
 		ask(family, false)
 		f.wantLongestDatagram(t, family)
+	}
+}
+
+// Networks of pods have tunnels of IP in IP between nodes. The stack of the other node gets each of their packets,
+// also where a carried Service has the address of a pod, and whether or not the packet has a port.
+func TestTunnelsOfIPInIPPass(t *testing.T) {
+	const from, home = 0, 1
+	f := newFabricOver(t, "dsr", underlay{mtu: 1500, both: true})
+	f.startCarrying(t, home)
+	source := netip.AddrPortFrom(clientAddr[0], 40000)
+	pod := netip.AddrPortFrom(f.nodes[home].podAddrs(f.pods[home])[0], 8080)
+	packets := [][]byte{
+		datagramOf(source, carriedAt[0], "to a carried port"),
+		datagramOf(source, netip.AddrPortFrom(carriedAt[0].Addr(), 81), "to another port"),
+		datagramOf(source, pod, "to a pod"),
+		datagramOf(source, netip.AddrPortFrom(f.nodes[from].addr, 6635), "as a question"),
+		fragmentOf(t, source.Addr(), carriedAt[0].Addr(), 1, 1024, false, []byte("a fragment")),
+		fragmentOf(t, clientAddr[1], carriedAt[1].Addr(), 1, 1024, false, []byte("a fragment")),
+	}
+	for _, outer := range families {
+		for inner, protocol := range []int{unix.IPPROTO_IPIP, unix.IPPROTO_IPV6} {
+			of := slices.DeleteFunc(slices.Clone(packets), func(p []byte) bool { return p[0]>>4 != [2]byte{4, 6}[inner] })
+			begins, ends := f.nodes[from].tunnelEnd(outer, protocol), f.nodes[home].tunnelEnd(outer, protocol)
+			to := [2]netip.Addr{f.nodes[home].addr, f.nodes[home].addr6}[outer]
+			for _, p := range of {
+				if _, err := begins.WriteTo(p, &net.IPAddr{IP: to.AsSlice()}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := received(t, ends); !slices.EqualFunc(got, of, bytes.Equal) {
+				t.Errorf("%v in %v: of %d packets %d get to the stack of the home", families[inner], outer, len(of), len(got))
+			}
+			begins.Close()
+			ends.Close()
+		}
+	}
+	if n := f.takenForForged(t); n > 0 {
+		t.Errorf("%d packets are taken for forged", n)
+	}
+}
+
+// tunnelEnd returns a socket that gets what the stack of a node gets of a protocol behind IP.
+func (n *node) tunnelEnd(outer family, protocol int) (conn net.PacketConn) {
+	n.tb.Helper()
+	n.do(func() (err error) {
+		conn, err = net.ListenPacket(fmt.Sprintf("%s:%d", [2]string{"ip4", "ip6"}[outer], protocol), "")
+		return err
+	})
+	return conn
+}
+
+// received returns what a socket gets until it gets nothing for a while.
+func received(t *testing.T, conn net.PacketConn) (all [][]byte) {
+	t.Helper()
+	for b := make([]byte, 2048); ; {
+		if err := conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		n, _, err := conn.ReadFrom(b)
+		if err != nil {
+			return all
+		}
+		all = append(all, bytes.Clone(b[:n]))
 	}
 }

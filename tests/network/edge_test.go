@@ -156,7 +156,10 @@ func (e *edges) start() {
 	key := writeHashKey(e.tb)
 	for _, n := range slices.Concat(e.nodes[:], e.homes) {
 		n.root = filepath.Join(testenv.BPFRoot(e.tb), n.name)
-		n.options = []string{"--forwarding", "marked", "--dsr-encapsulation", "ipip", "--hash-key-file", key, "--state-dir", e.tb.TempDir()}
+		n.options = []string{"--forwarding", "marked", "--hash-key-file", key, "--state-dir", e.tb.TempDir()}
+		if !slices.Contains(e.homes, n) {
+			n.options = append(n.options, "--dsr-encapsulation", "ipip") // for backends outside alone
+		}
 		n.options = append(n.options, e.options...)
 		cgroup, err := traffic.NewCgroup(testenv.Cgroup(e.tb), n.name)
 		if err != nil {

@@ -69,6 +69,15 @@ struct {
 	__type(value, __u32);
 } peer_addresses SEC(".maps");
 
+/* The round of questions to each peer, by ID. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct echo_round);
+} echo_rounds SEC(".maps");
+
 /* What was carried to each peer, by ID. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -80,6 +80,26 @@ struct peer_counts {
 	__u64 syn_networks;
 };
 
+/*
+ * A round of questions to a peer, see tc/echo.h. The agent writes it before it asks, and takes bits
+ * from it.
+ */
+struct echo_round {
+	__u64 nonce;		/* of its questions; 0: there are none */
+	struct ip_addr service; /* one question comes back from it */
+	__u64 back;		/* the questions that came back, a bit each */
+};
+
+#define ECHO_OF_SERVICE 1 /* of a round: an address of a Service answers it */
+#define ECHO_MOST 64	  /* questions of a round at most */
+
+/* The payload of a question, and of its echo, in the byte order of the node that asks. */
+struct echo_payload {
+	__u64 nonce;
+	__u32 peer;	/* its ID at the node that asks */
+	__u32 question; /* its number in the round */
+};
+
 #define CUT_MOST 9216 /* bytes of payload: jumbo frames */
 #define CUT_BEGIN 80  /* an IPv4 header, and more */
 
@@ -97,5 +117,6 @@ struct stray_budget {
 
 _Static_assert(sizeof(struct peer) == 64, "no hidden padding");
 _Static_assert(sizeof(struct peer_ways) == 64, "a cache line");
+_Static_assert(sizeof(struct echo_payload) == 16, "no hidden padding");
 _Static_assert(offsetof(struct peer, flags) == offsetof(struct peer, mtu) + 4,
 	       "one store");

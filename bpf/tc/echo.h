@@ -4,7 +4,9 @@
  * sent within the outer header of data. Its inner packet is the answer: a datagram from the peer, or
  * from the address of a Service, to who asks. Behind it are zeros, so that the question is as long
  * as it is to be. The peer's datapath takes the outer header and the zeros off, and sends what is
- * left. So a peer needs no agent to answer, and nobody gets more than was sent.
+ * left. So a peer needs no agent to answer, and nobody gets more than was sent. The datapath that
+ * has asked takes the echo before the stack does: connection tracking may have its ends for those of
+ * a pod.
  */
 #pragma once
 
@@ -71,12 +73,44 @@ GLOBAL_FUNC int echo(struct __sk_buff *skb, struct packet *pkt)
 	return bpf_redirect(skb->ifindex, 0);
 }
 
+/* Is a datagram from where a question of the round is to come back from? */
+static __always_inline bool is_echo_of(const struct packet *pkt,
+				       const struct echo_round *round,
+				       const struct peer *p, __u32 question)
+{
+	return same_addr(&pkt->tuple.src, question == ECHO_OF_SERVICE ?
+						  &round->service :
+						  &p->theirs) &&
+	       same_addr(&pkt->tuple.dst, &p->ours);
+}
+
+/* Takes an echo of a question of this node, and returns whether a packet is one. */
+GLOBAL_FUNC int take_echo(struct __sk_buff *skb, struct packet *pkt)
+{
+	struct echo_payload e;
+	struct echo_round *round;
+	const struct peer *p;
+
+	if (!pkt || bpf_skb_load_bytes(skb, pkt->l4_off + sizeof(struct udphdr),
+				       &e, sizeof(e)))
+		return 0;
+	p = find_peer(e.peer);
+	round = bpf_map_lookup_elem(&echo_rounds, &e.peer);
+	if (!p || !round || !e.nonce || e.nonce != round->nonce ||
+	    e.question >= ECHO_MOST || !is_echo_of(pkt, round, p, e.question))
+		return 0;
+	__sync_fetch_and_or(&round->back, 1ULL << e.question);
+	return 1;
+}
+
 /* Takes what a peer has carried here, and returns TC_ACT_UNSPEC where a packet goes on. */
 static __always_inline int take_carried(struct __sk_buff *skb,
 					struct packet *pkt)
 {
 	if (!may_be_outer(pkt))
 		return TC_ACT_UNSPEC;
+	if (pkt->tuple.src_port == bpf_htons(carry_port))
+		return take_echo(skb, pkt) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	switch (uncover(skb, pkt)) {
 	case VERDICT_REFUSE:
 		return TC_ACT_SHOT;

@@ -78,7 +78,7 @@ func newPeers(cfg Config, key maglev.Key, inbox *reconciler.Inbox, status *statu
 		Here: cfg.NodeName, Port: peers.Port, MTU: mtuAt, Route: peers.RouteTo, Filtered: netdev.FilteredTunnel,
 		Key: key, IPv6: cfg.OuterFamily == OuterIPv6,
 		Counts: status.carried, Former: status.formerPeers, Notify: inbox.SetPeers,
-		Echoes: status.echoes, Ask: status.ask, Local: localAddrs,
+		Echoes: status.echoes, Ask: status.ask, TakeEchoes: status.takeEchoes, Local: localAddrs,
 		Report: func(all []peers.Status) {
 			said := make([]Peer, len(all))
 			for i, s := range all {
@@ -147,6 +147,7 @@ func (a *statusServer) eachPeer(do func(r *datapath.Reader, id uint32, p plan.Pe
 type asker interface {
 	Echoes() bool
 	Ask(plan.Echo) (bool, error)
+	TakeEchoes(peer netip.Addr) uint64
 }
 
 func (a *statusServer) echoes() bool { return a.asker.Echoes() }
@@ -159,6 +160,8 @@ func (a *statusServer) ask(e plan.Echo) bool {
 	}
 	return sent
 }
+
+func (a *statusServer) takeEchoes(peer netip.Addr) uint64 { return a.asker.TakeEchoes(peer) }
 
 // localAddrs returns the addresses of devices of this node; none where the kernel does not say.
 func localAddrs() (out []netip.Addr) {

@@ -218,6 +218,13 @@ const (
 	headgateDropReasonDROP_REASONS           headgateDropReason = 14
 )
 
+type headgateEchoRound struct {
+	_       structs.HostLayout
+	Nonce   uint64
+	Service headgateIpAddr
+	Back    uint64
+}
+
 type headgateEjection uint8
 
 const (
@@ -779,6 +786,7 @@ const (
 	headgateMapCutScratch         = "cut_scratch"
 	headgateMapDevices            = "devices"
 	headgateMapDriverTold         = "driver_told"
+	headgateMapEchoRounds         = "echo_rounds"
 	headgateMapExemptNamespaces   = "exempt_namespaces"
 	headgateMapExpress            = "express"
 	headgateMapFallbacks          = "fallbacks"
@@ -961,6 +969,7 @@ type headgateMapSpecs struct {
 	CutScratch       *ebpf.MapSpec `ebpf:"cut_scratch"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
 	DriverTold       *ebpf.MapSpec `ebpf:"driver_told"`
+	EchoRounds       *ebpf.MapSpec `ebpf:"echo_rounds"`
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
 	Express          *ebpf.MapSpec `ebpf:"express"`
 	Fallbacks        *ebpf.MapSpec `ebpf:"fallbacks"`
@@ -1057,6 +1066,7 @@ type headgateMaps struct {
 	CutScratch       *ebpf.Map `ebpf:"cut_scratch"`
 	Devices          *ebpf.Map `ebpf:"devices"`
 	DriverTold       *ebpf.Map `ebpf:"driver_told"`
+	EchoRounds       *ebpf.Map `ebpf:"echo_rounds"`
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
 	Express          *ebpf.Map `ebpf:"express"`
 	Fallbacks        *ebpf.Map `ebpf:"fallbacks"`
@@ -1100,6 +1110,7 @@ func (m *headgateMaps) Close() error {
 		m.CutScratch,
 		m.Devices,
 		m.DriverTold,
+		m.EchoRounds,
 		m.ExemptNamespaces,
 		m.Express,
 		m.Fallbacks,

@@ -31,6 +31,7 @@ type mapSet struct {
 	cidrs     *mapping[headgateServiceCidrs]
 	filter    *mapping[headgateFilterChunk]
 	peers     *mapping[headgatePeer]
+	echoes    *mapping[headgateEchoRound]
 
 	quarters map[bool]*[4]bool // see nodePorts
 
@@ -129,6 +130,11 @@ func (s *mapSet) mapMemory(filter bool) (err error) {
 	if s.peers, err = newMapping[headgatePeer](s.byName["peers"], true); err != nil {
 		return err
 	}
+	if m := s.byName[echoRoundsMap]; m != nil { // objects older than it have none
+		if s.echoes, err = newMapping[headgateEchoRound](m, true); err != nil {
+			return err
+		}
+	}
 	if m := s.byName[addressFilter]; m != nil && filter { // objects older than it have none
 		s.filter, err = newMapping[headgateFilterChunk](m, true)
 	}
@@ -165,6 +171,7 @@ func (s *mapSet) Close() {
 	s.cidrs.Close()
 	s.filter.Close()
 	s.peers.Close()
+	s.echoes.Close()
 	for _, m := range s.byName {
 		m.Close()
 	}

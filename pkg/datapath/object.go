@@ -106,6 +106,7 @@ func growingSizes(s plan.Sizes) map[string]uint32 {
 		"peers":          max(s.Peers, 1), // most nodes have none
 		"peer_addresses": 2 * max(s.Peers, 1),
 		"peer_counts":    max(s.Peers, 1),
+		echoRoundsMap:    max(s.Peers, 1),
 		peerWaysMap:      max(s.Peers, 1),
 	}
 }

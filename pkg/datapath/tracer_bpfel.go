@@ -145,6 +145,13 @@ type tracerDevice struct {
 	Flags uint32
 }
 
+type tracerEchoRound struct {
+	_       structs.HostLayout
+	Nonce   uint64
+	Service tracerIpAddr
+	Back    uint64
+}
+
 type tracerExpressSet struct {
 	_   structs.HostLayout
 	Way [2]struct {
@@ -698,6 +705,7 @@ const (
 	tracerMapCutScratch       = "cut_scratch"
 	tracerMapDevices          = "devices"
 	tracerMapDriverTold       = "driver_told"
+	tracerMapEchoRounds       = "echo_rounds"
 	tracerMapExemptNamespaces = "exempt_namespaces"
 	tracerMapExpress          = "express"
 	tracerMapFallbacks        = "fallbacks"
@@ -803,6 +811,7 @@ type tracerMapSpecs struct {
 	CutScratch       *ebpf.MapSpec `ebpf:"cut_scratch"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
 	DriverTold       *ebpf.MapSpec `ebpf:"driver_told"`
+	EchoRounds       *ebpf.MapSpec `ebpf:"echo_rounds"`
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
 	Express          *ebpf.MapSpec `ebpf:"express"`
 	Fallbacks        *ebpf.MapSpec `ebpf:"fallbacks"`
@@ -874,6 +883,7 @@ type tracerMaps struct {
 	CutScratch       *ebpf.Map `ebpf:"cut_scratch"`
 	Devices          *ebpf.Map `ebpf:"devices"`
 	DriverTold       *ebpf.Map `ebpf:"driver_told"`
+	EchoRounds       *ebpf.Map `ebpf:"echo_rounds"`
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
 	Express          *ebpf.Map `ebpf:"express"`
 	Fallbacks        *ebpf.Map `ebpf:"fallbacks"`
@@ -918,6 +928,7 @@ func (m *tracerMaps) Close() error {
 		m.CutScratch,
 		m.Devices,
 		m.DriverTold,
+		m.EchoRounds,
 		m.ExemptNamespaces,
 		m.Express,
 		m.Fallbacks,

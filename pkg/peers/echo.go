@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
-	"github.com/headgate/headgate/pkg/plan"
 )
 
 // askPath asks the datapath of a peer what it is time for.
@@ -15,28 +14,11 @@ func (p *Prober) askPath(a *asked, now time.Time) {
 	if !a.echoes {
 		return
 	}
-	for _, what := range a.path.tick(now, a.suspects, rand.Uint64()) {
-		from := a.Theirs
-		if what == fromService {
-			from = a.path.service
-		}
-		question := plan.Echo{
-			Peer: a.Theirs, From: netip.AddrPortFrom(from, p.cfg.Port), To: netip.AddrPortFrom(a.Ours, p.cfg.Port),
-			Payload: message{echo, a.path.nonce | uint64(what), p.digest()}.encode(), Bytes: what,
-		}
-		if !p.cfg.Ask(question) {
+	a.path.hasComeBack(p.cfg.TakeEchoes(a.Theirs))
+	for _, q := range a.path.tick(now, a.suspects, rand.Uint64()) {
+		q.Peer = a.Theirs
+		if !p.cfg.Ask(q) {
 			a.path.wasNotSent()
-			return
-		}
-	}
-}
-
-// hasComeBack takes what the datapath of a peer has sent back from an address.
-func (p *Prober) hasComeBack(nonce uint64, from netip.Addr) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, a := range p.peers {
-		if a.path.hasComeBack(nonce, from, a.Theirs) {
 			return
 		}
 	}

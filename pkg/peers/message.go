@@ -50,14 +50,13 @@ const (
 	question kind = 'q'
 	answer   kind = 'a' // of a node whose datapath sends no echoes back
 	echoes   kind = 'e' // of one whose datapath does; earlier versions send both, this one first
-	echo     kind = 'b' // what a datapath sends back
 )
 
 // message is a datagram: magic, kind, nonce (big endian), digest. A question has one
 // answer, which is as long, so that nobody gets more than was sent.
 type message struct {
 	kind   kind
-	nonce  uint64 // of the question; of an echo see path
+	nonce  uint64 // of the question
 	digest Digest
 }
 
@@ -80,5 +79,5 @@ func decode(b []byte) (m message, ok bool) {
 	b = b[len(magic):]
 	m.kind, m.nonce = kind(b[0]), binary.BigEndian.Uint64(b[1:])
 	copy(m.digest[:], b[9:])
-	return m, bytes.IndexByte([]byte{byte(question), byte(answer), byte(echoes), byte(echo)}, byte(m.kind)) >= 0
+	return m, bytes.IndexByte([]byte{byte(question), byte(answer), byte(echoes)}, byte(m.kind)) >= 0
 }

@@ -3,7 +3,10 @@ package peers
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
+
+	"github.com/headgate/headgate/pkg/plan"
 )
 
 // Pace of the echoes, and what follows from those that do not come back. With the tick in which that
@@ -17,13 +20,9 @@ const (
 	missingReturns = 7
 )
 
-// What a question is for, beside those of a number of bytes: the lower bits of its nonce.
 const (
-	shortest    = 0 // does what is carried get there?
-	fromService = 1 // does the answer come back from the address of a Service?
-	forMask     = 1<<16 - 1
-	longest     = uint32(forMask) // bytes of any packet
-	leastMTU    = 1280            // bytes that each path takes, with the outer header (RFC 8200, 5)
+	longest  = 1<<16 - 1 // bytes of any packet
+	leastMTU = 1280      // bytes that each path takes, with the outer header (RFC 8200, 5)
 )
 
 // usualMTUs are the lengths that paths have: of links, less what tunnels take.
@@ -43,9 +42,10 @@ type path struct {
 	unknown  bool      // nothing has come back so far
 	asked    time.Time // when a round began last
 	searched time.Time // when one had all lengths
-	nonce    uint64    // of the questions, but for what they are for
-	back     map[uint32]bool
-	waits    bool // for what comes back
+	nonce    uint64    // of the questions
+	bytes    []uint32  // of each question with its outer header, by its number; 0: as few as it has
+	back     uint64    // what came back of the questions, a bit for each number
+	waits    bool      // for what comes back
 }
 
 // newPath returns the path to a peer of which nothing is known, or what an earlier agent has found
@@ -69,23 +69,25 @@ func (p *path) limit(most uint32) {
 func (p *path) wants(service netip.Addr) {
 	if service != p.service {
 		p.service, p.unreturned = service, 0
+		p.back &^= 1 << plan.EchoOfService
 	}
 }
 
-// tick judges the round before, and returns the bytes of the questions that it is time for, or what
-// they are for. Clients that begin connections and do nothing else have it ask at once.
-func (p *path) tick(now time.Time, suspects bool, nonce uint64) (ask []uint32) {
+// tick judges the round before, and returns the questions that it is time for. Clients that begin
+// connections and do nothing else have it ask at once.
+func (p *path) tick(now time.Time, suspects bool, nonce uint64) (ask []plan.Echo) {
 	p.judge()
 	if !p.isDue(now, suspects) {
 		return nil
 	}
-	if !p.isInDoubt() || p.nonce == 0 { // else what comes late is of use
-		p.nonce, p.back = nonce&^forMask, map[uint32]bool{}
+	// Else what comes late is of use.
+	if !p.isInDoubt() || p.nonce == 0 || len(p.bytes) > int(plan.MostEchoes/2) {
+		p.nonce, p.back, p.bytes = max(nonce, 1), 0, []uint32{0, plan.EchoOfService: 0}
 	}
 	p.asked, p.waits = now, true
-	ask = append(ask, shortest, p.mtu)
+	ask = append(ask, p.question(0), p.ofLength(p.mtu))
 	if p.service.IsValid() {
-		ask = append(ask, fromService)
+		ask = append(ask, p.question(plan.EchoOfService))
 	}
 	if p.short == 0 && (p.mtu == p.most || now.Before(p.searched.Add(raiseAfter))) {
 		return ask
@@ -93,10 +95,24 @@ func (p *path) tick(now time.Time, suspects bool, nonce uint64) (ask []uint32) {
 	p.searched = now
 	for _, bytes := range append(usualMTUs[:], p.most) {
 		if bytes <= p.most && bytes != p.mtu {
-			ask = append(ask, bytes)
+			ask = append(ask, p.ofLength(bytes))
 		}
 	}
 	return ask
+}
+
+// question returns the question of a number, which the round has.
+func (p *path) question(number uint32) plan.Echo {
+	return plan.Echo{Nonce: p.nonce, Question: number, Service: p.service, Bytes: p.bytes[number]}
+}
+
+// ofLength returns the question of so many bytes, with a number of its own.
+func (p *path) ofLength(bytes uint32) plan.Echo {
+	number := slices.Index(p.bytes, bytes)
+	if number < 0 {
+		number, p.bytes = len(p.bytes), append(p.bytes, bytes)
+	}
+	return p.question(uint32(number))
 }
 
 // isInDoubt says whether something did not come back.
@@ -122,19 +138,8 @@ func (p *path) isDue(now time.Time, suspects bool) bool {
 	}
 }
 
-// hasComeBack notes an answer, by the nonce of the question and where it came from; false where it is
-// of no question to the peer.
-func (p *path) hasComeBack(nonce uint64, from, theirs netip.Addr) bool {
-	what := uint32(nonce & forMask)
-	if what == fromService {
-		theirs = p.service
-	}
-	if p.nonce == 0 || nonce&^forMask != p.nonce || from != theirs {
-		return false
-	}
-	p.back[what] = true
-	return true
-}
+// hasComeBack notes which questions came back, a bit for each number.
+func (p *path) hasComeBack(questions uint64) { p.back |= questions }
 
 // wasNotSent notes that the questions of this tick could not be sent.
 func (p *path) wasNotSent() { p.waits, p.unsent = false, p.unsent+1 }
@@ -145,13 +150,13 @@ func (p *path) judge() {
 		return
 	}
 	p.waits, p.unsent = false, 0
-	if len(p.back) == 0 {
+	if p.back == 0 {
 		p.lost++
 		return
 	}
 	var best uint32
-	for bytes := range p.back {
-		if bytes >= leastMTU {
+	for number, bytes := range p.bytes {
+		if p.back&(1<<number) != 0 && bytes >= leastMTU {
 			best = max(best, bytes)
 		}
 	}
@@ -161,11 +166,11 @@ func (p *path) judge() {
 		p.mtu, p.short = best, 0
 	}
 	p.unreturned++
-	if !p.service.IsValid() || p.back[fromService] {
+	if !p.service.IsValid() || p.back&(1<<plan.EchoOfService) != 0 {
 		p.unreturned = 0
 	}
 	if p.isInDoubt() {
-		p.back = map[uint32]bool{} // the next round has to have them, too
+		p.back = 0 // the next round has to have them, too
 	}
 }
 

@@ -32,14 +32,10 @@ func (w *way) pass(d time.Duration, suspects bool, until func() bool) time.Durat
 	began := w.now
 	for w.now.Sub(began) < d {
 		w.now = w.now.Add(Tick)
-		for _, what := range w.tick(w.now, suspects, uint64(w.now.UnixNano())<<16) {
+		for _, q := range w.tick(w.now, suspects, uint64(w.now.UnixNano())) {
 			w.asked++
-			from := homeAddr
-			if what == fromService {
-				from = serviceAddr
-			}
-			if w.passes > 0 && what <= w.passes && (what != fromService || w.returns) {
-				w.hasComeBack(w.nonce|uint64(what), from, homeAddr)
+			if w.passes > 0 && q.Bytes <= w.passes && (q.Question != plan.EchoOfService || w.returns) {
+				w.hasComeBack(1 << q.Question)
 			}
 		}
 		if until != nil && until() {
@@ -139,20 +135,28 @@ func TestWhatAnEarlierAgentFoundHolds(t *testing.T) {
 	}
 }
 
-func TestAnswersOfOthersAreNone(t *testing.T) {
+// The echo of one address of a Service says nothing of another.
+func TestAnotherAddressOfAServiceIsAskedAnew(t *testing.T) {
 	w := newWay(1500, 1500)
 	w.wants(serviceAddr)
-	w.tick(start, false, 7<<16)
-	for _, wrong := range []struct {
-		nonce uint64
-		from  netip.Addr
-	}{{8<<16 | 1500, homeAddr}, {7<<16 | 1500, serviceAddr}, {7<<16 | fromService, homeAddr}} {
-		if w.hasComeBack(wrong.nonce, wrong.from, homeAddr) {
-			t.Errorf("%x from %s is taken", wrong.nonce, wrong.from)
-		}
+	w.pass(Tick, false, nil)
+	w.wants(homeAddr)
+	if w.back&(1<<plan.EchoOfService) != 0 || w.back == 0 {
+		t.Errorf("came back: %b", w.back)
 	}
-	if !w.hasComeBack(7<<16|fromService, serviceAddr, homeAddr) {
-		t.Error("the answer is not taken")
+}
+
+// A round has room for its questions, however often the longest packet changes while it is in doubt.
+func TestARoundHasRoomForItsQuestions(t *testing.T) {
+	w := newWay(9000, 9000)
+	for most := range uint32(500) {
+		w.limit(9000 - most)
+		w.now = w.now.Add(searching)
+		for _, q := range w.tick(w.now, true, uint64(most)) {
+			if q.Question >= plan.MostEchoes || q.Nonce == 0 {
+				t.Fatalf("question %d of nonce %d", q.Question, q.Nonce)
+			}
+		}
 	}
 }
 
@@ -161,7 +165,7 @@ func TestWhatCannotBeSentSaysNothing(t *testing.T) {
 	w.wants(serviceAddr)
 	for range 2 * missing {
 		w.now = w.now.Add(searching)
-		if w.tick(w.now, false, 1<<16) == nil {
+		if w.tick(w.now, false, 1) == nil {
 			t.Fatal("nothing is asked")
 		}
 		w.wasNotSent()

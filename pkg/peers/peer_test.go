@@ -59,12 +59,8 @@ func (w *world) pass(d time.Duration, until func() bool) time.Duration {
 
 // comeBack has a round of questions come back, from the address of a Service, too.
 func (w *world) comeBack() {
-	for _, what := range w.path.tick(w.now, w.suspects, 1<<16) {
-		from := homeAddr
-		if what == fromService {
-			from = serviceAddr
-		}
-		w.path.hasComeBack(w.path.nonce|uint64(what), from, homeAddr)
+	for _, q := range w.path.tick(w.now, w.suspects, 1) {
+		w.path.hasComeBack(1 << q.Question)
 	}
 }
 

@@ -40,6 +40,8 @@ type Config struct {
 	Echoes func() bool
 	// Ask has it ask for one; false where that was not sent.
 	Ask func(plan.Echo) bool
+	// TakeEchoes returns which questions came back from a peer since the last call, a bit for each number.
+	TakeEchoes func(peer netip.Addr) uint64
 	// Local returns the addresses of devices of this node.
 	Local func() []netip.Addr
 	// Notify is told which nodes there are, whenever that or what is known of them changes.

@@ -35,15 +35,16 @@ func newNode(t *testing.T, name string, port uint16) *node {
 	n := &node{T: t, reports: make(chan []Status, 1000)}
 	n.prober = New(Config{
 		Here: name, Port: port,
-		MTU:      func(netip.Addr) uint32 { return 1500 },
-		Filtered: func(netip.Addr) string { return map[bool]string{true: "vxlan0"}[n.filtered.Load()] },
-		Counts:   func() map[netip.Addr]Counts { return nil },
-		Former:   func() map[netip.Addr]plan.Peer { return nil },
-		Local:    func() []netip.Addr { return nil },
-		Echoes:   func() bool { return false },
-		Ask:      func(plan.Echo) bool { return false }, // so that echoes tell nothing
-		Notify:   func(string, map[string]plan.Node) {},
-		Report:   func(all []Status) { n.reports <- all },
+		MTU:        func(netip.Addr) uint32 { return 1500 },
+		Filtered:   func(netip.Addr) string { return map[bool]string{true: "vxlan0"}[n.filtered.Load()] },
+		Counts:     func() map[netip.Addr]Counts { return nil },
+		Former:     func() map[netip.Addr]plan.Peer { return nil },
+		Local:      func() []netip.Addr { return nil },
+		Echoes:     func() bool { return false },
+		Ask:        func(plan.Echo) bool { return false }, // so that echoes tell nothing
+		TakeEchoes: func(netip.Addr) uint64 { return 0 },
+		Notify:     func(string, map[string]plan.Node) {},
+		Report:     func(all []Status) { n.reports <- all },
 	})
 	n.prober.SetFrontends(lb.ServiceName{Namespace: "default", Name: "web"}, []lb.Frontend{{
 		Carried: true, Homes: map[lb.AddrPort]string{{Addr: netip.MustParseAddr("10.244.1.2"), Port: 80, Protocol: lb.TCP}: "there"},

@@ -103,7 +103,7 @@ func (p *Prober) open(a netip.Addr) (*listener, deafness) {
 	return l, deafness{}
 }
 
-// reply answers the nodes of the cluster, and nobody else, and takes what their datapaths send back.
+// reply answers the nodes of the cluster, and nobody else.
 func (p *Prober) reply(conn *net.UDPConn) {
 	b := make([]byte, 2*messageLen)
 	for {
@@ -114,8 +114,6 @@ func (p *Prober) reply(conn *net.UDPConn) {
 		m, ok := decode(b[:n])
 		switch at := from.Addr().Unmap(); {
 		case err != nil || !ok:
-		case m.kind == echo:
-			p.hasComeBack(m.nonce, at)
 		case m.kind == question && p.isNode(at):
 			// A lost answer is asked for again.
 			_, _ = conn.WriteToUDPAddrPort(message{p.answers(), m.nonce, p.digestFor(m.digest)}.encode(), from)

@@ -27,13 +27,20 @@ type Peer struct {
 	Outside      bool       // no node: a backend that takes the outer header off, and passes nothing on
 }
 
-// Echo is a datagram that the datapath of a peer sends back: it goes there in the outer header of
-// what is carried, and comes back without.
+// Numbers of questions in a round.
+const (
+	EchoOfService uint32 = 1  // it comes back from an address of a Service, all others from the peer
+	MostEchoes    uint32 = 64 // numbers are below it
+)
+
+// Echo is a question: a datagram that the datapath of a peer sends back. It goes there in the outer header
+// of what is carried, and comes back without.
 type Echo struct {
-	Peer     netip.Addr     // what the outer header goes to
-	From, To netip.AddrPort // of the answer: an address of the peer or of a Service, and one of this node
-	Payload  []byte
-	Bytes    uint32 // of the packet with its outer header, on the way there, if it has fewer
+	Peer     netip.Addr // what the outer header goes to
+	Nonce    uint64     // of the round, not 0
+	Question uint32     // number in the round
+	Service  netip.Addr // from which EchoOfService comes back
+	Bytes    uint32     // of the packet with its outer header, on the way there, if it has fewer
 }
 
 // RingOf returns where a node stands among homes, by its name: the same on all nodes.

@@ -40,6 +40,7 @@ var carryStories = []struct {
 	{"What is no question of a peer does not", othersDoNotComeBack},
 	{"Of a flood of questions few come back", questionsAreLimited},
 	{"Who is no peer is not asked", whoIsNoPeerIsNotAsked},
+	{"Echoes of questions are taken before the stack", echoesAreTaken},
 	{"What pods forge does not leave", forgedDoesNotLeave},
 	{"What a node carries leaves", ownLeaves},
 	{"Tunnels, questions and probes leave", othersLeave},

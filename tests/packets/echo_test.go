@@ -120,11 +120,71 @@ func (n *fleetNode) setEchoes(t *testing.T, seconds int64, echoes uint64) {
 
 // whoIsNoPeerIsNotAsked has questions go nowhere.
 func whoIsNoPeerIsNotAsked(t *testing.T, f *fleet) {
-	answer := f.answerFrom(f.nodes[1].addr)
 	for _, peer := range []netip.Addr{nodeAddr(100, f.overV6), f.nodes[0].addr} {
-		sent, err := f.nodes[0].dp.Ask(plan.Echo{Peer: peer, From: answer.src, To: answer.dst, Payload: answer.payload})
+		sent, err := f.nodes[0].dp.Ask(plan.Echo{Peer: peer, Nonce: 1})
 		if sent || err != nil {
 			t.Errorf("%s: sent %v, %v", peer, sent, err)
 		}
+	}
+}
+
+// echoOf is the echo of a question of node 0 to node 1, from an address.
+func (f *fleet) echoOf(from netip.Addr, nonce uint64, peer, question uint32) packet {
+	p := f.answerFrom(from)
+	p.payload = binary.NativeEndian.AppendUint64(nil, nonce)
+	p.payload = binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(p.payload, peer), question)
+	return p
+}
+
+// echoesAreTaken has the node that asked take echoes before its stack does, and nothing else.
+func echoesAreTaken(t *testing.T, f *fleet) {
+	f.serve(t, 2)
+	n, peer := f.nodes[0], f.nodes[1].addr
+	id, service := n.peer(1), f.vip
+	if service.Is4() != peer.Is4() {
+		service = nodeAddr(112, f.overV6)
+	}
+	round := plan.Echo{Peer: peer, Nonce: 1<<63 | 5, Service: service, Question: plan.EchoOfService}
+	asks := func() {
+		if _, err := n.dp.Ask(round); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wants := func(what string, p packet, bits uint64) {
+		t.Helper()
+		frame := p.frame(t)
+		verdict, made := n.run(t, in, uplink, frame)
+		if taken := verdict == drop; taken != (bits != 0) || !taken && !bytes.Equal(made, frame) {
+			t.Errorf("%s: verdict %d for %s", what, verdict, dump(made))
+		}
+		if got := n.dp.TakeEchoes(peer); got != bits {
+			t.Errorf("%s: %b came back, want %b", what, got, bits)
+		}
+	}
+	asks()
+	for _, question := range []uint32{0, 2, 63} {
+		wants("an echo", f.echoOf(peer, round.Nonce, id, question), 1<<question)
+	}
+	wants("the echo of the Service", f.echoOf(service, round.Nonce, id, 1), 2)
+	toPort, fromPort, toOther, short := f.echoOf(peer, round.Nonce, id, 0), f.echoOf(peer, round.Nonce, id, 0), f.echoOf(peer, round.Nonce, id, 0), f.echoOf(peer, round.Nonce, id, 0)
+	toPort.dst, fromPort.src = at(n.addr, carryPort+1), at(peer, carryPort+1)
+	toOther.dst, short.payload = at(nodeAddr(113, f.overV6), carryPort), short.payload[:15]
+	for what, p := range map[string]packet{
+		"another nonce": f.echoOf(peer, round.Nonce+1, id, 0), "no nonce": f.echoOf(peer, 0, id, 0), "another peer": f.echoOf(peer, round.Nonce, n.peer(2), 0),
+		"no peer": f.echoOf(peer, round.Nonce, 1<<30, 0), "the own ID": f.echoOf(peer, round.Nonce, plan.HomeHere, 0), "number 64": f.echoOf(peer, round.Nonce, id, 64),
+		"from another node": f.echoOf(f.nodes[2].addr, round.Nonce, id, 0), "from the Service": f.echoOf(service, round.Nonce, id, 0), "not from the Service": f.echoOf(peer, round.Nonce, id, 1),
+		"to another port": toPort, "from another port": fromPort, "to another address": toOther, "cut short": short,
+	} {
+		wants(what, p, 0)
+	}
+	n.run(t, in, uplink, f.echoOf(peer, round.Nonce, id, 3).frame(t))
+	asks()
+	wants("another question of the round", f.echoOf(peer, round.Nonce, id, 0), 1|1<<3)
+	n.run(t, in, uplink, f.echoOf(peer, round.Nonce, id, 3).frame(t))
+	round.Nonce++
+	asks()
+	wants("a round later", f.echoOf(peer, round.Nonce, id, 0), 1)
+	if got := n.dp.TakeEchoes(nodeAddr(100, f.overV6)); got != 0 {
+		t.Errorf("%b came back from no peer", got)
 	}
 }

@@ -65,63 +65,41 @@ struct inner_packets {
 	bool forged;
 };
 
-/* The version of IP of an inner packet, which homes know as find_inner does; 0 for none. */
-static __always_inline __u8 inner_version(const struct inner_packets *in,
-					  __u32 inner)
+/* Reads the destination of an inner packet; false if there is none. */
+static __always_inline bool load_inner_dst(const struct inner_packets *in,
+					   __u32 inner, struct ip_addr *dst)
 {
-	__u8 first;
-
-	return bpf_skb_load_bytes(in->skb, inner, &first, sizeof(first)) ?
-		       0 :
-		       first >> 4;
-}
-
-/* Reads the destination of an inner packet as homes do; false if there is none. */
-static __always_inline bool load_inner_end(const struct inner_packets *in,
-					   __u32 inner, struct addr_port *to)
-{
-	__u8 version = inner_version(in, inner);
-	struct ports ports = {};
 	struct ipv6hdr h6;
 	struct iphdr h4;
 
-	if (version == 4 &&
-	    !bpf_skb_load_bytes(in->skb, inner, &h4, sizeof(h4))) {
-		to->addr = from_ip4(h4.daddr);
-		to->protocol = is_whole4(&h4) ? h4.protocol : 0;
-		inner += sizeof(h4);
-	} else if (version == 6 &&
-		   !bpf_skb_load_bytes(in->skb, inner, &h6, sizeof(h6))) {
-		to->addr = from_ip6(&h6.daddr);
-		to->protocol = h6.nexthdr;
-		inner += sizeof(h6);
-	} else {
+	if (bpf_skb_load_bytes(in->skb, inner, &h4, sizeof(h4)))
 		return false;
-	}
-	if (has_ports(to->protocol))
-		bpf_skb_load_bytes(in->skb, inner, &ports, sizeof(ports));
-	to->port = ports.dst;
+	*dst = from_ip4(h4.daddr);
+	if (h4.version == 4)
+		return true;
+	if (h4.version != 6 ||
+	    bpf_skb_load_bytes(in->skb, inner, &h6, sizeof(h6)))
+		return false;
+	*dst = from_ip6(&h6.daddr);
 	return true;
 }
 
 /*
  * Is an inner packet for a Service, or a question of this node? Those the node may ask by itself,
- * and a Service may have its address. It may have tunnels between pods, too, which homes leave alone.
+ * and a Service may have its address.
  */
 static long look_at_inner(__u32 i, void *data)
 {
 	struct inner_packets *in = data;
-	struct addr_port to = {};
-	bool question;
+	struct ip_addr dst;
 
-	if (!load_inner_end(in, in->first + i * in->apart, &to))
+	if (!load_inner_dst(in, in->first + i * in->apart, &dst))
 		return 0;
-	question = same_addr(&to.addr, &in->pkt->tuple.src);
-	if (in->from_node)
-		in->forged = !question && is_for_service(&to);
+	if (same_addr(&dst, &in->pkt->tuple.src))
+		in->forged = !in->from_node;
 	else
-		in->forged = question || is_own_address(&to.addr) ||
-			     is_service_address(&to.addr);
+		in->forged = is_service_address(&dst) ||
+			     (!in->from_node && is_own_address(&dst));
 	return in->forged;
 }
 
@@ -150,16 +128,12 @@ GLOBAL_FUNC int is_forged(struct __sk_buff *skb, struct packet *pkt)
 	in.from_node = !skb->ingress_ifindex;
 	if (in.from_node && !bpf_map_lookup_elem(&peer_addresses, &dst))
 		return 0;
-	in.first = pkt->l4_off;
-	if (pkt->l4_proto == IPPROTO_UDP) {
-		if (!pkt->plain &&
-		    (!parse_ports(skb, pkt) ||
-		     pkt->tuple.dst_port != bpf_htons(carry_port)))
-			return 0;
-		in.first += sizeof(struct proof_udp);
-		in.apart = skb->gso_size;
-		count = inner_count(skb, in.first);
-	}
+	if (!pkt->plain && (!parse_ports(skb, pkt) ||
+			    pkt->tuple.dst_port != bpf_htons(carry_port)))
+		return 0;
+	in.first = pkt->l4_off + sizeof(struct proof_udp);
+	in.apart = skb->gso_size;
+	count = inner_count(skb, in.first);
 	bpf_loop(count, look_at_inner, &in, 0);
 	return in.forged;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Takes the outer header off a packet that a peer has carried to this node. Other packets of the same
- * form stay as they are: networks of pods have tunnels between the same nodes.
+ * Takes the outer header off a packet that a peer has carried to this node, as its proof says. Other
+ * packets stay as they are.
  */
 #pragma once
 
@@ -211,7 +211,7 @@ static __always_inline bool read_inner(struct __sk_buff *skb,
 /*
  * Takes the outer header off a packet that a peer has carried to this node, and reads what
  * was in it: VERDICT_ECHO for a question of the peer, see tc/echo.h. Any other packet stays as it
- * is: networks of pods have tunnels between the same nodes.
+ * is.
  */
 GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 {

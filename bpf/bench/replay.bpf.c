@@ -12,9 +12,12 @@
 #include <linux/ip.h>
 #include <linux/pkt_cls.h>
 #include <linux/tcp.h>
+#include <linux/udp.h>
 
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+
+#include "../carry/proof.h"
 
 #define AF_INET 2
 #define PORTS 32768 /* of a client */
@@ -81,12 +84,31 @@ static __always_inline bool next_flow(void *data, void *data_end)
 __u32 outer_bytes;
 __u32 covered;
 __u32 far; /* address of a peer, in host order */
+__u64 proof_key[2];
 struct {
 	struct ethhdr eth;
 	struct iphdr outer;
+	struct udphdr udp;
+	__u64 proof;
 	struct iphdr inner;
 	struct tcphdr tcp;
 } __attribute__((packed)) headers;
+
+/* Writes the proof before a packet of a flow, as a node does that carries it. */
+static __always_inline bool prove(void *inner, void *data_end)
+{
+	struct ip_addr from = from_ip4(headers.outer.saddr),
+		       to = from_ip4(headers.outer.daddr);
+	struct proven v = {
+		.inner = inner,
+		.data_end = data_end,
+		.len = sizeof(headers.inner) + sizeof(headers.tcp),
+		.ip4 = true,
+	};
+
+	return proof_of(proof_key, &from, &to, &v,
+			inner - sizeof(headers.proof));
+}
 
 SEC("tc")
 int replay(struct __sk_buff *skb)
@@ -101,8 +123,9 @@ int replay(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	l3 = (void *)(long)skb->data + ETH_HLEN;
 	if (covered)
-		l3 += sizeof(struct iphdr);
-	if (next_flow(l3, (void *)(long)skb->data_end))
+		l3 = (void *)(long)skb->data + offsetof(typeof(headers), inner);
+	if (next_flow(l3, (void *)(long)skb->data_end) &&
+	    (!covered || prove(l3, (void *)(long)skb->data_end)))
 		bpf_tail_call(skb, &target, 0);
 	return TC_ACT_SHOT;
 }

@@ -101,6 +101,9 @@ func (c *carryCases) addHome(b *bench) error {
 		}
 		key := fmt.Sprint("/", flows)
 		c.home = append(c.home, c.add(packetCase{name: "at home, later of a flow", key: "home" + key, flows: flows, node: home, program: "device_in", flags: ack}))
+		if err := c.home[len(c.home)-1].isUncovered(); err != nil {
+			return err
+		}
 		c.local = append(c.local, c.add(packetCase{name: "of a client's flow to a backend here", key: "local" + key, flows: flows, node: local, program: "device_in", flags: ack}))
 	}
 	return nil
@@ -144,10 +147,10 @@ func (b *bench) reportCarryPackets(cases *carryCases) {
 	t := table{
 		Title:  "A packet that is carried, at TC: run time of the program, TCP over IPv4, ns",
 		Header: []string{"packet", "flows", "net", "quartiles", "least", "over local", "quartiles"},
-		Note: fmt.Sprintf("As packets at a device are measured, with outer headers of IPv4. A frame is %d bytes longer than its packet: the program that replays packets takes off the outer header that is put before each, or "+
-			"writes one before each, so that test runs may repeat; it does so where there is no program, too. The first packet of a connection where it comes in is as any other: nothing is kept. "+
+		Note: fmt.Sprintf("As packets at a device are measured, with outer headers of IPv4 and UDP, and a proof in each. A frame is %d bytes longer than its packet: the program that replays packets takes off the outer header that is put before each, or "+
+			"writes one before each, so that test runs may repeat. It does so where there is no program, too, so that what its own proofs cost is taken off. The first packet of a connection where it comes in is as any other: nothing is kept. "+
 			"The Service has %d backends on %d nodes. Over local is what a packet costs more at its home than one of a client who is elsewhere and came to the node of the backend in the first place, round by round.",
-			outerRuns*20, carriedBackends, carriedPeers),
+			outerRuns*outerBytes, carriedBackends, carriedPeers),
 	}
 	for _, c := range cases.all {
 		if c.base == nil {

@@ -2,14 +2,18 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
 	"slices"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/peers"
 	"github.com/headgate/headgate/pkg/plan"
 )
 
@@ -18,6 +22,17 @@ const (
 	carriedBackends = 100
 	carriedPeers    = 40
 )
+
+// outerBytes is how long an outer header between nodes is: IPv4, UDP and the proof.
+const outerBytes = 20 + 8 + 8
+
+// carryKeys are the keys of proofs.
+var carryKeys = [2][2]uint64{{0x0706050403020100, 0x0f0e0d0c0b0a0908}, {0x1716151413121110, 0x1f1e1d1c1b1a1918}}
+
+// carrying has a node carry.
+func carrying(c *datapath.Config) {
+	c.Carrying, c.CarryPort, c.CarryKeys, c.Sizes.Peers = true, peers.Port, carryKeys, 2*carriedPeers
+}
 
 // neighbours are nodes that carry to each other, as one of them knows them.
 type neighbours struct {
@@ -82,7 +97,8 @@ func (b *bench) carryingNode(name string, object []byte, change func(*datapath.C
 	}
 	g.root = filepath.Join(b.bpffs, name)
 	cfg := g.config(object)
-	cfg.Flows, cfg.Carrying, cfg.Sizes.Peers = 1<<19, true, 2*carriedPeers
+	cfg.Flows = 1 << 19
+	carrying(&cfg)
 	change(&cfg)
 	n, err := newPacketNode(cfg)
 	return n, g, err
@@ -144,31 +160,61 @@ func (b *bench) homeNode(name string, object []byte, flows int) (*packetNode, er
 	return n, nil
 }
 
-// outerHeader is the header of IP in IP from one node to another, before a packet of 40 bytes.
+// outerHeader is the header of UDP from one node to another, before a packet of 40 bytes. The program
+// that replays packets writes the proof.
 func outerHeader(from, to netip.Addr) []byte {
-	h := []byte{0x45, 0, 0, 60, 0, 0, 0x40, 0, 64, 4, 0, 0}
-	return append(append(h, from.AsSlice()...), to.AsSlice()...)
+	h := []byte{0x45, 0, 0, outerBytes + 40, 0, 0, 0x40, 0, 64, 17, 0, 0}
+	h = append(append(h, from.AsSlice()...), to.AsSlice()...)
+	h = binary.BigEndian.AppendUint16(append(h, 0xc0, 0), peers.Port)
+	return append(append(h, 0, outerBytes-20+40, 0, 0), make([]byte, 8)...)
 }
 
-// isCarried makes sure that the node carries the next packet of a case to another.
-func (c *packetCase) isCarried() error {
+// last replays packets of a case, and returns the frame of the last one.
+func (c *packetCase) last() (verdict uint32, out []byte, err error) {
 	if err := c.ready(); err != nil {
-		return err
+		return 0, nil, err
 	}
-	v, out, err := c.node.replay.Replay.Test(c.frame)
+	replay := c.node.replay.Replay
+	if c.atDriver {
+		replay = c.node.replay.DriverReplay
+	}
+	o := ebpf.RunOptions{Data: c.frame, DataOut: make([]byte, len(c.frame)+256), Repeat: outerRuns}
+	verdict, err = replay.Run(&o)
+	return verdict, o.DataOut, err
+}
+
+// isCarried makes sure that the node carries packets of a case to another.
+func (c *packetCase) isCarried() error {
+	v, out, err := c.last()
 	if err != nil {
 		return err
 	}
-	ours := c.node.uplink.IP4.AsSlice()
-	if len(out) != len(c.frame) || out[14+9] != 4 || !bytes.Equal(out[14+12:14+16], ours) {
-		return fmt.Errorf("a packet is not carried: verdict %d, %d bytes %x", v, len(out), out[:80])
+	ours, want := c.node.uplink.IP4.AsSlice(), len(c.frame)
+	if c.atDriver {
+		want += outerBytes
+	}
+	if len(out) != want || out[14+9] != 17 || !bytes.Equal(out[14+12:14+16], ours) || binary.BigEndian.Uint16(out[14+22:]) != peers.Port {
+		return fmt.Errorf("a packet is not carried over UDP: verdict %d, %d bytes %x", v, len(out), out[:min(len(out), 90)])
+	}
+	return nil
+}
+
+// isUncovered makes sure that the node takes packets of a case as carried, each of them.
+func (c *packetCase) isUncovered() error {
+	v, out, err := c.last()
+	if err != nil {
+		return err
+	}
+	to := c.node.backend.Addr().AsSlice()
+	if len(out) != len(c.frame)-outerRuns*outerBytes || out[14+9] != byte(c.protocol) || !bytes.Equal(out[14+16:14+20], to) {
+		return fmt.Errorf("a packet is not taken as carried: verdict %d, %d bytes %x", v, len(out), out[:min(len(out), 90)])
 	}
 	return nil
 }
 
 // At TC a frame is longer than its packet by what programs take off it in so many runs; then
-// there is a new one.
-const outerRuns = 64
+// there is a new one. It stays within the MTU: programs cut what is longer.
+const outerRuns = 36
 
 // isCovered says whether packets come within an outer header.
 func (c *packetCase) isCovered() bool { return c.node.outer != nil && !c.fromPeer }
@@ -179,9 +225,9 @@ func (c *packetCase) withOuter(packet []byte) []byte {
 	if c.atDriver || !c.carried && !c.isCovered() {
 		return packet
 	}
-	room := make([]byte, outerRuns*20)
+	room := make([]byte, outerRuns*outerBytes)
 	if c.carried {
-		packet = slices.Insert(packet, 14, room[:20]...)
+		packet = slices.Insert(packet, 14, room[:outerBytes]...)
 	}
 	return append(packet, room...)
 }
@@ -189,18 +235,18 @@ func (c *packetCase) withOuter(packet []byte) []byte {
 // readyOuter tells the program that replays packets of outer headers.
 func (c *packetCase) readyOuter() error {
 	r := c.node.replay
-	var frameBytes, outerBytes, covered uint32
+	var frameBytes, taken, covered uint32
 	switch {
 	case c.carried && c.atDriver:
 		frameBytes = uint32(len(c.frame))
 	case c.carried:
-		outerBytes = 20
+		taken = outerBytes
 	case c.isCovered():
 		covered = 1
 	}
-	var headers [14 + 20 + 20 + 20]byte
+	var headers [14 + outerBytes + 40]byte
 	packet := c.template()
 	copy(headers[copy(headers[:], packet[:14]):], c.node.outer)
-	copy(headers[14+20:], packet[14:])
-	return errors.Join(r.FrameBytes.Set(frameBytes), r.OuterBytes.Set(outerBytes), r.Covered.Set(covered), r.Headers.Set(headers))
+	copy(headers[14+outerBytes:], packet[14:])
+	return errors.Join(r.FrameBytes.Set(frameBytes), r.OuterBytes.Set(taken), r.Covered.Set(covered), r.ProofKey.Set(carryKeys[0]), r.Headers.Set(headers))
 }

@@ -118,7 +118,8 @@ func (n *carryNet) start(node string, services ...lb.Frontend) error {
 	n.groups[node] = g
 	g.root = filepath.Join(n.b.bpffs, g.name)
 	cfg := g.config(nil)
-	cfg.Node, cfg.Flows, cfg.Carrying, cfg.Sizes.Peers = node, 1<<16, true, 2*carriedPeers
+	cfg.Node, cfg.Flows = node, 1<<16
+	carrying(&cfg)
 	ours := n.topology.Machine(node).Addrs[0]
 	all := neighbours{node, map[string]plan.Node{}}
 	for _, name := range []string{theIngress, theHome} {
@@ -223,7 +224,7 @@ func (n *carryNet) report(size int64) {
 	t := table{
 		Title:  "To a backend on another node than the one where packets come in: one TCP connection over IPv4",
 		Header: []string{"way", "Gbit/s up", "quartiles", "× SNAT", "CPU up", "× SNAT", "Gbit/s down", "quartiles", "× SNAT", "CPU down", "× SNAT", "bytes of a connection"},
-		Note: fmt.Sprintf("Client, router, two nodes and the backend are network namespaces; the client's packets take the way client, router, node, router, home, backend, and answers that are not of SNAT skip the first node. "+
+		Note: fmt.Sprintf("Client, router, two nodes and the backend are network namespaces; the client's packets take the way client, router, node, router, home, backend, and answers that are not of SNAT skip the first node. What is carried has outer headers of UDP with a proof. "+
 			"Each round moves %s MiB each way. CPU is ms for a GiB: how long CPUs of the machine were not idle, so it has both ends in it, and whatever else ran. "+
 			"Bytes of a connection are those of all entries of maps that the node where packets come in has more while %s connections are open, for each of them.", count(int(size>>20)), count(n.b.plan.tcpCalls)),
 	}

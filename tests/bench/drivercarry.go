@@ -36,7 +36,7 @@ func (b *bench) carriedPackets(name string, object []byte) (cases []*packetCase,
 		add(packetCase{name: "at the driver, carried", key: fmt.Sprintf("driver/carry/%d", flows), flows: flows, program: "uplink", flags: ack})
 	}
 	add(packetCase{name: "at the driver, carried, SYN", key: "driver/carry/syn", flows: allFlows, program: "uplink", flags: syn})
-	return cases, n.close, nil
+	return cases, n.close, cases[1].isCarried()
 }
 
 // findWays has TC carry packets to all nodes, so that a driver knows the way to each.

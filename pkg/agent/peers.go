@@ -78,7 +78,7 @@ func newPeers(cfg Config, key maglev.Key, inbox *reconciler.Inbox, status *statu
 		Here: cfg.NodeName, Port: peers.Port, MTU: mtuAt, Route: peers.RouteTo, Filtered: netdev.FilteredTunnel,
 		Key: key, IPv6: cfg.OuterFamily == OuterIPv6,
 		Counts: status.carried, Former: status.formerPeers, Notify: inbox.SetPeers,
-		Echoes: status.echoes, Ask: status.ask, TakeEchoes: status.takeEchoes, Local: localAddrs,
+		Echoes: status.echoes, Ask: status.ask, TakeEchoes: status.takeEchoes,
 		Report: func(all []peers.Status) {
 			said := make([]Peer, len(all))
 			for i, s := range all {
@@ -162,19 +162,6 @@ func (a *statusServer) ask(e plan.Echo) bool {
 }
 
 func (a *statusServer) takeEchoes(peer netip.Addr) uint64 { return a.asker.TakeEchoes(peer) }
-
-// localAddrs returns the addresses of devices of this node; none where the kernel does not say.
-func localAddrs() (out []netip.Addr) {
-	addrs, _ := net.InterfaceAddrs()
-	for _, a := range addrs {
-		if p, ok := a.(*net.IPNet); ok {
-			if at, ok := netip.AddrFromSlice(p.IP); ok {
-				out = append(out, at.Unmap())
-			}
-		}
-	}
-	return out
-}
 
 // peerMetrics returns what was carried to each peer, and from it.
 func peerMetrics(r *datapath.Reader) (out []metrics.Peer, err error) {

@@ -37,16 +37,14 @@ func returning(frontends []lb.Frontend) (out []netip.Addr) {
 }
 
 // settleServices says of each peer from which address of a Service with a home there it is to
-// answer, too: the one from before while there is one, else the lowest. Of those of this node the
-// stack would take no answer.
+// answer, too: the one from before while there is one, else the lowest.
 func (p *Prober) settleServices() {
-	local := p.cfg.Local()
 	next := map[string]netip.Addr{}
 	for service, homes := range p.homes {
 		for _, h := range homes {
 			name := p.names[h.name]
 			if a := p.peers[name]; a != nil && !a.Outside {
-				next[name] = a.betterOf(next[name], p.returning[service], local)
+				next[name] = a.betterOf(next[name], p.returning[service])
 			}
 		}
 	}
@@ -56,9 +54,9 @@ func (p *Prober) settleServices() {
 }
 
 // betterOf returns the address that is asked for, of one, the zero Addr for none, and others.
-func (a *asked) betterOf(best netip.Addr, others, local []netip.Addr) netip.Addr {
+func (a *asked) betterOf(best netip.Addr, others []netip.Addr) netip.Addr {
 	for _, s := range others {
-		if s.Is4() != a.Ours.Is4() || best == a.path.service && best.IsValid() || slices.Contains(local, s) {
+		if s.Is4() != a.Ours.Is4() || best == a.path.service && best.IsValid() {
 			continue
 		}
 		if !best.IsValid() || s == a.path.service || s.Less(best) {

@@ -26,7 +26,6 @@ func newEdge(t *testing.T) *edge {
 		MTU:    func(netip.Addr) uint32 { return 1500 },
 		Counts: func() map[netip.Addr]Counts { return nil },
 		Former: func() map[netip.Addr]plan.Peer { return nil },
-		Local:  func() []netip.Addr { return nil },
 		Route: func(to netip.Addr) netip.Addr {
 			from, _ := netip.ParseAddr(e.routes[to.String()])
 			return from

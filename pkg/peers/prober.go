@@ -42,8 +42,6 @@ type Config struct {
 	Ask func(plan.Echo) bool
 	// TakeEchoes returns which questions came back from a peer since the last call, a bit for each number.
 	TakeEchoes func(peer netip.Addr) uint64
-	// Local returns the addresses of devices of this node.
-	Local func() []netip.Addr
 	// Notify is told which nodes there are, whenever that or what is known of them changes.
 	Notify func(here string, all map[string]plan.Node)
 	// Report is told what is wrong with homes of what is carried.

@@ -39,7 +39,6 @@ func newNode(t *testing.T, name string, port uint16) *node {
 		Filtered:   func(netip.Addr) string { return map[bool]string{true: "vxlan0"}[n.filtered.Load()] },
 		Counts:     func() map[netip.Addr]Counts { return nil },
 		Former:     func() map[netip.Addr]plan.Peer { return nil },
-		Local:      func() []netip.Addr { return nil },
 		Echoes:     func() bool { return false },
 		Ask:        func(plan.Echo) bool { return false }, // so that echoes tell nothing
 		TakeEchoes: func(netip.Addr) uint64 { return 0 },

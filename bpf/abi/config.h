@@ -66,10 +66,10 @@ volatile const bool redirect_flows = false;
 /* Are there Services whose packets are carried to the homes of their backends? */
 volatile const bool carrying = false;
 
-/* The UDP port of what nodes carry to each other. */
+/* The UDP port of carried packets and of echoes. */
 volatile const __u16 carry_port = 0;
 
-/* Do packets to backends outside have an outer header of UDP, too? Else IP is in IP. */
+/* Do packets to backends outside have an outer header of UDP, too? Else they are IP in IP. */
 volatile const bool outside_udp = false;
 
 /* The keys of proofs, see carry/proof.h: the first one proves, both are accepted. */

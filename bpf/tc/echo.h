@@ -84,23 +84,45 @@ static __always_inline bool is_echo_of(const struct packet *pkt,
 	       same_addr(&pkt->tuple.dst, &p->ours);
 }
 
-/* Takes an echo of a question of this node, and returns whether a packet is one. */
-GLOBAL_FUNC int take_echo(struct __sk_buff *skb, struct packet *pkt)
+/* Echoes that may be in a packet: a card may have merged those of one round. */
+struct echoes {
+	struct __sk_buff *skb;
+	const struct packet *pkt;
+	bool taken;
+};
+
+/* Notes an echo by its number in a packet, if it is one. */
+static long note_echo(__u32 i, void *data)
 {
+	struct echoes *in = data;
+	__u32 first = in->pkt->l4_off + sizeof(struct udphdr);
 	struct echo_payload e;
 	struct echo_round *round;
 	const struct peer *p;
 
-	if (!pkt || bpf_skb_load_bytes(skb, pkt->l4_off + sizeof(struct udphdr),
-				       &e, sizeof(e)))
-		return 0;
+	if (bpf_skb_load_bytes(in->skb, first + i * in->skb->gso_size, &e,
+			       sizeof(e)))
+		return 1;
 	p = find_peer(e.peer);
 	round = bpf_map_lookup_elem(&echo_rounds, &e.peer);
 	if (!p || !round || !e.nonce || e.nonce != round->nonce ||
-	    e.question >= ECHO_MOST || !is_echo_of(pkt, round, p, e.question))
+	    e.question >= ECHO_MOST ||
+	    !is_echo_of(in->pkt, round, p, e.question))
 		return 0;
 	__sync_fetch_and_or(&round->back, 1ULL << e.question);
-	return 1;
+	in->taken = true;
+	return 0;
+}
+
+/* Takes echoes of questions of this node, and returns whether a packet has some. */
+GLOBAL_FUNC int take_echo(struct __sk_buff *skb, struct packet *pkt)
+{
+	struct echoes in = { .skb = skb, .pkt = pkt };
+
+	if (!pkt)
+		return 0;
+	bpf_loop(skb->gso_size ? ECHO_MOST : 1, note_echo, &in, 0);
+	return in.taken;
 }
 
 /* Takes what a peer has carried here, and returns TC_ACT_UNSPEC where a packet goes on. */

@@ -100,7 +100,7 @@ GLOBAL_FUNC int tell_sent(struct xdp_md *ctx, int sent)
 	if (sent != XDP_PASS) {
 		p->verdict = first_buffer(ctx) > t->len ? TOLD_CARRIED :
 							  TOLD_REPEATED;
-		read_here(ctx, &pkt); /* of IP in IP the addresses */
+		read_here(ctx, &pkt);
 	}
 	p->leaves = pkt.tuple;
 	t->len = 0;

@@ -84,9 +84,9 @@ type Config struct {
 	// Carrying says that there may be Services whose packets are carried to the homes
 	// of their backends.
 	Carrying bool `bpf:"carrying"`
-	// CarryPort is the UDP port of what nodes carry to each other.
+	// CarryPort is the UDP port of carried packets and of echoes.
 	CarryPort uint16 `bpf:"carry_port"`
-	// OutsideUDP puts UDP into outer headers to backends outside, too. Else IP is in IP there.
+	// OutsideUDP puts UDP into outer headers to backends outside, too. Else they are IP in IP.
 	OutsideUDP bool `bpf:"outside_udp"`
 	// CarryKeys are the keys of proofs (bpf/carry/proof.h). The node proves by the first one, and
 	// accepts both.

@@ -61,6 +61,7 @@ func (f *fleet) forgeries(t *testing.T) []forgery {
 		{"to another port of the Service", f.outerOf(0, 1, p.to(p.src, at(f.vip, 81)).frame(t), 0, 0), anybody, 0},
 		{"to an address that may be another one of a peer", f.outerBetween(f.nodes[0].addr, elsewhere, p.frame(t), 0, 0), pods, 0},
 		{"a question", f.questionFor(t, f.answerFrom(f.nodes[1].addr), 100), pods, 0},
+		{"a question from an address that is yet to be the node's", f.outerBetween(elsewhere, f.nodes[1].addr, f.answerFrom(f.nodes[1].addr).frame(t), 0, 0), pods, 0},
 		{"with a tag of a VLAN", withTag(f.outerOf(0, 1, p.frame(t), 0, 0)), anybody, 0},
 		{"behind a segment that says nothing", f.outerOf(0, 1, both, 0, 0), anybody, uint32(len(first))},
 		{"behind more headers", f.behindMore(t, p), anybody, 0},

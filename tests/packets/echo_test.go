@@ -161,6 +161,13 @@ func echoesAreTaken(t *testing.T, f *fleet) {
 			t.Errorf("%s: %b came back, want %b", what, got, bits)
 		}
 	}
+	elsewhere := nodeAddr(113, f.overV6)
+	n.apply(t, []plan.Op{plan.PutAddress{Addr: elsewhere, Kind: plan.NodeAddress}})
+	defer n.apply(t, []plan.Op{plan.DeleteAddress{Addr: elsewhere}})
+	round.Nonce = 0
+	asks() // as before the first round
+	wants("no nonce before the first round", f.echoOf(peer, 0, id, 0), 0)
+	round.Nonce = 1<<63 | 5
 	asks()
 	for _, question := range []uint32{0, 2, 63} {
 		wants("an echo", f.echoOf(peer, round.Nonce, id, question), 1<<question)
@@ -168,7 +175,7 @@ func echoesAreTaken(t *testing.T, f *fleet) {
 	wants("the echo of the Service", f.echoOf(service, round.Nonce, id, 1), 2)
 	toPort, fromPort, toOther, short := f.echoOf(peer, round.Nonce, id, 0), f.echoOf(peer, round.Nonce, id, 0), f.echoOf(peer, round.Nonce, id, 0), f.echoOf(peer, round.Nonce, id, 0)
 	toPort.dst, fromPort.src = at(n.addr, carryPort+1), at(peer, carryPort+1)
-	toOther.dst, short.payload = at(nodeAddr(113, f.overV6), carryPort), short.payload[:15]
+	toOther.dst, short.payload = at(elsewhere, carryPort), short.payload[:15]
 	for what, p := range map[string]packet{
 		"another nonce": f.echoOf(peer, round.Nonce+1, id, 0), "no nonce": f.echoOf(peer, 0, id, 0), "another peer": f.echoOf(peer, round.Nonce, n.peer(2), 0),
 		"no peer": f.echoOf(peer, round.Nonce, 1<<30, 0), "the own ID": f.echoOf(peer, round.Nonce, plan.HomeHere, 0), "number 64": f.echoOf(peer, round.Nonce, id, 64),
@@ -176,6 +183,16 @@ func echoesAreTaken(t *testing.T, f *fleet) {
 		"to another port": toPort, "from another port": fromPort, "to another address": toOther, "cut short": short,
 	} {
 		wants(what, p, 0)
+	}
+	merged := f.echoOf(peer, round.Nonce, id, 2) // by a card
+	for question := range plan.MostEchoes {
+		merged.payload = append(merged.payload, f.echoOf(peer, round.Nonce-uint64(question%2), id, question).payload...)
+	}
+	if r, err := n.trySegments(in, uplink, merged.frame(t), 16); err != nil || r.verdict != drop {
+		t.Errorf("merged echoes: verdict %d, %v", r.verdict, err)
+	}
+	if got, want := n.dp.TakeEchoes(peer), uint64(0x5555555555555555); got != want {
+		t.Errorf("merged echoes: %b came back, want %b", got, want)
 	}
 	n.run(t, in, uplink, f.echoOf(peer, round.Nonce, id, 3).frame(t))
 	asks()

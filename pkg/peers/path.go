@@ -180,7 +180,7 @@ func (p *path) failure() string {
 	case p.unsent >= missing:
 		return ""
 	case p.lost >= missing:
-		return "the network drops what is carried, or the peer does not accept the first key of this node: let UDP port 6635 pass between nodes, and add the first line of the --dsr-key-file of this node to that of the peer"
+		return "the network drops what is carried, or the peer does not accept the first key of this node, or echoes come in by a device without programs: let UDP port 6635 pass between nodes, give both the same --dsr-key-file (else --hash-key-file), and name in --devices the device by which packets of the peer come in"
 	case p.short >= missing:
 		return fmt.Sprintf("the network drops what is carried and has %d bytes with its outer header, the least that is of use", leastMTU)
 	case p.unknown:
@@ -195,5 +195,5 @@ func (p *path) refusal() string {
 	if p.unreturned < missingReturns || p.unsent >= missing {
 		return ""
 	}
-	return fmt.Sprintf("the network drops what the node sends from %s, the address of a Service", p.service)
+	return fmt.Sprintf("the network drops what the node sends from %s, the address of a Service: let UDP port 6635 pass from there to nodes", p.service)
 }

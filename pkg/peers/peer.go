@@ -123,7 +123,7 @@ func (p *peer) judgeSilence(now time.Time) {
 	case refuses && now.Sub(p.refused) >= deadAgent:
 		p.fail("no agent has been there for %s", deadAgent)
 	case p.verdict.Silent:
-		p.fail("does not answer: is UDP port %d open between nodes, and does an agent with forwarding dsr run there?", Port)
+		p.fail("does not answer: is UDP port %d open between nodes, and does an agent with --forwarding dsr or marked run there?", Port)
 	}
 }
 
@@ -157,7 +157,7 @@ func (p *peer) hasRefused(now time.Time) {
 		p.refused = now
 	}
 	if !p.verdict.Carries {
-		p.verdict.Reason = "no agent runs there with forwarding dsr"
+		p.verdict.Reason = "no agent runs there with --forwarding dsr or marked"
 	}
 }
 

@@ -98,7 +98,7 @@ func (p *Prober) open(a netip.Addr) (*listener, deafness) {
 	}
 	l, err := listenFor(netip.AddrPortFrom(a, p.cfg.Port), p.digest())
 	if err != nil {
-		return nil, deafness{err.Error(), "free the port, which is tried again all the time"}
+		return nil, deafness{err.Error(), "free the port (ss -ulpn, ip fou show), which is tried again all the time"}
 	}
 	return l, deafness{}
 }

@@ -46,7 +46,7 @@ type Config struct {
 	Algorithm         string        // of Services that name none, as lb.Algorithms has them; "" is random
 	Forwarding        Forwarding    // whose packets are carried to the nodes of their backends
 	Encapsulation     Encapsulation // of what is carried to backends outside
-	OuterFamily       OuterFamily   // of that
+	OuterFamily       OuterFamily   // of outer headers between nodes that have both
 	IgnoreHealth      bool          // Services that do not say it do not avoid ejected backends
 	HashKeyFile       string        // whose content keys the hashes of flows; "" takes a key of this node
 	DSRKeyFile        string        // with one or two secrets that prove what nodes carry; "" takes that of HashKeyFile

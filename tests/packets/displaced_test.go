@@ -58,14 +58,14 @@ func TestOnlyAnInitBeginsAnAssociation(t *testing.T) {
 // TestDisplacedDatagramsFindTheirBackend fills a table with flows of datagrams that both sides have confirmed, until
 // connections take ways of them. Where that was the original direction the reply direction names the backend.
 func TestDisplacedDatagramsFindTheirBackend(t *testing.T) {
-	r := newRigOf(t, func(c *datapath.Config) { c.Flows = 100 * flowWays })
+	r := newRigOf(t, func(c *datapath.Config) { c.Flows = 80 * flowWays })
 	for _, b := range []book{v4, v6} {
 		t.Run(b.family(), func(t *testing.T) { r.tell(t, story{tell: displaceDatagrams}, cast{b, r, lb.UDP}) })
 	}
 }
 
 func displaceDatagrams(t *testing.T, c cast) {
-	const flows, connections = 250, 130
+	const flows, connections = 250, 50
 	vip := at(c.vip, 80)
 	c.set(t, "web", c.frontend(lb.LoadBalancerIP, vip, ports(c.local, 20)...))
 	ask := func(i uint16) packet { return c.packet(at(c.client, 30000+i), vip, 3) }

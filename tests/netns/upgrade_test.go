@@ -129,7 +129,8 @@ func TestAnObjectWithAnotherLayoutIsUpgradedInPlace(t *testing.T) {
 		slots uint32
 		other []replacement
 	}{
-		{"other names and another layout", 1 << 12, otherLayout},
+		// With few slots, a connection of the load may have the slot of a held socket while that moves to the new map.
+		{"other names and another layout", 1 << 16, otherLayout},
 		{"other names, and entries in socket storage", 1, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) { testUpgrade(t, mustStageOf(t, c.slots), buildVariant(t, c.other...)) })

@@ -14,7 +14,6 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 
-#include "../abi/config.h"
 #include "../abi/types.h"
 #include "../lib/addr.h"
 #include "../lib/hash.h"

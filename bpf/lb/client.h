@@ -2,6 +2,7 @@
 /* Which client is it? What it says of a backend counts once. */
 #pragma once
 
+#include "../abi/config.h"
 #include "../lib/addr.h"
 #include "../lib/hash.h"
 #include "../lib/kernel.h"

@@ -146,6 +146,7 @@ static __always_inline enum verdict find_frontend(void *ctx,
 			return VERDICT_CONTINUE;
 		address = bpf_map_lookup_elem(&addresses, &to->addr);
 	}
+	/* The map may have bits of another version. */
 	if (!address || !(address->kind & (ADDRESS_NODE | ADDRESS_LOOPBACK |
 					   ADDRESS_SERVICE | ADDRESS_OWN)))
 		return in_service_cidr(&to->addr) ? VERDICT_REFUSE :

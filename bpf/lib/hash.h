@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "../abi/config.h"
+#include "../abi/types.h"
 
 struct siphash {
 	__u64 v0, v1, v2, v3;

@@ -14,7 +14,9 @@ func (p *Prober) askPath(a *asked, now time.Time) {
 	if !a.echoes {
 		return
 	}
-	a.path.hasComeBack(p.cfg.TakeEchoes(a.Theirs))
+	if a.path.waits {
+		a.path.hasComeBack(p.cfg.TakeEchoes(a.Theirs))
+	}
 	for _, q := range a.path.tick(now, a.suspects, rand.Uint64()) {
 		q.Peer = a.Theirs
 		if !p.cfg.Ask(q) {

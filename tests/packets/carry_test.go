@@ -41,6 +41,7 @@ var carryStories = []struct {
 	{"Of a flood of questions few come back", questionsAreLimited},
 	{"Who is no peer is not asked", whoIsNoPeerIsNotAsked},
 	{"Echoes of questions are taken before the stack", echoesAreTaken},
+	{"Packets that are no echoes are left to the stack", othersAreNoEchoes},
 	{"What pods forge does not leave", forgedDoesNotLeave},
 	{"What a node carries leaves", ownLeaves},
 	{"Tunnels, questions and probes leave", othersLeave},

@@ -136,72 +136,98 @@ func (f *fleet) echoOf(from netip.Addr, nonce uint64, peer, question uint32) pac
 	return p
 }
 
-// echoesAreTaken has the node that asked take echoes before its stack does, and nothing else.
-func echoesAreTaken(t *testing.T, f *fleet) {
+// asking is node 0, which has asked node 1.
+type asking struct {
+	*fleet
+	*fleetNode
+	home, service netip.Addr // that answer
+	round         plan.Echo
+}
+
+// newAsking has node 0 ask, with a nonce.
+func (f *fleet) newAsking(t *testing.T, nonce uint64) asking {
+	t.Helper()
 	f.serve(t, 2)
-	n, peer := f.nodes[0], f.nodes[1].addr
-	id, service := n.peer(1), f.vip
-	if service.Is4() != peer.Is4() {
-		service = nodeAddr(112, f.overV6)
+	a := asking{fleet: f, fleetNode: f.nodes[0], home: f.nodes[1].addr, service: f.vip}
+	if a.service.Is4() != a.home.Is4() {
+		a.service = nodeAddr(112, f.overV6)
 	}
-	round := plan.Echo{Peer: peer, Nonce: 1<<63 | 5, Service: service, Question: plan.EchoOfService}
-	asks := func() {
-		if _, err := n.dp.Ask(round); err != nil {
-			t.Fatal(err)
-		}
+	a.asks(t, nonce)
+	return a
+}
+
+func (a *asking) asks(t *testing.T, nonce uint64) {
+	t.Helper()
+	a.round = plan.Echo{Peer: a.home, Nonce: nonce, Service: a.service, Question: plan.EchoOfService}
+	if _, err := a.dp.Ask(a.round); err != nil {
+		t.Fatal(err)
 	}
-	wants := func(what string, p packet, bits uint64) {
-		t.Helper()
-		frame := p.frame(t)
-		verdict, made := n.run(t, in, uplink, frame)
-		if taken := verdict == drop; taken != (bits != 0) || !taken && !bytes.Equal(made, frame) {
-			t.Errorf("%s: verdict %d for %s", what, verdict, dump(made))
-		}
-		if got := n.dp.TakeEchoes(peer); got != bits {
-			t.Errorf("%s: %b came back, want %b", what, got, bits)
-		}
+}
+
+// echo is the echo of a question of the round, from an address.
+func (a *asking) echo(from netip.Addr, question uint32) packet {
+	return a.echoOf(from, a.round.Nonce, a.peer(1), question)
+}
+
+// wants has a packet come in, and wants bits for echoes in it; 0: the packet passes.
+func (a *asking) wants(t *testing.T, what string, p packet, bits uint64) {
+	t.Helper()
+	frame := p.frame(t)
+	verdict, made := a.run(t, in, uplink, frame)
+	if taken := verdict == drop; taken != (bits != 0) || !taken && !bytes.Equal(made, frame) {
+		t.Errorf("%s: verdict %d for %s", what, verdict, dump(made))
 	}
-	elsewhere := nodeAddr(113, f.overV6)
-	n.apply(t, []plan.Op{plan.PutAddress{Addr: elsewhere, Kind: plan.NodeAddress}})
-	defer n.apply(t, []plan.Op{plan.DeleteAddress{Addr: elsewhere}})
-	round.Nonce = 0
-	asks() // as before the first round
-	wants("no nonce before the first round", f.echoOf(peer, 0, id, 0), 0)
-	round.Nonce = 1<<63 | 5
-	asks()
+	if got := a.dp.TakeEchoes(a.home); got != bits {
+		t.Errorf("%s: %b came back, want %b", what, got, bits)
+	}
+}
+
+// echoesAreTaken has the node that asked take echoes before its stack does.
+func echoesAreTaken(t *testing.T, f *fleet) {
+	a := f.newAsking(t, 1<<63|5)
 	for _, question := range []uint32{0, 2, 63} {
-		wants("an echo", f.echoOf(peer, round.Nonce, id, question), 1<<question)
+		a.wants(t, "an echo", a.echo(a.home, question), 1<<question)
 	}
-	wants("the echo of the Service", f.echoOf(service, round.Nonce, id, 1), 2)
-	toPort, fromPort, toOther, short := f.echoOf(peer, round.Nonce, id, 0), f.echoOf(peer, round.Nonce, id, 0), f.echoOf(peer, round.Nonce, id, 0), f.echoOf(peer, round.Nonce, id, 0)
-	toPort.dst, fromPort.src = at(n.addr, carryPort+1), at(peer, carryPort+1)
-	toOther.dst, short.payload = at(elsewhere, carryPort), short.payload[:15]
-	for what, p := range map[string]packet{
-		"another nonce": f.echoOf(peer, round.Nonce+1, id, 0), "no nonce": f.echoOf(peer, 0, id, 0), "another peer": f.echoOf(peer, round.Nonce, n.peer(2), 0),
-		"no peer": f.echoOf(peer, round.Nonce, 1<<30, 0), "the own ID": f.echoOf(peer, round.Nonce, plan.HomeHere, 0), "number 64": f.echoOf(peer, round.Nonce, id, 64),
-		"from another node": f.echoOf(f.nodes[2].addr, round.Nonce, id, 0), "from the Service": f.echoOf(service, round.Nonce, id, 0), "not from the Service": f.echoOf(peer, round.Nonce, id, 1),
-		"to another port": toPort, "from another port": fromPort, "to another address": toOther, "cut short": short,
-	} {
-		wants(what, p, 0)
-	}
-	merged := f.echoOf(peer, round.Nonce, id, 2) // by a card
+	a.wants(t, "the echo of the Service", a.echo(a.service, plan.EchoOfService), 1<<plan.EchoOfService)
+	merged := a.echo(a.home, 2) // by a card
 	for question := range plan.MostEchoes {
-		merged.payload = append(merged.payload, f.echoOf(peer, round.Nonce-uint64(question%2), id, question).payload...)
+		merged.payload = append(merged.payload, a.echoOf(a.home, a.round.Nonce-uint64(question%2), a.peer(1), question).payload...)
 	}
-	if r, err := n.trySegments(in, uplink, merged.frame(t), 16); err != nil || r.verdict != drop {
+	if r, err := a.trySegments(in, uplink, merged.frame(t), 16); err != nil || r.verdict != drop {
 		t.Errorf("merged echoes: verdict %d, %v", r.verdict, err)
 	}
-	if got, want := n.dp.TakeEchoes(peer), uint64(0x5555555555555555); got != want {
+	if got, want := a.dp.TakeEchoes(a.home), uint64(0x5555555555555555); got != want {
 		t.Errorf("merged echoes: %b came back, want %b", got, want)
 	}
-	n.run(t, in, uplink, f.echoOf(peer, round.Nonce, id, 3).frame(t))
-	asks()
-	wants("another question of the round", f.echoOf(peer, round.Nonce, id, 0), 1|1<<3)
-	n.run(t, in, uplink, f.echoOf(peer, round.Nonce, id, 3).frame(t))
-	round.Nonce++
-	asks()
-	wants("a round later", f.echoOf(peer, round.Nonce, id, 0), 1)
-	if got := n.dp.TakeEchoes(nodeAddr(100, f.overV6)); got != 0 {
+	a.run(t, in, uplink, a.echo(a.home, 3).frame(t))
+	a.asks(t, a.round.Nonce)
+	a.wants(t, "another question of the round", a.echo(a.home, 0), 1|1<<3)
+	a.run(t, in, uplink, a.echo(a.home, 3).frame(t))
+	a.asks(t, a.round.Nonce+1)
+	a.wants(t, "a round later", a.echo(a.home, 0), 1)
+	if got := a.dp.TakeEchoes(nodeAddr(100, f.overV6)); got != 0 {
 		t.Errorf("%b came back from no peer", got)
+	}
+}
+
+// othersAreNoEchoes leaves all else to the stack.
+func othersAreNoEchoes(t *testing.T, f *fleet) {
+	a := f.newAsking(t, 0) // as before the first round
+	a.wants(t, "no nonce before the first round", a.echo(a.home, 0), 0)
+	a.asks(t, 5)
+	elsewhere := nodeAddr(113, f.overV6)
+	a.apply(t, []plan.Op{plan.PutAddress{Addr: elsewhere, Kind: plan.NodeAddress}})
+	defer a.apply(t, []plan.Op{plan.DeleteAddress{Addr: elsewhere}})
+	id, good := a.peer(1), a.echo(a.home, 0)
+	toPort, fromPort, toOther, short := good, good, good, good
+	toPort.dst, fromPort.src = at(a.addr, carryPort+1), at(a.home, carryPort+1)
+	toOther.dst, short.payload = at(elsewhere, carryPort), short.payload[:15]
+	for what, p := range map[string]packet{
+		"another nonce": a.echoOf(a.home, 6, id, 0), "no nonce": a.echoOf(a.home, 0, id, 0), "another peer": a.echoOf(a.home, 5, a.peer(2), 0),
+		"no peer": a.echoOf(a.home, 5, 1<<30, 0), "the own ID": a.echoOf(a.home, 5, plan.HomeHere, 0), "number 64": a.echo(a.home, plan.MostEchoes),
+		"from another node": a.echo(f.nodes[2].addr, 0), "from the Service": a.echo(a.service, 0), "not from the Service": a.echo(a.home, plan.EchoOfService),
+		"to another port": toPort, "from another port": fromPort, "to another address": toOther, "cut short": short,
+	} {
+		a.wants(t, what, p, 0)
 	}
 }

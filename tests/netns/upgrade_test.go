@@ -129,7 +129,7 @@ func TestAnObjectWithAnotherLayoutIsUpgradedInPlace(t *testing.T) {
 		slots uint32
 		other []replacement
 	}{
-		// With few slots, a connection of the load may have the slot of a held socket while that moves to the new map.
+		// Slots for all: an entry in socket storage does not come along to another layout.
 		{"other names and another layout", 1 << 16, otherLayout},
 		{"other names, and entries in socket storage", 1, nil},
 	} {

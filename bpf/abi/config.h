@@ -72,8 +72,11 @@ volatile const __u16 carry_port = 0;
 /* Do packets to backends outside have an outer header of UDP, too? Else they are IP in IP. */
 volatile const bool outside_udp = false;
 
-/* The keys of proofs, see carry/proof.h: the first one proves, both are accepted. */
+/* The keys of proofs, see carry/proof.h and tc/echo.h: the first one proves, both are accepted. */
 volatile const __u64 carry_keys[2][2] = { 0 };
+
+/* Equal on nodes that carry alike: a digest of the version and the key of hashes. */
+volatile const __u64 carry_alike = 0;
 
 /* Sets of the express map that each CPU has; 0: nothing is repeated. */
 volatile const __u32 express_sets = 0;

@@ -255,7 +255,6 @@ struct device {
 struct reset_budget {
 	__u64 since_ns; /* coarse clock */
 	__u64 spent;
-	__u64 echoes; /* answers to questions of peers, see tc/echo.h */
 };
 
 _Static_assert(sizeof(struct tuple) == 40, "no hidden padding");

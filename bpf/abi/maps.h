@@ -339,7 +339,7 @@ struct {
 	__type(value, struct new_flow);
 } flow_scratch SEC(".maps");
 
-/* How many resets, ICMP errors and answers to peers were sent of late, on each CPU. */
+/* How many resets and ICMP errors were sent of late, on each CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

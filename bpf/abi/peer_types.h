@@ -19,7 +19,7 @@ enum peer_flag {
 	PEER_USABLE = 1 << 0, /* what begins is carried there */
 	PEER_RETURNS =
 		1 << 1, /* it may answer clients as the Service's address */
-	PEER_SILENT = 1 << 2,  /* nothing says that the node is there */
+	PEER_SILENT = 1 << 2,  /* it answers no questions */
 	PEER_OUTSIDE = 1 << 3, /* no node: a backend that takes the outer header
 				* off, and passes nothing on */
 };
@@ -78,6 +78,8 @@ struct peer_counts {
 	/* The networks of clients, a bit by a hash of each, that began connections since the
 	 * last of carried_tcp. */
 	__u64 syn_networks;
+	__u32 echo_time; /* the unit of time in which echoes were sent last */
+	__u32 echoes;	 /* to it, then */
 };
 
 /*
@@ -91,13 +93,26 @@ struct echo_round {
 };
 
 #define ECHO_OF_SERVICE 1 /* of a round: an address of a Service answers it */
-#define ECHO_MOST 64	  /* questions of a round at most */
+#define ECHO_MOST 63	  /* questions of a round at most */
+#define ECHO_UNLIKE 63	  /* the bit that says that a node carries otherwise */
 
-/* The payload of a question, and of its echo, in the byte order of the node that asks. */
-struct echo_payload {
+/* What a round and a question are, in the byte order of the node that asks. */
+struct echo_question {
 	__u64 nonce;
-	__u32 peer;	/* its ID at the node that asks */
-	__u32 question; /* its number in the round */
+	__u32 peer;   /* its ID at the node that asks */
+	__u32 number; /* in the round */
+};
+
+/* What the node adds that sends an echo. */
+struct echo_answer {
+	__u64 alike; /* its carry_alike */
+	__u64 proof; /* see echo_proof() */
+};
+
+/* The payload of a question, whose answer is 0, and of its echo. */
+struct echo_payload {
+	struct echo_question question;
+	struct echo_answer answer;
 };
 
 #define CUT_MOST 9216 /* bytes of payload: jumbo frames */
@@ -117,6 +132,6 @@ struct stray_budget {
 
 _Static_assert(sizeof(struct peer) == 64, "no hidden padding");
 _Static_assert(sizeof(struct peer_ways) == 64, "a cache line");
-_Static_assert(sizeof(struct echo_payload) == 16, "no hidden padding");
+_Static_assert(sizeof(struct echo_payload) == 32, "no hidden padding");
 _Static_assert(offsetof(struct peer, flags) == offsetof(struct peer, mtu) + 4,
 	       "one store");

@@ -309,8 +309,8 @@ struct counters {
 	 * about, since there were too many (DSR)
 	 */
 	__u64 strays_limited;
-	/* questions of peers that were not answered, since there were too many (DSR) */
-	__u64 echo_limited;
+	/* questions of peers that this node refused (DSR) */
+	__u64 echo_refused;
 	/*
 	 * packets in an outer header that this node has not put there, for a Service or
 	 * as a question of this node, dropped where they were to leave: pods sent them (DSR)
@@ -363,6 +363,7 @@ struct about {
 	__u32 epoch;
 	__u32 hands_over; /* 1: flows, to the kernel, before the programs go */
 	__u64 removed_ns; /* a Service last lost a backend; monotonic clock */
+	__u64 echoes_until_ns; /* for questions of peers; monotonic clock */
 	/* Random numbers of the hash of the frontends map, drawn with that. */
 	__u64 frontend_factors[FRONTEND_FACTORS];
 };

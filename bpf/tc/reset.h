@@ -156,7 +156,6 @@ static __always_inline struct reset_budget *this_budget(void)
 	if (b && elapsed(now, b->since_ns) >= NSEC_PER_SEC) {
 		b->since_ns = now;
 		b->spent = 0;
-		b->echoes = 0;
 	}
 	return b;
 }

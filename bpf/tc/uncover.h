@@ -29,6 +29,9 @@ static __always_inline bool may_be_outer(const struct packet *pkt)
 	       pkt->tuple.dst_port == bpf_htons(carry_port);
 }
 
+/* The first bytes of what agents of earlier versions ask, "headgate": no proof begins so. */
+#define AGENT_QUESTION bpf_cpu_to_be64(0x6865616467617465ULL)
+
 /* The longest outer header, with the Ethernet header before it. */
 #define MOST_BEFORE \
 	(ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct proof_udp))
@@ -209,6 +212,18 @@ static __always_inline bool read_inner(struct __sk_buff *skb,
 }
 
 /*
+ * Is a datagram a question of an agent of an earlier version? A refusal of the stack would tell that
+ * agent that the datapath carries on.
+ */
+static __always_inline bool asks_agent(struct __sk_buff *skb,
+				       const struct packet *pkt)
+{
+	struct proof_udp *h = bytes_at(skb, pkt->l4_off, sizeof(*h));
+
+	return h && h->proof == AGENT_QUESTION;
+}
+
+/*
  * Takes the outer header off a packet that a peer has carried to this node, and reads what
  * was in it: VERDICT_ECHO for a question of the peer, see tc/echo.h. Any other packet stays as it
  * is.
@@ -232,7 +247,8 @@ GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 		return VERDICT_CONTINUE;
 	if (!read_outer(skb, pkt, &said) || !find_inner(skb, pkt, &said) ||
 	    !read_inner_end(skb, said.inner, said.ip4, &to))
-		return VERDICT_CONTINUE;
+		return asks_agent(skb, pkt) ? refuse(DROP_CARRIED, 0) :
+					      VERDICT_CONTINUE;
 	echoes = same_addr(&to.addr, &src);
 	if (!echoes && !is_for_service(&to))
 		return VERDICT_CONTINUE;

@@ -63,7 +63,7 @@ func run(ctx context.Context, cfg Config, key maglev.Key, unkept []lb.Problem, l
 	if err != nil {
 		return err
 	}
-	in := newIntake(cfg, key, log, newStatusServer(cfg, log, reports, measured))
+	in := newIntake(cfg, log, newStatusServer(cfg, log, reports, measured))
 	in.status.problems.setKey(unkept)
 	group, ctx := errgroup.WithContext(ctx)
 	opened := make(chan struct{})
@@ -115,6 +115,7 @@ func openDatapath(cfg Config, key maglev.Key, log *zap.Logger, told kernelReport
 		if own.CarryKeys, err = cfg.carryKeys(); err != nil {
 			return nil, err
 		}
+		own.CarryAlike = peers.Alike(key)
 	}
 	own.TCPTimeout = cfg.Conntrack.TCPEstablishedTimeout
 	own.ReportSockets = func(how string) {
@@ -173,7 +174,7 @@ func work(ctx context.Context, cfg Config, key maglev.Key, log *zap.Logger, in *
 	}
 	if in.peers != nil {
 		r.Probe(in.peers)
-		group.Go(func() error { in.peers.Run(ctx); return nil })
+		group.Go(func() error { in.peers.Run(ctx, r.Ready()); return nil })
 	}
 	group.Go(func() error { return r.Run(ctx) })
 	group.Go(func() error { in.status.live.begins(ctx, r.Ready(), r.TriedDevices()); return nil })

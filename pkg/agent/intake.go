@@ -6,7 +6,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/headgate/headgate/pkg/lb"
-	"github.com/headgate/headgate/pkg/maglev"
 	"github.com/headgate/headgate/pkg/peers"
 	"github.com/headgate/headgate/pkg/probe"
 	"github.com/headgate/headgate/pkg/reconciler"
@@ -23,7 +22,7 @@ type intake struct {
 	peers     *peers.Prober // nil where nothing is carried
 }
 
-func newIntake(cfg Config, key maglev.Key, log *zap.Logger, status *statusServer) *intake {
+func newIntake(cfg Config, log *zap.Logger, status *statusServer) *intake {
 	inbox := reconciler.NewInbox(status.queuedUpdate)
 	status.inbox = inbox
 	return &intake{
@@ -31,7 +30,7 @@ func newIntake(cfg Config, key maglev.Key, log *zap.Logger, status *statusServer
 		addresses: newNodeAddresses(cfg, inbox.SetNodeAddresses),
 		devices:   newDeviceList(cfg, log, inbox.SetDevices, status.problems.setDevices),
 		prober:    newProber(cfg, log, inbox, status.problems),
-		peers:     newPeers(cfg, key, inbox, status),
+		peers:     newPeers(cfg, inbox, status),
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
-	"github.com/headgate/headgate/pkg/maglev"
 	"github.com/headgate/headgate/pkg/metrics"
 	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/peers"
@@ -69,16 +68,16 @@ type Peer struct {
 }
 
 // newPeers returns what asks other nodes whether they carry, nil where nothing is carried.
-func newPeers(cfg Config, key maglev.Key, inbox *reconciler.Inbox, status *statusServer) *peers.Prober {
+func newPeers(cfg Config, inbox *reconciler.Inbox, status *statusServer) *peers.Prober {
 	if !cfg.Forwarding.Carries() {
 		return nil
 	}
 	var p *peers.Prober
 	p = peers.New(peers.Config{
-		Here: cfg.NodeName, Port: peers.Port, MTU: mtuAt, Route: peers.RouteTo, Filtered: netdev.FilteredTunnel,
-		Key: key, IPv6: cfg.OuterFamily == OuterIPv6,
+		Here: cfg.NodeName, MTU: mtuAt, Route: peers.RouteTo, Resolve: peers.Resolve, Filtered: netdev.FilteredTunnel,
+		IPv6:   cfg.OuterFamily == OuterIPv6,
 		Counts: status.carried, Former: status.formerPeers, Notify: inbox.SetPeers,
-		Echoes: status.echoes, Ask: status.ask, TakeEchoes: status.takeEchoes,
+		Device: deviceTo, Answer: status.answerEchoes, Ask: status.ask, TakeEchoes: status.takeEchoes,
 		Report: func(all []peers.Status) {
 			said := make([]Peer, len(all))
 			for i, s := range all {
@@ -89,6 +88,15 @@ func newPeers(cfg Config, key maglev.Key, inbox *reconciler.Inbox, status *statu
 		},
 	})
 	return p
+}
+
+// deviceTo returns by which device packets to an address leave, 0 without a route.
+func deviceTo(a netip.Addr) uint32 {
+	device, err := netdev.LeavesBy(a)
+	if err != nil {
+		return 0
+	}
+	return device
 }
 
 // usualMTU is that of a device which is not found.
@@ -145,23 +153,30 @@ func (a *statusServer) eachPeer(do func(r *datapath.Reader, id uint32, p plan.Pe
 
 // asker is a datapath that asks others, and answers.
 type asker interface {
-	Echoes() bool
+	AnswerEchoes(time.Duration) error
 	Ask(plan.Echo) (bool, error)
-	TakeEchoes(peer netip.Addr) uint64
+	TakeEchoes(theirs, ours netip.Addr) plan.Echoes
 }
 
-func (a *statusServer) echoes() bool { return a.asker.Echoes() }
+// answerEchoes has the datapath answer questions of peers for a time.
+func (a *statusServer) answerEchoes(during time.Duration) {
+	if err := a.asker.AnswerEchoes(during); err != nil {
+		a.log.Debug("answer questions of peers", zap.Error(err))
+	}
+}
 
-// ask asks the datapath of a peer.
+// ask asks the datapath of a peer; false if the peer is not in force.
 func (a *statusServer) ask(e plan.Echo) bool {
-	sent, err := a.asker.Ask(e)
+	known, err := a.asker.Ask(e)
 	if err != nil {
 		a.log.Debug("ask a peer", zap.Stringer("peer", e.Peer), zap.Error(err))
 	}
-	return sent
+	return known
 }
 
-func (a *statusServer) takeEchoes(peer netip.Addr) uint64 { return a.asker.TakeEchoes(peer) }
+func (a *statusServer) takeEchoes(theirs, ours netip.Addr) plan.Echoes {
+	return a.asker.TakeEchoes(theirs, ours)
+}
 
 // peerMetrics returns what was carried to each peer, and from it.
 func peerMetrics(r *datapath.Reader) (out []metrics.Peer, err error) {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
-	"github.com/headgate/headgate/pkg/maglev"
 	"github.com/headgate/headgate/pkg/metrics"
 	"github.com/headgate/headgate/pkg/probe"
 	"github.com/headgate/headgate/pkg/source/convert"
@@ -68,8 +67,8 @@ func TestAProberIsBoundByWhatUpdatesSay(t *testing.T) {
 	told := make(chan []lb.Problem, 10)
 	a := newStatusServer(Config{}, zap.New(core), nil, metrics.New("test"))
 	a.problems.count = func(all []lb.Problem) { told <- all }
-	newIntake(Config{}, maglev.Key{}, zap.NewNop(), a).update(lb.Update{}) // no prober
-	in := newIntake(Config{Datapath: datapath.Config{EjectAfter: 1}, Convert: convert.Options{Probes: true}}, maglev.Key{}, zap.New(core), a)
+	newIntake(Config{}, zap.NewNop(), a).update(lb.Update{}) // no prober
+	in := newIntake(Config{Datapath: datapath.Config{EjectAfter: 1}, Convert: convert.Options{Probes: true}}, zap.New(core), a)
 	p := in.prober
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

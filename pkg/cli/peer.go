@@ -21,7 +21,7 @@ type peer struct {
 	Carries bool   `json:"carries"`
 	Returns bool   `json:"returns"`
 	MTU     uint32 `json:"mtu"`
-	// Answered is when it answered the agent last, nil where nobody knows.
+	// Answered is when its last echo came back, nil if the agent does not know.
 	Answered *time.Time          `json:"answered,omitempty"`
 	Reason   string              `json:"reason,omitempty"` // why it is not usable
 	Counts   datapath.PeerCounts `json:"counts"`

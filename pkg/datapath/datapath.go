@@ -91,6 +91,8 @@ type Config struct {
 	// CarryKeys are the keys of proofs (bpf/carry/proof.h). The node proves by the first one, and
 	// accepts both.
 	CarryKeys [2][2]uint64 `bpf:"carry_keys" json:"-"`
+	// CarryAlike is equal on nodes that carry alike.
+	CarryAlike uint64 `bpf:"carry_alike" json:"-"`
 	// HashKey is the key of the hashes of flows and clients, the same on all
 	// nodes with --hash-key-file.
 	HashKey [2]uint64 `bpf:"hash_key" json:"-"`

@@ -155,8 +155,15 @@ func TestMapsGrowWhileAttached(t *testing.T) {
 	if err := d.Attach(); err != nil {
 		t.Fatal(err)
 	}
+	if err := d.AnswerEchoes(time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	until := d.EchoesUntil()
 	if err := d.Reserve(plan.Sizes{Frontends: 100, Slots: 1000, Backends: 300, Services: 50, Addresses: 70, Peers: 5}); err != nil {
 		t.Fatal(err)
+	}
+	if got := d.EchoesUntil(); got != until || got == 0 {
+		t.Errorf("peers get echoes until %s, want %s", got, until)
 	}
 	wantContent(t, d, someOps()...)
 	last := plan.PutBackend{ID: 511, Backend: addrPort(200, 80)}

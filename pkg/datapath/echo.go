@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -22,16 +23,28 @@ const (
 // ranByAgent are the programs that are in force nowhere: the agent runs them.
 var ranByAgent = []string{probeNoter, peerAsker}
 
-// Echoes says whether the datapath in force answers questions of peers, and asks them. Other calls
-// may be under way.
-func (d *Datapath) Echoes() bool {
+// AnswerEchoes has the datapath in force answer questions of peers for a time; 0 stops it. Other calls may
+// be under way.
+func (d *Datapath) AnswerEchoes(during time.Duration) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.held.programs[peerAsker] != nil
+	if d.inForce == nil {
+		return nil
+	}
+	var until uint64
+	if during > 0 {
+		now, err := monotonic()
+		if err != nil {
+			return err
+		}
+		until = now + uint64(during)
+	}
+	atomic.StoreUint64(&d.inForce.about.at(0).EchoesUntilNs, until)
+	return nil
 }
 
-// Ask asks a peer for an echo, and returns false where nothing was sent: there is no such peer in
-// force, or no next hop that the kernel knows. Other calls may be under way.
+// Ask asks a peer for an echo, and returns false if it did not, as there is no such peer in force. Nothing
+// is sent if the kernel knows no next hop. Other calls may be under way.
 func (d *Datapath) Ask(e plan.Echo) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -39,7 +52,7 @@ func (d *Datapath) Ask(e plan.Echo) (bool, error) {
 	if program == nil {
 		return false, nil
 	}
-	id, round := d.roundOf(e.Peer)
+	id, round := d.roundOf(e.Peer, e.Ours)
 	if round == nil {
 		return false, nil
 	}
@@ -52,48 +65,51 @@ func (d *Datapath) Ask(e plan.Echo) (bool, error) {
 	if e.Question == plan.EchoOfService {
 		from, round.Service = e.Service, encodeAddr(e.Service)
 	}
-	payload := binary.NativeEndian.AppendUint64(nil, e.Nonce) // struct echo_payload
-	payload = binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(payload, id), e.Question)
-	answer := packet.Datagram(netip.AddrPortFrom(from, port), netip.AddrPortFrom(decodeAddr(d.inForce.peers.at(id).Ours), port), payload)
+	payload := make([]byte, 32) // struct echo_payload, without an answer
+	binary.NativeEndian.PutUint64(payload, e.Nonce)
+	binary.NativeEndian.PutUint32(payload[8:], id)
+	binary.NativeEndian.PutUint32(payload[12:], e.Question)
+	answer := packet.Datagram(netip.AddrPortFrom(from, port), netip.AddrPortFrom(e.Ours, port), payload)
 	var context [17 * 4]byte // struct __sk_buff of linux/bpf.h up to cb, the last five words
+	binary.NativeEndian.PutUint32(context[10*4:], e.Device)
 	binary.NativeEndian.PutUint32(context[12*4:], id)
 	binary.NativeEndian.PutUint32(context[13*4:], e.Bytes)
-	sent, err := program.Run(&ebpf.RunOptions{Data: frameOf(answer), Context: context})
-	if err != nil {
+	if _, err := program.Run(&ebpf.RunOptions{Data: frameOf(answer), Context: context}); err != nil {
 		return false, fmt.Errorf("run %s: %w", peerAsker, err)
 	}
-	return sent != 0, nil
+	return true, nil
 }
 
-// TakeEchoes returns which questions of the round came back from a peer since the last call, a bit for
-// each number. Other calls may be under way.
-func (d *Datapath) TakeEchoes(peer netip.Addr) uint64 {
+// TakeEchoes returns what came back of the round to a peer since the last call. Other calls may be under way.
+func (d *Datapath) TakeEchoes(theirs, ours netip.Addr) (e plan.Echoes) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, round := d.roundOf(peer); round != nil {
-		return atomic.SwapUint64(&round.Back, 0)
+	if _, round := d.roundOf(theirs, ours); round != nil {
+		const unlike = 1 << 63 // ECHO_UNLIKE
+		back := atomic.SwapUint64(&round.Back, 0)
+		e.Questions, e.Unlike = back&^unlike, back&unlike != 0
 	}
-	return 0
+	return e
 }
 
-// roundOf returns the ID of the peer that outer headers go to at an address, and the round of questions
-// to it, nil for none.
-func (d *Datapath) roundOf(theirs netip.Addr) (uint32, *headgateEchoRound) {
+// roundOf returns the ID of the peer with both addresses of an outer header, and the round of questions to
+// it, nil for none.
+func (d *Datapath) roundOf(theirs, ours netip.Addr) (uint32, *headgateEchoRound) {
 	if d.inForce == nil || d.inForce.peers == nil || d.inForce.echoes == nil {
 		return plan.HomeUnknown, nil
 	}
-	id := d.inForce.findPeer(theirs)
+	id := d.inForce.findPeer(theirs, ours)
 	if id == plan.HomeUnknown || id >= d.inForce.echoes.len {
 		return plan.HomeUnknown, nil
 	}
 	return id, d.inForce.echoes.at(id)
 }
 
-// findPeer returns the ID of the peer that outer headers go to at an address.
-func (s *mapSet) findPeer(theirs netip.Addr) uint32 {
-	to := encodeAddr(theirs)
+// findPeer returns the ID of the peer with both addresses of an outer header.
+func (s *mapSet) findPeer(theirs, ours netip.Addr) uint32 {
+	to, from := encodeAddr(theirs), encodeAddr(ours)
 	for id := plan.FirstPeer; id < s.peers.len; id++ {
-		if s.peers.at(id).Theirs == to {
+		if p := s.peers.at(id); p.Theirs == to && p.Ours == from {
 			return id
 		}
 	}

@@ -29,6 +29,11 @@ func (d *Datapath) HandsOver() bool { return d.maps.about.at(0).HandsOver != 0 }
 
 func (d *Datapath) Removed() time.Duration { return time.Duration(d.maps.about.at(0).RemovedNs) }
 
+// EchoesUntil is until when questions of peers get echoes, by that clock.
+func (d *Datapath) EchoesUntil() time.Duration {
+	return time.Duration(d.maps.about.at(0).EchoesUntilNs)
+}
+
 // AddFlow has the flow table know a connection of a client elsewhere.
 func (d *Datapath) AddFlow(tb testing.TB, protocol lb.Protocol) {
 	tb.Helper()

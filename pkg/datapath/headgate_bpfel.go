@@ -25,6 +25,7 @@ type headgateAbout struct {
 	Epoch           uint32
 	HandsOver       uint32
 	RemovedNs       uint64
+	EchoesUntilNs   uint64
 	FrontendFactors [5]uint64
 }
 
@@ -139,7 +140,7 @@ type headgateCounters struct {
 	FlowReset           uint64
 	ResetLimited        uint64
 	StraysLimited       uint64
-	EchoLimited         uint64
+	EchoRefused         uint64
 	CarryForged         uint64
 	BackendFailed       uint64
 	BackendEjected      uint64
@@ -544,6 +545,8 @@ type headgatePeerCounts struct {
 	PassedOn     uint64
 	Received     uint64
 	SynNetworks  uint64
+	EchoTime     uint32
+	Echoes       uint32
 }
 
 type headgatePeerFlag uint32
@@ -596,7 +599,6 @@ type headgateResetBudget struct {
 	_       structs.HostLayout
 	SinceNs uint64
 	Spent   uint64
-	Echoes  uint64
 }
 
 type headgateResponseWord uint32
@@ -849,6 +851,7 @@ const (
 	headgateProgTcpRetransmit     = "tcp_retransmit"
 	headgateProgUplink            = "uplink"
 	headgateVarAddressFilterShift = "address_filter_shift"
+	headgateVarCarryAlike         = "carry_alike"
 	headgateVarCarryKeys          = "carry_keys"
 	headgateVarCarryPort          = "carry_port"
 	headgateVarCarrying           = "carrying"
@@ -1006,6 +1009,7 @@ type headgateMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type headgateVariableSpecs struct {
 	AddressFilterShift *ebpf.VariableSpec `ebpf:"address_filter_shift"`
+	CarryAlike         *ebpf.VariableSpec `ebpf:"carry_alike"`
 	CarryKeys          *ebpf.VariableSpec `ebpf:"carry_keys"`
 	CarryPort          *ebpf.VariableSpec `ebpf:"carry_port"`
 	Carrying           *ebpf.VariableSpec `ebpf:"carrying"`
@@ -1148,6 +1152,7 @@ func (m *headgateMaps) Close() error {
 // It can be passed to loadHeadgateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type headgateVariables struct {
 	AddressFilterShift *ebpf.Variable `ebpf:"address_filter_shift"`
+	CarryAlike         *ebpf.Variable `ebpf:"carry_alike"`
 	CarryKeys          *ebpf.Variable `ebpf:"carry_keys"`
 	CarryPort          *ebpf.Variable `ebpf:"carry_port"`
 	Carrying           *ebpf.Variable `ebpf:"carrying"`

@@ -252,6 +252,7 @@ func (e *emptyMaps) take() error {
 	if from != nil && from.about != nil {
 		s.about.at(0).Writes = from.about.at(0).Writes
 		s.about.at(0).Epoch = from.about.at(0).Epoch
+		s.about.at(0).EchoesUntilNs = from.about.at(0).EchoesUntilNs
 	}
 	return s.noteRemoval() // programs before these may not have asked all flows
 }

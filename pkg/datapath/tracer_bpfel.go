@@ -25,6 +25,7 @@ type tracerAbout struct {
 	Epoch           uint32
 	HandsOver       uint32
 	RemovedNs       uint64
+	EchoesUntilNs   uint64
 	FrontendFactors [5]uint64
 }
 
@@ -106,7 +107,7 @@ type tracerCounters struct {
 	FlowReset           uint64
 	ResetLimited        uint64
 	StraysLimited       uint64
-	EchoLimited         uint64
+	EchoRefused         uint64
 	CarryForged         uint64
 	BackendFailed       uint64
 	BackendEjected      uint64
@@ -451,6 +452,8 @@ type tracerPeerCounts struct {
 	PassedOn     uint64
 	Received     uint64
 	SynNetworks  uint64
+	EchoTime     uint32
+	Echoes       uint32
 }
 
 type tracerPeerWays struct {
@@ -484,7 +487,6 @@ type tracerResetBudget struct {
 	_       structs.HostLayout
 	SinceNs uint64
 	Spent   uint64
-	Echoes  uint64
 }
 
 type tracerService struct {

@@ -1,30 +1,11 @@
 package peers
 
 import (
-	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
 )
-
-// askPath asks the datapath of a peer what it is time for.
-func (p *Prober) askPath(a *asked, now time.Time) {
-	if !a.echoes {
-		return
-	}
-	if a.path.waits {
-		a.path.hasComeBack(p.cfg.TakeEchoes(a.Theirs))
-	}
-	for _, q := range a.path.tick(now, a.suspects, rand.Uint64()) {
-		q.Peer = a.Theirs
-		if !p.cfg.Ask(q) {
-			a.path.wasNotSent()
-			return
-		}
-	}
-}
 
 // returning is the addresses of carried Services, of their load balancers and external ones: clients
 // elsewhere get answers from these.

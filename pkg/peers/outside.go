@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
@@ -83,7 +82,6 @@ func (p *Prober) settleOutside(wanted map[string]bool) {
 			continue
 		}
 		if a := p.peers[name]; a == nil || !a.Outside {
-			a.hangUp()
 			p.findWay(name, theirs)
 		}
 	}
@@ -108,11 +106,7 @@ func (p *Prober) findWay(name string, theirs netip.Addr) {
 
 // findWays looks again how backends outside are reached, from time to time: nothing tells when
 // routes change.
-func (p *Prober) findWays(now time.Time) {
-	if now.Before(p.foundWays.Add(calm)) {
-		return
-	}
-	p.foundWays = now
+func (p *Prober) findWays() {
 	for _, name := range p.names {
 		theirs, err := netip.ParseAddr(name)
 		if err != nil || p.isNodeName(name) {
@@ -148,4 +142,14 @@ func RouteTo(theirs netip.Addr) netip.Addr {
 	}
 	defer conn.Close()
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+}
+
+// Resolve has the kernel look for the next hop from an address of this node to another: it sends a byte
+// that means nothing. No datapath looks for one.
+func Resolve(ours, theirs netip.Addr) {
+	from, to := netip.AddrPortFrom(ours, 0), netip.AddrPortFrom(theirs, Port)
+	if conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(from), net.UDPAddrFromAddrPort(to)); err == nil {
+		_, _ = conn.Write([]byte{0})
+		_ = conn.Close()
+	}
 }

@@ -22,10 +22,11 @@ func newEdge(t *testing.T) *edge {
 	e := &edge{routes: map[string]string{}}
 	e.Prober = New(Config{
 		Filtered: func(netip.Addr) string { return "" },
-		Here:     "edge-a", Port: freePort(t),
-		MTU:    func(netip.Addr) uint32 { return 1500 },
-		Counts: func() map[netip.Addr]Counts { return nil },
-		Former: func() map[netip.Addr]plan.Peer { return nil },
+		Answer:   func(time.Duration) {},
+		Here:     "edge-a",
+		MTU:      func(netip.Addr) uint32 { return 1500 },
+		Counts:   func() map[netip.Addr]Counts { return nil },
+		Former:   func() map[netip.Addr]plan.Peer { return nil },
 		Route: func(to netip.Addr) netip.Addr {
 			from, _ := netip.ParseAddr(e.routes[to.String()])
 			return from
@@ -33,7 +34,6 @@ func newEdge(t *testing.T) *edge {
 		Notify: func(_ string, all map[string]plan.Node) { e.told = all },
 		Report: func([]Status) {},
 	})
-	t.Cleanup(e.close)
 	return e
 }
 

@@ -35,16 +35,19 @@ type path struct {
 	mtu     uint32     // bytes of the longest packet that gets there, as far as is known
 	service netip.Addr // from which answers are to come, too; the zero Addr for none
 
-	// Rounds in a row of which nothing came back, of which nothing of mtu bytes did, of which nothing
-	// did from the address of the Service, and that could not be sent.
-	lost, short, unreturned, unsent int
+	// Rounds in a row of which nothing came back, of which nothing of mtu bytes did, and of which nothing
+	// did from the address of the Service.
+	lost, short, unreturned int
 
+	differs  bool      // the peer carried otherwise when it answered last
 	unknown  bool      // nothing has come back so far
+	answered time.Time // when something did last; the zero time for never
 	asked    time.Time // when a round began last
 	searched time.Time // when one had all lengths
 	nonce    uint64    // of the questions
 	bytes    []uint32  // of each question with its outer header, by its number; 0: as few as it has
 	back     uint64    // what came back of the questions, a bit for each number
+	unlike   bool      // some of it from a peer that carries otherwise
 	waits    bool      // for what comes back
 }
 
@@ -73,16 +76,15 @@ func (p *path) wants(service netip.Addr) {
 	}
 }
 
-// tick judges the round before, and returns the questions that it is time for. Clients that begin
-// connections and do nothing else have it ask at once.
-func (p *path) tick(now time.Time, suspects bool, nonce uint64) (ask []plan.Echo) {
-	p.judge()
+// next returns the questions that it is time for. Clients that begin connections and do nothing else
+// have it ask at once.
+func (p *path) next(now time.Time, suspects bool, nonce uint64) (ask []plan.Echo) {
 	if !p.isDue(now, suspects) {
 		return nil
 	}
 	// Else what comes late is of use.
 	if !p.isInDoubt() || p.nonce == 0 || len(p.bytes) > int(plan.MostEchoes/2) {
-		p.nonce, p.back, p.bytes = max(nonce, 1), 0, []uint32{0, plan.EchoOfService: 0}
+		p.nonce, p.back, p.unlike, p.bytes = max(nonce, 1), 0, false, []uint32{0, plan.EchoOfService: 0}
 	}
 	p.asked, p.waits = now, true
 	ask = append(ask, p.question(0), p.ofLength(p.mtu))
@@ -120,40 +122,46 @@ func (p *path) isInDoubt() bool { return p.lost+p.short+p.unreturned > 0 }
 
 // hasFailed says whether it has been in doubt for so long that it is not any more.
 func (p *path) hasFailed() bool {
-	return p.lost >= missing || p.short >= missing || p.unreturned >= missingReturns
+	return p.differs || p.lost >= missing || p.short >= missing || p.unreturned >= missingReturns
 }
+
+// isSilent says whether nothing comes back.
+func (p *path) isSilent() bool { return p.lost >= missing }
 
 // isProven says whether answers come from the address of a Service. One that does not come says
 // nothing: within some rounds the path has failed, or it has come.
-func (p *path) isProven() bool { return p.service.IsValid() && !p.hasFailed() && p.unsent < missing }
+func (p *path) isProven() bool { return p.service.IsValid() && !p.hasFailed() }
 
 func (p *path) isDue(now time.Time, suspects bool) bool {
 	switch {
-	case suspects, p.isInDoubt() && !p.hasFailed():
+	case (suspects || p.isInDoubt()) && !p.hasFailed():
 		return true
-	case p.isInDoubt():
+	case p.isInDoubt(), p.hasFailed():
 		return !now.Before(p.asked.Add(searching))
 	default:
 		return !now.Before(p.asked.Add(pathCalm))
 	}
 }
 
-// hasComeBack notes which questions came back, a bit for each number.
-func (p *path) hasComeBack(questions uint64) { p.back |= questions }
+// hasComeBack notes what came back of the round.
+func (p *path) hasComeBack(e plan.Echoes) {
+	p.back, p.unlike = p.back|e.Questions, p.unlike || e.Unlike
+}
 
-// wasNotSent notes that the questions of this tick could not be sent.
-func (p *path) wasNotSent() { p.waits, p.unsent = false, p.unsent+1 }
+// wasNotSent notes that the questions of this tick were not sent: they tell nothing.
+func (p *path) wasNotSent() { p.waits = false }
 
 // judge takes into account what has come back of the last round.
-func (p *path) judge() {
+func (p *path) judge(now time.Time) {
 	if !p.waits {
 		return
 	}
-	p.waits, p.unsent = false, 0
+	p.waits = false
 	if p.back == 0 {
 		p.lost++
 		return
 	}
+	p.answered, p.differs, p.unlike = now, p.unlike, false
 	var best uint32
 	for number, bytes := range p.bytes {
 		if p.back&(1<<number) != 0 && bytes >= leastMTU {
@@ -174,17 +182,17 @@ func (p *path) judge() {
 	}
 }
 
-// failure says why nothing gets there, "" where it does. Where nothing can be sent echoes tell nothing.
+// failure says why nothing gets there, "" where it does.
 func (p *path) failure() string {
 	switch {
-	case p.unsent >= missing:
-		return ""
-	case p.lost >= missing:
-		return "the network drops what is carried, or the peer does not accept the first key of this node, or echoes come in by a device without programs: let UDP port 6635 pass between nodes, give both the same --dsr-key-file (else --hash-key-file), and name in --devices the device by which packets of the peer come in"
+	case p.isSilent():
+		return "does not answer: run an agent of this version there, with --forwarding dsr or marked and the same keys; let UDP port 6635 pass between nodes; docs/dsr.md#a-peer-does-not-answer has all reasons"
+	case p.differs:
+		return "hashes by another key, or is of a version that carries otherwise: give all nodes the same --hash-key-file, and one version"
 	case p.short >= missing:
 		return fmt.Sprintf("the network drops what is carried and has %d bytes with its outer header, the least that is of use", leastMTU)
 	case p.unknown:
-		return noAnswer
+		return "has not answered yet"
 	default:
 		return ""
 	}
@@ -192,7 +200,7 @@ func (p *path) failure() string {
 
 // refusal says why clients get no answers, "" where they do, as far as echoes tell.
 func (p *path) refusal() string {
-	if p.unreturned < missingReturns || p.unsent >= missing {
+	if p.unreturned < missingReturns {
 		return ""
 	}
 	return fmt.Sprintf("the network drops what the node sends from %s, the address of a Service: let UDP port 6635 pass from there to nodes", p.service)

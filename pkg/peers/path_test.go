@@ -20,6 +20,7 @@ type way struct {
 	now     time.Time
 	passes  uint32 // bytes of the longest packet that does, 0: none
 	returns bool   // answers from the Service's address get here
+	other   bool   // the peer carries otherwise
 	asked   int    // questions
 }
 
@@ -32,17 +33,40 @@ func (w *way) pass(d time.Duration, suspects bool, until func() bool) time.Durat
 	began := w.now
 	for w.now.Sub(began) < d {
 		w.now = w.now.Add(Tick)
-		for _, q := range w.tick(w.now, suspects, uint64(w.now.UnixNano())) {
-			w.asked++
-			if w.passes > 0 && q.Bytes <= w.passes && (q.Question != plan.EchoOfService || w.returns) {
-				w.hasComeBack(1 << q.Question)
-			}
-		}
+		w.judge(w.now)
+		w.ask(suspects)
 		if until != nil && until() {
 			break
 		}
 	}
 	return w.now.Sub(began)
+}
+
+// ask asks what it is time for.
+func (w *way) ask(suspects bool) {
+	for _, q := range w.next(w.now, suspects, uint64(w.now.UnixNano())) {
+		w.asked++
+		if w.answers(q) {
+			w.hasComeBack(w.echo(q))
+		}
+	}
+}
+
+// answers says whether the peer answers a question, and the echo gets here.
+func (w *way) answers(q plan.Echo) bool {
+	switch {
+	case w.passes == 0 || q.Bytes > w.passes:
+		return false
+	case q.Question == plan.EchoOfService:
+		return w.returns
+	default:
+		return true
+	}
+}
+
+// echo is what comes back of a question.
+func (w *way) echo(q plan.Echo) plan.Echoes {
+	return plan.Echoes{Questions: 1 << q.Question, Unlike: w.other}
 }
 
 func (w *way) fails() bool { return w.failure() != "" || w.refusal() != "" }
@@ -73,6 +97,7 @@ func TestAPathThatDropsIsGivenUp(t *testing.T) {
 		{"all, while clients begin in vain", func(w *way) { w.passes = 0 }, true, 4 * Tick},
 		{"what is of use", func(w *way) { w.passes = leastMTU - 1 }, false, pathCalm + 4*Tick},
 		{"answers of the Service", func(w *way) { w.returns = false }, false, 5 * time.Second},
+		{"nothing, to a peer that carries otherwise", func(w *way) { w.other = true }, false, pathCalm + Tick},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWay(1500, 1500)
@@ -82,7 +107,7 @@ func TestAPathThatDropsIsGivenUp(t *testing.T) {
 			if d := w.pass(time.Minute, tc.suspects, w.fails); d > tc.within || w.isProven() {
 				t.Errorf("given up after %s, want %s at most; proven: %v", d, tc.within, w.isProven())
 			}
-			w.passes, w.returns = 1500, true
+			w.passes, w.returns, w.other = 1500, true, false
 			if d := w.pass(time.Minute, false, w.well); d > 3*time.Second {
 				t.Errorf("well again after %s", d)
 			}
@@ -152,7 +177,8 @@ func TestARoundHasRoomForItsQuestions(t *testing.T) {
 	for most := range uint32(500) {
 		w.limit(9000 - most)
 		w.now = w.now.Add(searching)
-		for _, q := range w.tick(w.now, true, uint64(most)) {
+		w.judge(w.now)
+		for _, q := range w.next(w.now, true, uint64(most)) {
 			if q.Question >= plan.MostEchoes || q.Nonce == 0 {
 				t.Fatalf("question %d of nonce %d", q.Question, q.Nonce)
 			}
@@ -161,90 +187,73 @@ func TestARoundHasRoomForItsQuestions(t *testing.T) {
 }
 
 func TestWhatCannotBeSentSaysNothing(t *testing.T) {
-	w := newWay(1500, 0)
+	w := newWay(1500, 1400)
 	w.wants(serviceAddr)
 	for range 2 * missing {
-		w.now = w.now.Add(searching)
-		if w.tick(w.now, false, 1) == nil {
+		w.now = w.now.Add(pathCalm)
+		if w.judge(w.now); w.next(w.now, false, 1) == nil {
 			t.Fatal("nothing is asked")
 		}
 		w.wasNotSent()
 	}
-	if w.fails() || w.isProven() {
-		t.Errorf("%q, proven: %v, though nothing was sent", w.failure(), w.isProven())
+	if w.fails() || w.mtu != 1400 {
+		t.Errorf("%q, %d bytes, though nothing was sent", w.failure(), w.mtu)
 	}
 }
 
-// A peer of the version before, which answers no echo, stays as it was; so does one that is brought to it.
-func TestAPeerThatSaysNothingOfEchoesIsNotAskedForThem(t *testing.T) {
-	p := newPeer(plan.Peer{}, 1500)
-	give := func(kinds ...kind) {
-		for _, k := range kinds {
-			p.hasAnswered(start, k, Digest{}, Digest{})
+// A peer that carries otherwise is no silent one, however short the packets are that get there; one
+// that comes again as another version is not taken for alike meanwhile.
+func TestAPeerThatCarriesOtherwiseIsKnownForIt(t *testing.T) {
+	for _, known := range []uint32{0, 1500} {
+		for _, passes := range []uint32{1500, 1400, leastMTU, leastMTU - 1} {
+			w := newWay(1500, known)
+			w.other, w.passes = true, passes
+			if w.pass(time.Minute, false, nil); !w.differs || w.isSilent() || !strings.Contains(w.failure(), "--hash-key-file") {
+				t.Errorf("known to take %d, takes %d: %q, silent: %v", known, passes, w.failure(), w.isSilent())
+			}
 		}
 	}
-	if give(answer); p.echoes || !p.said().Usable() || p.mtu() != 1500 {
-		t.Errorf("of the version before it is %+v", p.said())
+	w := newWay(1500, 1500)
+	w.pass(time.Minute, false, nil)
+	w.passes = 0
+	if w.pass(time.Minute, false, nil); !w.isSilent() || w.differs {
+		t.Errorf("gone: %q, differs: %v", w.failure(), w.differs)
 	}
-	if give(echoes, answer); !p.echoes || !p.said().Usable() {
-		t.Errorf("of a version that says both it is %+v", p.said())
+	w.passes, w.other = 1500, true
+	if d := w.pass(time.Minute, false, w.well); w.well() || w.isSilent() {
+		t.Errorf("back as another version it is well after %s; silent: %v", d, w.isSilent())
 	}
-	if give(echoes); !p.echoes || !p.said().Usable() {
-		t.Errorf("once it is of this version it is %+v", p.said())
+	w.passes = 0
+	if w.pass(time.Minute, false, nil); !w.isSilent() || !w.differs {
+		t.Errorf("gone after that: %q, differs: %v", w.failure(), w.differs)
 	}
-	p.path.lost, p.path.mtu = missing, 1400
-	if p.said().Usable() || p.said().Carries || p.mtu() != 1400 {
-		t.Errorf("while the path drops it is %+v", p.said())
-	}
-	for range missing + 1 {
-		give(answer)
-	}
-	if !p.said().Usable() || p.mtu() != 1500 {
-		t.Errorf("brought to the version before it is %+v", p.said())
-	}
-	fresh := newPeer(plan.Peer{}, 1500)
-	if fresh.hasAnswered(start, echoes, Digest{}, Digest{}); fresh.said().Usable() {
-		t.Error("a new peer is usable before anything has come back")
-	}
-	fresh.hasRefused(start)
-	if fresh.path.unknown = false; !fresh.said().Usable() {
-		t.Errorf("without an agent it is %+v", fresh.said())
-	}
-	fresh.path.unreturned = missingReturns
-	if v := fresh.said(); v.Usable() || v.Returns || !v.Carries {
-		t.Errorf("while answers of the Service are dropped it is %+v", v)
+	w.passes, w.other = 1500, false
+	if d := w.pass(time.Minute, false, w.well); d > 2*time.Second || w.differs {
+		t.Errorf("back as this version it is well after %s; differs: %v", d, w.differs)
 	}
 }
 
-// A peer that was brought to an earlier version sends nothing back, and its agent says so by an answer alone.
-func TestAPathIsNotBlamedForAPeerThatEchoesNoMore(t *testing.T) {
-	p, now := newPeer(plan.Peer{Usable: true, MTU: 1500}, 1500), time.Unix(1, 0)
-	p.hasAnswered(now, echoes, Digest{}, Digest{})
-	p.hasAnswered(now, answer, Digest{}, Digest{})
-	for range missing + 1 {
-		p.path.tick(now, false, 1<<16)
-		now = now.Add(searching)
-	}
-	if p.said().Carries {
-		t.Error("nothing comes back, and it is said to carry")
-	}
-	if p.hasAnswered(now, answer, Digest{}, Digest{}); !p.said().Carries {
-		t.Errorf("its agent does not say that it echoes, and it does not carry: %s", p.said().Reason)
+// Nothing is carried to a new peer before it has shown that it carries alike.
+func TestANewPeerIsNotTakenForAlike(t *testing.T) {
+	w := newWay(1500, 0)
+	w.other = true
+	if w.pass(time.Minute, false, w.well); w.well() {
+		t.Errorf("well after %s", w.now.Sub(start))
 	}
 }
 
-func TestTheAgentIsAskedWhileItsPathIsInDoubt(t *testing.T) {
-	p, now := newPeer(plan.Peer{Usable: true, MTU: 1500}, 1500), time.Unix(1, 0)
-	p.hasAsked(now)
-	p.hasAnswered(now, echoes, Digest{}, Digest{})
-	if p.isDue(now) {
-		t.Fatal("an agent that has just answered is asked")
+// What a round says of how a peer carries is of that round alone.
+func TestAnEchoOfARoundSaysNothingOfAnother(t *testing.T) {
+	p := newPath(1500, 1500)
+	p.next(start, false, 1)
+	p.hasComeBack(plan.Echoes{Questions: 1 << 2, Unlike: true})
+	p.hasComeBack(plan.Echoes{Questions: 1 | 1<<2})
+	if p.judge(start); !p.differs {
+		t.Error("a peer that has changed its version within a round carries alike")
 	}
-	for range 2 {
-		p.path.tick(now, false, 1<<16)
-		now = now.Add(pathCalm)
-	}
-	if !p.isDue(now) {
-		t.Error("something did not come back, and the agent is not asked")
+	p.next(start.Add(searching), false, 2)
+	p.hasComeBack(plan.Echoes{Questions: 1 | 1<<2})
+	if p.judge(start); p.differs {
+		t.Error("a peer that carries alike since differs")
 	}
 }

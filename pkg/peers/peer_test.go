@@ -12,21 +12,19 @@ import (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// world is a peer with time and counters.
+// world is a peer with time, counters, and the network to it.
 type world struct {
 	*peer
+	way     *way
 	now     time.Time
 	counts  Counts
-	asked   int
-	answers bool
-	refuses bool
-	echoes  bool // the peer does, and answers come from the address of a Service
-	theirs  Digest
+	rounds  int
 	perTick Counts // what clients send in a tick
 }
 
 func newWorld(usable bool) *world {
-	return &world{peer: newPeer(plan.Peer{Usable: usable}, 1500), now: start, answers: true}
+	p := newPeer(plan.Peer{Usable: usable}, 1500)
+	return &world{peer: p, way: &way{passes: 1500, returns: true}, now: start}
 }
 
 // pass lets time pass, and returns when a condition came true, or the time that passed.
@@ -37,17 +35,13 @@ func (w *world) pass(d time.Duration, until func() bool) time.Duration {
 		w.counts.SYN += w.perTick.SYN
 		w.counts.TCP += w.perTick.TCP
 		w.counts.Networks = w.perTick.Networks
-		if w.echoes {
-			w.comeBack()
+		questions := w.tick(w.now, w.counts, 1)
+		if len(questions) > 0 {
+			w.rounds++
 		}
-		if w.tick(w.now, w.counts) {
-			w.asked++
-			w.hasAsked(w.now)
-			switch {
-			case w.refuses:
-				w.hasRefused(w.now)
-			case w.answers:
-				w.hasAnswered(w.now, map[bool]kind{false: answer, true: echoes}[w.echoes], w.theirs, Digest{})
+		for _, q := range questions {
+			if w.way.answers(q) {
+				w.path.hasComeBack(w.way.echo(q))
 			}
 		}
 		if until != nil && until() {
@@ -55,13 +49,6 @@ func (w *world) pass(d time.Duration, until func() bool) time.Duration {
 		}
 	}
 	return w.now.Sub(began)
-}
-
-// comeBack has a round of questions come back, from the address of a Service, too.
-func (w *world) comeBack() {
-	for _, q := range w.path.tick(w.now, w.suspects, 1) {
-		w.path.hasComeBack(1 << q.Question)
-	}
 }
 
 func (w *world) usable() bool { return w.said().Usable() }
@@ -84,19 +71,19 @@ func TestADeadHomeIsNoticed(t *testing.T) {
 		within  time.Duration
 	}{
 		{"while clients begin connections", Counts{SYN: 3}, 1500 * time.Millisecond},
-		{"while nothing is sent", Counts{}, calm + 4*Tick},
+		{"while nothing is sent", Counts{}, pathCalm + 4*Tick},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(false)
 			w.pass(time.Minute, nil)
-			w.answers, w.perTick = false, tc.clients
+			w.way.passes, w.perTick = 0, tc.clients
 			if d := w.pass(time.Minute, w.lost); d > tc.within {
 				t.Errorf("lost after %s, want %s at most", d, tc.within)
 			}
 			if w.said().Reason == "" || !w.said().Silent {
 				t.Errorf("silent: %v, reason: %q", w.said().Silent, w.said().Reason)
 			}
-			w.answers, w.perTick = true, Counts{}
+			w.way.passes, w.perTick = 1500, Counts{}
 			if d := w.pass(time.Minute, w.usable); d > 2*time.Second {
 				t.Errorf("usable again after %s", d)
 			}
@@ -111,74 +98,11 @@ func TestAHealthyPeerIsAskedSeldom(t *testing.T) {
 	w := newWorld(false)
 	w.perTick = Counts{SYN: 2, TCP: 10}
 	w.pass(time.Minute, nil)
-	if w.asked > 13 {
-		t.Errorf("asked %d times in a minute, want every %s", w.asked, calm)
+	if w.rounds > 31 {
+		t.Errorf("asked %d times in a minute, want every %s", w.rounds, pathCalm)
 	}
 	if w.lost() {
 		t.Error("it is not usable")
-	}
-}
-
-// The datapath of a node carries on while its agent is replaced.
-func TestANodeWithoutAgentStaysUsableForAWhile(t *testing.T) {
-	w := newWorld(true)
-	w.refuses = true
-	if d := w.pass(deadAgent-time.Minute, w.lost); w.lost() {
-		t.Errorf("lost after %s: %s", d, w.said().Reason)
-	}
-	if d := w.pass(2*time.Minute, w.lost); !w.lost() {
-		t.Errorf("still usable after %s more", d)
-	}
-	other := newWorld(false) // that never carried
-	other.refuses = true
-	if other.pass(time.Minute, other.usable); other.usable() || !strings.Contains(other.said().Reason, "no agent") {
-		t.Errorf("a node that never carried is usable: %v, %q", other.usable(), other.said().Reason)
-	}
-}
-
-// A node that goes down ends its agent first.
-func TestANodeThatDiesAfterItsAgentIsNoticed(t *testing.T) {
-	for _, clients := range []Counts{{}, {SYN: 1}} {
-		w := newWorld(true)
-		w.pass(time.Minute, nil)
-		w.refuses, w.perTick = true, clients
-		if w.pass(5*time.Second, w.lost); w.lost() {
-			t.Fatalf("lost without its agent: %s", w.said().Reason)
-		}
-		w.refuses, w.answers, w.perTick = false, false, Counts{}
-		if d := w.pass(time.Minute, w.lost); d > deadNode+2*time.Second {
-			t.Errorf("clients %+v: lost after %s, want %s", clients, d, deadNode)
-		}
-	}
-}
-
-// The kernel of a node says once a second at most that nobody listens, however often it is asked.
-func TestANodeThatSeldomRefusesStaysUsable(t *testing.T) {
-	w := newWorld(true)
-	for i := range 600 {
-		w.now = w.now.Add(Tick)
-		w.counts.SYN++ // which has it asked with each tick
-		if i%27 == 0 {
-			w.counts.TCP++
-		}
-		if !w.tick(w.now, w.counts) {
-			continue
-		}
-		if w.hasAsked(w.now); w.now.Sub(w.lives) >= time.Second {
-			w.hasRefused(w.now)
-		}
-		if w.lost() {
-			t.Fatalf("lost after %s: %s", w.now.Sub(start), w.said().Reason)
-		}
-	}
-}
-
-func TestAnotherKeyIsNamed(t *testing.T) {
-	w := newWorld(true)
-	w.theirs = Digest{1}
-	w.pass(time.Minute, w.lost)
-	if w.usable() || !strings.Contains(w.said().Reason, "key") {
-		t.Errorf("usable %v, %q, want the key named", w.usable(), w.said().Reason)
 	}
 }
 
@@ -213,27 +137,20 @@ func TestAPeerWhoseAnswersAreDroppedIsFoundByWhatClientsSend(t *testing.T) {
 func TestSilenceHasToOutweighEchoes(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		echoed  bool // before
-		echoes  bool
 		service netip.Addr // from which answers are to come
 		syns    Counts
 		lost    bool
 	}{
-		{"20 without echoes", false, false, serviceAddr, Counts{SYN: 20, Networks: 1}, true},
-		{"19 without echoes", false, false, serviceAddr, Counts{SYN: 19, Networks: 1}, false},
-		{"20 of a peer that echoes no more", true, false, serviceAddr, Counts{SYN: 20, Networks: 1}, true},
-		{"20 with echoes, none from a Service", true, true, netip.Addr{}, Counts{SYN: 20, Networks: 1}, true},
-		{"20 with echoes", true, true, serviceAddr, Counts{SYN: 20, Networks: 1}, false},
-		{"199 of 64 networks", true, true, serviceAddr, Counts{SYN: 199, Networks: 64}, false},
-		{"200 of 2 networks", true, true, serviceAddr, Counts{SYN: 200, Networks: 2}, false},
-		{"200 of 3 networks", true, true, serviceAddr, Counts{SYN: 200, Networks: 3}, true},
+		{"20, no echoes from a Service", netip.Addr{}, Counts{SYN: 20, Networks: 1}, true},
+		{"19, no echoes from a Service", netip.Addr{}, Counts{SYN: 19, Networks: 1}, false},
+		{"20 with echoes", serviceAddr, Counts{SYN: 20, Networks: 1}, false},
+		{"199 of 64 networks", serviceAddr, Counts{SYN: 199, Networks: 64}, false},
+		{"200 of 2 networks", serviceAddr, Counts{SYN: 200, Networks: 2}, false},
+		{"200 of 3 networks", serviceAddr, Counts{SYN: 200, Networks: 3}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(true)
-			w.echoes = tc.echoed
 			w.path.wants(tc.service)
-			w.pass(time.Minute, nil)
-			w.echoes = tc.echoes
 			w.pass(time.Minute, nil)
 			for _, wait := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute} {
 				w.counts.SYN += tc.syns.SYN
@@ -254,10 +171,9 @@ func TestSilenceHasToOutweighEchoes(t *testing.T) {
 
 // Silence counts from the last packet within a connection, and so do the times of waiting.
 func TestAConnectionThatGoesOnEndsSilence(t *testing.T) {
-	for _, echoes := range []bool{false, true} {
+	for _, service := range []netip.Addr{{}, serviceAddr} {
 		w := newWorld(true)
-		w.echoes = echoes
-		w.path.wants(serviceAddr)
+		w.path.wants(service)
 		w.pass(time.Minute, nil)
 		for range 5 {
 			w.perTick = Counts{SYN: provenSYNs - 1, Networks: provenNetworks}
@@ -299,7 +215,9 @@ func TestAnyHistoryEndsWell(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		w := newWorld(rng.IntN(2) == 0)
 		for range 20 {
-			w.answers, w.refuses, w.theirs = rng.IntN(2) == 0, rng.IntN(4) == 0, Digest{byte(rng.IntN(4) / 3)}
+			w.way.passes = []uint32{0, leastMTU - 1, leastMTU, 1400, 1500, 1500}[rng.IntN(6)]
+			w.way.returns, w.way.other = rng.IntN(4) > 0, rng.IntN(4) == 0
+			w.path.wants([]netip.Addr{{}, serviceAddr, homeAddr}[rng.IntN(3)])
 			w.perTick = Counts{SYN: uint64(rng.IntN(3)), TCP: uint64(rng.IntN(2))}
 			if rng.IntN(8) == 0 {
 				w.counts = Counts{} // maps are new
@@ -309,9 +227,9 @@ func TestAnyHistoryEndsWell(t *testing.T) {
 				t.Fatalf("seed %d: not usable without a reason", seed)
 			}
 		}
-		w.answers, w.refuses, w.theirs, w.perTick = true, false, Digest{}, Counts{SYN: 1, TCP: 5}
-		w.pass(calm+time.Second, nil)
-		if !w.verdict.Carries {
+		w.way.passes, w.way.returns, w.way.other, w.perTick = 1500, true, false, Counts{SYN: 1, TCP: 5}
+		w.pass(4*time.Second, nil)
+		if !w.said().Carries {
 			t.Fatalf("seed %d: who answers does not carry: %s", seed, w.said().Reason)
 		}
 		if w.pass(returnMost, w.usable); w.lost() {

@@ -3,15 +3,12 @@ package peers
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -21,9 +18,6 @@ import (
 // Config is what a Prober needs.
 type Config struct {
 	Here string // name of this node
-	Port uint16 // at which all nodes answer
-	// Key is what all nodes hash by. Digests follow from it.
-	Key [2]uint64
 	// IPv6 says that outer headers are of IPv6 where two nodes have both families.
 	IPv6 bool
 	// MTU returns the longest packet that leaves by the device with an address, in bytes.
@@ -36,12 +30,16 @@ type Config struct {
 	Counts func() map[netip.Addr]Counts
 	// Former returns the peers that an earlier agent has found, by their addresses.
 	Former func() map[netip.Addr]plan.Peer
-	// Echoes says whether the datapath of this node sends echoes back.
-	Echoes func() bool
-	// Ask has it ask for one; false where that was not sent.
+	// Answer has the datapath of this node answer questions for a time; 0 stops it.
+	Answer func(time.Duration)
+	// Device returns the device by which packets to an address leave, 0 without a route.
+	Device func(netip.Addr) uint32
+	// Ask has it ask for an echo; false if the peer is not in force.
 	Ask func(plan.Echo) bool
-	// TakeEchoes returns which questions came back from a peer since the last call, a bit for each number.
-	TakeEchoes func(peer netip.Addr) uint64
+	// Resolve has the kernel look for the next hop from an address of this node to a peer.
+	Resolve func(ours, theirs netip.Addr)
+	// TakeEchoes returns what came back of the round to a peer since the last call.
+	TakeEchoes func(theirs, ours netip.Addr) plan.Echoes
 	// Notify is told which nodes there are, whenever that or what is known of them changes.
 	Notify func(here string, all map[string]plan.Node)
 	// Report is told what is wrong with homes of what is carried.
@@ -72,30 +70,28 @@ type Prober struct {
 	returning map[lb.ServiceName][]netip.Addr
 	names     map[string]string // of peers, by names of homes
 	peers     map[string]*asked
-	here      map[netip.Addr]*listener // where questions come in
 	deaf      deafness
 	said      map[string]plan.Node
 	// reported is what Report was told last; stale says that homes have changed since.
-	reported  []Status
-	stale     bool
-	foundWays time.Time // when it was looked how backends outside are reached
+	reported []Status
+	stale    bool
+	ready    bool
+	looked   time.Time // when it was looked how backends outside are reached, and what filters
 }
 
-// deafness is why questions do not come in, and what helps; empty where they do.
+// deafness is why questions are not answered, and what helps; empty where they are.
 type deafness struct{ reason, remedy string }
 
-// asked is a peer with the socket by which it is asked.
+// asked is a peer, with what Notify is told of it.
 type asked struct {
 	*peer
 	plan.Node
-	isHome bool         // of what is carried, and a node: one outside is not asked
-	conn   *net.UDPConn // nil while it is no home, or cannot be asked
-	nonce  uint64
+	isHome bool // of what is carried, and a node: one outside is not asked
 }
 
 // New returns a prober that knows no node.
 func New(cfg Config) *Prober {
-	return &Prober{cfg: cfg, wake: make(chan struct{}, 1), nodes: map[string]lb.Node{}, homes: map[lb.ServiceName][]home{}, returning: map[lb.ServiceName][]netip.Addr{}, peers: map[string]*asked{}, here: map[netip.Addr]*listener{}}
+	return &Prober{cfg: cfg, wake: make(chan struct{}, 1), nodes: map[string]lb.Node{}, homes: map[lb.ServiceName][]home{}, returning: map[lb.ServiceName][]netip.Addr{}, peers: map[string]*asked{}}
 }
 
 // SetNodes says what some Nodes are, nil for one that is gone.
@@ -103,6 +99,9 @@ func (p *Prober) SetNodes(nodes map[string]*lb.Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, n := range nodes {
+		if name == p.cfg.Here {
+			p.looked = time.Time{}
+		}
 		if n == nil {
 			delete(p.nodes, name)
 		} else {
@@ -138,9 +137,9 @@ func (p *Prober) changed() {
 	}
 }
 
-// Run asks until the context ends.
-func (p *Prober) Run(ctx context.Context) {
-	defer p.close()
+// Run asks until the context ends. The node answers once it is ready: until then what is in force is of a
+// former agent, which has said for how long.
+func (p *Prober) Run(ctx context.Context, ready <-chan struct{}) {
 	ticks := time.NewTicker(Tick)
 	defer ticks.Stop()
 	for {
@@ -149,21 +148,12 @@ func (p *Prober) Run(ctx context.Context) {
 			return
 		case <-p.wake:
 			p.settle()
+		case <-ready:
+			p.ready, ready = true, nil
 		case now := <-ticks.C:
 			p.tick(now)
 		}
 		p.tell()
-	}
-}
-
-func (p *Prober) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, a := range p.peers {
-		a.hangUp()
-	}
-	for _, l := range p.here {
-		l.close()
 	}
 }
 
@@ -185,7 +175,6 @@ func (p *Prober) settle() {
 			continue // it goes, below
 		}
 		if a == nil || a.Theirs != theirs || a.Ours != ours {
-			a.hangUp()
 			was := former[theirs]
 			was.Usable = was.Usable || name == p.cfg.Here
 			a = &asked{peer: newPeer(was, p.cfg.MTU(ours))}
@@ -193,20 +182,14 @@ func (p *Prober) settle() {
 		}
 		a.Node = plan.Node{Addrs: addressesOf(n), Peer: plan.Peer{Theirs: theirs, Ours: ours, Ring: plan.RingOf(name)}}
 		a.path.limit(p.cfg.MTU(ours))
-		if a.isHome = name != p.cfg.Here && wanted[name]; a.isHome {
-			p.dial(a)
-		} else {
-			a.hangUp()
-		}
+		a.isHome = name != p.cfg.Here && wanted[name]
 	}
 	for name, a := range p.peers {
 		if _, theirs := p.between(here, p.nodes[name]); !theirs.IsValid() && !a.Outside {
-			a.hangUp()
 			delete(p.peers, name)
 		}
 	}
 	p.settleServices()
-	p.listen(here)
 }
 
 // between returns the addresses of an outer header from one node to another, which are of one family.
@@ -233,42 +216,73 @@ func addressesOf(n lb.Node) (out []netip.Addr) {
 	return out
 }
 
-// tick asks whom it is time to ask, and opens what could not be opened before.
+// tick has the node answer, and asks what it is time for.
 func (p *Prober) tick(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.peers) > 0 {
-		p.listen(p.nodes[p.cfg.Here])
+	if !now.Before(p.looked.Add(calm)) {
+		p.looked = now
+		p.findWays()
+		was := p.deaf
+		p.deaf = p.filters(p.nodes[p.cfg.Here])
+		p.stale = p.stale || p.deaf != was
 	}
-	p.findWays(now)
+	if _, known := p.nodes[p.cfg.Here]; known && p.ready {
+		p.answer()
+	}
 	var counts map[netip.Addr]Counts
 	for _, a := range p.peers {
-		if a.isHome && a.conn == nil && a.isDue(now) {
-			a.asked = now
-			p.dial(a)
-		}
-		if a.conn == nil {
+		if !a.isHome {
 			continue
 		}
 		if counts == nil {
 			counts = p.cfg.Counts()
 		}
-		if a.tick(now, counts[a.Theirs]) {
-			p.askAgent(a, now)
+		if a.path.waits {
+			a.path.hasComeBack(p.cfg.TakeEchoes(a.Theirs, a.Ours))
 		}
-		p.askPath(a, now)
+		p.ask(a, a.tick(now, counts[a.Theirs], rand.Uint64()))
 	}
 }
 
-func (p *Prober) askAgent(a *asked, now time.Time) {
-	if a.silent == 0 {
-		a.nonce = rand.Uint64()
+// ask asks the datapath of a peer. One that does not answer may have no next hop that the kernel knows.
+func (p *Prober) ask(a *asked, questions []plan.Echo) {
+	if len(questions) == 0 {
+		return
 	}
-	a.hasAsked(now)
-	// What cannot be sent is not answered, or refused.
-	if _, err := a.conn.Write(message{question, a.nonce, p.digest()}.encode()); errors.Is(err, syscall.ECONNREFUSED) {
-		a.hasRefused(now)
+	if a.path.lost > 0 {
+		p.cfg.Resolve(a.Ours, a.Theirs)
 	}
+	device := p.cfg.Device(a.Theirs)
+	for _, q := range questions {
+		if q.Peer, q.Ours, q.Device = a.Theirs, a.Ours, device; !p.cfg.Ask(q) {
+			a.path.wasNotSent()
+			return
+		}
+	}
+}
+
+// answer has the datapath of this node answer without an agent, too, for a while. A node that would lose
+// what is carried to it does not answer.
+func (p *Prober) answer() {
+	if p.deaf == (deafness{}) {
+		p.cfg.Answer(deadAgent)
+	} else {
+		p.cfg.Answer(0)
+	}
+}
+
+// filters says why this node would lose what is carried to it.
+func (p *Prober) filters(here lb.Node) deafness {
+	for _, a := range addressesOf(here) {
+		if device := p.cfg.Filtered(a); device != "" {
+			return deafness{
+				fmt.Sprintf("%s, which has its address %s, drops packets of clients that are answered by another device (rp_filter)", device, a),
+				fmt.Sprintf("set net.ipv4.conf.%s.rp_filter to 2 (loose), or give the node an InternalIP of another device", device),
+			}
+		}
+	}
+	return deafness{}
 }
 
 // isMixed says whether some home carries otherwise than this node, as while versions change. It may
@@ -277,7 +291,7 @@ func (p *Prober) askAgent(a *asked, now time.Time) {
 // it may live. What is no home is in no ring.
 func (p *Prober) isMixed() bool {
 	for _, a := range p.peers {
-		if a.isHome && a.differs {
+		if a.isHome && a.path.differs {
 			return true
 		}
 	}
@@ -305,10 +319,10 @@ func (p *Prober) tell() {
 		a := p.peers[name]
 		n := a.Node
 		if v := a.said(); !a.Outside {
-			n.Usable, n.Returns, n.Silent, n.MTU = v.Usable(), v.Returns, a.verdict.Silent && !mixed, a.mtu()
+			n.Usable, n.Returns, n.Silent, n.MTU = v.Usable(), v.Returns, v.Silent && !mixed, a.path.mtu
 		}
 		all[name] = n
-		if a.conn != nil {
+		if a.isHome {
 			v := a.said()
 			v.Answered = v.Answered.Truncate(precision)
 			report = append(report, Status{name, n.Theirs, v})
@@ -332,7 +346,7 @@ func (p *Prober) Problems() (problems []lb.Problem) {
 	defer p.mu.Unlock()
 	if p.deaf != (deafness{}) {
 		problems = append(problems, lb.Problem{
-			Object: "the node", Reason: "does not answer other nodes, so they carry nothing here: " + p.deaf.reason, Remedy: p.deaf.remedy,
+			Object: "the node", Reason: "does not answer other nodes, so they send new connections here by SNAT: " + p.deaf.reason, Remedy: p.deaf.remedy,
 		})
 	}
 	for _, service := range slices.SortedFunc(maps.Keys(p.homes), lb.ServiceName.Compare) {

@@ -2,46 +2,58 @@ package peers
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"net/netip"
-	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
-	"github.com/headgate/headgate/tests/testenv"
 )
 
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+// patience is how long tests wait, by the time of their bubble.
+const patience = time.Minute
 
-// patience is how long tests wait for what comes soon.
-const patience = 20 * time.Second
-
-// node is the prober of a node.
+// node is the prober of a node, in a network of its kind.
 type node struct {
 	*testing.T
 	prober   *Prober
 	reports  chan []Status
 	filtered atomic.Bool // its device drops what is carried
+
+	mu       sync.Mutex
+	until    time.Time                // it answers questions
+	other    bool                     // and carries otherwise than those that ask
+	absent   bool                     // its peers are not in force
+	rounds   map[[2]netip.Addr]*round // by both addresses
+	resolved int
+	others   map[netip.Addr]*node
+}
+
+// round is what the datapath has of the questions to a peer.
+type round struct {
+	nonce uint64
+	back  plan.Echoes
 }
 
 // newNode returns a node that has another one, there, as the home of what is carried.
-func newNode(t *testing.T, name string, port uint16) *node {
+func newNode(t *testing.T, name string) *node {
 	t.Helper()
-	n := &node{T: t, reports: make(chan []Status, 1000)}
+	n := &node{T: t, reports: make(chan []Status, 1000), others: map[netip.Addr]*node{}, rounds: map[[2]netip.Addr]*round{}}
 	n.prober = New(Config{
-		Here: name, Port: port,
+		Here:       name,
 		MTU:        func(netip.Addr) uint32 { return 1500 },
 		Filtered:   func(netip.Addr) string { return map[bool]string{true: "vxlan0"}[n.filtered.Load()] },
 		Counts:     func() map[netip.Addr]Counts { return nil },
 		Former:     func() map[netip.Addr]plan.Peer { return nil },
-		Echoes:     func() bool { return false },
-		Ask:        func(plan.Echo) bool { return false }, // so that echoes tell nothing
-		TakeEchoes: func(netip.Addr) uint64 { return 0 },
+		Device:     func(netip.Addr) uint32 { return 7 },
+		Answer:     n.answer,
+		Ask:        n.ask,
+		Resolve:    func(_, _ netip.Addr) { n.mu.Lock(); n.resolved++; n.mu.Unlock() },
+		TakeEchoes: n.take,
 		Notify:     func(string, map[string]plan.Node) {},
 		Report:     func(all []Status) { n.reports <- all },
 	})
@@ -51,18 +63,86 @@ func newNode(t *testing.T, name string, port uint16) *node {
 	return n
 }
 
-// run has the prober ask until the test ends.
-func (n *node) run() {
+func (n *node) answer(during time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.until = time.Now().Add(during)
+}
+
+func (n *node) answersUntil() time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.until
+}
+
+func (n *node) ask(e plan.Echo) bool {
+	if e.Device != 7 {
+		n.Errorf("asked from device %d", e.Device)
+	}
+	other := n.others[e.Peer]
+	answers, unlike := other != nil && time.Now().Before(other.answersUntil()), false
+	if answers {
+		other.mu.Lock()
+		unlike = other.other
+		other.mu.Unlock()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.absent {
+		return false
+	}
+	key := [2]netip.Addr{e.Peer, e.Ours}
+	if r := n.rounds[key]; r == nil || r.nonce != e.Nonce {
+		n.rounds[key] = &round{nonce: e.Nonce}
+	}
+	if answers {
+		n.rounds[key].back.Questions |= 1 << e.Question
+		n.rounds[key].back.Unlike = unlike
+	}
+	return true
+}
+
+func (n *node) take(theirs, ours netip.Addr) (e plan.Echoes) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r := n.rounds[[2]netip.Addr{theirs, ours}]; r != nil {
+		e, r.back = r.back, e
+	}
+	return e
+}
+
+// run has the prober of a node that is ready ask until the test ends, or what it returns is called.
+func (n *node) run() (stop func()) {
+	ready := make(chan struct{})
+	close(ready)
+	return n.runFrom(ready)
+}
+
+func (n *node) runFrom(ready <-chan struct{}) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		n.prober.Run(ctx)
+		n.prober.Run(ctx, ready)
 	}()
-	n.Cleanup(func() { cancel(); <-ended })
+	stop = func() { cancel(); <-ended }
+	n.Cleanup(stop)
+	return stop
 }
 
 func nodeAt(addr string) *lb.Node { return &lb.Node{IP4: netip.MustParseAddr(addr)} }
+
+// newPair returns two nodes that reach each other.
+func newPair(t *testing.T) (here, there *node) {
+	t.Helper()
+	both := map[string]*lb.Node{"here": nodeAt("192.0.2.1"), "there": nodeAt("192.0.2.2")}
+	here, there = newNode(t, "here"), newNode(t, "there")
+	here.others[both["there"].IP4] = there
+	for _, n := range []*node{here, there} {
+		n.prober.SetNodes(both)
+	}
+	return here, there
+}
 
 // says waits until the prober says something of its problems.
 func (n *node) says(what string, is func(problems string) bool) {
@@ -88,249 +168,163 @@ func has(part string) func(string) bool {
 	return func(s string) bool { return strings.Contains(s, part) }
 }
 
-// not is what is true where something is not.
-func not(is func(string) bool) func(string) bool { return func(s string) bool { return !is(s) } }
-
-// freePort returns a port that nobody has at any address.
-func freePort(t *testing.T) uint16 {
-	t.Helper()
-	conn := takePort(t)
-	conn.Close()
-	return portOf(conn)
-}
-
-// takePort takes a port at all addresses.
-func takePort(t *testing.T) *net.UDPConn {
-	t.Helper()
-	conn, err := net.ListenUDP("udp", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return conn
-}
-
-func portOf(conn *net.UDPConn) uint16 { return conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
-
 // well says that there are no problems.
 func well(problems string) bool { return problems == "" }
 
-// Two nodes with addresses of one device ask each other: each answers by the one that was asked.
-func TestNodesAskEachOther(t *testing.T) {
-	for _, sendsBack := range []bool{false, true} {
-		port := freePort(t)
-		both := map[string]*lb.Node{"here": nodeAt("127.0.0.1"), "there": nodeAt("127.0.0.2")}
-		here, there := newNode(t, "here", port), newNode(t, "there", port)
-		for _, n := range []*node{here, there} {
-			n.prober.cfg.Echoes = func() bool { return sendsBack }
-			n.prober.SetNodes(both)
-			n.run()
-		}
-		here.says("that all is well", well)
-		here.prober.SetNodes(map[string]*lb.Node{"there": {}})
-		here.says("that a node without address is none", has("no Node of that name has an InternalIP"))
+// A node asks another one, whose agent has it answer for ten minutes, and looks for the next hop to one that
+// does not answer.
+func TestNodesAskEachOther(t *testing.T) { synctest.Test(t, nodesAskEachOther) }
+
+func nodesAskEachOther(t *testing.T) {
+	here, there := newPair(t)
+	here.run()
+	here.says("that nothing comes back", has("does not answer"))
+	here.mu.Lock()
+	if here.resolved < missing-1 {
+		t.Errorf("looked %d times for the next hop", here.resolved)
 	}
-}
-
-// A question gets one datagram, so that nobody gets more than was sent; its kind says whether the datapath echoes.
-func TestAQuestionGetsOneAnswer(t *testing.T) {
-	for _, want := range []kind{answer, echoes} {
-		n := newNode(t, "here", freePort(t))
-		n.prober.cfg.Echoes = func() bool { return want == echoes }
-		conn := n.dialed()
-		answers, asked := map[uint64][]kind{}, uint64(0)
-		for end := time.Now().Add(patience); len(answers) < 3 && time.Now().Before(end); {
-			asked++
-			_, _ = conn.Write(message{question, asked, Digest{}}.encode()) // nobody may listen yet
-			for len(answers[asked]) == 0 {
-				m, err := read(conn)
-				if err != nil {
-					break
-				}
-				answers[m.nonce] = append(answers[m.nonce], m.kind)
-			}
-		}
-		for nonce, got := range answers {
-			if len(got) != 1 || got[0] != want {
-				t.Errorf("question %d is answered %q, want one %q", nonce, got, want)
-			}
-		}
-		if len(answers) < 3 {
-			t.Errorf("of %d questions %d are answered", asked, len(answers))
-		}
+	here.mu.Unlock()
+	stop := there.run()
+	here.says("that all is well", well)
+	stop()
+	if left := time.Until(there.answersUntil()); left < 9*time.Minute || left > 10*time.Minute {
+		t.Errorf("without its agent it answers for %s", left)
 	}
+	here.prober.SetNodes(map[string]*lb.Node{"there": {}})
+	here.says("that a node without address is none", has("no Node of that name has an InternalIP"))
 }
 
-// TestAPortThatIsTakenIsTriedAgain has somebody else hold the port at which a node answers, for a while.
-func TestAPortThatIsTakenIsTriedAgain(t *testing.T) {
-	taken := takePort(t)
-	n := newNode(t, "here", portOf(taken))
-	n.prober.SetNodes(map[string]*lb.Node{"here": nodeAt("127.0.0.1"), "there": nodeAt("127.0.0.2")})
-	n.run()
-	n.says("why nobody is answered", has("does not answer other nodes"))
-	taken.Close()
-	n.says("that all are", not(has("does not answer other nodes")))
-}
-
-// TestANodeWhoseDeviceFiltersDoesNotAnswer has the filter set to loose after a while.
+// TestANodeWhoseDeviceFiltersDoesNotAnswer has the filter set to loose after a while, and to strict again.
 func TestANodeWhoseDeviceFiltersDoesNotAnswer(t *testing.T) {
-	port := freePort(t)
-	both := map[string]*lb.Node{"here": nodeAt("127.0.0.1"), "there": nodeAt("127.0.0.2")}
-	here, there := newNode(t, "here", port), newNode(t, "there", port)
-	there.filtered.Store(true)
-	for _, n := range []*node{here, there} {
-		n.prober.SetNodes(both)
-		n.run()
-	}
-	there.says("what helps", has("set net.ipv4.conf.vxlan0.rp_filter to 2"))
-	here.says("that nobody listens there", has("no agent runs there"))
-	there.filtered.Store(false)
-	here.says("that all is well", well)
+	synctest.Test(t, aNodeWhoseDeviceFiltersDoesNotAnswer)
 }
 
-// TestANodeThatGetsItsAddressLaterAsks has a node that is known before its address is there.
-func TestANodeThatGetsItsAddressLaterAsks(t *testing.T) {
-	const late = "192.0.2.1"
-	testenv.Need(t)
-	port := freePort(t)
-	both := map[string]*lb.Node{"here": nodeAt(late), "there": nodeAt("127.0.0.2")}
-	here, there := newNode(t, "here", port), newNode(t, "there", port)
-	for _, n := range []*node{here, there} {
-		n.prober.SetNodes(both)
-		n.run()
+func aNodeWhoseDeviceFiltersDoesNotAnswer(t *testing.T) {
+	here, there := newPair(t)
+	there.filtered.Store(true)
+	here.run()
+	there.run()
+	for range 2 {
+		there.says("what helps", has("set net.ipv4.conf.vxlan0.rp_filter to 2"))
+		here.says("that it does not answer", has("does not answer"))
+		there.filtered.Store(false)
+		here.says("that all is well", well)
+		there.says("that all is well", func(said string) bool { return !strings.Contains(said, "rp_filter") })
+		there.filtered.Store(true)
 	}
-	here.says("why nobody is asked", has("cannot be asked"))
-	testenv.AddAddress(t, late)
+}
+
+// A home that carries otherwise is named; peers that are not in force tell nothing.
+func TestOtherHomesAreNamed(t *testing.T) { synctest.Test(t, otherHomesAreNamed) }
+
+func otherHomesAreNamed(t *testing.T) {
+	here, there := newPair(t)
+	there.other = true
+	here.run()
+	there.run()
+	here.says("that keys differ", has("hashes by another key"))
+	there.mu.Lock()
+	there.other = false
+	there.mu.Unlock()
 	here.says("that all is well", well)
+	here.mu.Lock()
+	here.absent = true
+	here.mu.Unlock()
+	time.Sleep(time.Minute)
+	here.says("that all is well while nothing is in force", well)
+}
+
+// The tables of a former agent are not kept in force by one that does not get ready.
+func TestANodeThatIsNotReadyDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, aNodeThatIsNotReadyDoesNotAnswer)
+}
+
+func aNodeThatIsNotReadyDoesNotAnswer(t *testing.T) {
+	_, there := newPair(t)
+	ready := make(chan struct{})
+	there.runFrom(ready)
+	time.Sleep(time.Minute)
+	if until := there.answersUntil(); !until.IsZero() {
+		t.Errorf("it answers until %s", until)
+	}
+	close(ready)
+	time.Sleep(Tick + time.Millisecond)
+	if time.Until(there.answersUntil()) < 9*time.Minute {
+		t.Error("ready, it does not answer")
+	}
+}
+
+// A node that would lose what is carried does not answer before its own Node is known, and at once from then on.
+func TestANodeThatIsNotKnownDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, aNodeThatIsNotKnownDoesNotAnswer)
+}
+
+func aNodeThatIsNotKnownDoesNotAnswer(t *testing.T) {
+	n := newNode(t, "here")
+	n.filtered.Store(true)
+	n.run()
+	time.Sleep(3*calm + Tick/2)
+	if until := n.answersUntil(); !until.IsZero() {
+		t.Errorf("unknown, it answers until %s", until)
+	}
+	n.filtered.Store(false)
+	n.prober.SetNodes(map[string]*lb.Node{"here": nodeAt("192.0.2.1")})
+	time.Sleep(Tick)
+	if time.Until(n.answersUntil()) < 9*time.Minute {
+		t.Error("known, it does not answer")
+	}
+	n.filtered.Store(true)
+	n.prober.SetNodes(map[string]*lb.Node{"here": nodeAt("192.0.2.3")})
+	time.Sleep(Tick)
+	if until := n.answersUntil(); until.After(time.Now()) {
+		t.Errorf("with an address of a device that filters it answers until %s", until)
+	}
 }
 
 // A home of another version would reset connections that it does not know, so that nobody is left
 // out of their search while there is one.
 func TestNobodyIsLeftOutWhileVersionsDiffer(t *testing.T) {
-	now := time.Now()
-	silence := func(p *peer) {
-		for range missing {
-			p.hasAsked(now)
-		}
-		p.tick(now.Add(deadNode), Counts{})
-	}
-	dead := newPeer(plan.Peer{Usable: true}, 1500)
-	silence(dead)
-	other := &asked{peer: newPeer(plan.Peer{Usable: true}, 1500), isHome: true}
-	answer := func(theirs Digest) { other.hasAnswered(now, answer, theirs, Digest{}) }
+	dead, other := newWorld(true), newWorld(true)
+	dead.way.passes = 0
+	dead.pass(time.Minute, nil)
+	a := &asked{peer: other.peer, isHome: true}
 	var told map[string]plan.Node
 	p := New(Config{Here: "here", Notify: func(_ string, all map[string]plan.Node) { told = all }, Report: func([]Status) {}})
-	p.peers = map[string]*asked{"dead": {peer: dead, isHome: true}, "other": other}
+	p.peers = map[string]*asked{"dead": {peer: dead.peer, isHome: true}, "other": a}
 	for _, step := range []struct {
-		when   string
-		do     func()
-		silent bool
+		when         string
+		do           func()
+		silent, dead bool // the other one, and the dead one
 	}{
-		{"carries alike", func() { answer(Digest{}) }, true},
-		{"carries otherwise", func() { answer(Digest{1}) }, false},
-		{"has no agent", func() { other.hasRefused(now) }, false},
-		{"is no home any more", func() { other.isHome = false }, true},
-		{"is a home again", func() { other.isHome = true }, false},
-		{"is silent, too", func() { silence(other.peer) }, false},
-		{"was brought to this version", func() { answer(Digest{}) }, true},
+		{"carries alike", func() {}, false, true},
+		{"carries otherwise", func() { other.way.other = true }, false, false},
+		{"is no home any more", func() { a.isHome = false }, false, true},
+		{"is a home again", func() { a.isHome = true }, false, false},
+		{"is silent, too", func() { other.way.passes = 0 }, false, false},
+		{"was brought to this version", func() { other.way.passes, other.way.other = 1500, false }, false, true},
+		{"is silent", func() { other.way.passes = 0 }, true, true},
 	} {
 		step.do()
+		other.pass(time.Minute, nil)
 		p.tell()
-		if told["other"].Silent {
-			t.Errorf("the other node %s: it is left out", step.when)
+		if got := told["other"].Silent; got != step.silent {
+			t.Errorf("the other node %s: it is left out: %v, want %v", step.when, got, step.silent)
 		}
-		if got := told["dead"].Silent; got != step.silent {
-			t.Errorf("the other node %s: the dead one is left out: %v, want %v", step.when, got, step.silent)
-		}
-	}
-}
-
-// What others may carry here is answered with the digest of the question, all else with none: this node's
-// own proves that it has the key.
-func TestTheAnswerIsTheQuestionsDigestWhereThatIsTaken(t *testing.T) {
-	key := [2]uint64{3, 4}
-	own, other := DigestOf(key), DigestOf([2]uint64{5})
-	n := newNode(t, "here", freePort(t))
-	n.prober.cfg.Key = key
-	conn := n.dialed()
-	for asked, want := range map[Digest]Digest{own: own, other: {}} {
-		if got := ask(t, conn, asked); got != want {
-			t.Errorf("asked with %x it answers %x, want %x", asked, got, want)
+		if got := told["dead"].Silent; got != step.dead {
+			t.Errorf("the other node %s: the dead one is left out: %v, want %v", step.when, got, step.dead)
 		}
 	}
 }
 
-// dialed has the node run, and returns what another one asks it by.
-func (n *node) dialed() *net.UDPConn {
-	n.Helper()
-	n.prober.SetNodes(map[string]*lb.Node{"here": nodeAt("127.0.0.1"), "there": nodeAt("127.0.0.2")})
-	n.run()
-	return dialFrom(n.T, net.IPv4(127, 0, 0, 2), n.prober.cfg.Port)
-}
-
-// dialFrom returns a socket of an address that asks the node.
-func dialFrom(t *testing.T, from net.IP, port uint16) *net.UDPConn {
-	t.Helper()
-	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: from}, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(port)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return conn
-}
-
-// read returns what comes within a second.
-func read(conn *net.UDPConn) (message, error) {
-	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
-	b := make([]byte, 2*messageLen)
-	n, err := conn.Read(b)
-	if err != nil {
-		return message{}, err
-	}
-	m, ok := decode(b[:n])
-	if !ok {
-		return m, fmt.Errorf("%x is no message", b[:n])
-	}
-	return m, nil
-}
-
-// ask returns the digest that a question is answered with.
-func ask(t *testing.T, conn *net.UDPConn, digest Digest) Digest {
-	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		_, _ = conn.Write(message{question, 7, digest}.encode()) // nobody may listen yet
-		if m, err := read(conn); err == nil && m.kind == answer {
-			return m.digest
+// Nodes carry alike by the whole key of hashes.
+func TestWhatIsEqualOnNodesIsOfTheWholeKey(t *testing.T) {
+	seen := map[uint64][2]uint64{}
+	for _, key := range [][2]uint64{{}, {1}, {0, 1}, {1, 1}} {
+		if other, there := seen[Alike(key)]; there {
+			t.Errorf("%v and %v carry alike", key, other)
 		}
+		seen[Alike(key)] = key
 	}
-	t.Fatal("no answer")
-	return Digest{}
-}
-
-// A question with the digest of the key is answered, though strangers have filled the queue of the
-// other socket.
-func TestAFloodKeepsNoNodeFromAsking(t *testing.T) {
-	key := [2]uint64{3, 4}
-	n := newNode(t, "here", freePort(t))
-	n.prober.cfg.Key = key
-	conn := n.dialed()
-	ask(t, conn, DigestOf(key))
-	var strangers []*net.UDPConn
-	for range 16 {
-		strangers = append(strangers, dialFrom(t, net.IPv4(127, 0, 0, 3), n.prober.cfg.Port))
-	}
-	n.prober.mu.Lock() // questions of strangers wait
-	for i := range 20000 {
-		_, _ = strangers[i%len(strangers)].Write(message{question, 1, Digest{}}.encode())
-	}
-	_, _ = conn.Write(message{question, 9, DigestOf(key)}.encode())
-	n.prober.mu.Unlock()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if m, err := read(conn); err == nil && m.nonce == 9 {
-			return
-		}
-	}
-	t.Error("a question is lost among those of strangers")
 }
 
 // The outer header is of one family that both nodes have, of IPv4 where nobody chooses.

@@ -23,24 +23,32 @@ type Peer struct {
 	MTU          uint32     // of the longest packet that gets there, with its outer header, in bytes
 	Usable       bool       // what begins is carried there
 	Returns      bool       // it may answer clients as the Service's address
-	Silent       bool       // nothing says that the node is there
+	Silent       bool       // it answers no questions
 	Outside      bool       // no node: a backend that takes the outer header off, and passes nothing on
 }
 
 // Numbers of questions in a round.
 const (
 	EchoOfService uint32 = 1  // it comes back from an address of a Service, all others from the peer
-	MostEchoes    uint32 = 64 // numbers are below it
+	MostEchoes    uint32 = 63 // numbers are below it
 )
 
-// Echo is a question: a datagram that the datapath of a peer sends back. It goes there in the outer header
-// of what is carried, and comes back without.
+// Echo is a question: a datagram that the datapath of a peer sends back with an answer. It goes there in the outer
+// header of what is carried, and comes back without.
 type Echo struct {
 	Peer     netip.Addr // what the outer header goes to
+	Ours     netip.Addr // and from
 	Nonce    uint64     // of the round, not 0
 	Question uint32     // number in the round
 	Service  netip.Addr // from which EchoOfService comes back
 	Bytes    uint32     // of the packet with its outer header, on the way there, if it has fewer
+	Device   uint32     // the kernel looks for the way as for packets that come in by it; 0: lo
+}
+
+// Echoes are what came back of a round.
+type Echoes struct {
+	Questions uint64 // a bit for each number
+	Unlike    bool   // one is of a peer that carries otherwise
 }
 
 // RingOf returns where a node stands among homes, by its name: the same on all nodes.

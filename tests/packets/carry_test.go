@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -38,6 +37,7 @@ var carryStories = []struct {
 	{"Nobody's connection is asked for once around and reset where that is certain", nobodysIsReset},
 	{"Questions of peers come back", questionsComeBack},
 	{"What is no question of a peer does not", othersDoNotComeBack},
+	{"A node answers for as long as its agent says", questionsAreRefused},
 	{"Of a flood of questions few come back", questionsAreLimited},
 	{"Who is no peer is not asked", whoIsNoPeerIsNotAsked},
 	{"Echoes of questions are taken before the stack", echoesAreTaken},
@@ -213,7 +213,6 @@ func answersGoStraight(t *testing.T, f *fleet) {
 func othersStayAsTheyAre(t *testing.T, f *fleet) {
 	f.serve(t, 2)
 	p := f.packet(40000, "S", 10)
-	toPod, other := p.to(p.src, f.addrOf(2)), f.packet(40000, "S", 10)
 	stranger := f.outerOf(0, 1, p.frame(t), 0, 0)
 	if f.overV6 {
 		stranger[22+15]++
@@ -222,17 +221,30 @@ func othersStayAsTheyAre(t *testing.T, f *fleet) {
 		binary.BigEndian.PutUint16(stranger[24:], 0)
 		binary.BigEndian.PutUint16(stranger[24:], sum16(stranger[14:34]))
 	}
-	passing := f.outerOf(0, 2, other.frame(t), 0, 0)
-	short := f.outerOf(0, 1, p.frame(t)[:ethernetLen+12], 0, 0)
-	frames := map[string][]byte{
-		"to a pod": f.outerOf(0, 1, toPod.frame(t), 0, 0), "from a stranger": stranger, "to another node": passing, "cut short": short,
-	}
-	maps.Copy(frames, f.withoutProof(t, p))
+	plain := *f
+	plain.ipip = true
+	frames := f.withoutProof(t, p)
+	frames["from a stranger"], frames["IP in IP"] = stranger, plain.outerOf(0, 1, p.frame(t), 0, 0)
+	frames["to another node"] = f.outerOf(0, 2, p.frame(t), 0, 0)
+	frames["to a pod"] = f.outerOf(0, 1, p.to(p.src, f.addrOf(2)).frame(t), 0, 0)
+	frames["cut short"] = f.outerOf(0, 1, p.frame(t)[:ethernetLen+12], 0, 0)
+	frames["a datagram"] = f.datagramBetween(t, 0, 1, "headgat")
 	for what, frame := range frames {
 		if verdict, made := f.nodes[1].run(t, in, uplink, frame); verdict != pass || !bytes.Equal(made, frame) {
 			t.Errorf("%s: verdict %d for %s, given %s", what, verdict, dump(made), dump(frame))
 		}
 	}
+	// A refusal of the stack would tell agents of earlier versions that the datapath carries on.
+	before := f.nodes[1].drops(t)
+	if verdict, _ := f.nodes[1].run(t, in, uplink, f.datagramBetween(t, 0, 1, "headgate peer\x00q")); verdict != drop || f.nodes[1].drops(t) != before+1 {
+		t.Errorf("a question of an agent: verdict %d", verdict)
+	}
+}
+
+// datagramBetween is what a node sends to the port of carried packets of another.
+func (f *fleet) datagramBetween(t *testing.T, from, to int, payload string) []byte {
+	t.Helper()
+	return packet{src: at(f.nodes[from].addr, 50000), dst: at(f.nodes[to].addr, carryPort), protocol: lb.UDP, payload: []byte(payload)}.frame(t)
 }
 
 // Nodes accept the key that others will prove by next, or proved by before.
@@ -294,14 +306,14 @@ func (f *fleet) withoutProof(t *testing.T, p packet) map[string][]byte {
 	otherClient.src = at(p.src.Addr().Next(), p.src.Port())
 	otherService.dst = at(p.dst.Addr().Next(), p.dst.Port())
 	otherProtocol.protocol = map[lb.Protocol]lb.Protocol{lb.TCP: lb.UDP, lb.UDP: lb.TCP}[p.protocol]
-	plain, gue := *f, *f
-	plain.ipip, gue.outside = true, true
+	gue := *f
+	gue.outside = true
 	frames := map[string][]byte{
 		"no proof": with(make([]byte, 8)), "the proof of the other direction": with(proofOf(carryKeys[0], to, from, inner, 0)),
 		"the proof for another node": with(proofOf(carryKeys[0], from, f.nodes[2].addr, inner, 0)),
 		"a proof by no key":          with(proofOf([2]uint64{}, from, to, inner, 0)),
 		"a proof after one home":     with(proofOf(carryKeys[0], from, to, inner, 1)), "a proof in the last round": with(proofOf(carryKeys[0], from, to, inner, 2<<4)),
-		"UDP without a proof": gue.outerOf(0, 1, p.frame(t), 0, 0), "IP in IP": plain.outerOf(0, 1, p.frame(t), 0, 0),
+		"UDP without a proof": gue.outerOf(0, 1, p.frame(t), 0, 0),
 	}
 	if p.is4() { // its options are where the other has ports
 		otherPort.options = p.transport(t)[:4]

@@ -112,11 +112,11 @@ func ownLeaves(t *testing.T, f *fleet) {
 	}
 }
 
-// othersLeave has all else leave: tunnels of others, questions of agents and of the datapath, probes of backends outside.
+// othersLeave has all else leave: tunnels of others, questions, probes of backends outside.
 func othersLeave(t *testing.T, f *fleet) {
 	f.serve(t, 2)
 	p := f.packet(40000, "S", 10)
-	question := packet{src: at(f.nodes[0].addr, 40000), dst: at(f.nodes[1].addr, carryPort), protocol: lb.UDP, payload: []byte("headgate peer\x00q and more than twenty bytes, such as an IPv4 header has")}
+	question := packet{src: at(f.nodes[0].addr, 40000), dst: at(f.nodes[1].addr, carryPort), protocol: lb.UDP, payload: []byte("no packet of IP, and more than twenty bytes, such as an IPv4 header has")}
 	otherPort := question
 	otherPort.dst, otherPort.payload = at(f.nodes[1].addr, carryPort+1), p.datagram(t)
 	short := question

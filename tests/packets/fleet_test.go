@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
@@ -58,6 +59,9 @@ func nodeAddr(n int, of6 bool) netip.Addr {
 // carryPort is where what is carried behind an outer header of UDP goes.
 const carryPort = 6635
 
+// carryAlike is what nodes have in common that carry alike.
+const carryAlike uint64 = 0x8123456789abcdef
+
 // firstFlowPort is the first source port of an outer header of UDP.
 const firstFlowPort = 0xc000
 
@@ -75,9 +79,10 @@ func newFleet(t *testing.T, nodes int, overV6 bool, change func(*datapath.Config
 		}
 		r := newNode(t, node{cgroup, suffix, nodeAddr(n, false), nodeAddr(n, true)}, func(c *datapath.Config) {
 			c.Carrying, c.Sizes.Peers, c.EjectAfter, c.MaxEjected = true, 16, 3, 50
-			c.CarryPort, c.CarryKeys = carryPort, carryKeys
+			c.CarryPort, c.CarryKeys, c.CarryAlike = carryPort, carryKeys, carryAlike
 			change(c)
 		})
+		must(t, r.dp.AnswerEchoes(time.Hour))
 		f.nodes = append(f.nodes, &fleetNode{rig: r, number: n, silent: map[int]bool{}})
 	}
 	for n := range nodes {

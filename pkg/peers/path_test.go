@@ -256,4 +256,11 @@ func TestAnEchoOfARoundSaysNothingOfAnother(t *testing.T) {
 	if p.judge(start); p.differs {
 		t.Error("a peer that carries alike since differs")
 	}
+	for i, other := range []bool{true, false} { // rounds of one nonce, while the length is in doubt
+		p.next(start.Add(time.Duration(i+1)*time.Hour), true, 3)
+		p.hasComeBack(plan.Echoes{Questions: 1, Unlike: other})
+		if p.judge(start); p.differs != other || !p.isInDoubt() {
+			t.Errorf("in doubt: %v; differs: %v, want %v", p.isInDoubt(), p.differs, other)
+		}
+	}
 }

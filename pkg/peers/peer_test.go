@@ -104,6 +104,12 @@ func TestAHealthyPeerIsAskedSeldom(t *testing.T) {
 	if w.lost() {
 		t.Error("it is not usable")
 	}
+	w.perTick, w.rounds = Counts{}, 0
+	w.counts.SYN++ // and nothing else
+	w.pass(time.Minute, nil)
+	if w.rounds > 32 {
+		t.Errorf("asked %d times in the minute after a SYN, want every %s", w.rounds, pathCalm)
+	}
 }
 
 // Clients whose SYN-ACKs are dropped begin connections and do nothing else.

@@ -263,7 +263,7 @@ func aNodeThatIsNotKnownDoesNotAnswer(t *testing.T) {
 	n := newNode(t, "here")
 	n.filtered.Store(true)
 	n.run()
-	time.Sleep(3*calm + Tick/2)
+	time.Sleep(3*calm + calm/2) // between two looks at filters
 	if until := n.answersUntil(); !until.IsZero() {
 		t.Errorf("unknown, it answers until %s", until)
 	}

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "../abi/config.h"
 #include "../abi/maps.h"
 #include "../flow/flood.h"
 #include "../flow/state.h"
@@ -214,12 +215,13 @@ static __always_inline bool is_from_answering(const struct packet *pkt)
  * A connection of the node itself, or one that has its address by now, gets a flow if it goes
  * to where flows go: none of these takes its source port then, and it gets another port if one
  * has it. It also gets one if a frontend answers at its source: the replies go to the flow then, not to
- * the frontend.
+ * the frontend. Carried packets and echoes get none: their flows are those of the inner packets.
  */
 static __noinline enum verdict from_node(const struct packet *pkt,
 					 struct new_flow *flow)
 {
 	if (pkt->pod || !may_begin(pkt) ||
+	    (carrying && is_to_carry_port(pkt)) ||
 	    !(is_from_device(pkt) || is_from_answering(pkt)) || hands_over())
 		return VERDICT_PASS;
 	flow->to = pkt->tuple;

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "../abi/config.h"
 #include "../abi/maps.h"
 #include "../lb/frontend.h"
 #include "../lib/addr.h"
@@ -79,6 +80,13 @@ static __always_inline bool is_link_local(const struct ip_addr *a)
 {
 	return is_ip4(a) ? bpf_ntohl(a->word[3]) >> 16 == 0xa9fe :
 			   bpf_ntohl(a->word[0]) >> 22 == 0x3fa;
+}
+
+/* Is a packet for the port at which nodes get carried packets and echoes? */
+static __always_inline bool is_to_carry_port(const struct packet *pkt)
+{
+	return pkt->l4_proto == IPPROTO_UDP &&
+	       pkt->tuple.dst_port == bpf_htons(carry_port);
 }
 
 /* Is it one of the node's own addresses? */

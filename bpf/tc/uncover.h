@@ -24,9 +24,7 @@
 static __always_inline bool may_be_outer(const struct packet *pkt)
 {
 	return carrying && !pkt->pod && pkt->tuple.hook == HOOK_IN &&
-	       pkt->l3_off <= ETH_HLEN && pkt->plain &&
-	       pkt->l4_proto == IPPROTO_UDP &&
-	       pkt->tuple.dst_port == bpf_htons(carry_port);
+	       pkt->l3_off <= ETH_HLEN && pkt->plain && is_to_carry_port(pkt);
 }
 
 /* The first bytes of what agents of earlier versions ask, "headgate": no proof begins so. */

@@ -44,6 +44,7 @@ var carryStories = []struct {
 	{"Packets that are no echoes are left to the stack", othersAreNoEchoes},
 	{"What pods forge does not leave", forgedDoesNotLeave},
 	{"What a node carries leaves", ownLeaves},
+	{"Carried packets and questions begin no flows", carriedBeginsNoFlow},
 	{"Tunnels, questions and probes leave", othersLeave},
 	{"Tunnels of IP in IP are left alone", tunnelsAreLeftAlone},
 	{"Questions leave where a Service has an address of the node", questionsOfANodeWithAService},

@@ -112,6 +112,41 @@ func ownLeaves(t *testing.T, f *fleet) {
 	}
 }
 
+// carriedBeginsNoFlow has carried packets and questions leave while the filter of flows says nothing: then
+// all else of the node begins a flow.
+func carriedBeginsNoFlow(t *testing.T, f *fleet) {
+	f.serve(t, 2)
+	n, peer := f.nodes[0], f.nodes[1].addr
+	own := packet{src: at(n.addr, 50000), dst: at(peer, carryPort+1), protocol: lb.UDP}
+	echo := packet{src: at(n.addr, carryPort), dst: at(peer, carryPort), protocol: lb.UDP, payload: f.answerFrom(peer).payload}
+	for _, c := range []struct {
+		what, came string
+		frame      []byte
+		made       int
+	}{
+		{"another datagram of the node", byNode, own.frame(t), 2},
+		{"a carried packet", uplink, f.outerOf(0, 1, f.packet(40001, "S", 10).frame(t), 0, 0), 0},
+		{"a question", byNode, f.questionFor(t, f.answerFrom(peer), 100), 0},
+		{"an echo", uplink, echo.frame(t), 0},
+	} {
+		n.forget(t)
+		n.fillFlowFilter(t)
+		f.wantsLeft(t, c.what, c.came, c.frame, 0)
+		if made := n.flows(t); made != c.made {
+			t.Errorf("%s makes %d directions of flows, want %d", c.what, made, c.made)
+		}
+	}
+}
+
+// fillFlowFilter sets all bits of the filter: there may be flows with any end.
+func (r *rig) fillFlowFilter(t *testing.T) {
+	t.Helper()
+	filter := r.tables["flow_filter"]
+	for i := range filter.MaxEntries() {
+		must(t, filter.Put(i, bytes.Repeat([]byte{0xff}, int(filter.ValueSize()))))
+	}
+}
+
 // othersLeave has all else leave: tunnels of others, questions, probes of backends outside.
 func othersLeave(t *testing.T, f *fleet) {
 	f.serve(t, 2)

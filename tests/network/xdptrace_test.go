@@ -141,15 +141,9 @@ func TestDriversAreTraced(t *testing.T) {
 // TestWhatDriversCarryIsTraced traces a node whose driver carries.
 func TestWhatDriversCarryIsTraced(t *testing.T) {
 	f := newFabricOver(t, "dsr", underlay{mtu: 1500, xdp: true})
-	f.endpoints([]int{1})
-	f.announce([]int{0})
-	f.start()
+	f.startCarrying(t, 1)
 	talks := &talks{end: make(chan struct{})}
-	conn, err := f.client.dial("tcp", carriedAt[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	talks.add(conn)
+	talks.add(f.begin(1, 0)[0])
 	carried := 0
 	all, _ := f.nodes[0].traceDriver(t)
 	for _, one := range all {

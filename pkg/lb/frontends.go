@@ -94,24 +94,15 @@ func rangesOf(ranges []netip.Prefix, addr netip.Addr) []netip.Prefix {
 	return out
 }
 
-// keptBackends returns the backends that established flows may keep: every endpoint
-// that is there for connections, which end by themselves, and those that serve
-// for datagrams, whose sender learns nothing otherwise.
-func keptBackends(candidates []candidate, p Protocol) []AddrPort {
-	out := make([]AddrPort, 0, len(candidates))
-	for _, c := range candidates {
-		if keeps(c.endpoint, p) {
-			out = append(out, c.backend)
-		}
-	}
-	if len(out) == 0 {
-		return nil
-	}
-	return out
+// keptBackends returns the backends that established flows may keep.
+func keptBackends(candidates []candidate, c counts, p Protocol) []AddrPort {
+	return pick(candidates, len(candidates), func(e *Endpoint) bool { return c.keeps(e, p) })
 }
 
-// keeps says whether established flows may keep an endpoint.
-func keeps(e *Endpoint, p Protocol) bool { return p != UDP || e.Serving }
+// keeps says whether established flows may keep an endpoint. Connections may keep any: they end by
+// themselves. Datagrams may keep one that serves, and any while none serves: a short failure of
+// the readiness probe of the last endpoint must not end connected sockets.
+func (c counts) keeps(e *Endpoint, p Protocol) bool { return p != UDP || e.Serving || c.serving == 0 }
 
 // unspecified returns the unspecified address of the family of addr.
 func unspecified(addr netip.Addr) netip.Addr {

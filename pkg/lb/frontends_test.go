@@ -168,3 +168,26 @@ func TestViewsWithEqualBackendsShareMemory(t *testing.T) {
 		}
 	}
 }
+
+func TestMembersOfFrontends(t *testing.T) {
+	for _, tc := range []struct {
+		name, endpoints string
+		tcp, udp        string
+	}{
+		{"ready", "10.0.0.1 ready; 10.0.0.2 ready", "10.0.0.1 10.0.0.2", "10.0.0.1 10.0.0.2"},
+		{"one is unready: datagrams move", "10.0.0.1 ready; 10.0.0.2 unready", "10.0.0.1 10.0.0.2", "10.0.0.1"},
+		{"one terminates, the others are unready", "10.0.0.1 unready; 10.0.0.2 serving terminating; 10.0.0.3 terminating", "10.0.0.1 10.0.0.2 10.0.0.3", "10.0.0.2"},
+		{"all are unready: datagrams stay", "10.0.0.1 unready; 10.0.0.2 unready", "10.0.0.1 10.0.0.2", "10.0.0.1 10.0.0.2"},
+		{"the last one terminates and serves no more", "10.0.0.1 terminating", "10.0.0.1", "10.0.0.1"},
+		{"none", "", "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for protocol, want := range map[Protocol]string{TCP: tc.tcp, UDP: tc.udp} {
+				svc := &Service{ClusterIPs: addrs("172.16.0.1"), Ports: []ServicePort{{Name: "http", Protocol: protocol, Port: 80}}}
+				slice := mustSlice(t, "a", tc.endpoints)
+				slice.Ports[0].Protocol = protocol
+				mustDiff(t, want, hosts(Frontends(svc, []*Slice{slice}, here)[0].Members))
+			}
+		})
+	}
+}

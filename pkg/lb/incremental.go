@@ -38,9 +38,9 @@ func partsOf(svc *Service, from []*Slice, node Node, drained Drained, cacheFrom 
 			weigh(candidates, svc.Weights)
 			drained.takeOut(candidates)
 			selectable := takesConnections(candidates)
-			p := part{port: port, clusterIP: ip, selection: selectEndpoints(selectable, svc, port, node)}
+			p := part{port: port, clusterIP: ip, counts: count(candidates, node), selection: selectEndpoints(selectable, svc, port, node)}
 			p.selection.weightless = !p.selection.hasAny && anyUsable(candidates)
-			p.selection.members = keptBackends(candidates, port.Protocol)
+			p.selection.members = keptBackends(candidates, p.counts, port.Protocol)
 			if svc.Forwarding == DSR {
 				p.selection.homes = homesOf(candidates, svc.Outside)
 			}
@@ -48,7 +48,7 @@ func partsOf(svc *Service, from []*Slice, node Node, drained Drained, cacheFrom 
 				p.selection.members = p.selection.cluster // equal content, one slice
 			}
 			if p.cacheable = n == len(candidates) && n >= cacheFrom && len(svc.Weights) == 0 && svc.Zones == ZoneHints && svc.Forwarding != DSR && allPlain(candidates) && !drained.hasAny(candidates); p.cacheable {
-				p.counts, p.every = count(candidates, node), p.selection.members
+				p.every = p.selection.members
 				if len(p.every) != n {
 					p.every = pick(candidates, n, func(*Endpoint) bool { return true })
 				}
@@ -103,7 +103,7 @@ func (c *selectionCache) apply(svc *Service, node Node, drained Drained) bool {
 func (p *part) apply(svc *Service, node Node, removed, added []candidate) bool {
 	counts := p.counts.plus(count(added, node)).minus(count(removed, node))
 	cluster, local := counts.clusterRule(), counts.localRule()
-	if !allPlain(added) || cluster != p.counts.clusterRule() || local != p.counts.localRule() {
+	if !allPlain(added) || cluster != p.counts.clusterRule() || local != p.counts.localRule() || (counts.serving == 0) != (p.counts.serving == 0) {
 		return false
 	}
 	s, edits := &p.selection, edits{removed: removed, added: added}
@@ -113,7 +113,7 @@ func (p *part) apply(svc *Service, node Node, removed, added []candidate) bool {
 	edits.of(&p.every, func(*Endpoint) bool { return true })
 	edits.of(&s.cluster, func(e *Endpoint) bool { return usesCluster && cluster.wants(e, node) })
 	edits.of(&s.local, func(e *Endpoint) bool { return usesLocal && local.wants(e, node) })
-	edits.of(&s.members, func(e *Endpoint) bool { return keeps(e, p.port.Protocol) })
+	edits.of(&s.members, func(e *Endpoint) bool { return counts.keeps(e, p.port.Protocol) })
 	share(&s.members, p.every)
 	share(&s.local, s.cluster)
 	share(&s.members, s.cluster)

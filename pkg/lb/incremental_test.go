@@ -18,14 +18,16 @@ func TestALargeServiceIsFollowedBySlices(t *testing.T) {
 		edit func(*Service)
 		// drain is what may be drained of 300, rarely.
 		drain func(i int) Drained
+		dead  int // of 10 slices, those without an endpoint that serves; none is ready then
 	}{
-		{"TCP", func(*Service) {}, nothing},
-		{"UDP", func(s *Service) { s.Ports[0].Protocol = UDP }, nothing},
+		{"TCP", func(*Service) {}, nothing, 0},
+		{"UDP", func(s *Service) { s.Ports[0].Protocol = UDP }, nothing, 0},
+		{"UDP, mostly no endpoint that serves", func(s *Service) { s.Ports[0].Protocol = UDP }, nothing, 9},
 		{"both policies", func(s *Service) {
 			s.ExternalPolicy, s.Ports[0].NodePort = PolicyLocal, 30000
-		}, nothing},
-		{"internal policy Local", func(s *Service) { s.InternalPolicy = PolicyLocal }, nothing},
-		{"drained", func(*Service) {}, drainSome},
+		}, nothing, 0},
+		{"internal policy Local", func(s *Service) { s.InternalPolicy = PolicyLocal }, nothing, 0},
+		{"drained", func(*Service) {}, drainSome, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(8, 8))
@@ -40,6 +42,11 @@ func TestALargeServiceIsFollowedBySlices(t *testing.T) {
 			followed := 0
 			for step := range 1500 {
 				s := someSlice(rng, svc.Ports[0].Protocol)
+				dead := rng.IntN(10) < tc.dead
+				for i := range s.Endpoints {
+					e := &s.Endpoints[i]
+					e.Ready, e.Serving = e.Ready && tc.dead == 0, e.Serving && !dead
+				}
 				all[s.SliceName] = s
 				st.Apply(Update{Slices: map[SliceName]*Slice{s.SliceName: s}})
 				switch rng.IntN(30) {

@@ -141,10 +141,10 @@ func (m *memory) recall(had []Frontend) {
 			}
 		}
 	}
+	weightless, serving := why == WhyWeightless, m.serve(had)
 	for _, f := range had {
 		for _, b := range f.Members {
-			weightless := why == WhyWeightless
-			m.endpoint(f, b, Endpoint{Ready: weightless || elsewhere && why == WhyUnknown, Serving: true, Drained: weightless})
+			m.endpoint(f, b, Endpoint{Ready: weightless || elsewhere && why == WhyUnknown, Serving: serving, Drained: weightless})
 		}
 	}
 	for _, f := range had {
@@ -159,6 +159,19 @@ func (m *memory) recall(had []Frontend) {
 		}
 	}
 	m.weigh(had)
+}
+
+// serve says whether the members of one Service port serve: datagrams keep others only while none
+// does, see counts.keeps.
+func (m *memory) serve(had []Frontend) bool {
+	for _, f := range had {
+		for _, b := range f.Members {
+			if e := m.stands[place{f.Port, b.Protocol, b.Addr}]; e != nil && b.Protocol == UDP && !e.Serving {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // endpoint returns the endpoint of a backend, as given where it is new; nil where

@@ -112,6 +112,7 @@ type counts struct {
 	readyHere    int
 	draining     int
 	drainingHere int
+	serving      int
 }
 
 // count counts them.
@@ -119,6 +120,7 @@ func count(from []candidate, node Node) counts {
 	var c counts
 	for _, one := range from {
 		e := one.endpoint
+		c.serving += toInt(e.Serving)
 		switch {
 		case e.Ready:
 			c.ready++
@@ -140,13 +142,13 @@ func count(from []candidate, node Node) counts {
 func (c counts) plus(o counts) counts {
 	return counts{
 		c.ready + o.ready, c.nodeHinted + o.nodeHinted, c.forNode + o.forNode, c.zoneHinted + o.zoneHinted,
-		c.forZone + o.forZone, c.readyHere + o.readyHere, c.draining + o.draining, c.drainingHere + o.drainingHere,
+		c.forZone + o.forZone, c.readyHere + o.readyHere, c.draining + o.draining, c.drainingHere + o.drainingHere, c.serving + o.serving,
 	}
 }
 
 // minus subtracts other counts.
 func (c counts) minus(o counts) counts {
-	return c.plus(counts{-o.ready, -o.nodeHinted, -o.forNode, -o.zoneHinted, -o.forZone, -o.readyHere, -o.draining, -o.drainingHere})
+	return c.plus(counts{-o.ready, -o.nodeHinted, -o.forNode, -o.zoneHinted, -o.forZone, -o.readyHere, -o.draining, -o.drainingHere, -o.serving})
 }
 
 // rule says which endpoints a list has.

@@ -94,6 +94,8 @@ enum frontend_flag {
 	FRONTEND_FALLS_BACK = 1 << 7,
 	/* Packets are carried to the home of their backend: all nodes choose alike. */
 	FRONTEND_CARRIED = 1 << 9,
+	/* The Service has given it up: new clients do not find it, flows keep its members. */
+	FRONTEND_FORMER = 1 << 10,
 	/* Why a client's view has its backends, four bits for each: all but Local are for people. */
 	FRONTEND_WHY_SHIFT = 16,
 	FRONTEND_WHY_BITS = 4,

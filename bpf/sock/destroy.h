@@ -57,8 +57,8 @@ static __always_inline bool service_has(const struct frontend *f,
 }
 
 /*
- * Has the backend left the Service for good, its draining done? The socket asked
- * for an address of the frontend or, of a NodePort, for one of the node: whether
+ * Has the backend left the Service for good, its draining done? The socket asked for an
+ * address of the frontend, which may be a former one, or of the node for a NodePort. Whether
  * that still is one does not matter to a connection that stands.
  */
 static __always_inline bool is_broken(const struct socket_entry *e)

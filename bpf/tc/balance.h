@@ -250,9 +250,9 @@ static __always_inline bool goes_on(const struct packet *pkt)
  */
 static __always_inline bool is_local(const struct found *reply)
 {
-	const struct frontend *f = frontend_of(&reply->flow->to,
-					       reply->flow->to_src_port,
-					       reply->flow->protocol);
+	const struct frontend *f = frontend_of_flow(&reply->flow->to,
+						    reply->flow->to_src_port,
+						    reply->flow->protocol);
 
 	return f && (f->flags >> FRONTEND_WHY_BITS * VIEW_EXTERNAL &
 		     FRONTEND_WHY) == FRONTEND_WHY_LOCAL;

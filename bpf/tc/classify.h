@@ -146,7 +146,7 @@ static __always_inline bool is_from_frontend(const struct tuple *t,
 
 	if (t->protocol != IPPROTO_UDP || !address_filter_has(&t->src))
 		return false;
-	from = frontend_at(&at);
+	from = open_frontend(&at);
 	return from && (!(from->flags & FRONTEND_EXTERNAL_IP) ||
 			from->service == to->service);
 }

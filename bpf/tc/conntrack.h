@@ -52,7 +52,7 @@ GLOBAL_FUNC bool has_backend(const struct flow *flow)
 
 	if (!flow)
 		return false;
-	f = frontend_of(&flow->dst, flow->dst_port, flow->protocol);
+	f = frontend_of_flow(&flow->dst, flow->dst_port, flow->protocol);
 	if (!f || !table_has(f->members, flow->known, &slot))
 		return false;
 	b = flow_backend(flow);

@@ -20,7 +20,7 @@ static __always_inline bool takes_new(const struct packet *pkt,
 				      const struct flow *flow)
 {
 	struct frontend *f =
-		frontend_of(&flow->dst, flow->dst_port, flow->protocol);
+		frontend_of_flow(&flow->dst, flow->dst_port, flow->protocol);
 	__u32 slot;
 
 	return f && table_has(table_of(read_view(&f->views[client_view(pkt)])),

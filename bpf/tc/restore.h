@@ -16,7 +16,7 @@
 #include "packet.h"
 
 /*
- * The frontend that a client has named, or NULL. Not inlined: it is asked for where
+ * The frontend that a new client names, or NULL. Not inlined: it is asked for where
  * stacks have no room to spare.
  */
 static __noinline struct frontend *frontend_of(const struct ip_addr *addr,
@@ -34,6 +34,19 @@ static __noinline struct frontend *frontend_of(const struct ip_addr *addr,
 	return f;
 }
 
+/* The frontend of a flow, by the address that its client has named; see frontend_asked. */
+static __noinline struct frontend *frontend_of_flow(const struct ip_addr *addr,
+						    __be16 port, __u8 protocol)
+{
+	struct addr_port at = {
+		.addr = *addr,
+		.port = port,
+		.protocol = protocol,
+	};
+
+	return frontend_asked(&at);
+}
+
 /* The Service of a flow that goes on by a device or past the Services, 0 if unknown. */
 static __noinline __u32 service_behind(const struct packet *pkt)
 {
@@ -44,7 +57,8 @@ static __noinline __u32 service_behind(const struct packet *pkt)
 	key.hook = HOOK_OUT;
 	if (!find_flow(&key, &reply))
 		return 0;
-	f = frontend_of(&reply.flow->to, reply.flow->to_src_port, key.protocol);
+	f = frontend_of_flow(&reply.flow->to, reply.flow->to_src_port,
+			     key.protocol);
 	return f ? f->service : 0;
 }
 
@@ -71,8 +85,8 @@ static long try_address(__u32 i, void *data)
 /* The ID of the backend that a packet is a reply of, 0 if the Service has it no more. */
 static __noinline __u32 replying_backend(const struct packet *pkt)
 {
-	struct frontend *f = frontend_of(&pkt->to.src, pkt->to.src_port,
-					 pkt->tuple.protocol);
+	struct frontend *f = frontend_of_flow(&pkt->to.src, pkt->to.src_port,
+					      pkt->tuple.protocol);
 	struct backend_search s = {
 		.addr = pkt->tuple.src,
 		.port = pkt->tuple.src_port,

@@ -227,6 +227,9 @@ func encodeFrontend(f plan.Frontend) (headgateFrontend, headgateFallbacks) {
 	if f.Carried {
 		out.Flags |= headgateFrontendFlagFRONTEND_CARRIED
 	}
+	if f.Former {
+		out.Flags |= headgateFrontendFlagFRONTEND_FORMER
+	}
 	if f.PassiveHealth == lb.SwitchOn {
 		out.Flags |= headgateFrontendFlagFRONTEND_PASSIVE_HEALTH
 	}
@@ -239,6 +242,7 @@ func decodeFrontend(f headgateFrontend, fallbacks headgateFallbacks) plan.Fronte
 		Members:  decodeTable(f.Members),
 		Filtered: f.Flags&headgateFrontendFlagFRONTEND_SOURCE_RANGES != 0,
 		Carried:  f.Flags&headgateFrontendFlagFRONTEND_CARRIED != 0,
+		Former:   f.Flags&headgateFrontendFlagFRONTEND_FORMER != 0,
 		Steering: lb.Steering{
 			AffinityTimeout: f.AffinityTimeoutS,
 			PassiveHealth:   lb.SwitchTo(f.Flags&headgateFrontendFlagFRONTEND_PASSIVE_HEALTH != 0),

@@ -116,7 +116,7 @@ func (r *Reader) flowOwners() (o flowOwners, err error) {
 			o.backends[to] = id
 		}
 	}
-	err = r.Frontends(func(at lb.AddrPort, f plan.Frontend) error {
+	err = r.maps.eachFrontend(func(at lb.AddrPort, f plan.Frontend) error { // former ones, too
 		o.services[at] = f.Service
 		return nil
 	})

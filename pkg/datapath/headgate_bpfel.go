@@ -393,6 +393,7 @@ const (
 	headgateFrontendFlagFRONTEND_PASSIVE_HEALTH headgateFrontendFlag = 64
 	headgateFrontendFlagFRONTEND_FALLS_BACK     headgateFrontendFlag = 128
 	headgateFrontendFlagFRONTEND_CARRIED        headgateFrontendFlag = 512
+	headgateFrontendFlagFRONTEND_FORMER         headgateFrontendFlag = 1024
 	headgateFrontendFlagFRONTEND_WHY_SHIFT      headgateFrontendFlag = 16
 	headgateFrontendFlagFRONTEND_WHY_BITS       headgateFrontendFlag = 4
 	headgateFrontendFlagFRONTEND_WHY            headgateFrontendFlag = 983040

@@ -163,20 +163,26 @@ func (r *Reader) Version() string { return decodeString(r.maps.about.at(0).Versi
 // Content returns everything that the agent writes, at the cost of reading it all.
 func (r *Reader) Content() (plan.Content, error) { return r.maps.content() }
 
-// Frontend finds what stands behind an address, false for nothing.
+// Frontend finds what stands behind an address, false for nothing. Former frontends are left out.
 func (r *Reader) Frontend(at lb.AddrPort) (plan.Frontend, bool) {
 	key := encodeAddrPort(at)
 	for place := range r.maps.frontends.len {
 		if f := *r.maps.frontends.at(place); f.At == key {
-			return decodeFrontend(f, *r.maps.fallbacks.at(place)), true
+			found := decodeFrontend(f, *r.maps.fallbacks.at(place))
+			return found, !found.Former
 		}
 	}
 	return plan.Frontend{}, false
 }
 
-// Frontends calls do with every frontend, in no order, until it returns an error.
+// Frontends calls do with every frontend, in no order, until it returns an error. Former frontends are left out.
 func (r *Reader) Frontends(do func(lb.AddrPort, plan.Frontend) error) error {
-	return r.maps.eachFrontend(do)
+	return r.maps.eachFrontend(func(at lb.AddrPort, f plan.Frontend) error {
+		if f.Former {
+			return nil
+		}
+		return do(at, f)
+	})
 }
 
 // Slots returns the backend IDs of a table, slot by slot.

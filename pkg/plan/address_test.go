@@ -18,7 +18,7 @@ func (l *lab) kinds(tb testing.TB, node map[netip.Addr]AddressKind) {
 		all[a] |= kind
 	}
 	for at, f := range l.model.Frontends {
-		if at.Addr.IsUnspecified() {
+		if at.Addr.IsUnspecified() || f.Former {
 			continue
 		}
 		kind := FrontendAddress

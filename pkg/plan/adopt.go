@@ -165,6 +165,9 @@ func (p *Planner) adoptFrontend(c Content, key lb.AddrPort) error {
 	if !ok {
 		return fmt.Errorf("frontend %s names service %d, which is not there", key, value.Service)
 	}
+	if value.Former {
+		return p.adoptFormer(c, key, service)
+	}
 	var none []Op
 	e := &entry{claim: lb.Claim{Service: service.ServiceName, Kind: value.Kind}, adopted: true, value: value}
 	for i, table := range value.Tables() {

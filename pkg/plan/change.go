@@ -21,6 +21,7 @@ type change struct {
 	before  uses
 	ended   []DeleteSourceRange // what goes when no frontend uses it any more
 	added   int                 // places of frontends that it takes besides those in force
+	refuses bool                // it takes from the Service what it has
 
 	rewrites map[*tableRef]*rewrite
 	drains   map[lb.AddrPort]*drain
@@ -57,6 +58,10 @@ func (c *change) want(f lb.Frontend) {
 	}
 	e, anew := c.p.frontends[f.AddrPort], false
 	switch {
+	case c.p.formers[f.AddrPort] != nil:
+		if anew = len(f.SourceRanges) > 0; anew {
+			c.added++
+		}
 	case e == nil:
 		c.added++
 	case e.claim.Service == c.name:
@@ -191,9 +196,10 @@ func (c *change) finish() {
 	p.waitFor(c.name, c.refused)
 	for _, key := range slices.SortedFunc(maps.Keys(c.had), lb.AddrPort.Compare) {
 		if !c.passOn(key) {
-			c.remove(key)
+			c.giveUp(key)
 		}
 	}
+	c.follow()
 	owned := make([]lb.AddrPort, 0, len(c.take))
 	for _, t := range c.take {
 		owned = append(owned, t.key)
@@ -210,6 +216,7 @@ func (c *change) place(t taken) {
 	if old == nil || old.value != t.entry.value {
 		c.ops = append(c.ops, PutFrontend{Key: t.key, Value: t.entry.value, Anew: t.anew})
 	}
+	c.replaceFormers(t)
 	p.frontends[t.key] = t.entry
 	if old == nil || old.adopted || old.claim != t.entry.claim {
 		c.beside = append(c.beside, p.beside(t.key)...)

@@ -52,6 +52,10 @@ func (l *lab) owners(tb testing.TB, w *world) {
 		want[key.String()] = claim.Service.String() + " " + claim.Kind.String()
 	}
 	for key, f := range l.model.Frontends {
+		if f.Former {
+			l.former(tb, key, f)
+			continue
+		}
 		if want[key.String()] == "" && l.refused(l.model.Services[f.Service].ServiceName) {
 			continue // it has what it had
 		}

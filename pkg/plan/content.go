@@ -86,7 +86,10 @@ type Frontend struct {
 	Filtered bool
 	// Carried says that packets go on to the home of their backend unchanged, within
 	// others, so that all nodes must choose alike.
-	Carried     bool
+	Carried bool
+	// Former says that no new client finds the frontend: the Service has given it up. It has
+	// members, and no view has backends.
+	Former      bool
 	lb.Steering // that leaves nothing open
 }
 

@@ -132,6 +132,7 @@ func (p *Planner) keepWhatFits(r *rationing) {
 // refuse takes from a Service all that it has, or what others wait for.
 func (p *Planner) refuse(name lb.ServiceName, keeps bool) []Op {
 	c := p.begin(name)
+	c.refuses = true
 	var kept []lb.AddrPort
 	for _, key := range p.owned[name] {
 		if _, ok := p.bestWaiting(key, name); keeps && !ok {
@@ -215,6 +216,6 @@ func (c *change) lacksRoom() error {
 
 // taken counts what is in use or waits to be cleared; gaps between tables are neither.
 func (p *Planner) taken() uses {
-	frontends := len(p.frontends) + len(p.pool.retiredFrontends)
+	frontends := len(p.frontends) + len(p.formers) + len(p.pool.retiredFrontends)
 	return uses{uint64(frontends), uint64(p.pool.regions.used), p.pool.backendIDs.taken(), p.pool.serviceIDs.taken()}
 }

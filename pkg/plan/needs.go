@@ -8,7 +8,7 @@ func (p *Planner) SetRoom(room Sizes) { p.pool.backendIDs.room = room.Backends }
 // Needs returns the sizes that hold everything planned so far.
 func (p *Planner) Needs() Sizes {
 	return Sizes{
-		Frontends: uint32(len(p.frontends) + len(p.pool.retiredFrontends)),
+		Frontends: uint32(len(p.frontends) + len(p.formers) + len(p.pool.retiredFrontends)),
 		Slots:     p.pool.regions.end,
 		Backends:  p.pool.backendIDs.size(),
 		Services:  p.pool.serviceIDs.size(),

@@ -135,6 +135,9 @@ func (f Frontend) String() string {
 	if f.Carried {
 		s += " carried"
 	}
+	if f.Former {
+		s += " former"
+	}
 	if a := f.Algorithm(); a != lb.Random {
 		s += " algorithm " + a.String()
 	}

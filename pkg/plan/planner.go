@@ -34,6 +34,8 @@ type Planner struct {
 	strayRanges []DeleteSourceRange
 	now         time.Time // as last told
 	draining    map[lb.AddrPort]*drain
+	formers     map[lb.AddrPort]*former
+	formerOf    map[lb.ServiceName][]lb.AddrPort // by Service, in the order in which it gave them up
 	shared      shared
 	stays       func(lb.ServiceName) bool // nil for none, see Resume
 }
@@ -80,6 +82,8 @@ func New(limits Sizes) *Planner {
 		ranges:    sourceRanges{},
 		peers:     newPeers(),
 		draining:  map[lb.AddrPort]*drain{},
+		formers:   map[lb.AddrPort]*former{},
+		formerOf:  map[lb.ServiceName][]lb.AddrPort{},
 		shared:    shared{demands: newDemands(), cramped: map[lb.ServiceName]lb.Problem{}},
 	}
 }
@@ -92,9 +96,11 @@ func (p *Planner) SetDefaults(policy lb.Policy) { p.defaults = policy.Or(p.defau
 // nodes. It is for the time before the first Set.
 func (p *Planner) SetHashKey(key maglev.Key) { p.pool.key = key }
 
-// Services returns the Services that have frontends in force, sorted.
+// Services returns the Services that have frontends in force, or had, sorted.
 func (p *Planner) Services() []lb.ServiceName {
-	return slices.SortedFunc(maps.Keys(p.owned), lb.ServiceName.Compare)
+	names := slices.AppendSeq(slices.Collect(maps.Keys(p.owned)), maps.Keys(p.formerOf))
+	slices.SortFunc(names, lb.ServiceName.Compare)
+	return slices.Compact(names)
 }
 
 // Has says whether a Service has frontends in force.

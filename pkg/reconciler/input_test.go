@@ -36,6 +36,9 @@ func inForce(t *testing.T, updates ...lb.Update) *fake {
 // frontends returns the addresses that are in force, as text.
 func (f *fake) frontends() (out []string) {
 	for key, value := range f.Frontends {
+		if value.Former {
+			continue
+		}
 		out = append(out, fmt.Sprint(key.Addr, " ", f.Services[value.Service].ServiceName))
 	}
 	slices.Sort(out)

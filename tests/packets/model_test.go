@@ -214,14 +214,14 @@ func (m *model) balance(frame []byte, v view, dev plan.Device, got result) error
 // isFromFrontend says whether a datagram comes from where a Service answers.
 func (m *model) isFromFrontend(v view, to *plan.Frontend) bool {
 	from, found := m.told.Frontends[lb.AddrPort{Addr: v.src.Addr(), Port: v.src.Port(), Protocol: v.protocol}]
-	return found && v.protocol == lb.UDP && (from.Kind != lb.ExternalIP || from.Service == to.Service)
+	return found && !from.Former && v.protocol == lb.UDP && (from.Kind != lb.ExternalIP || from.Service == to.Service)
 }
 
 // frontend returns what a packet is for, or why it is refused.
 func (m *model) frontend(v view) (f *plan.Frontend, refused string) {
 	look := func(a netip.Addr) *plan.Frontend {
-		if f, ok := m.told.Frontends[lb.AddrPort{Addr: a, Port: v.dst.Port(), Protocol: v.protocol}]; ok {
-			return &f
+		if f := m.frontendAt(a, v.key); f != nil && !f.Former {
+			return f
 		}
 		return nil
 	}
@@ -243,6 +243,23 @@ func (m *model) frontend(v view) (f *plan.Frontend, refused string) {
 		return nil, "no_service"
 	}
 	return nil, ""
+}
+
+// frontendAt returns the frontend at an address and the port that a packet is for, nil for none.
+func (m *model) frontendAt(a netip.Addr, k key) *plan.Frontend {
+	if f, ok := m.told.Frontends[lb.AddrPort{Addr: a, Port: k.dst.Port(), Protocol: k.protocol}]; ok {
+		return &f
+	}
+	return nil
+}
+
+// asked returns the frontend by which the client of a flow began, which may be a former one.
+func (m *model) asked(k key) *plan.Frontend {
+	to := k.dst.Addr().Unmap()
+	if f := m.frontendAt(to, k); f != nil {
+		return f
+	}
+	return m.frontendAt(unspecified(to), k)
 }
 
 // toBackend judges the choice of a backend.

@@ -109,7 +109,7 @@ func (m *model) isAnswered(k key, f *modelFlow) bool {
 // replying is the ID of the backend whose replies a flow has: that which its Service has for the
 // address now, and not the one with which the flow began.
 func (m *model) replying(v view, f *modelFlow) uint32 {
-	frontend, _ := m.frontend(view{key: key{dst: f.src, protocol: v.protocol}})
+	frontend := m.asked(key{dst: f.src, protocol: v.protocol})
 	if frontend != nil {
 		for _, id := range m.table(frontend.Members) {
 			if b := m.told.Backends[id]; at(b.Addr, b.Port) == v.src {
@@ -136,14 +136,14 @@ func (m *model) isOver(v view, f *modelFlow) bool {
 
 // takesNew says whether a client that begins just now would be given the backend of a flow.
 func (m *model) takesNew(v view, f *modelFlow) bool {
-	frontend, _ := m.frontend(view{key: v.key})
+	frontend := m.asked(v.key)
 	return frontend != nil && slices.Contains(m.table(frontend.Views[lb.External].Table), f.backend)
 }
 
 // hasBackend says whether the Service that a client has named still has the backend: its ID may
 // have become another one's.
 func (m *model) hasBackend(k key, f *modelFlow) bool {
-	frontend, _ := m.frontend(view{key: k})
+	frontend := m.asked(k)
 	b := m.told.Backends[f.backend]
 	return frontend != nil && at(b.Addr, b.Port) == f.dst && slices.Contains(m.table(frontend.Members), f.backend)
 }

@@ -57,7 +57,7 @@ type story struct {
 // that know no flow and no Service.
 func TestPackets(t *testing.T) {
 	r := newRig(t)
-	for _, s := range slices.Concat(flowStories, martianStories, refuseStories, icmpStories, headerStories, sctpStories, fragmentStories, podStories, resetStories, stateStories, balancingStories, handOverStories, xdpStories, healthStories) {
+	for _, s := range slices.Concat(flowStories, martianStories, refuseStories, icmpStories, headerStories, sctpStories, fragmentStories, podStories, resetStories, stateStories, balancingStories, handOverStories, xdpStories, healthStories, formerStories) {
 		t.Run(s.name, func(t *testing.T) {
 			for _, b := range []book{v4, v6} {
 				for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP} {

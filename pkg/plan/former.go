@@ -1,0 +1,168 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/headgate/headgate/pkg/lb"
+)
+
+const (
+	// formersMost is how many former frontends a Service has at most.
+	formersMost = 16
+	// formersOfLimit is the part of the limit of frontends that former ones use at most.
+	formersOfLimit = 4
+)
+
+// former is a frontend that its Service has given up. Clients that began there keep their backends
+// as long as the Service port has these. New clients do not find it, and every claim to its address
+// ends it.
+type former struct {
+	owner   lb.ServiceName
+	value   Frontend
+	members *tableRef // never nil
+}
+
+// former returns the value of a former frontend: no view, and what flows need to know.
+func (f Frontend) former() Frontend {
+	was := Frontend{Service: f.Service, Kind: f.Kind, Former: true, Members: f.Members, Steering: lb.Steering{PassiveHealth: f.PassiveHealth}}
+	for i, v := range f.Views[:lb.FallbackZone] {
+		was.Views[i].Why = v.Why
+	}
+	return was
+}
+
+// membersNow returns the members of a Service port in the family of a frontend, nil for none: had, if a
+// frontend of it has those.
+func (c *change) membersNow(service uint32, key lb.AddrPort, had *tableRef) (has *tableRef) {
+	for _, t := range c.take {
+		if t.entry.value.Service != service || t.key.Addr.Is4() != key.Addr.Is4() {
+			continue
+		}
+		if m := t.entry.members(); has == nil || m == had {
+			has = m
+		}
+	}
+	return has
+}
+
+// giveUp makes a frontend a former one, or removes it.
+func (c *change) giveUp(key lb.AddrPort) {
+	p := c.p
+	e := p.frontends[key]
+	limit := p.limits[limitedFrontends]
+	stays := e.members() != nil && c.membersNow(e.value.Service, key, nil) != nil
+	if c.refuses || !stays || p.nodePortAt(key) != nil || limit > 0 && uint64(len(p.formers)) >= limit/formersOfLimit {
+		c.remove(key)
+		return
+	}
+	f := &former{owner: c.name, value: e.value.former(), members: p.pool.shareTable(e.members())}
+	p.pool.useService(p.pool.services.at(e.value.Service).service, &c.ops) // there is one
+	p.formers[key] = f
+	p.formerOf[c.name] = append(p.formerOf[c.name], key)
+	delete(p.frontends, key)
+	delete(p.draining, key)
+	c.beside = append(c.beside, p.beside(key)...)
+	c.release(key, e)
+	p.writeAddress(key.Addr, &c.ops)
+	c.ops = append(c.ops, PutFrontend{Key: key, Value: f.value})
+}
+
+// follow has the former frontends of a Service keep what their Service ports have.
+func (c *change) follow() {
+	p := c.p
+	var stay []lb.AddrPort
+	for _, key := range slices.Backward(p.formerOf[c.name]) { // from the newest on
+		f := p.formers[key]
+		has := c.membersNow(f.value.Service, key, f.members)
+		if c.refuses || has == nil || len(stay) == formersMost {
+			c.endFormer(key, nil)
+			continue
+		}
+		c.renew(key, f, has)
+		stay = append(stay, key)
+	}
+	slices.Reverse(stay)
+	p.setFormers(c.name, stay)
+}
+
+// renew gives a former frontend the members that its Service port has now.
+func (c *change) renew(key lb.AddrPort, f *former, has *tableRef) {
+	p := c.p
+	if f.members == has {
+		return
+	}
+	p.lose(key, f.members, has)
+	had := f.members
+	f.members = p.pool.shareTable(has)
+	f.value.Members = has.view(lb.Random).Table
+	c.ops = append(c.ops, PutFrontend{Key: key, Value: f.value})
+	p.pool.dropTable(had)
+}
+
+// endFormer ends a former frontend: another one is put there, or nothing (nil).
+func (c *change) endFormer(key lb.AddrPort, next *entry) {
+	p := c.p
+	f := p.formers[key]
+	delete(p.formers, key)
+	var has *tableRef
+	if next != nil {
+		has = next.members()
+	} else {
+		c.ops = append(c.ops, DeleteFrontend{Key: key})
+		p.retireFrontend(key)
+	}
+	p.lose(key, f.members, has)
+	p.pool.dropTable(f.members)
+	p.pool.dropService(f.value.Service)
+}
+
+// setFormers says which former frontends a Service has, in the order in which it gave them up.
+func (p *Planner) setFormers(name lb.ServiceName, keys []lb.AddrPort) {
+	if len(keys) == 0 {
+		delete(p.formerOf, name)
+		return
+	}
+	p.formerOf[name] = keys
+}
+
+// replaceFormers ends the former frontend at the place of a new one, and those at which a new NodePort
+// answers: flows of both could not be told apart.
+func (c *change) replaceFormers(t taken) {
+	p := c.p
+	if len(p.formers) == 0 {
+		return
+	}
+	keys := []lb.AddrPort{t.key}
+	if p.frontends[t.key] == nil {
+		keys = append(keys, p.beside(t.key)...)
+	}
+	for _, key := range keys {
+		f, next := p.formers[key], (*entry)(nil)
+		if f == nil {
+			continue
+		}
+		p.setFormers(f.owner, slices.DeleteFunc(p.formerOf[f.owner], func(k lb.AddrPort) bool { return k == key }))
+		if key == t.key {
+			next = t.entry
+		}
+		if c.endFormer(key, next); next != nil && t.anew {
+			p.retireFrontend(key)
+		}
+	}
+}
+
+// adoptFormer takes over a former frontend as the maps have it. Its Service is taken to be there.
+func (p *Planner) adoptFormer(c Content, key lb.AddrPort, service Service) error {
+	value := c.Frontends[key]
+	t, there := p.pool.adopted[value.Members]
+	if !there {
+		return fmt.Errorf("former frontend %s names table %s, which is not there", key, value.Members)
+	}
+	f := &former{owner: service.ServiceName, value: value, members: p.pool.useAdopted(t)}
+	var none []Op
+	p.pool.useService(service, &none)
+	p.formers[key] = f
+	p.formerOf[f.owner] = append(p.formerOf[f.owner], key)
+	return nil
+}

@@ -98,11 +98,16 @@ static __always_inline bool has_ended(__u32 reply, __u32 original, __u64 now_ns)
 							  udp_flow_timeout_s);
 }
 
-/* Idle seconds after which the port of a flow that both sides have closed may be
- * another's, where ports are scarce. */
+/*
+ * Idle seconds after which the port of a flow that both sides have closed may be another's, where
+ * ports are scarce. After these a handshake makes room before all ports are tried, too.
+ */
 #define IDLE_CLOSED_S 1
 
-/* May a flow have to go where ports are scarce? It may not the moment it closes. */
+/*
+ * May a flow have to go where ports are scarce? It may not the moment it closes. A handshake may at
+ * any age: where a flood of SYNs holds all ports, only another handshake makes room for a client.
+ */
 static __always_inline bool may_have_to_go(__u32 reply, __u32 original,
 					   __u64 now_ns)
 {

@@ -52,7 +52,8 @@ static __noinline int give_back(const struct packet *pkt,
 
 /*
  * Source ports to the backend of a packet that leaves run short: who comes next gets
- * another one while there are some left. Not inlined, for the stack of the caller.
+ * another one while there are some left. Half-open flows do not count, since they make
+ * room. Not inlined, for the stack of the caller.
  */
 static __noinline int note_scarce_ports(const struct packet *pkt,
 					const struct new_flow *flow)
@@ -161,7 +162,8 @@ GLOBAL_FUNC int begin_flow(struct packet *pkt, struct new_flow *flow)
 		flow->flags |= FLOW_HALF_OPEN;
 	added = add_reply(flow, begun, pkt->pod);
 	had_reply = !flow->added_state;
-	if (flow->taken >= SNAT_SCARCE && pkt->tuple.hook == HOOK_OUT)
+	if (flow->taken - flow->half_open.flows >= SNAT_SCARCE &&
+	    pkt->tuple.hook == HOOK_OUT)
 		note_scarce_ports(pkt, flow);
 	if (added != FLOW_ADDED)
 		return refuse_flow(pkt, flow, added, begun);

@@ -20,12 +20,14 @@
 #include "packet.h"
 
 /*
- * Ports that are tried, at most; shared ones, too, after so many others; and the tries
- * after which a half-open flow has to go, or one that only seems to have ended.
+ * The search tries so many ports at most, and shared ones after so many others. After a sample
+ * a flow makes room that may go: a half-open one that is silent, or one that only seems to have
+ * ended. The sample of half-open flows has 16 tries among all ports: with half of them free one
+ * search in 65,000 meets none. Each try costs 0.1 to 0.4 us, and a flood of SYNs pays for it.
  */
 #define SNAT_TRIES 512
 #define SNAT_UNSHARED_TRIES 16
-#define SNAT_SAMPLE 8
+#define SNAT_HALF_OPEN_SAMPLE 32
 #define SNAT_ONE_SIDED_SAMPLE 64
 #define SNAT_SCARCE 128 /* tries that all met flows which go on */
 
@@ -199,11 +201,17 @@ static __always_inline enum added insert_reply(struct new_flow *n)
 	return add_flow(n);
 }
 
-/* Is there a flow that may go, after so many tries that all met one which goes on? */
+/*
+ * Is there a flow that may go, after so many tries that all met one which goes on? A handshake
+ * under way makes room only after all tries. It still does so before a flow that seems to have
+ * ended: forged SYNs displace each other first.
+ */
 static __always_inline bool has_tried(const struct new_flow *n, __u32 tries)
 {
-	return (tries >= SNAT_SAMPLE && n->half_open.idle_port) ||
-	       (tries >= SNAT_ONE_SIDED_SAMPLE && n->one_sided.idle_port);
+	if (n->half_open.idle_port)
+		return tries >= SNAT_HALF_OPEN_SAMPLE &&
+		       n->half_open.most_idle > flow_times(IDLE_CLOSED_S);
+	return tries >= SNAT_ONE_SIDED_SAMPLE && n->one_sided.idle_port;
 }
 
 /* One try; 1 ends the search. A callback, so that it is verified once. */

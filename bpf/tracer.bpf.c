@@ -29,7 +29,7 @@ enum told_hook {
 struct told {
 	__u64 at_ns; /* since boot */
 	__u32 pid;
-	__u32 refused;		/* asked is all that is known */
+	__u32 refused; /* the error, then asked is all that is known; or 0 */
 	struct addr_port asked; /* the frontend */
 	struct addr_port got;	/* the backend */
 	char process[16];
@@ -101,7 +101,8 @@ entry_behind(struct bpf_sock_addr *ctx, const struct addr_port *to)
 static __always_inline int tell(struct bpf_sock_addr *ctx, struct addr_port to,
 				enum told_hook hook)
 {
-	bool refused = bpf_get_retval() == -ECONNREFUSED;
+	int error = bpf_get_retval();
+	bool refused = error == -ECONNREFUSED || error == -EADDRNOTAVAIL;
 	struct addr_port asked = to;
 	struct told *t;
 
@@ -119,7 +120,7 @@ static __always_inline int tell(struct bpf_sock_addr *ctx, struct addr_port to,
 	}
 	t->at_ns = bpf_ktime_get_boot_ns();
 	t->pid = bpf_get_current_pid_tgid() >> 32;
-	t->refused = refused;
+	t->refused = refused ? -error : 0;
 	t->asked = asked;
 	t->got = to;
 	t->got.pad = 0;

@@ -84,6 +84,10 @@ typedef struct {
 	struct net *net;
 } __attribute__((preserve_access_index)) possible_net_t;
 
+typedef struct {
+	__s64 counter;
+} __attribute__((preserve_access_index)) atomic64_t;
+
 struct sock_common {
 	__be32 skc_daddr;
 	__be32 skc_rcv_saddr;
@@ -96,6 +100,7 @@ struct sock_common {
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
 	possible_net_t skc_net;
+	atomic64_t skc_cookie; /* 0: nobody has asked for it yet */
 } __attribute__((preserve_access_index));
 
 struct sock {

@@ -14,13 +14,14 @@ enum verdict {
 	VERDICT_CONTINUE, /* on to the next step */
 	VERDICT_PASS,	  /* not for a Service: leave it alone */
 	VERDICT_REFUSE,	  /* for a Service that cannot take it; counted */
-	VERDICT_BEGIN,	  /* a packet begins a flow */
-	VERDICT_FOLLOW,	  /* another CPU has begun it meanwhile */
-	VERDICT_REWRITE,  /* a packet becomes another */
-	VERDICT_RESET,	  /* a packet is answered with a TCP reset */
-	VERDICT_ASK,	  /* does the kernel track its connection? */
-	VERDICT_CARRY,	  /* a packet goes to the home of its backend */
-	VERDICT_OUTSIDE,  /* a packet goes to a backend outside, by pkt->slot */
+	VERDICT_TAKEN, /* another socket has the tuple, see sock/shared_port.h */
+	VERDICT_BEGIN,	 /* a packet begins a flow */
+	VERDICT_FOLLOW,	 /* another CPU has begun it meanwhile */
+	VERDICT_REWRITE, /* a packet becomes another */
+	VERDICT_RESET,	 /* a packet is answered with a TCP reset */
+	VERDICT_ASK,	 /* does the kernel track its connection? */
+	VERDICT_CARRY,	 /* a packet goes to the home of its backend */
+	VERDICT_OUTSIDE, /* a packet goes to a backend outside, by pkt->slot */
 	VERDICT_ABOUT, /* an ICMP error, about a packet of a flow not known here */
 	VERDICT_ECHO,  /* a question of a peer goes back to it */
 	VERDICT_OUTER, /* a packet passes unless it is forged, see tc/forged.h */

@@ -77,15 +77,15 @@ static __always_inline bool device_ip6(struct net_device *dev,
 	return false;
 }
 
-/* One device; 1 ends the search. A callback, so that it is verified once. */
-static long look_at_device(__u32 i, void *data)
+/* Goes on to the next device, which may have an address; false if there is none. */
+static __always_inline bool search_device(struct client_search *s)
 {
-	struct client_search *s = data;
 	struct net_device *dev;
 	__u32 flags;
 
+	s->found = 0;
 	if (!s->at || s->at == s->head)
-		return 1;
+		return false;
 	dev = (void *)s->at -
 	      bpf_core_field_offset(struct net_device, dev_list);
 	flags = BPF_CORE_READ(dev, flags);
@@ -93,11 +93,22 @@ static long look_at_device(__u32 i, void *data)
 		s->found = s->ip4 ? device_ip4(dev, &s->addr) :
 				    device_ip6(dev, &s->addr);
 	s->at = next_of(s->at);
-	return s->found != 0;
+	return true;
 }
 
-/* The address of a client in a pod; false where it is not known. */
-static __noinline bool pod_address(struct client_search *s, __u64 cookie)
+/* One device; 1 ends the search. A callback, so that it is verified once. */
+static long look_at_device(__u32 i, void *data)
+{
+	struct client_search *s = data;
+
+	return !search_device(s) || s->found;
+}
+
+/*
+ * Begins a search in a namespace; false where its devices are not known. Not inlined: what it
+ * has on the stack is not needed for the search.
+ */
+static __noinline bool begin_search(struct client_search *s, __u64 cookie)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	struct net *net = BPF_CORE_READ(task, nsproxy, net_ns);
@@ -107,6 +118,14 @@ static __noinline bool pod_address(struct client_search *s, __u64 cookie)
 		return false;
 	s->head = &net->dev_base_head;
 	s->at = BPF_CORE_READ(net, dev_base_head.next);
+	return true;
+}
+
+/* The address of a client in a pod; false where it is not known. */
+static __noinline bool pod_address(struct client_search *s, __u64 cookie)
+{
+	if (!begin_search(s, cookie))
+		return false;
 	bpf_loop(CLIENT_DEVICES, look_at_device, s, 0);
 	return s->found;
 }
@@ -124,8 +143,8 @@ static __always_inline bool node_address(bool ip4, struct ip_addr *addr)
 }
 
 /*
- * The address that a socket of TCP is bound to; false where it has none yet. Datagrams may have
- * another one, which they are sent with.
+ * The address that a socket is bound to, or has by its peer; false where it has none yet.
+ * Datagrams that an unconnected socket sends may have another one.
  */
 static __always_inline bool bound_address(struct bpf_sock_addr *ctx, bool ip4,
 					  struct ip_addr *addr)

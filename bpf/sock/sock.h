@@ -16,6 +16,7 @@
 #include "../lib/addr.h"
 #include "../lib/verdict.h"
 #include "client_addr.h"
+#include "shared_port.h"
 #include "socket_nat.h"
 #include "socket_storage.h"
 
@@ -140,6 +141,50 @@ socket_backend(struct bpf_sock_addr *ctx, const struct addr_port *to,
 	return select_internal(frontend, &client, &new->choice);
 }
 
+/* Slots that are looked at for a backend whose answers are told from others. */
+#define APART_TRIES 16
+
+/*
+ * May answers of a backend be taken for others? A connected socket shares them with another one
+ * that has the same port and peer. Others cannot tell those of two frontends apart.
+ */
+static __always_inline bool is_mistaken(struct bpf_sock_addr *ctx,
+					const struct backend *b, bool connects)
+{
+	return connects ? other_with_peer(ctx, &b->to) != OTHER_NONE :
+			  entry_to_backend(ctx, &b->to, 0) != NULL;
+}
+
+/*
+ * Chooses another backend of the view where answers of the chosen one may be mistaken, unless
+ * a hash or session affinity wants just that one. 0: those of the choice may be, too.
+ */
+static __noinline int choose_apart(struct bpf_sock_addr *ctx,
+				   const struct frontend *f, struct choice *c,
+				   bool connects)
+{
+	struct view v = read_view(&f->views[VIEW_INTERNAL]);
+	struct table t = table_of(v);
+	struct choice other = *c;
+
+	if (!is_mistaken(ctx, c->backend, connects))
+		return 1;
+	if (f->affinity_timeout_s || is_hashed(v))
+		return 0;
+	for (int i = 0; i < APART_TRIES; i++) {
+		if (++other.slot - t.offset >= t.size)
+			other.slot = t.offset;
+		if (!find_backend(&other) ||
+		    (f->flags & FRONTEND_PASSIVE_HEALTH &&
+		     other.backend->ejection) ||
+		    is_mistaken(ctx, other.backend, connects))
+			continue;
+		*c = other;
+		return 1;
+	}
+	return 0;
+}
+
 /* connect(): to becomes the address of a backend. */
 static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
 						    struct addr_port *to)
@@ -150,13 +195,20 @@ static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
 
 	resolve_unspecified(ctx, to);
 	v = socket_frontend(ctx, to, to->protocol == IPPROTO_TCP, &frontend);
-	if (v == VERDICT_PASS)
+	if (v == VERDICT_PASS) {
+		if (may_share_port(ctx) &&
+		    other_with_peer(ctx, to) == OTHER_BY_SERVICE)
+			return VERDICT_TAKEN;
 		delete_entries(ctx);
+	}
 	if (v != VERDICT_CONTINUE)
 		return v;
 	v = socket_backend(ctx, to, frontend, false, &new);
 	if (v != VERDICT_CONTINUE)
 		return v;
+	if (may_share_port(ctx) &&
+	    !choose_apart(ctx, frontend, &new.choice, true))
+		return VERDICT_TAKEN;
 	new.flags = ENTRY_CONNECTED;
 	if (to->protocol == IPPROTO_TCP && has_failed(new.choice.backend))
 		new.flags |= ENTRY_AWAITED;
@@ -185,38 +237,6 @@ static __always_inline bool entry_is_valid(struct socket_entry *e,
 		return false; /* the ID has come to another backend */
 	e->slot = c.slot;
 	return true;
-}
-
-/* Slots that are looked at for a backend which the socket does not have yet. */
-#define APART_TRIES 16
-
-/*
- * Answers of one backend that a socket asks by two frontends cannot be told apart:
- * where it has the chosen one already it gets another of the view, unless a hash
- * or session affinity wants just that one.
- */
-static __noinline int choose_apart(struct bpf_sock_addr *ctx,
-				   const struct frontend *f, struct choice *c)
-{
-	struct view v = read_view(&f->views[VIEW_INTERNAL]);
-	struct table t = table_of(v);
-	struct choice other = *c;
-
-	if (f->affinity_timeout_s || is_hashed(v) ||
-	    !entry_to_backend(ctx, &c->backend->to, 0))
-		return 0;
-	for (int i = 0; i < APART_TRIES; i++) {
-		if (++other.slot - t.offset >= t.size)
-			other.slot = t.offset;
-		if (!find_backend(&other) ||
-		    (f->flags & FRONTEND_PASSIVE_HEALTH &&
-		     other.backend->ejection) ||
-		    entry_to_backend(ctx, &other.backend->to, 0))
-			continue;
-		*c = other;
-		break;
-	}
-	return 0;
 }
 
 /*
@@ -255,7 +275,7 @@ static __always_inline enum verdict send_to_backend(struct bpf_sock_addr *ctx,
 			   &new);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	choose_apart(ctx, frontend, &new.choice);
+	choose_apart(ctx, frontend, &new.choice, false);
 	silence(ctx, &new.choice.backend->to);
 	add_another_entry(ctx, &new);
 	count_connection(frontend->service, new.choice.backend);
@@ -283,8 +303,8 @@ static __always_inline enum verdict show_frontend(struct bpf_sock_addr *ctx,
 /* How a hook ends: the new address is in place, or the caller hears of it. */
 static __always_inline int sock_verdict(enum verdict v)
 {
-	if (v != VERDICT_REFUSE)
+	if (v != VERDICT_REFUSE && v != VERDICT_TAKEN)
 		return SOCK_PROCEED;
-	bpf_set_retval(-ECONNREFUSED);
+	bpf_set_retval(v == VERDICT_TAKEN ? -EADDRNOTAVAIL : -ECONNREFUSED);
 	return SOCK_REFUSE;
 }

@@ -8,7 +8,7 @@
 
 #include "../abi/config.h"
 #include "../flow/table.h"
-#include "../lib/addr.h"
+#include "../lib/kernel_tuple.h"
 #include "../lib/verdict.h"
 #include "packet.h"
 #include "recover.h"
@@ -34,24 +34,6 @@ extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *skb,
 					 struct bpf_ct_opts *opts,
 					 __u32 opts_size) __ksym __weak;
 extern void bpf_ct_release(struct nf_conn *ct) __ksym __weak;
-
-/* A tuple as the kernel takes it. Returns its size for the family. */
-static __always_inline __u32 kernel_tuple(const struct tuple *t,
-					  struct bpf_sock_tuple *to)
-{
-	if (is_ip4(&t->src)) {
-		to->ipv4.saddr = t->src.word[3];
-		to->ipv4.daddr = t->dst.word[3];
-		to->ipv4.sport = t->src_port;
-		to->ipv4.dport = t->dst_port;
-		return sizeof(to->ipv4);
-	}
-	__builtin_memcpy(to->ipv6.saddr, &t->src, sizeof(to->ipv6.saddr));
-	__builtin_memcpy(to->ipv6.daddr, &t->dst, sizeof(to->ipv6.daddr));
-	to->ipv6.sport = t->src_port;
-	to->ipv6.dport = t->dst_port;
-	return sizeof(to->ipv6);
-}
 
 /* As which direction of a connection the kernel tracks a tuple. */
 enum tracked {

@@ -41,6 +41,9 @@ type traced struct {
 // changedSince stands for a reason that is no more when it is looked for.
 const changedSince = "for a reason that is gone"
 
+// takenPort is why a connect() gets EADDRNOTAVAIL.
+const takenPort = "since another socket with its source port has the backend"
+
 // packetsEvery is how often the flow table is looked at for new flows.
 const packetsEvery = 200 * time.Millisecond
 
@@ -218,6 +221,8 @@ func (s *sight) traced(told datapath.Told) (traced, error) {
 			return one, err
 		}
 		switch {
+		case told.Taken:
+			one.Refused = takenPort
 		case x.Refused != "":
 			one.Refused = x.Refused
 		case x.Ranges != nil:

@@ -28,6 +28,7 @@ type Told struct {
 	Asked   lb.AddrPort
 	Got     lb.AddrPort // the backend; that of Asked where it was refused
 	Refused bool
+	Taken   bool // refused, since another socket with the same port has the backend
 }
 
 // The calls by which sockets get backends.
@@ -129,7 +130,7 @@ func (t *Tracer) Read(deadline time.Time) (one Told, ok bool, err error) {
 		return one, false, err
 	}
 	one = Told{
-		At: t.booted.Add(time.Duration(raw.AtNs)), Call: callConnect, PID: raw.Pid, Refused: raw.Refused != 0,
+		At: t.booted.Add(time.Duration(raw.AtNs)), Call: callConnect, PID: raw.Pid, Refused: raw.Refused != 0, Taken: raw.Refused == uint32(unix.EADDRNOTAVAIL),
 		// One type of C, which is written for each object.
 		Asked: decodeAddrPort(*(*headgateAddrPort)(unsafe.Pointer(&raw.Asked))), Got: decodeAddrPort(*(*headgateAddrPort)(unsafe.Pointer(&raw.Got))),
 	}

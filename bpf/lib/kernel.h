@@ -100,7 +100,7 @@ struct sock_common {
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
 	possible_net_t skc_net;
-	atomic64_t skc_cookie; /* 0: nobody has asked for it yet */
+	atomic64_t skc_cookie; /* 0: not asked for yet */
 } __attribute__((preserve_access_index));
 
 struct sock {

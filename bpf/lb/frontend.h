@@ -79,13 +79,10 @@ static __always_inline struct frontend *frontend_at(const struct addr_port *at)
 	return frontend_in(search_on(at));
 }
 
-/* The same for new clients, who find no former frontend. */
-static __always_inline struct frontend *
-open_frontend(const struct addr_port *at)
+/* Do new clients find a frontend? They find no former one. */
+static __always_inline bool is_open(const struct frontend *f)
 {
-	struct frontend *f = frontend_at(at);
-
-	return f && !(f->flags & FRONTEND_FORMER) ? f : NULL;
+	return f && !(f->flags & FRONTEND_FORMER);
 }
 
 /* The frontend of a port that is reached by all addresses of the node, or NULL. */
@@ -98,19 +95,12 @@ static __noinline struct frontend *node_frontend(const struct addr_port *at)
 }
 
 /*
- * The frontend by which a client has begun a flow, or NULL if it is gone. It may be a former one. An
- * address that is none of a frontend's own is one of the node: it was when the client asked for it.
+ * The Service of an address that a client has asked for, 0 if its frontend is gone. The frontend may be
+ * a former one. An address that is none of a frontend's own is one of the node: it was when it was asked for.
  */
-static __always_inline struct frontend *
-frontend_asked(const struct addr_port *at)
-{
-	return frontend_at(at) ?: node_frontend(at);
-}
-
-/* The Service of an address that a client has asked for, 0 if its frontend is gone. */
 static __always_inline __u32 service_at(const struct addr_port *at)
 {
-	struct frontend *f = frontend_asked(at);
+	struct frontend *f = frontend_at(at) ?: node_frontend(at);
 
 	return f ? f->service : 0;
 }
@@ -157,9 +147,10 @@ static __always_inline enum verdict find_frontend(void *ctx,
 	*frontend = NULL;
 	*why = DROP_NO_SERVICE;
 	if (address_filter_has(&to->addr)) {
-		*frontend = open_frontend(to);
-		if (*frontend)
+		*frontend = frontend_at(to);
+		if (is_open(*frontend))
 			return VERDICT_CONTINUE;
+		*frontend = NULL;
 		address = bpf_map_lookup_elem(&addresses, &to->addr);
 	}
 	/* The map may have bits of another version. */
@@ -172,9 +163,10 @@ static __always_inline enum verdict find_frontend(void *ctx,
 	    (kind & ADDRESS_LOOPBACK && lives_in_node(ctx))) {
 		node_port = *to;
 		node_port.addr = unspecified(&to->addr);
-		*frontend = open_frontend(&node_port);
-		if (*frontend)
+		*frontend = frontend_at(&node_port);
+		if (is_open(*frontend))
 			return VERDICT_CONTINUE;
+		*frontend = NULL;
 	}
 	*why = DROP_NO_SERVICE_PORT;
 	return kind & ADDRESS_SERVICE ? VERDICT_REFUSE : VERDICT_PASS;

@@ -146,9 +146,9 @@ static __always_inline bool is_from_frontend(const struct tuple *t,
 
 	if (t->protocol != IPPROTO_UDP || !address_filter_has(&t->src))
 		return false;
-	from = open_frontend(&at);
-	return from && (!(from->flags & FRONTEND_EXTERNAL_IP) ||
-			from->service == to->service);
+	from = frontend_at(&at);
+	return is_open(from) && (!(from->flags & FRONTEND_EXTERNAL_IP) ||
+				 from->service == to->service);
 }
 
 /*

@@ -34,7 +34,7 @@ static __noinline struct frontend *frontend_of(const struct ip_addr *addr,
 	return f;
 }
 
-/* The frontend of a flow, by the address that its client has named; see frontend_asked. */
+/* The frontend by which the client of a flow has begun, which may be a former one; see service_at. */
 static __noinline struct frontend *frontend_of_flow(const struct ip_addr *addr,
 						    __be16 port, __u8 protocol)
 {
@@ -44,7 +44,7 @@ static __noinline struct frontend *frontend_of_flow(const struct ip_addr *addr,
 		.protocol = protocol,
 	};
 
-	return frontend_asked(&at);
+	return frontend_at(&at) ?: node_frontend(&at);
 }
 
 /* The Service of a flow that goes on by a device or past the Services, 0 if unknown. */

@@ -102,7 +102,11 @@ func keptBackends(candidates []candidate, c counts, p Protocol) []AddrPort {
 // keeps says whether established flows may keep an endpoint. Connections may keep any: they end by
 // themselves. Datagrams may keep one that serves, and any while none serves: a short failure of
 // the readiness probe of the last endpoint must not end connected sockets.
-func (c counts) keeps(e *Endpoint, p Protocol) bool { return p != UDP || e.Serving || c.serving == 0 }
+func (c counts) keeps(e *Endpoint, p Protocol) bool { return p != UDP || e.serves() || c.serving == 0 }
+
+// serves says whether the endpoint answers clients: with publishNotReadyAddresses it may be ready
+// and not serving.
+func (e *Endpoint) serves() bool { return e.Serving || e.Ready }
 
 // unspecified returns the unspecified address of the family of addr.
 func unspecified(addr netip.Addr) netip.Addr {

@@ -179,6 +179,7 @@ func TestMembersOfFrontends(t *testing.T) {
 		{"one terminates, the others are unready", "10.0.0.1 unready; 10.0.0.2 serving terminating; 10.0.0.3 terminating", "10.0.0.1 10.0.0.2 10.0.0.3", "10.0.0.2"},
 		{"all are unready: datagrams stay", "10.0.0.1 unready; 10.0.0.2 unready", "10.0.0.1 10.0.0.2", "10.0.0.1 10.0.0.2"},
 		{"the last one terminates and serves no more", "10.0.0.1 terminating", "10.0.0.1", "10.0.0.1"},
+		{"published though it is not ready", "10.0.0.1 published; 10.0.0.2 ready; 10.0.0.3 unready", "10.0.0.1 10.0.0.2 10.0.0.3", "10.0.0.1 10.0.0.2"},
 		{"none", "", "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -22,7 +22,7 @@ func mustDiff(tb testing.TB, want, got any) {
 
 // mustEndpoints reads endpoints, one a line or separated by semicolons, such
 // as "10.0.0.1 ready on=node-1 zones=zone-a,zone-b nodes=node-2". Beside ready
-// there are serving and terminating; ready implies serving.
+// there are serving, terminating, and published, which is ready without serving; ready implies serving.
 func mustEndpoints(tb testing.TB, text string) []Endpoint {
 	tb.Helper()
 	var all []Endpoint
@@ -43,6 +43,8 @@ func mustEndpoint(tb testing.TB, words []string) Endpoint {
 		switch key {
 		case "ready":
 			e.Ready, e.Serving = true, true
+		case "published":
+			e.Ready = true
 		case "serving":
 			e.Serving = true
 		case "terminating":

@@ -166,7 +166,7 @@ func (m *memory) recall(had []Frontend) {
 func (m *memory) serve(had []Frontend) bool {
 	for _, f := range had {
 		for _, b := range f.Members {
-			if e := m.stands[place{f.Port, b.Protocol, b.Addr}]; e != nil && b.Protocol == UDP && !e.Serving {
+			if e := m.stands[place{f.Port, b.Protocol, b.Addr}]; e != nil && b.Protocol == UDP && !e.serves() {
 				return false
 			}
 		}

@@ -120,7 +120,7 @@ func count(from []candidate, node Node) counts {
 	var c counts
 	for _, one := range from {
 		e := one.endpoint
-		c.serving += toInt(e.Serving)
+		c.serving += toInt(e.serves())
 		switch {
 		case e.Ready:
 			c.ready++

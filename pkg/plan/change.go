@@ -21,7 +21,6 @@ type change struct {
 	before  uses
 	ended   []DeleteSourceRange // what goes when no frontend uses it any more
 	added   int                 // places of frontends that it takes besides those in force
-	refuses bool                // it takes from the Service what it has
 
 	rewrites map[*tableRef]*rewrite
 	drains   map[lb.AddrPort]*drain

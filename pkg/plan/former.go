@@ -52,7 +52,7 @@ func (c *change) giveUp(key lb.AddrPort) {
 	e := p.frontends[key]
 	limit := p.limits[limitedFrontends]
 	stays := e.members() != nil && c.membersNow(e.value.Service, key, nil) != nil
-	if c.refuses || !stays || p.nodePortAt(key) != nil || limit > 0 && uint64(len(p.formers)) >= limit/formersOfLimit {
+	if !stays || p.nodePortAt(key) != nil || limit > 0 && uint64(len(p.formers)) >= limit/formersOfLimit {
 		c.remove(key)
 		return
 	}
@@ -75,7 +75,7 @@ func (c *change) follow() {
 	for _, key := range slices.Backward(p.formerOf[c.name]) { // from the newest on
 		f := p.formers[key]
 		has := c.membersNow(f.value.Service, key, f.members)
-		if c.refuses || has == nil || len(stay) == formersMost {
+		if has == nil || len(stay) == formersMost {
 			c.endFormer(key, nil)
 			continue
 		}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -98,5 +99,61 @@ func TestFrontendsThatAServiceGivesUpKeepItsBackends(t *testing.T) {
 	l.apply(t, l.Sweep())
 	if got := l.model.Content().String(); got != "" {
 		t.Errorf("left behind:\n%s", got)
+	}
+}
+
+// Flows by a NodePort and by a former frontend at the same address of the node could not be told apart.
+func TestNoFrontendIsFormerWhereANodePortAnswers(t *testing.T) {
+	const at, now, b = "192.0.2.1:30080/TCP", "10.96.0.2:80/TCP", "10.0.0.1:80/TCP"
+	nodePort := kept(t, "0.0.0.0:30080/TCP", "10.0.0.2:80/TCP")
+	nodePort.Kind = lb.NodePort
+	balancer := kept(t, at, b)
+	balancer.Kind = lb.ExternalIP // of which a NodePort has the better claim
+	begin := func() *lab {
+		l := &lab{Planner: New(Sizes{})}
+		l.apply(t, l.SetNodeAddresses(map[netip.Addr]AddressKind{netip.MustParseAddr("192.0.2.1"): NodeAddress}))
+		l.set(t, web, balancer)
+		return l
+	}
+	l := begin()
+	l.set(t, web, kept(t, now, b))
+	if d := cmp.Diff([]string{at + ": 10.0.0.1"}, l.formersText()); d != "" {
+		t.Errorf("given up (-want +got):\n%s", d)
+	}
+	l.set(t, api, nodePort)
+	if got := l.formersText(); got != nil {
+		t.Errorf("a NodePort comes: %v are former", got)
+	}
+	l = begin()
+	l.set(t, web, balancer, kept(t, now, b))
+	own := kept(t, "0.0.0.0:30080/TCP", b)
+	own.Kind = lb.NodePort
+	l.set(t, web, balancer, own, kept(t, now, b))
+	l.set(t, web, own, kept(t, now, b))
+	if got := l.formersText(); got != nil {
+		t.Errorf("there is a NodePort: %v are former", got)
+	}
+}
+
+func TestFormerFrontendsUseAPartOfTheLimit(t *testing.T) {
+	const b = "10.0.0.1:80/TCP"
+	l := &lab{Planner: New(Sizes{Frontends: 8})}
+	for i := range byte(6) {
+		l.set(t, web, kept(t, fmt.Sprintf("10.96.0.%d:80/TCP", i), b))
+	}
+	if got := l.formersText(); len(got) != 2 {
+		t.Errorf("%d are former, want a quarter of 8: %v", len(got), got)
+	}
+	l.set(t, api, kept(t, "10.96.1.1:80/TCP", b))
+	var many []lb.Frontend
+	for i := range byte(9) {
+		many = append(many, kept(t, fmt.Sprintf("10.96.2.%d:80/TCP", i), b))
+	}
+	ops, err := l.Set(web, many)
+	if l.apply(t, ops); err == nil {
+		t.Fatal("a Service gets more than the limit")
+	}
+	if got := l.formersText(); got != nil {
+		t.Errorf("the Service is refused: %v are former", got)
 	}
 }

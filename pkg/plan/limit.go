@@ -132,7 +132,6 @@ func (p *Planner) keepWhatFits(r *rationing) {
 // refuse takes from a Service all that it has, or what others wait for.
 func (p *Planner) refuse(name lb.ServiceName, keeps bool) []Op {
 	c := p.begin(name)
-	c.refuses = true
 	var kept []lb.AddrPort
 	for _, key := range p.owned[name] {
 		if _, ok := p.bestWaiting(key, name); keeps && !ok {

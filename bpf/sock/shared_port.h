@@ -79,6 +79,8 @@ static __always_inline bool is_by_service(struct bpf_sock *sk,
 	common = bpf_rdonly_cast(sk,
 				 bpf_core_type_id_kernel(struct sock_common));
 	cookie = common->skc_cookie.counter;
+	if (!cookie) /* it is older than the programs: a free slot has this owner */
+		return false;
 	e = slot_entry(cookie);
 	if (e && is_for_peer(e, peer))
 		return true;

@@ -169,7 +169,8 @@ static __noinline int choose_apart(struct bpf_sock_addr *ctx,
 
 	if (!is_mistaken(ctx, c->backend, connects))
 		return 1;
-	if (f->affinity_timeout_s || is_hashed(v))
+	/* The agent may have emptied the view since the choice. */
+	if (f->affinity_timeout_s || is_hashed(v) || !t.size)
 		return 0;
 	for (int i = 0; i < APART_TRIES; i++) {
 		if (++other.slot - t.offset >= t.size)

@@ -174,6 +174,7 @@ func (s *mapSet) changeFrontend(place uint32, f headgateFrontend, fallbacks head
 	at, others := s.frontends.at(place), s.fallbacks.at(place)
 	was, rest := *at, f
 	rest.Views, rest.Members, rest.Place, rest.At = was.Views, was.Members, place, was.At // as they are
+	rest.Flags |= was.Flags & headgateFrontendFlagFRONTEND_FORMER                         // until it has views
 	*at = rest
 	others.Spill = fallbacks.Spill
 	for i, v := range fallbacks.To { // before the views that fall back
@@ -183,6 +184,7 @@ func (s *mapSet) changeFrontend(place uint32, f headgateFrontend, fallbacks head
 		storeView(&at.Views[i], f.Views[i])
 	}
 	storeTable(&at.Members, f.Members)
+	at.Flags = f.Flags
 	if was.Members.Size == 0 || (was.Members == f.Members && was.Service == f.Service) {
 		return nil
 	}

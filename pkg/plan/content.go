@@ -171,9 +171,9 @@ type Content struct {
 
 // IsFrontend says whether a destination means a frontend: by itself, or by its port as a
 // NodePort on an address of the node. Loopback is the node only to clients of the node's own
-// network namespace.
+// network namespace. A former frontend is none.
 func (c Content) IsFrontend(to lb.AddrPort, ofNode bool) bool {
-	if _, ok := c.Frontends[to]; ok {
+	if f, ok := c.Frontends[to]; ok && !f.Former {
 		return true
 	}
 	kinds := NodeAddress
@@ -187,8 +187,8 @@ func (c Content) IsFrontend(to lb.AddrPort, ofNode bool) bool {
 	if to.Addr.Is4() {
 		unspecified = netip.IPv4Unspecified()
 	}
-	_, ok := c.Frontends[lb.AddrPort{Addr: unspecified, Port: to.Port, Protocol: to.Protocol}]
-	return ok
+	f, ok := c.Frontends[lb.AddrPort{Addr: unspecified, Port: to.Port, Protocol: to.Protocol}]
+	return ok && !f.Former
 }
 
 // SourceRange is a prefix of clients that may use the filtered frontends of a

@@ -2,6 +2,8 @@ package plan
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -23,9 +25,10 @@ type former struct {
 	members *tableRef // never nil
 }
 
-// former returns the value of a former frontend: no view, and what flows need to know.
+// former returns the value of a former frontend: no view, and what flows need to know. A filtered one
+// stays so: a program that has found it just before must not take it for one without source ranges.
 func (f Frontend) former() Frontend {
-	was := Frontend{Service: f.Service, Kind: f.Kind, Former: true, Members: f.Members, Steering: lb.Steering{PassiveHealth: f.PassiveHealth}}
+	was := Frontend{Service: f.Service, Kind: f.Kind, Former: true, Filtered: f.Filtered, Members: f.Members, Steering: lb.Steering{PassiveHealth: f.PassiveHealth}}
 	for i, v := range f.Views[:lb.FallbackZone] {
 		was.Views[i].Why = v.Why
 	}
@@ -46,13 +49,20 @@ func (c *change) membersNow(service uint32, key lb.AddrPort, had *tableRef) (has
 	return has
 }
 
+// formersRoom is how many former frontends all Services have at most.
+func (p *Planner) formersRoom() int {
+	if limit := p.limits[limitedFrontends]; limit > 0 {
+		return int(limit / formersOfLimit)
+	}
+	return math.MaxInt
+}
+
 // giveUp makes a frontend a former one, or removes it.
 func (c *change) giveUp(key lb.AddrPort) {
 	p := c.p
 	e := p.frontends[key]
-	limit := p.limits[limitedFrontends]
 	stays := e.members() != nil && c.membersNow(e.value.Service, key, nil) != nil
-	if !stays || p.nodePortAt(key) != nil || limit > 0 && uint64(len(p.formers)) >= limit/formersOfLimit {
+	if !stays || p.nodePortBelow(key) != nil || len(p.formers) >= p.formersRoom() {
 		c.remove(key)
 		return
 	}
@@ -138,18 +148,39 @@ func (c *change) replaceFormers(t taken) {
 		keys = append(keys, p.beside(t.key)...)
 	}
 	for _, key := range keys {
-		f, next := p.formers[key], (*entry)(nil)
-		if f == nil {
+		if p.formers[key] == nil {
 			continue
 		}
-		p.setFormers(f.owner, slices.DeleteFunc(p.formerOf[f.owner], func(k lb.AddrPort) bool { return k == key }))
-		if key == t.key {
-			next = t.entry
+		if key != t.key {
+			c.removeFormer(key, nil)
+			continue
 		}
-		if c.endFormer(key, next); next != nil && t.anew {
+		if c.removeFormer(key, t.entry); t.anew {
 			p.retireFrontend(key)
 		}
 	}
+}
+
+// removeFormer is endFormer of one that is not of the Service that changes.
+func (c *change) removeFormer(key lb.AddrPort, next *entry) {
+	owner := c.p.formers[key].owner
+	c.p.setFormers(owner, slices.DeleteFunc(c.p.formerOf[owner], func(k lb.AddrPort) bool { return k == key }))
+	c.endFormer(key, next)
+}
+
+// trimFormers ends former frontends that are more than there is room for, which an agent before had, and
+// those at addresses of the node where a NodePort answers by now.
+func (p *Planner) trimFormers() []Op {
+	if len(p.formers) == 0 {
+		return nil
+	}
+	c := p.begin(lb.ServiceName{})
+	for _, key := range slices.SortedFunc(maps.Keys(p.formers), lb.AddrPort.Compare) {
+		if len(p.formers) > p.formersRoom() || p.nodePortBelow(key) != nil {
+			c.removeFormer(key, nil)
+		}
+	}
+	return c.ops
 }
 
 // adoptFormer takes over a former frontend as the maps have it. Its Service is taken to be there.

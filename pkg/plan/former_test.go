@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -22,7 +23,7 @@ func (l *lab) former(tb testing.TB, key lb.AddrPort, f Frontend) {
 	if !found && !l.refused(l.model.Services[f.Service].ServiceName) {
 		tb.Fatalf("former frontend %s has members %s, and no frontend of its Service port has them", key, f.Members)
 	}
-	if f.Members.Size == 0 || f.Filtered || f.Carried || f.Views[lb.Internal].Table.Size+f.Views[lb.External].Table.Size > 0 {
+	if f.Members.Size == 0 || f.Carried || f.Views[lb.Internal].Table.Size+f.Views[lb.External].Table.Size > 0 {
 		tb.Fatalf("former frontend %s is %s", key, f)
 	}
 }
@@ -155,5 +156,83 @@ func TestFormerFrontendsUseAPartOfTheLimit(t *testing.T) {
 	}
 	if got := l.formersText(); got != nil {
 		t.Errorf("the Service is refused: %v are former", got)
+	}
+}
+
+// The load balancer's address moves to the node, or an agent starts there.
+func TestNoFrontendIsFormerWhereANodePortAnswersByNow(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	nodePort := kept(t, "0.0.0.0:30080/TCP", "10.0.0.9:80/TCP")
+	nodePort.Kind = lb.NodePort
+	l.set(t, api, nodePort)
+	l.set(t, web, kept(t, "192.0.2.9:30080/TCP", "10.0.0.1:80/TCP"))
+	l.set(t, web, kept(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP"))
+	if got := l.formersText(); len(got) != 1 {
+		t.Fatalf("%v are former, want one", got)
+	}
+	node := map[netip.Addr]AddressKind{netip.MustParseAddr("192.0.2.9"): NodeAddress}
+	adopted := &lab{Planner: mustAdopt(t, l.model.Content()), model: l.model}
+	adopted.model.Frontends = maps.Clone(l.model.Frontends)
+	for _, l := range []*lab{l, adopted} {
+		l.TakeLosses()
+		l.apply(t, l.SetNodeAddresses(node))
+		if got := l.formersText(); got != nil {
+			t.Errorf("%v are former", got)
+		}
+		if got := l.TakeLosses(); len(got) != 1 {
+			t.Errorf("lost are %v, want one", got)
+		}
+	}
+}
+
+// An agent with a lower limit must not refuse Services for what another had given up.
+func TestFormerFrontendsOfAnAgentBeforeMakeRoom(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	for i := range byte(16) {
+		l.set(t, web, kept(t, fmt.Sprintf("10.96.0.%d:80/TCP", i), "10.0.0.1:80/TCP"))
+	}
+	p, err := Adopt(l.model.Content(), Sizes{Frontends: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Planner = p
+	l.apply(t, p.SetNodeAddresses(nil))
+	if got := l.formersText(); len(got) != 2 {
+		t.Errorf("%v are former, want a quarter of 8", got)
+	}
+}
+
+func TestAFilteredFrontendStaysFiltered(t *testing.T) {
+	const at, b = "10.96.0.1:80/TCP", "10.0.0.1:80/TCP"
+	l := &lab{Planner: New(Sizes{})}
+	f := kept(t, at, b)
+	f.SourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	l.set(t, web, f)
+	l.set(t, web, kept(t, "10.96.0.2:80/TCP", b))
+	if f := l.model.Frontends[mustAddrPort(t, at)]; !f.Former || !f.Filtered {
+		t.Errorf("given up, it is %s", f)
+	}
+	if n := len(l.model.SourceRanges); n != 0 {
+		t.Errorf("%d source ranges are left", n)
+	}
+}
+
+func TestAFormerFrontendMeansNoService(t *testing.T) {
+	l := &lab{Planner: New(Sizes{})}
+	l.apply(t, l.SetNodeAddresses(map[netip.Addr]AddressKind{netip.MustParseAddr("192.0.2.1"): NodeAddress}))
+	port := kept(t, "0.0.0.0:30080/TCP", "10.0.0.1:80/TCP")
+	l.set(t, web, kept(t, "10.96.0.1:80/TCP", "10.0.0.1:80/TCP"), port)
+	is := func() (all []bool) {
+		for _, at := range []string{"10.96.0.1:80/TCP", "192.0.2.1:30080/TCP"} {
+			all = append(all, l.model.Content().IsFrontend(mustAddrPort(t, at), false))
+		}
+		return all
+	}
+	if got := is(); !got[0] || !got[1] {
+		t.Errorf("in force: %v", got)
+	}
+	l.set(t, web, kept(t, "10.96.0.2:80/TCP", "10.0.0.1:80/TCP"))
+	if got := is(); got[0] || got[1] {
+		t.Errorf("given up: %v", got)
 	}
 }

@@ -37,6 +37,7 @@ func (p *Planner) SetNodeAddresses(node map[netip.Addr]AddressKind) []Op {
 		}
 		p.writeAddress(a, &ops)
 	}
+	ops = append(ops, p.trimFormers()...)
 	return append(ops, p.decide(p.claimedAt(changed))...)
 }
 
@@ -75,8 +76,17 @@ func (p *Planner) beside(key lb.AddrPort) (keys []lb.AddrPort) {
 }
 
 // nodePortAt returns the NodePort that answers at an address of the node unless it
-// has a frontend of its own, nil for none.
+// has a frontend of its own, nil for none. One of a Service that is refused keeps only what nobody else wants.
 func (p *Planner) nodePortAt(key lb.AddrPort) *entry {
+	e := p.nodePortBelow(key)
+	if e == nil || p.refused(e.claim.Service) {
+		return nil
+	}
+	return e
+}
+
+// nodePortBelow returns the NodePort in force of the port of an address of the node, nil for none.
+func (p *Planner) nodePortBelow(key lb.AddrPort) *entry {
 	if !p.node[key.Addr].answers() {
 		return nil
 	}
@@ -85,11 +95,7 @@ func (p *Planner) nodePortAt(key lb.AddrPort) *entry {
 	} else {
 		key.Addr = netip.IPv6Unspecified()
 	}
-	e := p.frontends[key]
-	if e == nil || p.refused(e.claim.Service) { // which keeps only what nobody else wants
-		return nil
-	}
-	return e
+	return p.frontends[key]
 }
 
 // yields says whether a claim has to leave an address of the node to the NodePort of

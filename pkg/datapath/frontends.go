@@ -169,12 +169,12 @@ func (s *mapSet) addFrontend(at headgateAddrPort, f headgateFrontend, fallbacks 
 }
 
 // changeFrontend writes what stands behind an address in use. Each table changes in one
-// store, after everything else.
+// store, after everything else but whether the frontend is a former one.
 func (s *mapSet) changeFrontend(place uint32, f headgateFrontend, fallbacks headgateFallbacks) error {
 	at, others := s.frontends.at(place), s.fallbacks.at(place)
 	was, rest := *at, f
 	rest.Views, rest.Members, rest.Place, rest.At = was.Views, was.Members, place, was.At // as they are
-	rest.Flags |= was.Flags & headgateFrontendFlagFRONTEND_FORMER                         // until it has views
+	rest.Flags = f.Flags&^headgateFrontendFlagFRONTEND_FORMER | was.Flags&headgateFrontendFlagFRONTEND_FORMER
 	*at = rest
 	others.Spill = fallbacks.Spill
 	for i, v := range fallbacks.To { // before the views that fall back

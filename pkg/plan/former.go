@@ -96,17 +96,19 @@ func (c *change) follow() {
 	p.setFormers(c.name, stay)
 }
 
-// renew gives a former frontend the members that its Service port has now.
+// renew gives a former frontend the members that its Service port has now. One that an agent has left half
+// written has views, and loses them.
 func (c *change) renew(key lb.AddrPort, f *former, has *tableRef) {
 	p := c.p
-	if f.members == has {
+	value, had := f.value.former(), f.members
+	if value.Members = has.view(lb.Random).Table; value == f.value {
 		return
 	}
-	p.lose(key, f.members, has)
-	had := f.members
-	f.members = p.pool.shareTable(has)
-	f.value.Members = has.view(lb.Random).Table
-	c.ops = append(c.ops, PutFrontend{Key: key, Value: f.value})
+	if had != has {
+		p.lose(key, had, has)
+	}
+	f.value, f.members = value, p.pool.shareTable(has)
+	c.ops = append(c.ops, PutFrontend{Key: key, Value: value})
 	p.pool.dropTable(had)
 }
 

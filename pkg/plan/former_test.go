@@ -236,3 +236,24 @@ func TestAFormerFrontendMeansNoService(t *testing.T) {
 		t.Errorf("given up: %v", got)
 	}
 }
+
+// An agent died while it gave the frontend up, or while it took it back.
+func TestAFormerFrontendThatIsHalfWrittenLosesItsViews(t *testing.T) {
+	const at, b = "10.96.0.1:80/TCP", "10.0.0.1:80/TCP"
+	l := &lab{Planner: New(Sizes{})}
+	l.set(t, web, kept(t, at, b))
+	whole := l.model.Frontends[mustAddrPort(t, at)]
+	l.set(t, web, kept(t, "10.96.0.2:80/TCP", b))
+	former := l.model.Frontends[mustAddrPort(t, at)]
+	half := former
+	half.Views[lb.Internal] = whole.Views[lb.Internal]
+	l.model.Frontends[mustAddrPort(t, at)] = half
+	l.Planner = mustAdopt(t, l.model.Content())
+	l.set(t, web, kept(t, "10.96.0.2:80/TCP", b))
+	if got := l.model.Frontends[mustAddrPort(t, at)]; got != former {
+		t.Errorf("it is %s, want %s", got, former)
+	}
+	if got := l.TakeLosses(); got != nil {
+		t.Errorf("lost are %v", got)
+	}
+}

@@ -42,11 +42,7 @@ func TestALargeServiceIsFollowedBySlices(t *testing.T) {
 			followed := 0
 			for step := range 1500 {
 				s := someSlice(rng, svc.Ports[0].Protocol)
-				dead := rng.IntN(10) < tc.dead
-				for i := range s.Endpoints {
-					e := &s.Endpoints[i]
-					e.Ready, e.Serving = e.Ready && tc.dead == 0, e.Serving && !dead
-				}
+				kill(rng, s, tc.dead)
 				all[s.SliceName] = s
 				st.Apply(Update{Slices: map[SliceName]*Slice{s.SliceName: s}})
 				switch rng.IntN(30) {
@@ -95,6 +91,15 @@ func drainSome(i int) Drained {
 		d.Nodes[fmt.Sprint("node-", i%3)] = true
 	}
 	return d
+}
+
+// kill has no endpoint of a slice serve in so many of 10 cases, and none be ready unless that is 0.
+func kill(rng *rand.Rand, s *Slice, of10 int) {
+	dead := rng.IntN(10) < of10
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		e.Ready, e.Serving = e.Ready && of10 == 0, e.Serving && !dead
+	}
 }
 
 // someSlice returns one of twenty slices with up to five endpoints. Rarely one of

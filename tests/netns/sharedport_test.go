@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -274,26 +273,8 @@ func TestConnectedSocketsOfOnePortAreFoundAtTheAddressOfTheirRoute(t *testing.T)
 // first address this side has.
 func beside(tb testing.TB, device string, networks ...string) *traffic.Namespace {
 	tb.Helper()
-	testenv.Need(tb)
-	machine, err := traffic.NewNamespace(traffic.RunName("hg-" + device))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	file, err := os.Open(machine.Path())
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer file.Close()
-	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: device}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(file.Fd()))}
-	if err := netlink.LinkAdd(link); err != nil {
-		tb.Fatalf("add device %s: %v", device, err)
-	}
-	tb.Cleanup(func() {
-		if err := errors.Join(netlink.LinkDel(link), machine.Close()); err != nil {
-			tb.Error(err)
-		}
-	})
-	err = errors.Join(plug(device, 1, networks), machine.Do(func() error { return plug("eth0", 2, networks) }))
+	machine := testenv.Beside(tb, "hg-"+device, device)
+	err := errors.Join(plug(device, 1, networks), machine.Do(func() error { return plug("eth0", 2, networks) }))
 	if err != nil {
 		tb.Fatal(err)
 	}

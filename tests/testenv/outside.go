@@ -20,13 +20,12 @@ var (
 	anywhere  = netip.MustParsePrefix("0.0.0.0/0")
 )
 
-// Outside makes a machine beside this one until the test ends, and the device of this one that
-// leads there. It reaches everything by this machine, which forwards its packets. Pods of
-// 10.244.2.0/24 are there: packets for one that is not are lost without a word.
-func Outside(tb testing.TB, device string) *traffic.Namespace {
+// Beside makes a machine beside the network namespace of this thread until the test ends. A device leads
+// to eth0 of the machine. Both are down and have no address.
+func Beside(tb testing.TB, name, device string) *traffic.Namespace {
 	tb.Helper()
 	Need(tb)
-	machine, err := traffic.NewNamespace(traffic.RunName("hg-outside"))
+	machine, err := traffic.NewNamespace(traffic.RunName(name))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -49,7 +48,16 @@ func Outside(tb testing.TB, device string) *traffic.Namespace {
 			tb.Error(err)
 		}
 	})
-	err = errors.Join(
+	return machine
+}
+
+// Outside makes a machine beside this one until the test ends, and the device of this one that
+// leads there. It reaches everything by this machine, which forwards its packets. Pods of
+// 10.244.2.0/24 are there: packets for one that is not are lost without a word.
+func Outside(tb testing.TB, device string) *traffic.Namespace {
+	tb.Helper()
+	machine := Beside(tb, "hg-outside", device)
+	err := errors.Join(
 		plug(device, NodeIP, podsThere, OutsideIP.Addr()),
 		os.WriteFile("/proc/sys/net/ipv4/conf/"+device+"/forwarding", []byte("1"), 0o600),
 		machine.Do(func() error {

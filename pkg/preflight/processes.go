@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ func (p process) String() string { return fmt.Sprintf("%s (pid %d)", p.name, p.p
 // readProcesses returns the processes that are seen from here, by ID.
 func readProcesses() (all []process) {
 	files, _ := filepath.Glob("/proc/[0-9]*/comm") // the pattern is good
+	slices.SortFunc(files, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	for _, file := range files {
 		name, err := os.ReadFile(file)
 		if err != nil {
@@ -30,7 +32,6 @@ func readProcesses() (all []process) {
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file))) // as the pattern has it
 		all = append(all, process{pid, string(bytes.TrimSpace(name))})
 	}
-	slices.SortFunc(all, func(a, b process) int { return a.pid - b.pid })
 	return all
 }
 

@@ -249,6 +249,13 @@ int destroy_udp(struct bpf_iter__udp *ctx)
 	return 0;
 }
 
+SEC("iter/task_file")
+int list_broken_udp(struct bpf_iter__task_file *ctx)
+{
+	name_broken_file(ctx);
+	return 0;
+}
+
 SEC("iter/bpf_sk_storage_map")
 int list_stored(struct bpf_iter__bpf_sk_storage_map *ctx)
 {

@@ -109,8 +109,8 @@ static __always_inline int tell(struct bpf_sock_addr *ctx, struct addr_port to,
 	if (!refused) {
 		const struct socket_entry *e = entry_behind(ctx, &to);
 
-		if (!e)
-			return 1; /* not of a Service */
+		if (!e || !e->backend_id)
+			return 1; /* not of a Service, or not yet */
 		asked = e->frontend;
 	}
 	t = bpf_ringbuf_reserve(&tellings, sizeof(*t), 0);

@@ -96,6 +96,8 @@ enum frontend_flag {
 	FRONTEND_CARRIED = 1 << 9,
 	/* The Service has given it up: new clients do not find it, flows keep its members. */
 	FRONTEND_FORMER = 1 << 10,
+	/* Connected UDP sockets are closed when their backend leaves. */
+	FRONTEND_UDP_CLOSE = 1 << 11,
 	/* Why a client's view has its backends, four bits for each: all but Local are for people. */
 	FRONTEND_WHY_SHIFT = 16,
 	FRONTEND_WHY_BITS = 4,

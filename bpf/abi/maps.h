@@ -8,6 +8,7 @@
 #include "flow_types.h"
 #include "frontend_types.h"
 #include "peer_types.h"
+#include "socket_types.h"
 #include "trace_types.h"
 #include "types.h"
 

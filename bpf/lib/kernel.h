@@ -22,6 +22,7 @@
 #define IFADDR_SCOPE_GLOBAL 0
 #define INET6_SCOPE_GLOBAL 0
 
+struct file;
 struct seq_file;
 struct sk_filter;
 struct udp_sock;
@@ -49,8 +50,22 @@ struct nsproxy {
 	struct net *net_ns;
 } __attribute__((preserve_access_index));
 
+/* The ID of a task in each process namespace that it is in, from the outermost one on. */
+struct upid {
+	int nr;
+} __attribute__((preserve_access_index));
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
+} __attribute__((preserve_access_index));
+
 struct task_struct {
 	struct nsproxy *nsproxy;
+	struct task_struct *group_leader;
+	struct pid *thread_pid;
+	int pid;  /* of the thread */
+	int tgid; /* of its process */
 } __attribute__((preserve_access_index));
 
 struct in_ifaddr {
@@ -108,6 +123,11 @@ struct sock {
 	int sk_err;
 	struct sk_filter *sk_filter;
 	__u8 sk_kern_sock : 1;
+	__u16 sk_protocol;
+} __attribute__((preserve_access_index));
+
+struct socket {
+	struct sock *sk;
 } __attribute__((preserve_access_index));
 
 struct ipv6_pinfo {
@@ -161,6 +181,13 @@ struct bpf_iter__tcp {
 struct bpf_iter__udp {
 	struct bpf_iter_meta *meta;
 	struct udp_sock *udp_sk;
+} __attribute__((preserve_access_index));
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	__u32 fd;
+	struct file *file;
 } __attribute__((preserve_access_index));
 
 struct bpf_iter__bpf_sk_storage_map {

@@ -14,7 +14,8 @@ enum verdict {
 	VERDICT_CONTINUE, /* on to the next step */
 	VERDICT_PASS,	  /* not for a Service: leave it alone */
 	VERDICT_REFUSE,	  /* for a Service that cannot take it; counted */
-	VERDICT_TAKEN, /* another socket has the tuple, see sock/shared_port.h */
+	VERDICT_WAIT,	  /* for a Service to come, see sock/reconnect.h */
+	VERDICT_TAKEN, /* not now: see sock/shared_port.h and sock/reconnect.h */
 	VERDICT_BEGIN,	 /* a packet begins a flow */
 	VERDICT_FOLLOW,	 /* another CPU has begun it meanwhile */
 	VERDICT_REWRITE, /* a packet becomes another */

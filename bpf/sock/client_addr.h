@@ -165,6 +165,13 @@ static __always_inline bool bound_address(struct bpf_sock_addr *ctx, bool ip4,
 	return !is_unspecified(addr);
 }
 
+/* Is a socket a datagram socket that has a peer? */
+static __always_inline bool is_connected(struct bpf_sock_addr *ctx)
+{
+	return ctx->protocol == IPPROTO_UDP &&
+	       ctx->sk->state == BPF_TCP_ESTABLISHED;
+}
+
 /*
  * May the client that calls a hook use a frontend with source ranges? Where its
  * address is not known the packets go on as they are, and the node that announces the
@@ -181,6 +188,8 @@ socket_allowed(struct bpf_sock_addr *ctx, const struct frontend *f, bool ip4)
 		known = true;
 	else if (cookie == node_netns_cookie)
 		known = node_address(ip4, &s.addr);
+	else if (is_connected(ctx) && bound_address(ctx, ip4, &s.addr))
+		known = true; /* also to the agent, in another namespace */
 	else
 		known = kernel_readable && pod_address(&s, cookie);
 	if (!known)

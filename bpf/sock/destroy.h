@@ -2,9 +2,9 @@
 /*
  * What the agent asks of sockets, by iterators that it runs.
  *
- * When a backend leaves its Service, sockets that were sent to it are told at once
- * instead of waiting for an answer that never comes, in each network namespace.
- * Where the kernel has no bpf_sock_destroy (before 6.5) they are named to the agent,
+ * When a backend leaves its Service, connected UDP sockets are named to the agent, which
+ * has them connect again (reconnect.h). Other sockets that were sent to the backend are told at
+ * once instead of waiting for an answer that never comes, in each network namespace. Where the kernel has no bpf_sock_destroy (before 6.5) they are named to the agent,
  * which has them destroyed through INET_DIAG.
  *
  * For a count of connections it lists what cannot be read from outside: what sockets
@@ -14,11 +14,10 @@
 
 #include "../abi/config.h"
 #include "../abi/maps.h"
-#include "../lb/frontend.h"
-#include "../lb/table.h"
 #include "../lib/addr.h"
 #include "../lib/kernel.h"
 #include "../lib/verdict.h"
+#include "reconnect.h"
 #include "socket_nat.h"
 #include "socket_storage.h"
 
@@ -46,42 +45,32 @@ static __always_inline struct addr_port peer_of(const struct sock_common *sk,
 	return peer;
 }
 
-/* Does the Service of a frontend still have the backend of an entry? */
-static __always_inline bool service_has(const struct frontend *f,
-					const struct socket_entry *e)
+/* Nothing is in flight by an entry whose socket the kernel has refused to connect. */
+static __always_inline bool give_up(struct socket_entry *e)
 {
-	struct choice c = { .slot = e->slot };
-
-	return f && still_names(f->members, e->backend_id, &c.slot) &&
-	       find_backend(&c) && same_addr_port(&c.backend->to, &e->backend);
+	if (e->backend_id)
+		retire_entry(e);
+	return true;
 }
 
-/*
- * Has the backend left the Service for good, its draining done? The socket asked for an
- * address of the frontend, which may be a former one, or of the node for a NodePort. Whether
- * that still is one does not matter to a connection that stands.
- */
-static __always_inline bool is_broken(const struct socket_entry *e)
-{
-	struct addr_port node_port = e->frontend;
-
-	if (service_has(frontend_at(&e->frontend), e))
-		return false;
-	node_port.addr = unspecified(&e->frontend.addr);
-	return !service_has(frontend_at(&node_port), e);
-}
-
-/* The entry of a socket that leads to its peer, or NULL. */
-static __always_inline struct socket_entry *
-entry_of_peer(struct sock_common *sk, const struct addr_port *peer)
+/* Has a socket lost its peer, or each socket with an entry if all are destroyed? */
+static __noinline bool is_lost(struct sock_common *sk,
+			       const struct addr_port *peer)
 {
 	struct socket_entry *e = slot_entry(bpf_get_socket_cookie(sk));
 	struct stored_entries *stored;
 
+	if (e && has_not_reconnected(e, peer))
+		return give_up(e);
 	if (e && entry_leads_to(e, peer))
-		return e;
+		return destroy_all || is_broken(e);
 	stored = bpf_sk_storage_get(&stored_entries, sk, NULL, 0);
-	return stored ? stored_to_backend(sk, stored, peer, 0) : NULL;
+	if (!stored)
+		return false;
+	if (has_not_reconnected(&stored->entry[0], peer))
+		return give_up(&stored->entry[0]);
+	e = stored_to_backend(sk, stored, peer, 0);
+	return e && (destroy_all || is_broken(e));
 }
 
 /* A function of its own, so that the type stands in the BTF. */
@@ -121,14 +110,12 @@ static __always_inline void destroy_if_broken(struct bpf_iter_meta *meta,
 					      __u8 protocol)
 {
 	struct addr_port peer;
-	struct socket_entry *e;
 	long err;
 
 	if (!has_peer(sk))
 		return;
 	peer = peer_of(sk, protocol);
-	e = entry_of_peer(sk, &peer);
-	if (!e || !(destroy_all || is_broken(e)))
+	if (!is_lost(sk, &peer))
 		return;
 	if (name_sockets)
 		err = name_socket(meta->seq, sk, protocol);
@@ -138,6 +125,64 @@ static __always_inline void destroy_if_broken(struct bpf_iter_meta *meta,
 		return;
 	if (!err)
 		count(socket_destroyed);
+}
+
+/* A function of its own, so that the type stands in the BTF. */
+static __noinline long write_file(struct seq_file *seq,
+				  const struct socket_file *f)
+{
+	return bpf_seq_write(seq, f, sizeof(*f));
+}
+
+/* The ID of a process in the process namespace of the agent, which reads the iterator. */
+static __always_inline int process_of(struct task_struct *task)
+{
+	struct task_struct *agent = (void *)bpf_get_current_task();
+	void *id;
+	int nr = 0;
+
+	if (!kernel_readable)
+		return task->tgid;
+	id = BPF_CORE_READ(task, group_leader, thread_pid);
+	id += bpf_core_field_offset(struct pid, numbers) +
+	      bpf_core_type_size(struct upid) *
+		      BPF_CORE_READ(agent, thread_pid, level);
+	bpf_core_read(&nr, sizeof(nr), &((struct upid *)id)->nr);
+	return nr;
+}
+
+/*
+ * Names an open file to the agent if it is a connected UDP socket that is to connect again. A
+ * thread with a table of files of its own is left out: the agent cannot take a file from it.
+ */
+static __always_inline void name_broken_file(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct sock_common *sk;
+	struct socket *socket;
+	struct sock *sock;
+	struct addr_port peer;
+	struct socket_file f;
+
+	if (!task || !file || task->pid != task->tgid)
+		return;
+	socket = bpf_sock_from_file(file);
+	sock = socket ? socket->sk : NULL;
+	if (!sock || sock->sk_protocol != IPPROTO_UDP)
+		return;
+	sk = &sock->__sk_common;
+	if (!has_peer(sk))
+		return;
+	peer = peer_of(sk, IPPROTO_UDP);
+	if (!is_lost(sk, &peer))
+		return;
+	f = (struct socket_file){
+		.cookie = bpf_get_socket_cookie(sk),
+		.process = process_of(task),
+		.fd = ctx->fd,
+	};
+	write_file(ctx->meta->seq, &f);
 }
 
 /* Writes the entries in the storage of a socket, one after the other. */

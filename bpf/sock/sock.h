@@ -16,6 +16,7 @@
 #include "../lib/addr.h"
 #include "../lib/verdict.h"
 #include "client_addr.h"
+#include "reconnect.h"
 #include "shared_port.h"
 #include "socket_nat.h"
 #include "socket_storage.h"
@@ -94,7 +95,7 @@ static __always_inline void resolve_unspecified(struct bpf_sock_addr *ctx,
 /*
  * The frontend that a socket means by an address. connect() of a datagram socket
  * sends nothing: often it only asks which address the socket would have. So it passes
- * where there is no frontend, and what is sent is refused.
+ * where there is no frontend, and waits for one if only Services have the address.
  */
 static __always_inline enum verdict socket_frontend(struct bpf_sock_addr *ctx,
 						    const struct addr_port *to,
@@ -110,7 +111,7 @@ static __always_inline enum verdict socket_frontend(struct bpf_sock_addr *ctx,
 	if (v != VERDICT_PASS && is_exempt(ctx))
 		return VERDICT_PASS;
 	if (v == VERDICT_REFUSE)
-		return sends ? refuse(why, 0) : VERDICT_PASS;
+		return sends ? refuse(why, 0) : VERDICT_WAIT;
 	if (v == VERDICT_CONTINUE &&
 	    (*frontend)->flags & FRONTEND_SOURCE_RANGES)
 		return socket_allowed(ctx, *frontend, is_ip4(&to->addr));
@@ -186,34 +187,53 @@ static __noinline int choose_apart(struct bpf_sock_addr *ctx,
 	return 0;
 }
 
-/* connect(): to becomes the address of a backend. */
+/* connect(): to becomes the address of a backend, or stays while the socket waits for one. */
 static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
 						    struct addr_port *to)
 {
-	struct frontend *frontend;
+	bool waits, again = is_reconnect(ctx, to);
+	struct frontend *frontend = NULL;
 	struct new_entry new;
 	enum verdict v;
 
+	if (again && !frontend_to_reconnect(ctx, to))
+		return VERDICT_REFUSE;
+	if (!again && is_connected(ctx) && is_reconnecting(ctx))
+		return VERDICT_TAKEN;
 	resolve_unspecified(ctx, to);
 	v = socket_frontend(ctx, to, to->protocol == IPPROTO_TCP, &frontend);
-	if (v == VERDICT_PASS) {
+	/* Others balance the packets of a socket that passes by a frontend. */
+	waits = v == VERDICT_WAIT ||
+		(again && !(v == VERDICT_PASS && frontend) &&
+		 !has_backends(frontend));
+	if (v == VERDICT_PASS && !waits) {
 		if (may_share_port(ctx) &&
 		    other_with_peer(ctx, to) == OTHER_BY_SERVICE)
 			return VERDICT_TAKEN;
 		delete_entries(ctx);
 	}
+	if (v != VERDICT_CONTINUE && !waits)
+		return again && v == VERDICT_PASS ? VERDICT_CONTINUE : v;
+	v = waits ? wait_for_backend(ctx, to, &new) :
+		    socket_backend(ctx, to, frontend, false, &new);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	v = socket_backend(ctx, to, frontend, false, &new);
-	if (v != VERDICT_CONTINUE)
-		return v;
-	if (may_share_port(ctx) &&
+	if (!waits && may_share_port(ctx) &&
 	    !choose_apart(ctx, frontend, &new.choice, true))
 		return VERDICT_TAKEN;
 	new.flags = ENTRY_CONNECTED;
-	if (to->protocol == IPPROTO_TCP && has_failed(new.choice.backend))
+	if (again)
+		new.flags |= ENTRY_RECONNECTED;
+	if (!waits && to->protocol == IPPROTO_TCP &&
+	    has_failed(new.choice.backend))
 		new.flags |= ENTRY_AWAITED;
+	if (!waits && frontend->flags & FRONTEND_UDP_CLOSE)
+		new.flags |= ENTRY_UDP_CLOSE;
 	add_entry(ctx, &new);
+	if (again)
+		count(socket_reconnected);
+	if (waits)
+		return VERDICT_CONTINUE;
 	count_connection(frontend->service, new.choice.backend);
 	count(connect);
 	*to = new.choice.backend->to;

@@ -17,9 +17,9 @@
 /* What a new entry is made of. */
 struct new_entry {
 	const struct addr_port *frontend;
-	struct choice choice;
-	__u64 cookie; /* of the socket */
-	__u64 netns;  /* of the socket */
+	struct choice choice; /* without a backend: the socket waits for one */
+	__u64 cookie;	      /* of the socket */
+	__u64 netns;	      /* of the socket */
 	enum entry_flag flags;
 };
 
@@ -68,6 +68,13 @@ static __always_inline bool is_in_use(const struct socket_entry *e)
 	       is_recent(entry_time(), e->frontend.pad, most + 1);
 }
 
+/* Does a connected socket wait for a backend? Its entry leads to the frontend. */
+static __always_inline bool is_waiting(const struct socket_entry *e)
+{
+	return !e->backend_id && has_flag(e, ENTRY_CONNECTED) &&
+	       same_addr_port(&e->frontend, &e->backend);
+}
+
 /* A retired entry is for no frontend, but still leads to its backend. */
 static __always_inline bool entry_is_for(const struct socket_entry *e,
 					 const struct addr_port *frontend)
@@ -111,9 +118,12 @@ static __always_inline __u32 index_of_backend(const struct socket_entry *e,
 static __always_inline __u32 free_index(const struct socket_entry *e, __u32 n,
 					__u32 from)
 {
-	for (__u32 i = 0; i < n; i++)
-		if (!e[(from + i) & (n - 1)].backend_id)
+	for (__u32 i = 0; i < n; i++) {
+		const struct socket_entry *at = &e[(from + i) & (n - 1)];
+
+		if (!at->backend_id && !is_waiting(at))
 			return (from + i) & (n - 1);
+	}
 	return n;
 }
 
@@ -160,14 +170,17 @@ GLOBAL_FUNC __u32 many_free(const struct many_entries *m)
 static __always_inline void write_entry(struct socket_entry *e,
 					const struct new_entry *n)
 {
+	struct backend *b = n->choice.backend;
+
 	e->frontend = *n->frontend;
-	e->backend = n->choice.backend->to;
+	e->backend = b ? b->to : *n->frontend;
 	e->backend.pad = n->flags;
 	e->backend_id = n->choice.id;
 	e->slot = n->choice.slot;
 	e->netns = n->netns;
 	note_use(e);
-	backend_opened(n->choice.backend);
+	if (b)
+		backend_opened(b);
 }
 
 /*

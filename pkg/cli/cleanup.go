@@ -24,7 +24,7 @@ func newCleanup(e *env) *cobra.Command {
 		Long: `Detaches the programs, removes the programs and maps that are pinned below --bpf-root, and says
 what stays. TCP connections of sockets of this node go on. Those of clients outside, which the
 programs translate, are handed over to the kernel's connection tracking, where it translates
-addresses (as with kube-proxy): they go on, too. Connected UDP sockets that have a backend are
+addresses (as with kube-proxy): they go on, too. Connected UDP sockets that have a backend, or wait for one, are
 told (ECONNABORTED), since nobody would move them to another one. It is refused while an agent runs.`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return e.cleanUp(cmd.OutOrStdout()) },

@@ -233,6 +233,9 @@ func encodeFrontend(f plan.Frontend) (headgateFrontend, headgateFallbacks) {
 	if f.PassiveHealth == lb.SwitchOn {
 		out.Flags |= headgateFrontendFlagFRONTEND_PASSIVE_HEALTH
 	}
+	if f.CloseUDP {
+		out.Flags |= headgateFrontendFlagFRONTEND_UDP_CLOSE
+	}
 	return out, fallbacks
 }
 
@@ -247,6 +250,7 @@ func decodeFrontend(f headgateFrontend, fallbacks headgateFallbacks) plan.Fronte
 			AffinityTimeout: f.AffinityTimeoutS,
 			PassiveHealth:   lb.SwitchTo(f.Flags&headgateFrontendFlagFRONTEND_PASSIVE_HEALTH != 0),
 			SlowStart:       f.SlowStartS,
+			CloseUDP:        f.Flags&headgateFrontendFlagFRONTEND_UDP_CLOSE != 0,
 			Spill:           fallbacks.Spill,
 		},
 	}

@@ -52,7 +52,7 @@ func someOps() []plan.Op {
 		plan.PutTable{Table: plan.Table{Offset: 15, Size: 3}, Backends: []uint32{1, 2, 1}},
 		plan.PutService{ID: 1, Service: plan.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: "web"}, Port: "http", Protocol: lb.TCP}},
 		plan.PutFrontend{Key: addrPort(9, 80), Value: plan.Frontend{Service: 1, Views: [lb.NumViews]plan.View{lb.Internal: {Table: plan.Table{Offset: 15, Size: 3}}, lb.External: {NoLocal: true}}}},
-		plan.PutFrontend{Key: v6, Value: plan.Frontend{Service: 1, Kind: lb.ExternalIP, Filtered: true, Steering: lb.Steering{AffinityTimeout: 10800, PassiveHealth: lb.SwitchOn}, Members: plan.Table{Offset: 15, Size: 3}}},
+		plan.PutFrontend{Key: v6, Value: plan.Frontend{Service: 1, Kind: lb.ExternalIP, Filtered: true, Steering: lb.Steering{AffinityTimeout: 10800, PassiveHealth: lb.SwitchOn, CloseUDP: true}, Members: plan.Table{Offset: 15, Size: 3}}},
 		plan.PutFrontend{Key: lb.AddrPort{Addr: netip.IPv4Unspecified(), Port: 30080, Protocol: lb.TCP}, Value: plan.Frontend{Service: 1, Kind: lb.NodePort}},
 		plan.PutAddress{Addr: netip.MustParseAddr("::1"), Kind: plan.LoopbackAddress},
 		plan.PutSourceRange{Range: plan.SourceRange{Service: 1, Prefix: netip.MustParsePrefix("10.0.0.0/9")}},

@@ -34,6 +34,7 @@ type teller struct {
 	stored   []byte      // stored_sockets
 	unmap    *time.Timer // lets go of both where nothing is lost for a while
 	through  iterators   // that destroy sockets, or name them
+	broken   iterators   // that name those which are to connect again
 	named    bool
 	places   places
 	reported string // to ReportSockets
@@ -42,7 +43,8 @@ type teller struct {
 // forget lets go of what is of the maps in use.
 func (t *teller) forget() {
 	t.through.Close()
-	t.through = nil
+	t.broken.Close()
+	t.through, t.broken = nil, nil
 	t.unmapEntries()
 }
 
@@ -64,7 +66,8 @@ func (t *teller) unmapEntries() {
 
 // DestroySockets destroys the sockets with an entry for one of the lost backends, or for any
 // backend that was lost if none are given: what they wait for fails with ECONNABORTED, and a
-// datagram socket is no longer connected. It looks at every network namespace in which there
+// datagram socket is no longer connected. Before that, connected datagram sockets get another
+// backend, or wait for one, as far as they can. It looks at every network namespace in which there
 // may be one. It returns ErrNoDestroy where the kernel cannot. It may be called while
 // other calls are under way, but not twice at a time.
 func (d *Datapath) DestroySockets(losses []plan.Loss) error {
@@ -75,9 +78,13 @@ func (d *Datapath) DestroySockets(losses []plan.Loss) error {
 	if err != nil || len(namespaces) == 0 && !all {
 		return err
 	}
+	var reconnected error
+	if mayReconnect(losses) {
+		reconnected = d.reconnect()
+	}
 	err = d.teller.places.visit(namespaces, all, d.destroyHere)
 	d.reportSockets(err)
-	return err
+	return errors.Join(reconnected, err)
 }
 
 // destroyHere does so in the network namespace of the thread.
@@ -133,11 +140,13 @@ func (d *Datapath) namespacesOf(losses []plan.Loss) (namespaces map[uint64]bool,
 	if err := d.mapEntries(); err != nil {
 		return nil, false, err
 	}
-	lost := map[headgateAddrPort]bool{}
+	lost, waiting := map[headgateAddrPort]bool{}, mayReconnect(losses)
 	for _, l := range losses {
 		lost[encodeAddrPort(l.Backend)] = true
 	}
-	namespaces = namespacesOfSlots(t.slots, func(s *headgateSocketSlot) bool { return len(lost) == 0 || lost[s.Entry.backend()] })
+	namespaces = namespacesOfSlots(t.slots, func(s *headgateSocketSlot) bool {
+		return len(lost) == 0 || lost[s.Entry.backend()] || waiting && s.Entry.isWaiting()
+	})
 	// What sockets keep themselves cannot be looked through from here.
 	return namespaces, isAnySet(t.stored), nil
 }
@@ -185,7 +194,7 @@ var destroyers = map[string]string{"destroy_tcp": "", "destroy_udp": ""}
 // drained reads what an iterator says, which is nothing where it destroys
 // sockets itself.
 func drained(output io.Reader) error {
-	if _, err := io.Copy(io.Discard, output); err != nil {
+	if _, err := io.Copy(io.Discard, patient{output}); err != nil {
 		return fmt.Errorf("go through the sockets: %w", err)
 	}
 	return nil

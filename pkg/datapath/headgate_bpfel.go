@@ -124,6 +124,7 @@ type headgateCounters struct {
 	SocketEntryLost     uint64
 	Affinity            uint64
 	SocketDestroyed     uint64
+	SocketReconnected   uint64
 	FlowMade            uint64
 	FlowPacket          uint64
 	FlowError           uint64
@@ -238,10 +239,12 @@ const (
 type headgateEntryFlag uint32
 
 const (
-	headgateEntryFlagENTRY_SILENT    headgateEntryFlag = 1
-	headgateEntryFlagENTRY_CONNECTED headgateEntryFlag = 2
-	headgateEntryFlagENTRY_AWAITED   headgateEntryFlag = 4
-	headgateEntryFlagENTRY_COUNTED   headgateEntryFlag = 8
+	headgateEntryFlagENTRY_SILENT      headgateEntryFlag = 1
+	headgateEntryFlagENTRY_CONNECTED   headgateEntryFlag = 2
+	headgateEntryFlagENTRY_AWAITED     headgateEntryFlag = 4
+	headgateEntryFlagENTRY_COUNTED     headgateEntryFlag = 8
+	headgateEntryFlagENTRY_RECONNECTED headgateEntryFlag = 16
+	headgateEntryFlagENTRY_UDP_CLOSE   headgateEntryFlag = 32
 )
 
 type headgateExpressSet struct {
@@ -394,6 +397,7 @@ const (
 	headgateFrontendFlagFRONTEND_FALLS_BACK     headgateFrontendFlag = 128
 	headgateFrontendFlagFRONTEND_CARRIED        headgateFrontendFlag = 512
 	headgateFrontendFlagFRONTEND_FORMER         headgateFrontendFlag = 1024
+	headgateFrontendFlagFRONTEND_UDP_CLOSE      headgateFrontendFlag = 2048
 	headgateFrontendFlagFRONTEND_WHY_SHIFT      headgateFrontendFlag = 16
 	headgateFrontendFlagFRONTEND_WHY_BITS       headgateFrontendFlag = 4
 	headgateFrontendFlagFRONTEND_WHY            headgateFrontendFlag = 983040
@@ -667,6 +671,13 @@ type headgateSocketEntry struct {
 	Netns     uint64
 }
 
+type headgateSocketFile struct {
+	_       structs.HostLayout
+	Cookie  uint64
+	Process int32
+	Fd      uint32
+}
+
 type headgateSocketSlot struct {
 	_     structs.HostLayout
 	Owner uint64
@@ -830,6 +841,7 @@ const (
 	headgateProgGetpeername6      = "getpeername6"
 	headgateProgL3In              = "l3_in"
 	headgateProgL3Out             = "l3_out"
+	headgateProgListBrokenUdp     = "list_broken_udp"
 	headgateProgListMany          = "list_many"
 	headgateProgListStored        = "list_stored"
 	headgateProgListTcpOwners     = "list_tcp_owners"
@@ -936,6 +948,7 @@ type headgateProgramSpecs struct {
 	Getpeername6   *ebpf.ProgramSpec `ebpf:"getpeername6"`
 	L3In           *ebpf.ProgramSpec `ebpf:"l3_in"`
 	L3Out          *ebpf.ProgramSpec `ebpf:"l3_out"`
+	ListBrokenUdp  *ebpf.ProgramSpec `ebpf:"list_broken_udp"`
 	ListMany       *ebpf.ProgramSpec `ebpf:"list_many"`
 	ListStored     *ebpf.ProgramSpec `ebpf:"list_stored"`
 	ListTcpOwners  *ebpf.ProgramSpec `ebpf:"list_tcp_owners"`
@@ -1199,6 +1212,7 @@ type headgatePrograms struct {
 	Getpeername6   *ebpf.Program `ebpf:"getpeername6"`
 	L3In           *ebpf.Program `ebpf:"l3_in"`
 	L3Out          *ebpf.Program `ebpf:"l3_out"`
+	ListBrokenUdp  *ebpf.Program `ebpf:"list_broken_udp"`
 	ListMany       *ebpf.Program `ebpf:"list_many"`
 	ListStored     *ebpf.Program `ebpf:"list_stored"`
 	ListTcpOwners  *ebpf.Program `ebpf:"list_tcp_owners"`
@@ -1235,6 +1249,7 @@ func (p *headgatePrograms) Close() error {
 		p.Getpeername6,
 		p.L3In,
 		p.L3Out,
+		p.ListBrokenUdp,
 		p.ListMany,
 		p.ListStored,
 		p.ListTcpOwners,

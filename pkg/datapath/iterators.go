@@ -1,12 +1,16 @@
 package datapath
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 )
 
 // iterators are programs that go through sockets, or through what these keep, ready
@@ -101,4 +105,37 @@ func (d *Datapath) loadOnce(loaded *iterators, programs map[string]string) (err 
 		*loaded, err = d.newIterators(programs, nil)
 	}
 	return err
+}
+
+// eachRecord calls do after it has read a record that a program writes, one after the other,
+// until do fails.
+func eachRecord(from io.Reader, record []byte, do func() error) error {
+	r := bufio.NewReaderSize(patient{from}, 1<<16)
+	for {
+		switch _, err := io.ReadFull(r, record); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("go through the sockets: %w", err)
+		}
+		if err := do(); err != nil {
+			return err
+		}
+	}
+}
+
+// bytesOf is the memory of a record.
+func bytesOf[T any](record *T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(record)), unsafe.Sizeof(*record))
+}
+
+// patient reads on where the kernel has gone through a million objects and found nothing to write.
+type patient struct{ io.Reader }
+
+func (p patient) Read(b []byte) (n int, err error) {
+	for {
+		if n, err = p.Reader.Read(b); n > 0 || !errors.Is(err, unix.EAGAIN) {
+			return n, err
+		}
+	}
 }

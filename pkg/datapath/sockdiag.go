@@ -42,16 +42,14 @@ type diagMessage struct {
 // destroy them: it does so only while address, ports and cookie are of one
 // socket. It works in the network namespace of the thread.
 func destroyNamed(named io.Reader) error {
-	data, err := io.ReadAll(named)
-	if err != nil {
-		return fmt.Errorf("go through the sockets: %w", err)
-	}
-	const size = int(unsafe.Sizeof(headgateNamedSocket{}))
-	if len(data) == 0 {
+	var sockets []headgateNamedSocket
+	var one headgateNamedSocket
+	err := eachRecord(named, bytesOf(&one), func() error {
+		sockets = append(sockets, one)
 		return nil
-	}
-	if len(data)%size != 0 {
-		return fmt.Errorf("go through the sockets: %d bytes, not a multiple of %d", len(data), size)
+	})
+	if err != nil || len(sockets) == 0 {
+		return err
 	}
 	d, err := openDiag()
 	if err != nil {
@@ -59,8 +57,8 @@ func destroyNamed(named io.Reader) error {
 	}
 	defer d.close()
 	var errs []error
-	for ; len(data) > 0; data = data[size:] {
-		errs = append(errs, d.destroy((*headgateNamedSocket)(unsafe.Pointer(&data[0]))))
+	for _, s := range sockets {
+		errs = append(errs, d.destroy(&s))
 	}
 	return errors.Join(errs...)
 }

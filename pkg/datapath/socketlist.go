@@ -1,8 +1,6 @@
 package datapath
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -55,8 +53,9 @@ func (l *SocketList) Each(r *Reader, do func(Socket) error) error {
 	}
 	return l.places.visit(namespaces, all, func() error {
 		return runIterators(l.through, func(from io.Reader) error {
-			return eachShown(from, func(s *tracerShownSocket) error {
-				one, asked := decodeSocket(s), s.Entry.Frontend
+			var s tracerShownSocket
+			return eachRecord(from, bytesOf(&s), func() error {
+				one, asked := decodeSocket(&s), s.Entry.Frontend
 				one.Service = owners.serviceAt(asked.Protocol, headgateIpAddr(asked.Addr), asked.Port)
 				return do(one)
 			})
@@ -125,24 +124,6 @@ func namespacesOfSlots(slots *mapping[headgateSocketSlot], is func(*headgateSock
 		}
 	}
 	return namespaces
-}
-
-// eachShown calls do with each socket that a program shows.
-func eachShown(from io.Reader, do func(*tracerShownSocket) error) error {
-	var s tracerShownSocket
-	buffer := unsafe.Slice((*byte)(unsafe.Pointer(&s)), unsafe.Sizeof(s))
-	r := bufio.NewReaderSize(from, 1<<16)
-	for {
-		switch _, err := io.ReadFull(r, buffer); {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return fmt.Errorf("list sockets: %w", err)
-		}
-		if err := do(&s); err != nil {
-			return err
-		}
-	}
 }
 
 func decodeSocket(s *tracerShownSocket) Socket {

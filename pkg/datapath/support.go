@@ -66,7 +66,7 @@ func Examine(cfg Config) Support {
 func checkNamespaces() error {
 	can, err := capable(unix.CAP_SYS_PTRACE)
 	if err == nil && !can {
-		err = errors.New("no CAP_SYS_PTRACE, which finding the network namespaces of pods needs")
+		err = errors.New("no CAP_SYS_PTRACE, which finding the network namespaces of pods and connecting UDP sockets again need")
 	}
 	return err
 }

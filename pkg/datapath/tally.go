@@ -1,12 +1,8 @@
 package datapath
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"io"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
@@ -123,6 +119,13 @@ func (p *headgateSocketEntry) backend() headgateAddrPort {
 	return b
 }
 
+// isWaiting says whether a connected UDP socket waits for a backend.
+func (p *headgateSocketEntry) isWaiting() bool {
+	frontend := p.Frontend
+	frontend.Pad = 0
+	return p.BackendId == 0 && p.Backend.Pad&uint8(headgateEntryFlagENTRY_CONNECTED) != 0 && frontend == p.backend()
+}
+
 // countStored counts the entries that one program lists.
 func (t *tally) countStored(lister *link.Iter) error {
 	it, err := lister.Open()
@@ -131,18 +134,15 @@ func (t *tally) countStored(lister *link.Iter) error {
 	}
 	defer it.Close()
 	var p headgateSocketEntry
-	buffer := unsafe.Slice((*byte)(unsafe.Pointer(&p)), unsafe.Sizeof(p))
-	r := bufio.NewReaderSize(it, 1<<16)
-	for i := uint32(0); !t.leaves(i); i++ {
-		switch _, err := io.ReadFull(r, buffer); {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return fmt.Errorf("list the socket NAT entries in socket storage: %w", err)
+	i := uint32(0)
+	return eachRecord(it, bytesOf(&p), func() error {
+		if t.leaves(i) {
+			return errLeft
 		}
+		i++
 		t.countEntry(&p)
-	}
-	return errLeft
+		return nil
+	})
 }
 
 // countFlows counts the flows of packets, and frees those that were silent for too long. A flow

@@ -91,6 +91,7 @@ type tracerCounters struct {
 	SocketEntryLost     uint64
 	Affinity            uint64
 	SocketDestroyed     uint64
+	SocketReconnected   uint64
 	FlowMade            uint64
 	FlowPacket          uint64
 	FlowError           uint64

@@ -38,6 +38,9 @@ type Steering struct {
 	// SlowStart is for how many seconds a backend that is new or has come back
 	// gets fewer connections than the others; 0 is not at all.
 	SlowStart uint32
+	// CloseUDP says that connected UDP sockets are closed when their backend leaves the Service,
+	// instead of getting another one.
+	CloseUDP bool
 	// Spill is how many of 2^32 connections use the view FallbackAll at once. It
 	// follows from Zones and the endpoints: no Service says it.
 	Spill uint32
@@ -84,6 +87,9 @@ func (s Steering) Words() string {
 	}
 	if s.SlowStart > 0 {
 		words = append(words, fmt.Sprintf("slow-start %ds", s.SlowStart))
+	}
+	if s.CloseUDP {
+		words = append(words, "udp-close on")
 	}
 	if s.Spill > 0 {
 		words = append(words, fmt.Sprintf("spill %.0f%%", 100*float64(s.Spill)/(1<<32)))

@@ -33,6 +33,7 @@ func TestWordsLeaveOutWhatIsUsual(t *testing.T) {
 		want string
 	}{
 		{Steering{PassiveHealth: SwitchOn}, ""},
+		{Steering{PassiveHealth: SwitchOn, CloseUDP: true}, "udp-close on"},
 		{Steering{AffinityTimeout: 600, SlowStart: 30, Spill: 1 << 31}, "affinity 600s passive-health off slow-start 30s spill 50%"},
 	} {
 		if got := tc.s.Words(); got != tc.want {

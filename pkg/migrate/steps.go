@@ -161,7 +161,7 @@ var back = []step{
 			}
 			return true, "nothing of Headgate is in the kernel"
 		},
-		act: remove, todo: "hand connections of clients outside over to the kernel, tell connected UDP sockets that have a backend, and take the programs out of force, as headgate cleanup does",
+		act: remove, todo: "hand connections of clients outside over to the kernel, tell connected UDP sockets that have a backend or wait for one, and take the programs out of force, as headgate cleanup does",
 	},
 	{
 		name: "translation-left", done: func(s Status, _ Options) (bool, string) {

@@ -223,6 +223,7 @@ func (c *change) place(t taken) {
 	if old != nil && old.members() != t.entry.members() {
 		p.lose(t.key, old.members(), t.entry.members())
 	}
+	p.open(t.key, old, t.entry)
 	p.countFrontend(t.key.Addr, t.entry.value.Kind, 1)
 	if old != nil {
 		c.release(t.key, old)
@@ -249,6 +250,16 @@ func (p *Planner) lose(key lb.AddrPort, had, has *tableRef) {
 		p.losses = append(p.losses, Loss{Frontend: key, Backend: p.pool.backend(id)})
 	}
 }
+
+// open notes a UDP frontend that begins to have backends for clients of the node.
+func (p *Planner) open(key lb.AddrPort, old, now *entry) {
+	if key.Protocol == lb.UDP && !old.opens() && now.opens() {
+		p.losses = append(p.losses, Loss{Frontend: key, Backend: key})
+	}
+}
+
+// opens says whether new clients of the node get backends.
+func (e *entry) opens() bool { return e != nil && e.value.Views[lb.Internal].Table.Size > 0 }
 
 // beyond returns the IDs of the backends of a table that another one has not; either may be nil. Of a
 // table that is derived from it that is known.

@@ -334,7 +334,7 @@ func (w *world) change() (lb.ServiceName, []lb.Frontend) {
 		f.Carried = w.IntN(4) == 0
 		if w.IntN(3) == 0 {
 			f.Views[lb.Internal].FallsBack, f.Views[lb.FallbackZone], f.Views[lb.FallbackAll] = true, w.view(), w.view()
-			f.Spill, f.PassiveHealth, f.SlowStart = w.Uint32(), lb.Switch(w.IntN(3)), w.Uint32()
+			f.Spill, f.PassiveHealth, f.SlowStart, f.CloseUDP = w.Uint32(), lb.Switch(w.IntN(3)), w.Uint32(), w.IntN(2) == 0
 		}
 		frontends = append(frontends, f)
 	}
@@ -357,7 +357,7 @@ func resolved(c Content) map[string]string {
 				s += " from " + r.Prefix.String()
 			}
 		}
-		s += fmt.Sprint(" passive=", f.PassiveHealth, " slow-start=", f.SlowStart, " spill=", f.Spill, " falls-back=", f.Views[lb.Internal].FallsBack)
+		s += fmt.Sprint(" passive=", f.PassiveHealth, " slow-start=", f.SlowStart, " udp-close=", f.CloseUDP, " spill=", f.Spill, " falls-back=", f.Views[lb.Internal].FallsBack)
 		for i, table := range f.Tables() {
 			if i < len(f.Views) {
 				s += fmt.Sprint(" no-local=", f.Views[i].NoLocal)
@@ -507,6 +507,35 @@ put frontend 10.96.0.1:80/TCP kind ClusterIP service 1 internal id1+1 external i
 	l.set(t, web)
 	if lost := l.TakeLosses(); len(lost) != 1 || lost[0].Backend != mustAddrPort(t, a) {
 		t.Errorf("losses of a deleted Service: %v", lost)
+	}
+}
+
+// UDP sockets wait for the first backend, so that the datapath has to be told of it.
+func TestAUDPFrontendThatGetsItsFirstBackendIsTold(t *testing.T) {
+	const udp, tcp = "10.96.0.1:80/UDP", "10.96.0.1:80/TCP"
+	opens := []Loss{{mustAddrPort(t, udp), mustAddrPort(t, udp)}}
+	a, b := "10.0.0.1:80/UDP", "10.0.0.2:80/UDP"
+	draining := clusterIP(t, udp)
+	draining.Members = view(t, a).Backends
+	l := &lab{Planner: New(Sizes{})}
+	for _, step := range []struct {
+		when string
+		now  []lb.Frontend
+		want []Loss
+	}{
+		{"no backend", []lb.Frontend{clusterIP(t, udp)}, nil},
+		{"the first", []lb.Frontend{clusterIP(t, udp, a)}, opens},
+		{"another", []lb.Frontend{clusterIP(t, udp, a, b)}, nil},
+		{"a draining one", []lb.Frontend{draining}, []Loss{{mustAddrPort(t, udp), mustAddrPort(t, b)}}},
+		{"that is back", []lb.Frontend{clusterIP(t, udp, a)}, opens},
+		{"TCP", []lb.Frontend{clusterIP(t, udp, a), clusterIP(t, tcp, "10.0.0.1:80/TCP")}, nil},
+		{"a Service that is gone", nil, []Loss{{mustAddrPort(t, tcp), mustAddrPort(t, "10.0.0.1:80/TCP")}, {mustAddrPort(t, udp), mustAddrPort(t, a)}}},
+		{"and there again", []lb.Frontend{clusterIP(t, udp, a)}, opens},
+	} {
+		l.set(t, web, step.now...)
+		if diff := cmp.Diff(step.want, l.TakeLosses(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			t.Errorf("%s: (-want +got):\n%s", step.when, diff)
+		}
 	}
 }
 

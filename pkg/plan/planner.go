@@ -52,8 +52,9 @@ type entry struct {
 // members returns the table of all backends that the Service still has.
 func (e *entry) members() *tableRef { return e.tables[membersTable] }
 
-// Loss is a backend that a frontend no longer knows: whoever talks to it by
-// that frontend waits in vain.
+// Loss is a backend that a frontend no longer knows: whoever talks to it by that frontend
+// waits in vain. If the backend is the frontend itself, that has its first backend, and UDP sockets
+// that wait for one can have it.
 type Loss struct {
 	Frontend lb.AddrPort
 	Backend  lb.AddrPort

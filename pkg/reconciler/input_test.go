@@ -186,7 +186,7 @@ func TestSocketsOfLostBackendsAreToldOnceTheMapsAreRight(t *testing.T) {
 			b.Update(u)
 			pass(time.Minute)
 		}
-		want(t, "told where that is not supported", 1, lost())
+		want(t, "UDP sockets that are looked for though the kernel destroys none", 2, lost())
 		want(t, "warnings", 1, b.log.FilterMessage("close sockets of removed backends").Len())
 	})
 }

@@ -18,9 +18,6 @@ const tellPause = 30 * time.Millisecond
 // is told next, all at once. The first call is for what an agent lost that died before it had
 // told all.
 func (r *Reconciler) tellSockets() {
-	if r.cannotDestroy {
-		r.lost = nil
-	}
 	if r.telling || r.toldAll && len(r.lost) == 0 {
 		return
 	}
@@ -41,8 +38,11 @@ func (r *Reconciler) tellSockets() {
 // told goes on with what was lost while sockets were told: after a pause, where they were told of losses.
 func (r *Reconciler) told(losses []plan.Loss, err error) {
 	if err != nil {
-		r.cannotDestroy = errors.Is(err, errors.ErrUnsupported)
-		r.log.Warn("close sockets of removed backends", zap.Error(err))
+		cannot := errors.Is(err, errors.ErrUnsupported)
+		if !cannot || !r.cannotDestroy {
+			r.log.Warn("close sockets of removed backends", zap.Error(err))
+		}
+		r.cannotDestroy = cannot
 	}
 	if len(losses) == 0 {
 		r.tellNext()

@@ -73,7 +73,7 @@ func renamed() replacement {
 // otherLayout is what another version of the headers has otherwise: members in
 // another order, and one that there is no more.
 var otherLayout = []replacement{
-	{"abi/types.h", `	struct addr_port frontend;
+	{"abi/socket_types.h", `	struct addr_port frontend;
 	struct addr_port backend;
 	__u32 backend_id;
 	__u32 slot;  /* the one that named the backend */

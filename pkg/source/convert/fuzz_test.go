@@ -19,7 +19,7 @@ func FuzzAnnotations(f *testing.F) {
 		"algorithm=maglev\ntable-size=65537\nweights=10.0.0.1=5, 10.0.0.2=0",
 		"weights=10.0.0.1=5,10.0.0.1=6,::ffff:10.0.0.1=7,fe80::1%eth0=1,x=70000",
 		"table-size=4294967295\npassive-health=off\nslow-start=1h30m\nzone-policy=spill",
-		"probe=http:/healthz:8080\nprobe-interval=-1s\ndrain-time=86401\nweight=65536",
+		"probe=http:/healthz:8080\nprobe-interval=-1s\ndrain-time=86401\nweight=65536\nudp-close=maybe",
 		"probe=http:/\x1b[31m\nsocket-balancing=off\nslow-start=99999999999999h",
 	} {
 		f.Add(seed)

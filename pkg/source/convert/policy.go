@@ -44,6 +44,9 @@ const (
 	// AnnotationDrainTime says how long what is connected to a backend may go on
 	// after the backend has left the Service.
 	AnnotationDrainTime = "headgate.dev/drain-time"
+	// AnnotationUDPClose says "on" or "off": whether connected UDP sockets are closed when
+	// their backend leaves, instead of getting another one.
+	AnnotationUDPClose = "headgate.dev/udp-close"
 )
 
 // serviceAnnotations are those of ours that a Service may have, and what sets what
@@ -56,9 +59,14 @@ var serviceAnnotations = []struct {
 	{AnnotationTableSize, func(f *findings, value string, to *lb.Service) { to.TableSize = f.tableSize(value) }},
 	{AnnotationWeights, func(f *findings, value string, to *lb.Service) { to.Weights = f.weights(value) }},
 	{AnnotationZonePolicy, func(f *findings, value string, to *lb.Service) { to.Zones = f.zonePolicy(value) }},
-	{AnnotationPassiveHealth, func(f *findings, value string, to *lb.Service) { to.PassiveHealth = f.passiveHealth(value) }},
+	{AnnotationPassiveHealth, func(f *findings, value string, to *lb.Service) {
+		to.PassiveHealth = f.onOff(AnnotationPassiveHealth, value)
+	}},
 	{AnnotationSlowStart, func(f *findings, value string, to *lb.Service) { to.SlowStart = f.slowStart(value) }},
 	{AnnotationForwarding, func(f *findings, value string, to *lb.Service) { to.Forwarding = f.forwarding(value) }},
+	{AnnotationUDPClose, func(f *findings, value string, to *lb.Service) {
+		to.CloseUDP = f.onOff(AnnotationUDPClose, value) == lb.SwitchOn
+	}},
 	{AnnotationProbe, nil}, // these two go together with others
 	{AnnotationProbeInterval, nil},
 	{AnnotationDrainTime, func(f *findings, value string, to *lb.Service) {
@@ -173,7 +181,7 @@ func nextPrime(n uint64) uint64 {
 	return min(n, lb.MaxTableSize)
 }
 
-func (f *findings) passiveHealth(value string) lb.Switch {
+func (f *findings) onOff(name, value string) lb.Switch {
 	switch value {
 	case "":
 		return lb.SwitchDefault
@@ -182,7 +190,7 @@ func (f *findings) passiveHealth(value string) lb.Switch {
 	case "off":
 		return lb.SwitchOff
 	}
-	f.add(annotation(AnnotationPassiveHealth), value, "is neither on nor off"+stays, "write on or off")
+	f.add(annotation(name), value, "is neither on nor off"+stays, "write on or off")
 	return lb.SwitchDefault
 }
 

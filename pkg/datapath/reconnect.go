@@ -1,0 +1,116 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
+)
+
+// broken is the program that names open connected UDP sockets whose backend has left its
+// Service, or that wait for a backend and can have one.
+var broken = map[string]string{"list_broken_udp": ""}
+
+// reconnectAddress is RECONNECT_ADDRESS of bpf/sock/reconnect.h.
+var reconnectAddress = [4]byte{255, 255, 255, 255}
+
+// mayReconnect says whether there may be broken UDP sockets after these losses, where none
+// stands for all.
+func mayReconnect(losses []plan.Loss) bool {
+	return len(losses) == 0 || slices.ContainsFunc(losses, func(l plan.Loss) bool { return l.Backend.Protocol == lb.UDP })
+}
+
+// reconnectPasses is how often the open files are gone through at most, while sockets have moved to other files meanwhile.
+const reconnectPasses = 3
+
+// reconnect has the broken UDP sockets of all processes connect again. Those that it leaves,
+// since no process of its view has them open, are told with the others.
+func (d *Datapath) reconnect() error {
+	t := &d.teller
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.broken == nil {
+		broken, err := d.newIterators(broken, nil)
+		if err != nil {
+			return err
+		}
+		t.broken = broken
+	}
+	for range reconnectPasses {
+		gone := false
+		err := runIterators(t.broken, func(named io.Reader) (err error) {
+			gone, err = reconnectNamed(named)
+			return err
+		})
+		if err != nil || !gone {
+			return err
+		}
+	}
+	return nil
+}
+
+// reconnectNamed reads the sockets that the iterator names, and has each connect again, once if
+// several processes have it. It says whether one was gone from where it was named. The error is
+// the first one.
+func reconnectNamed(named io.Reader) (gone bool, failed error) {
+	var f headgateSocketFile
+	done := map[uint64]bool{}
+	err := eachRecord(named, bytesOf(&f), func() error {
+		if there, seen := done[f.Cookie]; seen && there {
+			return nil
+		}
+		there, err := f.reconnect()
+		if err != nil && failed == nil {
+			failed = fmt.Errorf("connect the UDP socket %d of process %d to another backend: %w", f.Fd, f.Process, err)
+		}
+		done[f.Cookie] = there || err != nil
+		return nil
+	})
+	for _, there := range done {
+		gone = gone || !there
+	}
+	return gone, errors.Join(failed, err)
+}
+
+// reconnect has a socket connect again, unless its process has connected it elsewhere. It says
+// whether the socket is there still.
+func (f *headgateSocketFile) reconnect() (there bool, err error) {
+	process, err := unix.PidfdOpen(int(f.Process), 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(process)
+	fd, err := unix.PidfdGetfd(process, int(f.Fd), 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EBADF) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(fd)
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+	if err != nil || cookie != f.Cookie {
+		return false, nil
+	}
+	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil {
+		return false, err
+	}
+	var to unix.Sockaddr = &unix.SockaddrInet4{Addr: reconnectAddress}
+	if family == unix.AF_INET6 {
+		mapped := unix.SockaddrInet6{Addr: [16]byte{10: 0xff, 11: 0xff}}
+		copy(mapped.Addr[12:], reconnectAddress[:])
+		to = &mapped
+	}
+	// If there is no route, or another socket has the tuple, the socket is told next.
+	_ = unix.Connect(fd, to)
+	return true, nil
+}

@@ -21,9 +21,14 @@ func TestASocketIsLookedForAtEachProcessThatHasIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	second, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(second)
 	here := headgateSocketFile{Cookie: cookie, Process: int32(os.Getpid()), Fd: uint32(fd)}
-	closed, other, ended := here, here, here
-	closed.Fd, other.Fd, ended.Process = 1<<20, 0, 1<<30
+	closed, other, another, ended := here, here, here, here
+	closed.Fd, other.Fd, another.Fd, ended.Process = 1<<20, 0, uint32(second), 1<<30
 	for _, tc := range []struct {
 		name  string
 		files []headgateSocketFile
@@ -33,6 +38,7 @@ func TestASocketIsLookedForAtEachProcessThatHasIt(t *testing.T) {
 		{"one", []headgateSocketFile{here, here}, false},
 		{"closed", []headgateSocketFile{closed}, true},
 		{"another file", []headgateSocketFile{other}, true},
+		{"another socket", []headgateSocketFile{another}, true},
 		{"ended", []headgateSocketFile{ended}, true},
 		{"here at last", []headgateSocketFile{closed, other, ended, here}, false},
 		{"here at first", []headgateSocketFile{here, closed}, false},

@@ -108,6 +108,16 @@ func (n *node) setAddresses(kinds map[string]plan.AddressKind) {
 	n.apply(n.planner.SetNodeAddresses(addresses))
 }
 
+// setServiceCIDRs makes the addresses of the tests' Services those that only Services have.
+func (n *node) setServiceCIDRs() {
+	n.tb.Helper()
+	ops, err := n.planner.SetServiceCIDRs([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/64")})
+	if err != nil {
+		n.tb.Fatal(err)
+	}
+	n.apply(ops)
+}
+
 func (n *node) content() plan.Content {
 	n.tb.Helper()
 	c, err := n.dp.Content()

@@ -93,11 +93,7 @@ func TestASocketOfAPodThatIsLeftAloneSinceGoesToTheService(t *testing.T) {
 func TestASocketThatWaitsIsNotOneOfANodePort(t *testing.T) {
 	forEachPlace(t, func(t *testing.T, k kind, n *node) {
 		routeServices(t)
-		ops, err := n.planner.SetServiceCIDRs([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/64")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		n.apply(ops)
+		n.setServiceCIDRs()
 		a, b, port := udpBackend(t, k, 1), udpBackend(t, k, 2), k.pick("0.0.0.0:30053/UDP", "[::]:30053/UDP")
 		n.change("port", knowing(port, a))
 		peer := at(k.pick("10.96.0.9:30053", "[fd00:96::9]:30053"))

@@ -253,11 +253,7 @@ func TestAConnectedUDPSocketThatNoProcessHasOpenIsTold(t *testing.T) {
 func TestAUDPSocketOlderThanItsServiceGetsABackend(t *testing.T) {
 	forEachPlace(t, func(t *testing.T, k kind, n *node) {
 		routeServices(t)
-		ops, err := n.planner.SetServiceCIDRs([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/64")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		n.apply(ops)
+		n.setServiceCIDRs()
 		b, vip, peer := udpBackend(t, k, 1), udpVIP(k, 1), at(udpVIP(k, 1))
 		s := mustSocket(t, k, unix.SOCK_DGRAM)
 		s.mustConnect(peer)

@@ -122,11 +122,7 @@ func TestAUDPConnectToAnUnservedPortTellsTheSourceAddress(t *testing.T) {
 	forEachKind(t, func(t *testing.T, k kind) {
 		n := mustNode(t)
 		vip, none := k.pick("10.96.0.1", "fd00:96::1"), k.pick("10.96.0.77", "fd00:96::77")
-		ops, err := n.planner.SetServiceCIDRs([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/64")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		n.apply(ops)
+		n.setServiceCIDRs()
 		b := udpBackend(t, k, 1)
 		n.set("web", frontend(netip.AddrPortFrom(netip.MustParseAddr(vip), 80).String()+"/TCP"))
 		n.set("dns", frontend(netip.AddrPortFrom(netip.MustParseAddr(vip), 53).String()+"/UDP", b))

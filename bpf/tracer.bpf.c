@@ -106,6 +106,8 @@ static __always_inline int tell(struct bpf_sock_addr *ctx, struct addr_port to,
 	struct addr_port asked = to;
 	struct told *t;
 
+	if (!to.port)
+		return 1; /* no Service has it, see RECONNECT_ADDRESS */
 	if (!refused) {
 		const struct socket_entry *e = entry_behind(ctx, &to);
 

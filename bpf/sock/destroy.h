@@ -3,9 +3,9 @@
  * What the agent asks of sockets, by iterators that it runs.
  *
  * When a backend leaves its Service, connected UDP sockets are named to the agent, which
- * has them connect again (reconnect.h). Other sockets that were sent to the backend are told at
- * once instead of waiting for an answer that never comes, in each network namespace. Where the kernel has no bpf_sock_destroy (before 6.5) they are named to the agent,
- * which has them destroyed through INET_DIAG.
+ * has them connect again (reconnect.h). Other sockets that were sent to the backend are
+ * told at once, in each network namespace. Before Linux 6.5 there is no bpf_sock_destroy:
+ * the agent has them destroyed through INET_DIAG.
  *
  * For a count of connections it lists what cannot be read from outside: what sockets
  * keep with themselves, and which sockets there are.
@@ -45,32 +45,33 @@ static __always_inline struct addr_port peer_of(const struct sock_common *sk,
 	return peer;
 }
 
-/* Nothing is in flight by an entry whose socket the kernel has refused to connect. */
-static __always_inline bool give_up(struct socket_entry *e)
+/* Has an entry lost its backend, or each entry if all are destroyed? */
+static __always_inline bool is_lost(const struct socket_entry *e,
+				    const struct addr_port *peer)
 {
-	if (e->backend_id)
-		retire_entry(e);
-	return true;
+	if (has_not_reconnected(e, peer))
+		return true;
+	return entry_leads_to(e, peer) && (destroy_all || is_broken(e));
 }
 
-/* Has a socket lost its peer, or each socket with an entry if all are destroyed? */
-static __noinline bool is_lost(struct sock_common *sk,
-			       const struct addr_port *peer)
+/* The entry of a socket that has lost the peer of the socket, or NULL. */
+static __noinline struct socket_entry *lost_entry(struct sock_common *sk,
+						  const struct addr_port *peer)
 {
 	struct socket_entry *e = slot_entry(bpf_get_socket_cookie(sk));
 	struct stored_entries *stored;
 
-	if (e && has_not_reconnected(e, peer))
-		return give_up(e);
+	if (e && is_lost(e, peer))
+		return e;
 	if (e && entry_leads_to(e, peer))
-		return destroy_all || is_broken(e);
+		return NULL;
 	stored = bpf_sk_storage_get(&stored_entries, sk, NULL, 0);
 	if (!stored)
-		return false;
+		return NULL;
 	if (has_not_reconnected(&stored->entry[0], peer))
-		return give_up(&stored->entry[0]);
+		return &stored->entry[0];
 	e = stored_to_backend(sk, stored, peer, 0);
-	return e && (destroy_all || is_broken(e));
+	return e && is_lost(e, peer) ? e : NULL;
 }
 
 /* A function of its own, so that the type stands in the BTF. */
@@ -109,14 +110,19 @@ static __always_inline void destroy_if_broken(struct bpf_iter_meta *meta,
 					      struct sock_common *sk,
 					      __u8 protocol)
 {
+	struct socket_entry *e;
 	struct addr_port peer;
 	long err;
 
 	if (!has_peer(sk))
 		return;
 	peer = peer_of(sk, protocol);
-	if (!is_lost(sk, &peer))
+	e = lost_entry(sk, &peer);
+	if (!e)
 		return;
+	/* The kernel has refused its backend, where nothing is in flight. */
+	if (has_not_reconnected(e, &peer))
+		retire_entry(e);
 	if (name_sockets)
 		err = name_socket(meta->seq, sk, protocol);
 	else if (bpf_sock_destroy)
@@ -175,7 +181,7 @@ static __always_inline void name_broken_file(struct bpf_iter__task_file *ctx)
 	if (!has_peer(sk))
 		return;
 	peer = peer_of(sk, IPPROTO_UDP);
-	if (!is_lost(sk, &peer))
+	if (!lost_entry(sk, &peer))
 		return;
 	f = (struct socket_file){
 		.cookie = bpf_get_socket_cookie(sk),

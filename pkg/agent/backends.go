@@ -128,7 +128,7 @@ func (t *toldPorts) metrics(k kernel, all bool) ([]metrics.ServiceTraffic, int, 
 }
 
 // readTraffic returns that of the Service ports that had connections.
-func readTraffic(k kernel) (out []portTraffic, err error) {
+func readTraffic(k kernel) (out []*portTraffic, err error) {
 	ids, err := k.Services()
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func readTraffic(k kernel) (out []portTraffic, err error) {
 			return nil, err
 		}
 		if t.Connections > 0 {
-			out = append(out, portTraffic{id, t})
+			out = append(out, &portTraffic{id, t})
 		}
 	}
 	return out, nil
@@ -147,11 +147,11 @@ func readTraffic(k kernel) (out []portTraffic, err error) {
 
 // choose returns the ports with the most, and how many it leaves out. Those that were told of last count
 // for more, or series of ports that are about equal would come and go.
-func (t *toldPorts) choose(counted []portTraffic) ([]portTraffic, int) {
+func (t *toldPorts) choose(counted []*portTraffic) ([]*portTraffic, int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(counted) > maxBackendMetrics {
-		slices.SortFunc(counted, func(a, b portTraffic) int {
+		slices.SortFunc(counted, func(a, b *portTraffic) int {
 			return cmp.Or(cmp.Compare(t.weight(b), t.weight(a)), cmp.Compare(a.service, b.service))
 		})
 	}
@@ -164,7 +164,7 @@ func (t *toldPorts) choose(counted []portTraffic) ([]portTraffic, int) {
 }
 
 // weight is how many connections a port counts for: an eighth and ten more where it was told of last.
-func (t *toldPorts) weight(c portTraffic) uint64 {
+func (t *toldPorts) weight(c *portTraffic) uint64 {
 	if t.ids[c.service] {
 		return c.Connections + c.Connections/8 + 10
 	}

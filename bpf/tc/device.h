@@ -188,7 +188,7 @@ static __always_inline int apply_verdict(struct __sk_buff *skb,
 
 /*
  * A packet is read, what becomes of it is decided, and that is done. Programs of others
- * that are attached there come after: ours only ever decides to drop. Of a packet that is
+ * that come after see the result: ours only ever decides to drop. Of a packet that is
  * none of ours *pkt says just that it is as it was.
  */
 static __always_inline int handle_packet(struct __sk_buff *skb,

@@ -37,7 +37,8 @@ func (h deviceHook) link(index int, program *ebpf.Program) (link.Link, error) {
 	if h.driver {
 		return link.AttachXDP(link.XDPOptions{Interface: index, Program: program, Flags: link.XDPDriverMode})
 	}
-	return link.AttachTCX(link.TCXOptions{Interface: index, Program: program, Attach: h.attach()})
+	// First: if a program of others says TCX_PASS, later ones do not see the packet.
+	return link.AttachTCX(link.TCXOptions{Interface: index, Program: program, Attach: h.attach(), Anchor: link.Head()})
 }
 
 // deviceKinds are the programs of each kind of device, in the order in which

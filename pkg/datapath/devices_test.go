@@ -39,19 +39,57 @@ func deviceLinks(tb testing.TB, cfg datapath.Config) []string {
 // decides is the kernel, asked with a program that does nothing.
 func needTCX(t *testing.T) {
 	t.Helper()
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
+	attachOther(t, ebpf.AttachTCXIngress).Close()
+}
+
+// attachOther attaches a program of others to lo. It passes every packet, and later programs do not see these.
+func attachOther(t *testing.T, at ebpf.AttachType) link.Link {
+	t.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	l, err := link.AttachTCX(link.TCXOptions{Interface: 1, Program: p, Attach: ebpf.AttachTCXIngress})
+	l, err := link.AttachTCX(link.TCXOptions{Interface: 1, Program: p, Attach: at})
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Close()
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func TestProgramsComeBeforeThoseOfOthers(t *testing.T) {
+	cfg := config(t)
+	ways := []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress}
+	for _, at := range ways {
+		attachOther(t, at)
+	}
+	d := mustOpen(t, cfg)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.SetDevices([]plan.Device{{Index: 1, Name: "lo", IP4: netip.MustParseAddr("192.0.2.1")}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range ways {
+		attachOther(t, at)
+		found, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: at})
+		if err != nil || len(found.Programs) < 3 {
+			t.Fatalf("%s: %d programs, want 3 at least: %v", at, len(found.Programs), err)
+		}
+		first, err := ebpf.NewProgramFromID(found.Programs[0].ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer first.Close()
+		info, err := first.Info()
+		if err != nil || !strings.HasPrefix(info.Name, "device_") {
+			t.Errorf("%s: %q comes first (%v)", at, info.Name, err)
+		}
+	}
 }
 
 func TestProgramsAreOnJustTheDevicesThatAreSet(t *testing.T) {

@@ -86,7 +86,7 @@ var kinds = [...]Kind{
 		"name devices with --devices, or add a route with a gateway"},
 	foreignSockets: {"programs-at-sockets", Warning, "Programs of another owner run at the hooks at which Headgate translates Service addresses. If they translate them too, the one that runs first decides.",
 		"switch off the replacement of kube-proxy in what owns them"},
-	foreignPackets: {"programs-at-packets", Warning, "Programs of another owner see packets on a device at which Headgate balances them. One that translates, redirects or drops packets of Services keeps Headgate from them.",
+	foreignPackets: {"programs-at-packets", Warning, "Programs of another owner see packets on a device at which Headgate balances them. One that comes first keeps packets of Services from Headgate if it translates, redirects, drops or passes (TCX_PASS) them.",
 		"see that their owner leaves the addresses of Services alone"},
 	kubeProxyRuns: {"kube-proxy-runs", Warning, "Both work side by side. Connections that are made through kube-proxy stay with its rules until they end.",
 		"take kube-proxy away once Headgate serves: headgate migrate run, see docs/migrate.md"},

@@ -44,11 +44,6 @@ func (p *Planner) Resume(c Content, dropped []Op, stays func(lb.ServiceName) boo
 	if err != nil {
 		return nil, nil, err
 	}
-	for at, d := range p.draining {
-		if e := q.frontends[at]; e != nil && e.claim.Service == d.owner {
-			q.draining[at] = &drain{owner: d.owner, left: d.left, until: d.until}
-		}
-	}
 	gone := slices.Collect(maps.Keys(p.pool.retiredFrontends))
 	for _, op := range dropped {
 		if clear, ok := op.(ClearFrontend); ok {
@@ -68,6 +63,23 @@ func (p *Planner) resume(c Content, stays func(lb.ServiceName) bool) (*Planner, 
 		return nil, nil, err
 	}
 	q.limits, q.defaults, q.now, q.stays = p.limits, p.defaults, p.now, stays
+	for at, d := range p.draining {
+		if e := q.frontends[at]; e != nil && e.claim.Service == d.owner {
+			q.draining[at] = &drain{owner: d.owner, left: d.left, until: d.until}
+		}
+	}
+	q.linger = p.linger
+	for name, until := range p.lingering {
+		q.lingering[name] = until
+	}
+	for name, until := range p.held {
+		q.held[name] = until
+	}
+	for at, f := range q.formers {
+		if was := p.formers[at]; was != nil && was.owner == f.owner {
+			f.until, f.left = was.until, was.left
+		}
+	}
 	q.pool.key, q.pool.backendIDs.room = p.pool.key, p.pool.backendIDs.room
 	return q, q.tellNode(p), nil
 }

@@ -21,6 +21,7 @@ type change struct {
 	before  uses
 	ended   []DeleteSourceRange // what goes when no frontend uses it any more
 	added   int                 // places of frontends that it takes besides those in force
+	lingers bool                // Service ports that go keep their backends for a while
 
 	rewrites map[*tableRef]*rewrite
 	drains   map[lb.AddrPort]*drain
@@ -56,15 +57,18 @@ func (c *change) want(f lb.Frontend) {
 		return
 	}
 	e, anew := c.p.frontends[f.AddrPort], false
-	switch {
-	case c.p.formers[f.AddrPort] != nil:
+	switch was := c.p.formers[f.AddrPort]; {
+	case was != nil:
+		if was.owner == c.name {
+			c.drain(&f, was.members)
+		}
 		if anew = len(f.SourceRanges) > 0; anew {
 			c.added++
 		}
 	case e == nil:
 		c.added++
 	case e.claim.Service == c.name:
-		c.drain(&f, e)
+		c.drain(&f, e.members())
 	default:
 		if anew = e.isAnew(f); anew {
 			c.added++

@@ -129,5 +129,8 @@ func (c *change) passOn(key lb.AddrPort) bool {
 	delete(p.draining, key)
 	c.place(taken{key, e, p.frontends[key].isAnew(f)})
 	p.own(next.Service, append(p.owned[next.Service], key))
+	if len(p.formerOf[next.Service]) > 0 { // they follow
+		p.displaced[next.Service] = true
+	}
 	return true
 }

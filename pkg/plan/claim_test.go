@@ -85,6 +85,7 @@ func (l *lab) settle(tb testing.TB, w *world, name lb.ServiceName) {
 		name := again[0]
 		ops, err := l.Set(name, w.state[name])
 		if l.apply(tb, ops); err != nil && !l.refused(name) {
+			l.apply(tb, l.EndLingering(true))
 			l.apply(tb, l.Sweep())
 			again = append(again, name)
 		}

@@ -18,7 +18,7 @@ type drain struct {
 }
 
 // Tick says what time it is, and returns the Services of which a backend is
-// drained since: to be Set again. Each is named once.
+// drained since, or a former frontend is due: to be Set again. Each is named once.
 func (p *Planner) Tick(now time.Time) []lb.ServiceName {
 	p.now = now
 	due := map[lb.ServiceName]bool{}
@@ -28,28 +28,45 @@ func (p *Planner) Tick(now time.Time) []lb.ServiceName {
 			due[d.owner] = true
 		}
 	}
+	for name, until := range p.held {
+		if _, lingers := p.lingering[name]; !lingers && !now.Before(until) {
+			delete(p.held, name)
+		}
+	}
+	for name, at := range p.lingering {
+		if !at.IsZero() && !now.Before(at) {
+			p.lingering[name] = time.Time{}
+			due[name] = true
+		}
+	}
 	return slices.SortedFunc(maps.Keys(due), lb.ServiceName.Compare)
 }
 
-// NextDrained returns when Tick has Services to name; ok is false where no
-// backend drains.
+// NextDrained returns when Tick has Services to name; ok is false if no
+// backend drains and no former frontend is due.
 func (p *Planner) NextDrained() (at time.Time, ok bool) {
 	for _, d := range p.draining {
 		if !d.due && (!ok || d.until.Before(at)) {
 			at, ok = d.until, true
 		}
 	}
+	for _, due := range p.lingering {
+		if !due.IsZero() && (!ok || due.Before(at)) {
+			at, ok = due, true
+		}
+	}
 	return at, ok
 }
 
-// drain keeps those backends among the members of a frontend that left it less than its
-// drain time ago. One that was in force before this process is taken to leave now: the
+// drain keeps backends among the members of a frontend for the drain time after they left.
+// If the Service has just been made again, it keeps all. One that was in force before this process is taken to leave now: the
 // maps do not say since when it drains.
-func (c *change) drain(f *lb.Frontend, e *entry) {
-	if f.DrainTime <= 0 || e.members() == nil {
+func (c *change) drain(f *lb.Frontend, had *tableRef) {
+	held := c.p.held[c.name]
+	if had == nil || f.DrainTime <= 0 && !c.p.now.Before(held) {
 		return
 	}
-	if c.p.pool.names(e.members(), f.Members) {
+	if c.p.pool.names(had, f.Members) {
 		return // the usual case
 	}
 	d := &drain{owner: c.name, left: map[lb.AddrPort]time.Time{}}
@@ -57,12 +74,15 @@ func (c *change) drain(f *lb.Frontend, e *entry) {
 	for _, b := range f.Members {
 		stays[b] = true
 	}
-	for _, b := range c.p.pool.backendsOf(e.members()) {
+	for _, b := range c.p.pool.backendsOf(had) {
 		if stays[b] {
 			continue
 		}
-		left := c.p.leftAt(f.AddrPort, b)
+		left := c.p.leftAt(c.name, f.AddrPort, b)
 		until := left.Add(f.DrainTime)
+		if until.Before(held) {
+			until = held
+		}
 		if !c.p.now.Before(until) {
 			continue
 		}
@@ -83,11 +103,18 @@ func (c *change) drain(f *lb.Frontend, e *entry) {
 }
 
 // leftAt returns when a backend left a frontend: now, unless it was known to
-// drain before.
-func (p *Planner) leftAt(frontend, backend lb.AddrPort) time.Time {
-	if d := p.draining[frontend]; d != nil {
-		if at, ok := d.left[backend]; ok {
+// drain before, there or at another frontend of the Service.
+func (p *Planner) leftAt(name lb.ServiceName, frontend, backend lb.AddrPort) time.Time {
+	if f := p.formers[frontend]; f != nil {
+		if at, ok := f.left[backend]; ok {
 			return at
+		}
+	}
+	for _, key := range append([]lb.AddrPort{frontend}, p.owned[name]...) {
+		if d := p.draining[key]; d != nil {
+			if at, ok := d.left[backend]; ok {
+				return at
+			}
 		}
 	}
 	return p.now

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
 )
@@ -17,12 +18,14 @@ const (
 )
 
 // former is a frontend that its Service has given up. Clients that began there keep their backends
-// as long as the Service port has these. New clients do not find it, and every claim to its address
-// ends it.
+// as long as the Service port has these, and for a while after the Service port has gone (SetLinger).
+// New clients do not find it, and every claim to its address ends it.
 type former struct {
 	owner   lb.ServiceName
 	value   Frontend
-	members *tableRef // never nil
+	members *tableRef                 // never nil
+	until   time.Time                 // when it ends without its Service port; zero while that is there
+	left    map[lb.AddrPort]time.Time // when backends left it that drained; nil for none
 }
 
 // former returns the value of a former frontend: no view, and what flows need to know. A filtered one
@@ -61,13 +64,16 @@ func (p *Planner) formersRoom() int {
 func (c *change) giveUp(key lb.AddrPort) {
 	p := c.p
 	e := p.frontends[key]
-	stays := e.members() != nil && c.membersNow(e.value.Service, key, nil) != nil
+	stays := e.members() != nil && (c.lingers || c.membersNow(e.value.Service, key, nil) != nil)
 	if !stays || p.nodePortBelow(key) != nil || len(p.formers) >= p.formersRoom() {
 		c.remove(key)
 		return
 	}
 	f := &former{owner: c.name, value: e.value.former(), members: p.pool.shareTable(e.members())}
 	p.pool.useService(p.pool.services.at(e.value.Service).service, &c.ops) // there is one
+	if d := p.draining[key]; d != nil {
+		f.left = d.left
+	}
 	p.formers[key] = f
 	p.formerOf[c.name] = append(p.formerOf[c.name], key)
 	delete(p.frontends, key)
@@ -78,18 +84,22 @@ func (c *change) giveUp(key lb.AddrPort) {
 	c.ops = append(c.ops, PutFrontend{Key: key, Value: f.value})
 }
 
-// follow has the former frontends of a Service keep what their Service ports have.
+// follow has the former frontends of a Service keep what their Service ports have, or had until just now.
 func (c *change) follow() {
 	p := c.p
+	delete(p.lingering, c.name)
 	var stay []lb.AddrPort
 	for _, key := range slices.Backward(p.formerOf[c.name]) { // from the newest on
 		f := p.formers[key]
 		has := c.membersNow(f.value.Service, key, f.members)
-		if has == nil || len(stay) == formersMost {
+		switch {
+		case c.linger(f, has):
+		case has == nil || len(stay) >= formersMost:
 			c.endFormer(key, nil)
 			continue
+		default:
+			c.renew(key, f, has)
 		}
-		c.renew(key, f, has)
 		stay = append(stay, key)
 	}
 	slices.Reverse(stay)
@@ -100,6 +110,7 @@ func (c *change) follow() {
 // written has views, and loses them.
 func (c *change) renew(key lb.AddrPort, f *former, has *tableRef) {
 	p := c.p
+	f.until = time.Time{}
 	value, had := f.value.former(), f.members
 	if value.Members = has.view(lb.Random).Table; value == f.value {
 		return

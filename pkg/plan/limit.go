@@ -14,7 +14,7 @@ import (
 const roomForLimit = 2
 
 // ErrLater says that there is room for a Service as soon as what is gone has been
-// cleared, by a sweep.
+// cleared by a sweep, or lingers no more.
 var ErrLater = errors.New("there is no room until what is gone has been cleared")
 
 // shared is how Services share the limited maps.
@@ -188,7 +188,7 @@ func (p *Planner) shortage(name lb.ServiceName, r ration) lb.Problem {
 }
 
 // lacksRoom returns an error where a change fits the limits, but not the maps: ErrLater,
-// or a problem where nothing waits to be cleared. What needs no more than before fits.
+// or a problem where nothing lingers or waits to be cleared. What needs no more than before fits.
 func (c *change) lacksRoom() error {
 	p := c.p
 	needs, before := p.taken(), c.before
@@ -199,7 +199,7 @@ func (c *change) lacksRoom() error {
 		if limit == 0 || needs[m] <= room || needs[m] <= before[m] {
 			continue
 		}
-		if p.Retired() > 0 {
+		if p.Retired() > 0 || len(p.lingering) > 0 {
 			return ErrLater
 		}
 		problem := lb.Problem{

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -391,7 +392,9 @@ func everyPrefixIsSafe(t *testing.T, deriveFrom int) {
 			if w.IntN(5) == 0 {
 				l.apply(t, l.SetNodeAddresses(w.move()))
 			}
+			l.SetLinger(time.Duration(seed % 2))
 			l.settle(t, w, name)
+			l.pass(t, w, time.Duration(w.IntN(2)))
 			l.recount(t)
 			l.owners(t, w)
 			l.kinds(t, w.node)
@@ -399,6 +402,7 @@ func everyPrefixIsSafe(t *testing.T, deriveFrom int) {
 				l.apply(t, l.Sweep())
 			}
 			if step%20 == 0 {
+				l.passAll(t, w)
 				l.adoptAgain(t, w)
 			}
 		}
@@ -406,6 +410,7 @@ func everyPrefixIsSafe(t *testing.T, deriveFrom int) {
 			delete(w.state, name)
 			l.settle(t, w, name)
 		}
+		l.passAll(t, w)
 		l.apply(t, l.SetNodeAddresses(nil))
 		l.apply(t, l.Sweep())
 		if got := l.model.Content().String(); got != "" {

@@ -36,6 +36,9 @@ type Planner struct {
 	draining    map[lb.AddrPort]*drain
 	formers     map[lb.AddrPort]*former
 	formerOf    map[lb.ServiceName][]lb.AddrPort // by Service, in the order in which it gave them up
+	linger      time.Duration                    // see SetLinger
+	lingering   map[lb.ServiceName]time.Time     // when the first former frontend of each is due, zero once Tick has said so
+	held        map[lb.ServiceName]time.Time     // see hold
 	shared      shared
 	stays       func(lb.ServiceName) bool // nil for none, see Resume
 }
@@ -85,6 +88,8 @@ func New(limits Sizes) *Planner {
 		draining:  map[lb.AddrPort]*drain{},
 		formers:   map[lb.AddrPort]*former{},
 		formerOf:  map[lb.ServiceName][]lb.AddrPort{},
+		lingering: map[lb.ServiceName]time.Time{},
+		held:      map[lb.ServiceName]time.Time{},
 		shared:    shared{demands: newDemands(), cramped: map[lb.ServiceName]lb.Problem{}},
 	}
 }
@@ -137,7 +142,9 @@ func (p *Planner) SetAsked(name lb.ServiceName, frontends []lb.Frontend) ([]Op, 
 	case r.reduced:
 		frontends = withUsualTables(frontends)
 	}
+	p.hold(name, frontends)
 	c := p.begin(name)
+	c.lingers = p.linger > 0
 	c.rewrites = p.rewritable(name, frontends)
 	for _, f := range frontends {
 		c.want(f)

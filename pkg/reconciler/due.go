@@ -8,10 +8,11 @@ import (
 
 // How long things wait.
 const (
-	standEvery   = time.Second      // connections of backends with failures are looked for
-	lookEvery    = 2 * time.Second  // it is looked whether programs are in force
-	recountEvery = 30 * time.Second // connections in flight are counted anew
-	sweepAfter   = time.Second      // from when something retires until its grace period begins
+	standEvery   = time.Second             // connections of backends with failures are looked for
+	lookEvery    = 2 * time.Second         // it is looked whether programs are in force
+	recountEvery = 30 * time.Second        // connections in flight are counted anew
+	sweepAfter   = time.Second             // from when something retires until its grace period begins
+	lingerFor    = 2100 * time.Millisecond // for which connections of a deleted Service go on: it may be made again within two seconds
 	firstRetry   = 100 * time.Millisecond
 	lastRetry    = 30 * time.Second
 )

@@ -17,10 +17,13 @@ import (
 	"github.com/headgate/headgate/pkg/plan"
 )
 
-// backendsOf returns the backends of each frontend in force, whatever their IDs.
+// backendsOf returns the backends of each frontend in force, whatever their IDs, but not those of former frontends.
 func backendsOf(c plan.Content) map[string][]string {
 	out := map[string][]string{}
 	for at, f := range c.Frontends {
+		if f.Former {
+			continue
+		}
 		backends := []string{}
 		for _, id := range c.Tables[f.Views[lb.External].Table] {
 			backends = append(backends, c.Backends[id].String())

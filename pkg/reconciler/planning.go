@@ -55,6 +55,7 @@ func (r *Reconciler) planWaiting() {
 			r.writePiece()
 		}
 	}
+	r.endLingering()
 	r.endPiece()
 	r.waiting, r.adopted = renewed(r.waiting), renewed(r.adopted)
 }

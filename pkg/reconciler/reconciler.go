@@ -380,6 +380,7 @@ func (r *Reconciler) sayReady() {
 	if !r.isReady() && !r.leftOut.isTransient() {
 		r.log.Info("ready", zap.Int("services", len(r.planner.Services())))
 		close(r.ready)
+		r.planner.SetLinger(lingerFor)
 		r.pieces = pieces{}
 	}
 }

@@ -19,7 +19,7 @@ func (r *Reconciler) withRoom(todo []lb.ServiceName, wanted map[lb.ServiceName][
 		return todo
 	}
 	now, added, going := r.divide(todo, wanted)
-	waits := len(added) > 0 && r.isReady() && r.sweepRefused == 0 && (going || r.planner.Retired() > 0) && !r.planner.NeedsWith(added).Fit(r.dp.Sizes())
+	waits := len(added) > 0 && r.isReady() && r.sweepRefused == 0 && (going || r.planner.Lingers() || r.planner.Retired() > 0) && !r.planner.NeedsWith(added).Fit(r.dp.Sizes())
 	switch {
 	case !waits || r.putOff.some && r.putOff.sweeps <= 0:
 		r.putOff = putOff{}
@@ -31,6 +31,14 @@ func (r *Reconciler) withRoom(todo []lb.ServiceName, wanted map[lb.ServiceName][
 		}
 	}
 	return now
+}
+
+// endLingering ends what deleted Services keep: at once if others need the room, else in time also if
+// they cannot be planned.
+func (r *Reconciler) endLingering() {
+	if r.planner.Lingers() {
+		r.pending.add(owner{}, r.planner.EndLingering(r.putOff.some || r.isCrowded() || r.planner.MuchLingers(r.dp.Sizes())))
+	}
 }
 
 // divide returns the Services apart that have nothing in force and take nothing that others have,

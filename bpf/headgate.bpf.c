@@ -249,6 +249,16 @@ int destroy_udp(struct bpf_iter__udp *ctx)
 	return 0;
 }
 
+SEC("iter/udp")
+int mark_broken_udp(struct bpf_iter__udp *ctx)
+{
+	struct udp_sock *sk = ctx->udp_sk;
+
+	if (sk)
+		mark_if_broken((struct sock_common *)sk);
+	return 0;
+}
+
 SEC("iter/task_file")
 int list_broken_udp(struct bpf_iter__task_file *ctx)
 {

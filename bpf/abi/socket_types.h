@@ -37,6 +37,8 @@ enum entry_flag {
 	/* The agent had the socket connect again. If the peer is another, it failed. */
 	ENTRY_RECONNECTED = 1 << 4,
 	ENTRY_UDP_CLOSE = 1 << 5, /* its frontend had FRONTEND_UDP_CLOSE */
+	/* Its backend had left before the agent looked for sockets that are to connect again. */
+	ENTRY_LOST = 1 << 6,
 };
 
 /* An entry in the socket_nat map belongs to the socket with this cookie. */

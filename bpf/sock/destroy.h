@@ -54,24 +54,21 @@ static __always_inline bool is_lost(const struct socket_entry *e,
 	return entry_leads_to(e, peer) && (destroy_all || is_broken(e));
 }
 
-/* The entry of a socket that has lost the peer of the socket, or NULL. */
-static __noinline struct socket_entry *lost_entry(struct sock_common *sk,
-						  const struct addr_port *peer)
+/* The entry of a socket that leads to its peer, or to where the agent could not connect it; or NULL. */
+static __noinline struct socket_entry *
+entry_of_peer(struct sock_common *sk, const struct addr_port *peer)
 {
 	struct socket_entry *e = slot_entry(bpf_get_socket_cookie(sk));
 	struct stored_entries *stored;
 
-	if (e && is_lost(e, peer))
+	if (e && (has_not_reconnected(e, peer) || entry_leads_to(e, peer)))
 		return e;
-	if (e && entry_leads_to(e, peer))
-		return NULL;
 	stored = bpf_sk_storage_get(&stored_entries, sk, NULL, 0);
 	if (!stored)
 		return NULL;
 	if (has_not_reconnected(&stored->entry[0], peer))
 		return &stored->entry[0];
-	e = stored_to_backend(sk, stored, peer, 0);
-	return e && is_lost(e, peer) ? e : NULL;
+	return stored_to_backend(sk, stored, peer, 0);
 }
 
 /* A function of its own, so that the type stands in the BTF. */
@@ -106,6 +103,35 @@ static __always_inline long name_socket(struct seq_file *seq,
 	return write_name(seq, &s);
 }
 
+/*
+ * Marks a UDP socket that has lost its backend. Maps change while the agent has sockets connect again: those
+ * that lose their backend meanwhile are not destroyed, but connect again the next time.
+ */
+static __always_inline void mark_if_broken(struct sock_common *sk)
+{
+	struct socket_entry *e;
+	struct addr_port peer;
+
+	if (!has_peer(sk))
+		return;
+	peer = peer_of(sk, IPPROTO_UDP);
+	e = entry_of_peer(sk, &peer);
+	if (!e)
+		return;
+	if (is_lost(e, &peer))
+		set_flag(e, ENTRY_LOST);
+	else
+		clear_flag(e, ENTRY_LOST);
+}
+
+/* May the agent still have a UDP socket connect again, as it loses its backend only now? */
+static __always_inline bool is_newly_lost(const struct socket_entry *e,
+					  const struct addr_port *peer)
+{
+	return peer->protocol == IPPROTO_UDP && !destroy_all &&
+	       !has_flag(e, ENTRY_LOST) && !has_not_reconnected(e, peer);
+}
+
 static __always_inline void destroy_if_broken(struct bpf_iter_meta *meta,
 					      struct sock_common *sk,
 					      __u8 protocol)
@@ -117,8 +143,8 @@ static __always_inline void destroy_if_broken(struct bpf_iter_meta *meta,
 	if (!has_peer(sk))
 		return;
 	peer = peer_of(sk, protocol);
-	e = lost_entry(sk, &peer);
-	if (!e)
+	e = entry_of_peer(sk, &peer);
+	if (!e || !is_lost(e, &peer) || is_newly_lost(e, &peer))
 		return;
 	/* The kernel has refused its backend, where nothing is in flight. */
 	if (has_not_reconnected(e, &peer))
@@ -165,6 +191,7 @@ static __always_inline void name_broken_file(struct bpf_iter__task_file *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct file *file = ctx->file;
+	struct socket_entry *e;
 	struct sock_common *sk;
 	struct socket *socket;
 	struct sock *sock;
@@ -181,7 +208,8 @@ static __always_inline void name_broken_file(struct bpf_iter__task_file *ctx)
 	if (!has_peer(sk))
 		return;
 	peer = peer_of(sk, IPPROTO_UDP);
-	if (!lost_entry(sk, &peer))
+	e = entry_of_peer(sk, &peer);
+	if (!e || !is_lost(e, &peer))
 		return;
 	f = (struct socket_file){
 		.cookie = bpf_get_socket_cookie(sk),

@@ -34,7 +34,8 @@ type teller struct {
 	stored   []byte      // stored_sockets
 	unmap    *time.Timer // lets go of both where nothing is lost for a while
 	through  iterators   // that destroy sockets, or name them
-	broken   iterators   // that name those which are to connect again
+	mark     iterators   // that mark those which are to connect again
+	broken   iterators   // that name these
 	named    bool
 	places   places
 	reported string // to ReportSockets
@@ -43,8 +44,9 @@ type teller struct {
 // forget lets go of what is of the maps in use.
 func (t *teller) forget() {
 	t.through.Close()
+	t.mark.Close()
 	t.broken.Close()
-	t.through, t.broken = nil, nil
+	t.through, t.mark, t.broken = nil, nil, nil
 	t.unmapEntries()
 }
 
@@ -80,7 +82,7 @@ func (d *Datapath) DestroySockets(losses []plan.Loss) error {
 	}
 	var reconnected error
 	if mayReconnect(losses) {
-		reconnected = d.reconnect()
+		reconnected = errors.Join(d.teller.places.visit(namespaces, all, d.markHere), d.reconnect())
 	}
 	err = d.teller.places.visit(namespaces, all, d.destroyHere)
 	d.reportSockets(err)

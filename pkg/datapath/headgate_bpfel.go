@@ -245,6 +245,7 @@ const (
 	headgateEntryFlagENTRY_COUNTED     headgateEntryFlag = 8
 	headgateEntryFlagENTRY_RECONNECTED headgateEntryFlag = 16
 	headgateEntryFlagENTRY_UDP_CLOSE   headgateEntryFlag = 32
+	headgateEntryFlagENTRY_LOST        headgateEntryFlag = 64
 )
 
 type headgateExpressSet struct {
@@ -846,6 +847,7 @@ const (
 	headgateProgListStored        = "list_stored"
 	headgateProgListTcpOwners     = "list_tcp_owners"
 	headgateProgListUdpOwners     = "list_udp_owners"
+	headgateProgMarkBrokenUdp     = "mark_broken_udp"
 	headgateProgNoteProbe         = "note_probe"
 	headgateProgPayloadStored     = "payload_stored"
 	headgateProgPayloadTcp        = "payload_tcp"
@@ -953,6 +955,7 @@ type headgateProgramSpecs struct {
 	ListStored     *ebpf.ProgramSpec `ebpf:"list_stored"`
 	ListTcpOwners  *ebpf.ProgramSpec `ebpf:"list_tcp_owners"`
 	ListUdpOwners  *ebpf.ProgramSpec `ebpf:"list_udp_owners"`
+	MarkBrokenUdp  *ebpf.ProgramSpec `ebpf:"mark_broken_udp"`
 	NoteProbe      *ebpf.ProgramSpec `ebpf:"note_probe"`
 	PayloadStored  *ebpf.ProgramSpec `ebpf:"payload_stored"`
 	PayloadTcp     *ebpf.ProgramSpec `ebpf:"payload_tcp"`
@@ -1217,6 +1220,7 @@ type headgatePrograms struct {
 	ListStored     *ebpf.Program `ebpf:"list_stored"`
 	ListTcpOwners  *ebpf.Program `ebpf:"list_tcp_owners"`
 	ListUdpOwners  *ebpf.Program `ebpf:"list_udp_owners"`
+	MarkBrokenUdp  *ebpf.Program `ebpf:"mark_broken_udp"`
 	NoteProbe      *ebpf.Program `ebpf:"note_probe"`
 	PayloadStored  *ebpf.Program `ebpf:"payload_stored"`
 	PayloadTcp     *ebpf.Program `ebpf:"payload_tcp"`
@@ -1254,6 +1258,7 @@ func (p *headgatePrograms) Close() error {
 		p.ListStored,
 		p.ListTcpOwners,
 		p.ListUdpOwners,
+		p.MarkBrokenUdp,
 		p.NoteProbe,
 		p.PayloadStored,
 		p.PayloadTcp,

@@ -16,6 +16,10 @@ import (
 // Service, or that wait for a backend and can have one.
 var broken = map[string]string{"list_broken_udp": ""}
 
+// marker is the program that marks connected UDP sockets whose backend has left: those that lose theirs only
+// later are not destroyed.
+var marker = map[string]string{"mark_broken_udp": ""}
+
 // reconnectAddress is RECONNECT_ADDRESS of bpf/sock/reconnect.h.
 var reconnectAddress = [4]byte{255, 255, 255, 255}
 
@@ -27,6 +31,21 @@ func mayReconnect(losses []plan.Loss) bool {
 
 // reconnectPasses is how often the open files are gone through at most, while sockets have moved to other files meanwhile.
 const reconnectPasses = 3
+
+// markHere marks sockets in the network namespace of the thread.
+func (d *Datapath) markHere() error {
+	t := &d.teller
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mark == nil {
+		mark, err := d.newIterators(marker, nil)
+		if err != nil {
+			return err
+		}
+		t.mark = mark
+	}
+	return runIterators(t.mark, drained)
+}
 
 // reconnect has the broken UDP sockets of all processes connect again. Those that it leaves,
 // since no process of its view has them open, are told with the others.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -58,26 +59,39 @@ func TestASocketOfAPodWithinSourceRangesGetsAnotherBackend(t *testing.T) {
 	})
 }
 
+// mustPodNode starts a datapath that serves pods, and has the test go on in the network namespace of one.
+func mustPodNode(t *testing.T) *node {
+	t.Helper()
+	cfg := config(t)
+	cfg.Pods = true
+	n := mustNodeOf(t, cfg)
+	testenv.EnterNetns(t)
+	keepNamespace(t)
+	return n
+}
+
+// leaveAlone has the datapath leave the sockets of a pod alone, of which it gets one.
+func (n *node) leaveAlone(s *socket) {
+	n.tb.Helper()
+	cookie, err := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		n.tb.Fatal(err)
+	}
+	if err := n.dp.SetDevices([]plan.Device{{Exempt: cookie}}); err != nil {
+		n.tb.Fatal(err)
+	}
+}
+
 // Packets of a pod whose sockets are left alone go to the Service.
 func TestASocketOfAPodThatIsLeftAloneSinceGoesToTheService(t *testing.T) {
 	forEachKind(t, func(t *testing.T, k kind) {
-		cfg := config(t)
-		cfg.Pods = true
-		n := mustNodeOf(t, cfg)
-		testenv.EnterNetns(t)
-		keepNamespace(t)
+		n := mustPodNode(t)
 		routeServices(t)
 		a, b, vip := udpBackend(t, k, 1), udpBackend(t, k, 2), udpVIP(k, 1)
 		n.change("one", knowing(vip, a))
 		s := mustSocket(t, k, unix.SOCK_DGRAM)
 		s.mustConnect(at(vip))
-		cookie, err := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := n.dp.SetDevices([]plan.Device{{Exempt: cookie}}); err != nil {
-			t.Fatal(err)
-		}
+		n.leaveAlone(s)
 		n.change("one", knowing(vip, b))
 		if s.ended() {
 			t.Error("the socket was told")
@@ -144,7 +158,7 @@ func TestAConnectedUDPSocketThatSendsElsewhereGetsAnotherBackend(t *testing.T) {
 func TestASocketThatCannotConnectAgainIsNotInFlight(t *testing.T) {
 	forEachPlace(t, func(t *testing.T, k kind, n *node) {
 		a, vip := udpBackend(t, k, 1), udpVIP(k, 1)
-		far := &backend{at: mustAddrPort(k.pick("198.51.100.1:53/UDP", "[2001:db8:9::1]:53/UDP"))}
+		far := farBackend(k)
 		n.change("one", knowing(vip, a))
 		before := n.allInFlight()
 		s := mustSocket(t, k, unix.SOCK_DGRAM)
@@ -153,5 +167,37 @@ func TestASocketThatCannotConnectAgainIsNotInFlight(t *testing.T) {
 		if got := n.allInFlight(); !s.ended() || got != before {
 			t.Errorf("ended: %t, %d are in flight; want true, %d", s.ended(), got, before)
 		}
+	})
+}
+
+// The maps change while the agent has sockets connect again: the next backend leaves before the agent has looked
+// for sockets that it has to tell.
+func TestSocketsWhoseNextBackendLeavesAtOnceAreNotTold(t *testing.T) {
+	forEachPlace(t, func(t *testing.T, k kind, n *node) {
+		routeServices(t)
+		a, b, vip := udpBackend(t, k, 1), udpBackend(t, k, 2), udpVIP(k, 1)
+		n.change("one", knowing(vip, a))
+		var all []*socket
+		for range 20 {
+			s := mustSocket(t, k, unix.SOCK_DGRAM)
+			s.mustConnect(at(vip))
+			all = append(all, s)
+		}
+		for i := range 12 {
+			n.set("one", knowing(vip, b))
+			losses, done := n.planner.TakeLosses(), make(chan error)
+			go func() { done <- n.dp.DestroySockets(losses) }()
+			time.Sleep(time.Duration(i) * 4 * time.Millisecond)
+			n.set("one", knowing(vip))
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			n.destroyLost()
+			if told := toldNow(all); len(told) > 0 {
+				t.Fatalf("%d of %d sockets were told, %d ms after their backend had left", len(told), len(all), i*4)
+			}
+			n.change("one", knowing(vip, a))
+		}
+		all[0].wantAnswerOf(a, at(vip), "at the end")
 	})
 }

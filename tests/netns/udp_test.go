@@ -16,6 +16,11 @@ func udpBackend(t *testing.T, k kind, i int) *backend {
 	return mustServe(t, fmt.Sprintf(k.pick("10.244.0.%d:5353/UDP", "[fd00:244::%d]:5353/UDP"), i))
 }
 
+// farBackend is one to which there is no route.
+func farBackend(k kind) *backend {
+	return &backend{at: mustAddrPort(k.pick("198.51.100.1:53/UDP", "[2001:db8:9::1]:53/UDP"))}
+}
+
 // udpVIP is the i-th Service address of a kind of socket.
 func udpVIP(k kind, i int) string {
 	return fmt.Sprintf(k.pick("10.96.0.%d:53/UDP", "[fd00:96::%d]:53/UDP"), i)

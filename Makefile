@@ -31,7 +31,7 @@ export BPF2GO_CFLAGS := -O2 -g -gno-column-info -Wall -Werror -mcpu=v3 -idirafte
 # Linters are a module of their own: the product does not depend on them.
 TOOL         := $(GO) tool -modfile=$(CURDIR)/tests/tools/go.mod
 # Tests whose dependencies the product does not need are modules of their own, too.
-TEST_MODULES := tests/deploy tests/e2e
+TEST_MODULES := tests/deploy tests/e2e tests/programs/kafka
 CLANG_FORMAT := clang-format-$(CLANG_MAJOR)
 C_FILES      := $(wildcard bpf/*.c bpf/*/*.c bpf/*/*.h tests/packets/testdata/*.c)
 GENERATED    := pkg/datapath 'tests/bench/*_bpfel.*'
@@ -40,6 +40,8 @@ GENERATED    := pkg/datapath 'tests/bench/*_bpfel.*'
 # of the maps, which it is upgraded from, and one sets up packet filters.
 TEST_PACKAGES  := ca-certificates iptables nftables clang-$(CLANG_MAJOR) libbpf-dev linux-libc-dev libc6-dev
 CONFORMANCE_PACKAGES := runc busybox-static netcat-openbsd bind9-dnsutils curl wget iproute2 conntrack iptables nftables gcc libc6-dev
+PROGRAM_PACKAGES := rabbitmq-server amqp-tools openssh-server openssh-client kcat haproxy systemd iproute2 nftables \
+	conntrack netcat-openbsd nginx-light nodejs python3 rsyslog socat
 BUILD_PACKAGES := $(TEST_PACKAGES) llvm-$(CLANG_MAJOR) $(CLANG_FORMAT) make git
 
 # With -v and -p 1 the results come one by one, as they happen; what is left out
@@ -247,6 +249,15 @@ versions-test: ## Replace this version by earlier ones and back, with every opti
 		(cd bin/versions/$$version && $(GO) build -o ../headgate-$$version ./cmd/headgate) && \
 		rm -r bin/versions/$$version || exit 1; done
 	@HEADGATE_VERSIONS=$$(ls -d $(CURDIR)/bin/versions/headgate-* | paste -sd,) $(GO) test -count=1 -v -run TestFlowsOutliveOtherVersions ./tests/network
+
+.PHONY: programs-test
+programs-test: ## Have real programs talk through a Service, by kube-proxy's rules and by Headgate (root)
+	$(call need-root)
+	@echo "build a broker of Kafka's protocol, and headgate as the tests do"
+	@cd tests/programs/kafka && $(GO) build -o $(CURDIR)/bin/kafka .
+	@CGO_ENABLED=0 $(GO) build -buildvcs=false -trimpath -o /dev/null ./cmd/headgate
+	@HEADGATE_PROGRAMS=$$(tests/tools/programs $(PROGRAM_PACKAGES)) HEADGATE_KAFKA=$(CURDIR)/bin/kafka HEADGATE_REQUIRE_PRIVILEGED=1 \
+		$(GO) test -v -count=1 -timeout 20m ./tests/programs | $(QUIETER)
 
 .PHONY: conformance-clean
 conformance-clean: ## Remove what a killed make conformance has left

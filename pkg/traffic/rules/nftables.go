@@ -23,17 +23,30 @@ func NFTables(services []Service, local netip.Prefix) []string {
 	replace := strings.NewReplacer("$IP", ip, "$TYPE", map[string]string{"ip": "ipv4_addr", "ip6": "ipv6_addr"}[ip], "$MARK", mark)
 	transactions := []string{replace.Replace(nftablesMaps)}
 	for i := 0; i < len(services); {
-		var ends, chains, elements strings.Builder
+		var ends, chains, elements, refused strings.Builder
 		for n := 0; i < len(services) && n < endpointsAtOnce; i++ {
 			s := services[i]
+			if len(s.Endpoints) == 0 {
+				fmt.Fprintf(&chains, "chain service-%d {\nreject\n}\n", i)
+				fmt.Fprintf(&refused, "%s . %s . %d : goto service-%d,\n", s.Addr.Addr(), s.Protocol, s.Addr.Port(), i)
+				continue
+			}
 			n += len(s.Endpoints)
 			nftablesService(&ends, &chains, ip, i, s, local)
 			fmt.Fprintf(&elements, "%s . %s . %d : goto service-%d,\n", s.Addr.Addr(), s.Protocol, s.Addr.Port(), i)
 		}
-		transactions = append(transactions, fmt.Sprintf("table %s headgate-bench {\n%s%s}\nadd element %s headgate-bench service-ips {\n%s}\n",
-			ip, ends.String(), chains.String(), ip, elements.String()))
+		transactions = append(transactions, fmt.Sprintf("table %s headgate-bench {\n%s%s}\n%s%s",
+			ip, ends.String(), chains.String(), nftablesElements(ip, "service-ips", &elements), nftablesElements(ip, "no-endpoint-services", &refused)))
 	}
 	return append(transactions, replace.Replace(nftablesHooks))
+}
+
+// nftablesElements returns what fills a map, "" if nothing does.
+func nftablesElements(ip, name string, elements *strings.Builder) string {
+	if elements.Len() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("add element %s headgate-bench %s {\n%s}\n", ip, name, elements.String())
 }
 
 // nftablesService writes the chains of a Service, those of its endpoints first.
@@ -48,8 +61,8 @@ func nftablesService(ends, chains *strings.Builder, ip string, i int, s Service,
 		i, ip, s.Addr.Addr(), s.Protocol, s.Addr.Port(), ip, local, len(choices), strings.Join(choices, ", "))
 }
 
-// nftablesMaps is what the chains of Services refer to. Of Services without
-// endpoints and with source ranges there are none here.
+// nftablesMaps is what the chains of Services refer to. Of Services with source
+// ranges there are none here.
 const nftablesMaps = `table $IP headgate-bench {
 chain mark-for-masquerade {
 mark set mark or $MARK

@@ -27,8 +27,7 @@ func NFTables(services []Service, local netip.Prefix) []string {
 		for n := 0; i < len(services) && n < endpointsAtOnce; i++ {
 			s := services[i]
 			if len(s.Endpoints) == 0 {
-				fmt.Fprintf(&chains, "chain service-%d {\nreject\n}\n", i)
-				fmt.Fprintf(&refused, "%s . %s . %d : goto service-%d,\n", s.Addr.Addr(), s.Protocol, s.Addr.Port(), i)
+				fmt.Fprintf(&refused, "%s . %s . %d : goto refused,\n", s.Addr.Addr(), s.Protocol, s.Addr.Port())
 				continue
 			}
 			n += len(s.Endpoints)
@@ -66,6 +65,9 @@ func nftablesService(ends, chains *strings.Builder, ip string, i int, s Service,
 const nftablesMaps = `table $IP headgate-bench {
 chain mark-for-masquerade {
 mark set mark or $MARK
+}
+chain refused {
+reject
 }
 map service-ips {
 type $TYPE . inet_proto . inet_service : verdict

@@ -99,6 +99,20 @@ func TestRulesForNFTablesFindServicesInAMap(t *testing.T) {
 	}
 }
 
+func TestRulesForNFTablesRefuseWhatHasNoEndpoints(t *testing.T) {
+	all := services(2, 1, "udp", false)
+	all[0].Endpoints = nil
+	got := strings.Join(NFTables(all, pods[false]), "")
+	for _, want := range []string{
+		"add element ip headgate-bench no-endpoint-services {\n10.96.0.1 . udp . 80 : goto refused,\n}", "chain refused {\nreject\n}",
+		"add element ip headgate-bench service-ips {\n10.96.0.2 . udp . 80 : goto service-1,\n}",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("rules have no\n%s\nthey are\n%s", want, got)
+		}
+	}
+}
+
 func TestNoTransactionIsLarge(t *testing.T) {
 	transactions := NFTables(services(5000, 3, "tcp", false), pods[false])
 	all := strings.Join(transactions, "")
@@ -128,7 +142,8 @@ func TestRulesAreRead(t *testing.T) {
 				defer ns.Close()
 				all := services(1200, 3, protocol, ipv6)
 				feed(t, ns, IPTables(all, pods[ipv6]), iptables)
-				for _, transaction := range NFTables(all, pods[ipv6]) {
+				all[0].Endpoints, all[1199].Endpoints = nil, nil
+				for _, transaction := range append(NFTables(all, pods[ipv6]), NFTables(all[:1], pods[ipv6])...) {
 					feed(t, ns, transaction, "nft", "-f", "-")
 				}
 			})

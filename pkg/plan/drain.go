@@ -59,8 +59,8 @@ func (p *Planner) NextDrained() (at time.Time, ok bool) {
 }
 
 // drain keeps backends among the members of a frontend for the drain time after they left.
-// If the Service has just been made again, it keeps all. One that was in force before this process is taken to leave now: the
-// maps do not say since when it drains.
+// If the Service has just been made again, it keeps all. A backend that was in force before this
+// process is taken to leave now: the maps do not say since when it drains.
 func (c *change) drain(f *lb.Frontend, had *tableRef) {
 	held := c.p.held[c.name]
 	if had == nil || f.DrainTime <= 0 && !c.p.now.Before(held) {

@@ -227,6 +227,65 @@ func TestABackendDrainsNoLongerBecauseItsServiceIsMadeAgain(t *testing.T) {
 	}
 }
 
+// The backend leaves while a frontend is a former one. Another planner goes on from the maps meanwhile.
+func TestABackendDrainsNoLongerBecauseAnAddressIsTakenBack(t *testing.T) {
+	const other = "203.0.113.1:80/TCP"
+	long := func(at string, backends ...string) lb.Frontend { return drains(kept(t, at, backends...), time.Minute) }
+	for _, first := range []bool{false, true} {
+		t.Run(fmt.Sprint("it leaves before: ", first), func(t *testing.T) {
+			l := newLingerLab(t, Sizes{})
+			l.set(t, web, long(vip, b1, b2), long(other, b1, b2))
+			if first {
+				l.set(t, web, long(vip, b2), long(other, b2))
+				l.set(t, web)
+			} else {
+				l.set(t, web, long(other, b1, b2))
+				l.set(t, web, long(other, b2))
+			}
+			q, ops, err := l.Resume(l.model.Content(), nil, nil)
+			if err != nil || len(ops) > 0 {
+				t.Fatal(ops, err)
+			}
+			l = &lingerLab{&lab{Planner: q, model: l.model}}
+			l.due(t, 30*time.Second)
+			l.set(t, web, long(vip, b2), long(other, b2))
+			l.due(t, 30*time.Second)
+			l.set(t, web, long(vip, b2), long(other, b2))
+			l.wantLost(t, "drained", nil, vip+" lost 10.0.0.1", other+" lost 10.0.0.1")
+		})
+	}
+}
+
+func TestAServiceIsHeldEachTimeThatItIsMadeAgain(t *testing.T) {
+	l := newLingerLab(t, Sizes{})
+	l.set(t, web, kept(t, vip, b1))
+	l.set(t, web)
+	l.due(t, lingerFor/2)
+	l.set(t, web, kept(t, vip))
+	l.due(t, lingerFor/2)
+	l.set(t, web)
+	l.due(t, lingerFor*3/4)
+	l.set(t, web, kept(t, vip))
+	l.wantMembers(t, "made again for the second time", vip, "1", "")
+}
+
+// A former frontend whose Service port went lingers. Then the Service port comes with some of the members.
+func TestAServiceIsHeldNoLongerByAFormerFrontend(t *testing.T) {
+	other := kept(t, "10.96.0.1:90/TCP", b3)
+	other.Port = "other"
+	l := newLingerLab(t, Sizes{})
+	l.set(t, web, kept(t, vip, b1, b2), other)
+	l.set(t, web)
+	l.set(t, web, kept(t, vip, b1, b2), other)
+	l.due(t, lingerFor/2)
+	l.set(t, web, other)
+	l.due(t, lingerFor/4)
+	l.set(t, web, kept(t, "10.96.0.2:80/TCP", b1), other)
+	if got := l.due(t, lingerFor/4); !slices.Equal(got, []lb.ServiceName{web}) {
+		t.Errorf("due: %v", got)
+	}
+}
+
 func TestAServiceThatCannotBeMadeAgainEndsInTime(t *testing.T) {
 	const taken = "203.0.113.1:80/TCP"
 	l := newLingerLab(t, Sizes{})

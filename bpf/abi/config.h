@@ -15,6 +15,9 @@
  */
 volatile const __u64 node_netns_cookie = 0;
 
+/* ID of the cgroup to which the socket programs are attached. */
+volatile const __u64 cgroup_id = 0;
+
 /* Are sockets of lost backends named to the agent, which then destroys them? */
 volatile const bool name_sockets = false;
 

@@ -118,8 +118,27 @@ struct sock_common {
 	atomic64_t skc_cookie; /* 0: not asked for yet */
 } __attribute__((preserve_access_index));
 
+struct kernfs_node {
+	__u64 id;
+} __attribute__((preserve_access_index));
+
+/* The first member of a cgroup, also of its parent. */
+struct cgroup_subsys_state {
+	struct cgroup_subsys_state *parent;
+} __attribute__((preserve_access_index));
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+} __attribute__((preserve_access_index));
+
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
+} __attribute__((preserve_access_index));
+
 struct sock {
 	struct sock_common __sk_common;
+	struct sock_cgroup_data sk_cgrp_data;
 	int sk_err;
 	struct sk_filter *sk_filter;
 	__u8 sk_kern_sock : 1;

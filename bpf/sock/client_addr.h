@@ -194,6 +194,9 @@ socket_allowed(struct bpf_sock_addr *ctx, const struct frontend *f, bool ip4)
 		known = kernel_readable && pod_address(&s, cookie);
 	if (!known)
 		return VERDICT_PASS;
-	return is_allowed(f, &s.addr) ? VERDICT_CONTINUE :
-					refuse(DROP_SOURCE_RANGE, f->service);
+	if (is_allowed(f, &s.addr))
+		return VERDICT_CONTINUE;
+	/* The agent, which names no port, is no client. */
+	return ctx->user_port ? refuse(DROP_SOURCE_RANGE, f->service) :
+				VERDICT_REFUSE;
 }

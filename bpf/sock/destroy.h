@@ -2,10 +2,10 @@
 /*
  * What the agent asks of sockets, by iterators that it runs.
  *
- * When a backend leaves its Service, connected UDP sockets are named to the agent, which
- * has them connect again (reconnect.h). Other sockets that were sent to the backend are
- * told at once, in each network namespace. Before Linux 6.5 there is no bpf_sock_destroy:
- * the agent has them destroyed through INET_DIAG.
+ * When a backend leaves its Service, or the first one comes, connected UDP sockets are named to
+ * the agent, which has them connect again (reconnect.h). Other sockets that were sent to the
+ * backend are told at once, in each network namespace. Before Linux 6.5 there is no
+ * bpf_sock_destroy: the agent has them destroyed through INET_DIAG.
  *
  * For a count of connections it lists what cannot be read from outside: what sockets
  * keep with themselves, and which sockets there are.
@@ -15,6 +15,7 @@
 #include "../abi/config.h"
 #include "../abi/maps.h"
 #include "../lib/addr.h"
+#include "../lib/filter.h"
 #include "../lib/kernel.h"
 #include "../lib/verdict.h"
 #include "reconnect.h"
@@ -159,6 +160,35 @@ static __always_inline void destroy_if_broken(struct bpf_iter_meta *meta,
 		count(socket_destroyed);
 }
 
+#define CGROUP_DEPTH 32 /* levels of cgroups that are looked at */
+
+/* Do the socket programs run for a socket? */
+static __always_inline bool is_in_cgroup(const struct sock *sk)
+{
+	struct cgroup *c = sk->sk_cgrp_data.cgroup;
+
+	for (int i = 0; c && i < CGROUP_DEPTH; i++) {
+		if (BPF_CORE_READ(c, kn, id) == cgroup_id)
+			return true;
+		c = (void *)BPF_CORE_READ(c, self.parent);
+	}
+	return false;
+}
+
+/*
+ * Is a socket without an entry older than the frontend at its peer? The kernel must never refuse to connect it to
+ * RECONNECT_ADDRESS: some of its datagrams would go there. So the programs have to run for it. If packets of
+ * pods are balanced, those of the socket may be already.
+ */
+static __always_inline bool is_older(const struct sock *sk,
+				     const struct addr_port *peer)
+{
+	return kernel_readable && address_filter_has(&peer->addr) &&
+	       serves_older(frontend_now(peer)) && is_in_cgroup(sk) &&
+	       (!pod_devices ||
+		sk->__sk_common.skc_net.net->net_cookie == node_netns_cookie);
+}
+
 /* A function of its own, so that the type stands in the BTF. */
 static __noinline long write_file(struct seq_file *seq,
 				  const struct socket_file *f)
@@ -209,7 +239,7 @@ static __always_inline void name_broken_file(struct bpf_iter__task_file *ctx)
 		return;
 	peer = peer_of(sk, IPPROTO_UDP);
 	e = entry_of_peer(sk, &peer);
-	if (!e || !is_lost(e, &peer))
+	if (e ? !is_lost(e, &peer) : !is_older(sock, &peer))
 		return;
 	f = (struct socket_file){
 		.cookie = bpf_get_socket_cookie(sk),

@@ -10,6 +10,9 @@
  * has set the peer, they refuse the process. But they do not see it give up the peer (AF_UNSPEC).
  *
  * While the Service has no endpoint, the peer is the frontend itself, and the socket waits.
+ *
+ * A socket may have connected to an address before a frontend had it. It has no entry, and
+ * connects again in the same way.
  */
 #pragma once
 
@@ -69,6 +72,12 @@ frontend_now(const struct addr_port *asked)
 	return NULL;
 }
 
+/* Does a frontend serve sockets that are older than it? */
+static __always_inline bool serves_older(const struct frontend *f)
+{
+	return has_backends(f) && !(f->flags & FRONTEND_UDP_CLOSE);
+}
+
 /*
  * Has the backend left the Service for good, its draining done? The socket asked for an
  * address of the frontend, which may be a former one, or of the node for a NodePort. Whether
@@ -104,24 +113,32 @@ static __always_inline void own_peer(const struct bpf_sock *sk,
 	peer->pad = 0;
 }
 
-/*
- * The frontend of a socket that is to connect again; false if it need not any more, because its
- * process has connected it elsewhere, or its backend came back.
- */
-static __noinline int frontend_to_reconnect(struct bpf_sock_addr *ctx,
-					    struct addr_port *to)
+/* Which sockets connect again? */
+enum reconnect {
+	RECONNECT_NONE, /* the process has connected the socket elsewhere, or its backend came back */
+	RECONNECT_LOST, /* its backend has left */
+	RECONNECT_OLDER, /* it is older than the frontend at its peer, if there is one */
+};
+
+/* The frontend of a socket that is to connect again. */
+static __noinline enum reconnect
+frontend_to_reconnect(struct bpf_sock_addr *ctx, struct addr_port *to)
 {
 	struct socket_entry *e;
 	struct addr_port peer;
 
 	own_peer(ctx->sk, &peer);
 	e = entry_to_backend(ctx, &peer, 0);
-	if (!e || !has_flag(e, ENTRY_CONNECTED) ||
-	    has_flag(e, ENTRY_UDP_CLOSE) || !is_broken(e))
-		return false;
+	if (!e) {
+		*to = peer;
+		return RECONNECT_OLDER;
+	}
+	if (!has_flag(e, ENTRY_CONNECTED) || has_flag(e, ENTRY_UDP_CLOSE) ||
+	    !is_broken(e))
+		return RECONNECT_NONE;
 	*to = e->frontend;
 	to->pad = 0;
-	return true;
+	return RECONNECT_LOST;
 }
 
 /* Has the kernel not connected the socket of an entry again yet, or refused it? */

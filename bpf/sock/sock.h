@@ -191,17 +191,24 @@ static __noinline int choose_apart(struct bpf_sock_addr *ctx,
 static __always_inline enum verdict connect_backend(struct bpf_sock_addr *ctx,
 						    struct addr_port *to)
 {
-	bool waits, again = is_reconnect(ctx, to);
+	enum reconnect again = RECONNECT_NONE;
 	struct frontend *frontend = NULL;
 	struct new_entry new;
 	enum verdict v;
+	bool waits;
 
-	if (again && !frontend_to_reconnect(ctx, to))
-		return VERDICT_REFUSE;
-	if (!again && is_connected(ctx) && is_reconnecting(ctx))
+	if (is_reconnect(ctx, to)) {
+		again = frontend_to_reconnect(ctx, to);
+		if (!again)
+			return VERDICT_REFUSE;
+	} else if (is_connected(ctx) && is_reconnecting(ctx)) {
 		return VERDICT_TAKEN;
+	}
 	resolve_unspecified(ctx, to);
 	v = socket_frontend(ctx, to, to->protocol == IPPROTO_TCP, &frontend);
+	if (again == RECONNECT_OLDER &&
+	    (v != VERDICT_CONTINUE || !serves_older(frontend)))
+		return VERDICT_REFUSE;
 	/* Others balance the packets of a socket that passes by a frontend. */
 	waits = v == VERDICT_WAIT ||
 		(again && !(v == VERDICT_PASS && frontend) &&

@@ -17,6 +17,7 @@ import (
 // machineConstants follow from the machine.
 type machineConstants struct {
 	NodeNetnsCookie uint64 `bpf:"node_netns_cookie"`
+	CgroupID        uint64 `bpf:"cgroup_id"`
 	IP6CsumFlag     uint64 `bpf:"ip6_csum_flag"`
 	KernelReadable  bool   `bpf:"kernel_readable"`
 	KernelTracks    bool   `bpf:"kernel_tracks"`
@@ -53,7 +54,7 @@ func (c Config) constants() (map[string]any, error) {
 		return nil, err
 	}
 	return tagged(c, ports,
-		machineConstants{NodeNetnsCookie: cookie, IP6CsumFlag: ip6CsumFlag(), KernelReadable: !lockedDown(), KernelTracks: kernelTracks(), FailuresTraced: c.traced(), TickUs: tick()},
+		machineConstants{NodeNetnsCookie: cookie, CgroupID: cgroupID(c.Cgroup), IP6CsumFlag: ip6CsumFlag(), KernelReadable: !lockedDown(), KernelTracks: kernelTracks(), FailuresTraced: c.traced(), TickUs: tick()},
 		derivedConstants{
 			SocketNatMask: c.SocketEntries - 1, FlowSets: flowSets(c.Flows), ExpressSets: c.expressSets(), RepeatsAtTC: c.Redirect && !c.XDP,
 			UDPFlowTimeoutS: uint32(udpFlowTimeout / time.Second),

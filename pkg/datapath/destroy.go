@@ -76,13 +76,16 @@ func (d *Datapath) DestroySockets(losses []plan.Loss) error {
 	if err := waitGrace(); err != nil { // a program that chose before the loss has written its entry after it
 		return err
 	}
-	namespaces, all, err := d.namespacesOf(losses)
-	if err != nil || len(namespaces) == 0 && !all {
+	udp, first := udpLosses(losses)
+	namespaces, all, err := d.namespacesOf(losses, udp)
+	if err != nil || len(namespaces) == 0 && !all && !first {
 		return err
 	}
 	var reconnected error
-	if mayReconnect(losses) {
-		reconnected = errors.Join(d.teller.places.visit(namespaces, all, d.markHere), d.reconnect())
+	if udp {
+		reconnected = d.teller.places.visit(namespaces, all, d.markHere)
+		refused, err := d.reconnect()
+		all, reconnected = all || refused, errors.Join(reconnected, err) // one that is older than its frontend may be anywhere
 	}
 	err = d.teller.places.visit(namespaces, all, d.destroyHere)
 	d.reportSockets(err)
@@ -134,15 +137,16 @@ func destroysFromBPF() bool {
 }
 
 // namespacesOf returns the cookies of the network namespaces with sockets that have an
-// entry for a lost backend, or that any may have some. No loss stands for all backends.
-func (d *Datapath) namespacesOf(losses []plan.Loss) (namespaces map[uint64]bool, all bool, err error) {
+// entry for a lost backend, or one that waits if these count, or that any may have some. No loss stands for
+// all backends.
+func (d *Datapath) namespacesOf(losses []plan.Loss, waiting bool) (namespaces map[uint64]bool, all bool, err error) {
 	t := &d.teller
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := d.mapEntries(); err != nil {
 		return nil, false, err
 	}
-	lost, waiting := map[headgateAddrPort]bool{}, mayReconnect(losses)
+	lost := map[headgateAddrPort]bool{}
 	for _, l := range losses {
 		lost[encodeAddrPort(l.Backend)] = true
 	}

@@ -870,6 +870,7 @@ const (
 	headgateVarCarryKeys          = "carry_keys"
 	headgateVarCarryPort          = "carry_port"
 	headgateVarCarrying           = "carrying"
+	headgateVarCgroupId           = "cgroup_id"
 	headgateVarCountTraffic       = "count_traffic"
 	headgateVarDestroyAll         = "destroy_all"
 	headgateVarEjectAfter         = "eject_after"
@@ -1030,6 +1031,7 @@ type headgateVariableSpecs struct {
 	CarryKeys          *ebpf.VariableSpec `ebpf:"carry_keys"`
 	CarryPort          *ebpf.VariableSpec `ebpf:"carry_port"`
 	Carrying           *ebpf.VariableSpec `ebpf:"carrying"`
+	CgroupId           *ebpf.VariableSpec `ebpf:"cgroup_id"`
 	CountTraffic       *ebpf.VariableSpec `ebpf:"count_traffic"`
 	DestroyAll         *ebpf.VariableSpec `ebpf:"destroy_all"`
 	EjectAfter         *ebpf.VariableSpec `ebpf:"eject_after"`
@@ -1173,6 +1175,7 @@ type headgateVariables struct {
 	CarryKeys          *ebpf.Variable `ebpf:"carry_keys"`
 	CarryPort          *ebpf.Variable `ebpf:"carry_port"`
 	Carrying           *ebpf.Variable `ebpf:"carrying"`
+	CgroupId           *ebpf.Variable `ebpf:"cgroup_id"`
 	CountTraffic       *ebpf.Variable `ebpf:"count_traffic"`
 	DestroyAll         *ebpf.Variable `ebpf:"destroy_all"`
 	EjectAfter         *ebpf.Variable `ebpf:"eject_after"`

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -13,7 +12,7 @@ import (
 )
 
 // broken is the program that names open connected UDP sockets whose backend has left its
-// Service, or that wait for a backend and can have one.
+// Service, or that can have their first one. Some of these are older than their frontend and have no entry.
 var broken = map[string]string{"list_broken_udp": ""}
 
 // marker is the program that marks connected UDP sockets whose backend has left: those that lose theirs only
@@ -23,10 +22,15 @@ var marker = map[string]string{"mark_broken_udp": ""}
 // reconnectAddress is RECONNECT_ADDRESS of bpf/sock/reconnect.h.
 var reconnectAddress = [4]byte{255, 255, 255, 255}
 
-// mayReconnect says whether there may be broken UDP sockets after these losses, where none
-// stands for all.
-func mayReconnect(losses []plan.Loss) bool {
-	return len(losses) == 0 || slices.ContainsFunc(losses, func(l plan.Loss) bool { return l.Backend.Protocol == lb.UDP })
+// udpLosses says whether there may be broken UDP sockets after these losses, where none stands
+// for all, and whether some may have no entry, since a frontend has got its first backend.
+func udpLosses(losses []plan.Loss) (some, first bool) {
+	some, first = len(losses) == 0, len(losses) == 0
+	for _, l := range losses {
+		some = some || l.Backend.Protocol == lb.UDP
+		first = first || l.Backend == l.Frontend
+	}
+	return some, first
 }
 
 // reconnectPasses is how often the open files are gone through at most, while sockets have moved to other files meanwhile.
@@ -48,42 +52,47 @@ func (d *Datapath) markHere() error {
 }
 
 // reconnect has the broken UDP sockets of all processes connect again. Those that it leaves,
-// since no process of its view has them open, are told with the others.
-func (d *Datapath) reconnect() error {
+// since no process of its view has them open, are told with the others. It says whether the kernel
+// refused one.
+func (d *Datapath) reconnect() (refused bool, err error) {
 	t := &d.teller
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.broken == nil {
 		broken, err := d.newIterators(broken, nil)
 		if err != nil {
-			return err
+			return false, err
 		}
 		t.broken = broken
 	}
 	for range reconnectPasses {
-		gone := false
-		err := runIterators(t.broken, func(named io.Reader) (err error) {
-			gone, err = reconnectNamed(named)
-			return err
-		})
-		if err != nil || !gone {
-			return err
+		var p reconnectPass
+		err = runIterators(t.broken, p.reconnectNamed)
+		refused = refused || p.refused
+		if err != nil || !p.gone {
+			break
 		}
 	}
-	return nil
+	return refused, err
+}
+
+// reconnectPass is what became of the sockets that the iterator named.
+type reconnectPass struct {
+	gone    bool // one was not where it was named
+	refused bool // the kernel refused one
 }
 
 // reconnectNamed reads the sockets that the iterator names, and has each connect again, once if
-// several processes have it. It says whether one was gone from where it was named. The error is
-// the first one.
-func reconnectNamed(named io.Reader) (gone bool, failed error) {
+// several processes have it. The error is the first one.
+func (p *reconnectPass) reconnectNamed(named io.Reader) (failed error) {
 	var f headgateSocketFile
 	done := map[uint64]bool{}
 	err := eachRecord(named, bytesOf(&f), func() error {
 		if there, seen := done[f.Cookie]; seen && there {
 			return nil
 		}
-		there, err := f.reconnect()
+		there, refused, err := f.reconnect()
+		p.refused = p.refused || refused
 		if err != nil && failed == nil {
 			failed = fmt.Errorf("connect the UDP socket %d of process %d to another backend: %w", f.Fd, f.Process, err)
 		}
@@ -91,37 +100,37 @@ func reconnectNamed(named io.Reader) (gone bool, failed error) {
 		return nil
 	})
 	for _, there := range done {
-		gone = gone || !there
+		p.gone = p.gone || !there
 	}
-	return gone, errors.Join(failed, err)
+	return errors.Join(failed, err)
 }
 
 // reconnect has a socket connect again, unless its process has connected it elsewhere. It says
-// whether the socket is there still.
-func (f *headgateSocketFile) reconnect() (there bool, err error) {
+// whether the socket is there still, and whether the kernel refused to connect it.
+func (f *headgateSocketFile) reconnect() (there, refused bool, err error) {
 	process, err := unix.PidfdOpen(int(f.Process), 0)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
-		return false, nil
+		return false, false, nil
 	}
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	defer unix.Close(process)
 	fd, err := unix.PidfdGetfd(process, int(f.Fd), 0)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EBADF) {
-		return false, nil
+		return false, false, nil
 	}
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	defer unix.Close(fd)
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 	if err != nil || cookie != f.Cookie {
-		return false, nil
+		return false, false, nil
 	}
 	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	var to unix.Sockaddr = &unix.SockaddrInet4{Addr: reconnectAddress}
 	if family == unix.AF_INET6 {
@@ -130,6 +139,6 @@ func (f *headgateSocketFile) reconnect() (there bool, err error) {
 		to = &mapped
 	}
 	// If there is no route, or another socket has the tuple, the socket is told next.
-	_ = unix.Connect(fd, to)
-	return true, nil
+	err = unix.Connect(fd, to)
+	return true, err != nil && !errors.Is(err, unix.ECONNREFUSED), nil
 }

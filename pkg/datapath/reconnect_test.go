@@ -47,8 +47,9 @@ func TestASocketIsLookedForAtEachProcessThatHasIt(t *testing.T) {
 		for _, f := range tc.files {
 			named.Write(bytesOf(&f))
 		}
-		if gone, err := reconnectNamed(iotest.OneByteReader(&named)); err != nil || gone != tc.gone {
-			t.Errorf("%s: gone: %t, %v; want %t", tc.name, gone, err, tc.gone)
+		var p reconnectPass
+		if err := p.reconnectNamed(iotest.OneByteReader(&named)); err != nil || p.gone != tc.gone {
+			t.Errorf("%s: gone: %t, %v; want %t", tc.name, p.gone, err, tc.gone)
 		}
 	}
 }

@@ -18,11 +18,17 @@ import (
 // routeServices gives the addresses of Services a route, as the default route of a node does. Packets there are lost.
 func routeServices(tb testing.TB) {
 	tb.Helper()
+	routeTo(tb, "10.96.0.0/16", "fd00:96::/64")
+}
+
+// routeTo routes prefixes to where packets are lost.
+func routeTo(tb testing.TB, prefixes ...string) {
+	tb.Helper()
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	for _, text := range []string{"10.96.0.0/16", "fd00:96::/64"} {
+	for _, text := range prefixes {
 		to, err := netlink.ParseIPNet(text)
 		if err != nil {
 			tb.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+	"sort"
 	"sync"
 
 	"github.com/headgate/headgate/pkg/datapath"
@@ -60,10 +61,11 @@ func backendMetrics(k kernel, all, failing bool) ([]metrics.Backend, int, error)
 		}
 		return nil
 	})
-	slices.SortFunc(out, func(a, b metrics.Backend) int {
+	sort.Slice(out, func(i, j int) bool { // slices.SortFunc is compiled for each type, which takes 25 kB of this one
+		a, b := &out[i], &out[j]
 		return cmp.Or(
 			-cmp.Compare(min(a.Failures, 1), min(b.Failures, 1)),
-			a.Service.Compare(b.Service), cmp.Compare(a.Port, b.Port), a.Backend.Compare(b.Backend))
+			a.Service.Compare(b.Service), cmp.Compare(a.Port, b.Port), a.Backend.Compare(b.Backend)) < 0
 	})
 	if all {
 		return out, 0, err

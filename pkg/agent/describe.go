@@ -6,7 +6,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/url"
 
 	"github.com/headgate/headgate/pkg/lb"
 )
@@ -46,18 +45,13 @@ func writeDescriptions(to io.Writer, all lb.Descriptions) error {
 	return out.Flush()
 }
 
-// AskBackends asks the agent with a state directory what is said of backends: of all, or where there are words of
+// AskBackends asks the agent what is said of backends: of all, or where there are words of
 // those that lb.SelectionOf makes of them; an earlier agent tells of all. Of what it does not know nothing is
 // there; it is nil with an error alone.
-func AskBackends(ctx context.Context, stateDir string, words ...string) (*lb.Told, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	what := "/backends"
-	if len(words) > 0 {
-		what += "?" + url.Values{asked: words}.Encode()
-	}
+func (p *Place) AskBackends(ctx context.Context, words ...string) (*lb.Told, error) {
+	what := "/backends?" + parameters(asked, words)
 	var all *lb.Told
-	err := listen(ctx, stateDir, http.MethodGet, what, func(from io.Reader) (err error) {
+	err := p.listen(ctx, request{http.MethodGet, what, askTimeout, ""}, func(from io.Reader) (err error) {
 		all, err = readDescriptions(from)
 		return err
 	})

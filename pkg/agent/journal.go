@@ -82,13 +82,17 @@ func (j *Journal) level() LogLevel {
 	return LogLevel{Level: j.Level.String(), Usual: j.usual.String(), Until: j.until}
 }
 
-// setLevel sets another level, for some time or, with 0, until the agent ends.
-func (j *Journal) setLevel(word string, lasts time.Duration) (LogLevel, error) {
+// setLevel sets another level, for some time or, with 0, until the agent ends. It does not where begin fails.
+func (j *Journal) setLevel(begin func() error, word string, lasts time.Duration) (LogLevel, error) {
 	l, err := parseLevel(word)
 	if err != nil {
 		return LogLevel{}, err
 	}
 	j.mu.Lock()
+	if err := begin(); err != nil {
+		j.mu.Unlock()
+		return LogLevel{}, err
+	}
 	j.sets++
 	j.until = time.Time{}
 	j.Level.SetLevel(l)

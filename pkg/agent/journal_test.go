@@ -18,7 +18,7 @@ func TestALevelOfTheLogIsInForceForATime(t *testing.T) {
 		}
 		set := func(level string, lasts time.Duration) {
 			t.Helper()
-			if _, err := j.setLevel(level, lasts); err != nil {
+			if _, err := j.setLevel(inTime, level, lasts); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -42,11 +42,14 @@ func TestALevelOfTheLogIsInForceForATime(t *testing.T) {
 		set("info", 0)
 		time.Sleep(time.Hour)
 		is("without a time", zapcore.InfoLevel)
-		if _, err := j.setLevel("loud", 0); err == nil || !strings.Contains(err.Error(), `"loud": write debug, info, warn or error`) {
+		if _, err := j.setLevel(inTime, "loud", 0); err == nil || !strings.Contains(err.Error(), `"loud": write debug, info, warn or error`) {
 			t.Errorf("a level that there is not: %v", err)
 		}
 	})
 }
+
+// inTime is begin of an order that comes in time.
+func inTime() error { return nil }
 
 func TestTheJournalHasTheLastLinesWhole(t *testing.T) {
 	j, err := NewJournal("info")

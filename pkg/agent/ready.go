@@ -31,22 +31,18 @@ func listenAlone(_, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// AskReady returns an error unless the agent with a state directory serves: it answers
-// /healthz with 200.
-func AskReady(ctx context.Context, stateDir string) error {
-	resp, err := ask(ctx, stateDir, http.MethodGet, "/healthz", askTimeout)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusOK {
-		return nil
-	}
-	var said struct {
-		Reason string `json:"reason"`
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&said); err != nil {
-		return fmt.Errorf("read the answer of the agent of %s: %w", stateDir, err)
-	}
-	return fmt.Errorf("the agent does not serve: %s", said.Reason)
+// AskReady returns an error unless the agent serves: it answers /healthz with 200.
+func (p *Place) AskReady(ctx context.Context) error {
+	return p.ask(ctx, request{http.MethodGet, "/healthz", askTimeout, ""}, func(resp *http.Response) error {
+		if resp.StatusCode == http.StatusOK {
+			return nil
+		}
+		var said struct {
+			Reason string `json:"reason"`
+		}
+		if err := json.NewDecoder(resp.Body).Decode(&said); err != nil {
+			return fmt.Errorf("read the answer of the agent of %s: %w", p.StateDir, err)
+		}
+		return fmt.Errorf("the agent does not serve: %s", said.Reason)
+	})
 }

@@ -64,7 +64,7 @@ func TestASocketOfAnAgentThatDiedIsReplaced(t *testing.T) {
 func wantReady(t *testing.T, dir, why string) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		err := AskReady(t.Context(), dir)
+		err := (&Place{StateDir: dir}).AskReady(t.Context())
 		if why == "" && err == nil || why != "" && err != nil && strings.Contains(err.Error(), why) {
 			return
 		}

@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"net"
 	"net/http"
 	"net/url"
-	"path/filepath"
+	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/metrics"
@@ -24,28 +24,34 @@ import (
 // state directory.
 const socketFile = "agent.sock"
 
+// These are paths of the socket. Earlier agents refuse those of orders: they would carry out orders late.
+const (
+	livePath       = "/live"
+	ordersDrained  = "/orders/drained"
+	ordersLogLevel = "/orders/log-level"
+)
+
 func (a *statusServer) socketHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", a.proxy.ReadyHandler())
 	own := a.metrics.Handler(metrics.HandlerConfig{Config: func() any { return a.cfg.Settings }})
 	mux.Handle("GET "+Metrics, own)
 	mux.Handle("GET "+Settings, own)
-	mux.HandleFunc("GET /live", answer(func(*http.Request) (any, error) { return a.live.get(), nil }))
+	mux.HandleFunc("GET "+livePath, answer(func(*http.Request) (any, error) { return a.live.get(), nil }))
 	mux.HandleFunc("GET /backends", a.serveBackends)
 	mux.HandleFunc("GET /diff", answer(func(r *http.Request) (any, error) { return a.inbox.Diff(r.Context()) }))
-	mux.HandleFunc("PUT /drained", drainedAnswer(func(ctx context.Context, d lb.Drained, forced bool) (any, error) {
-		return a.inbox.Drain(ctx, d, forced)
-	}))
-	mux.HandleFunc("DELETE /drained", drainedAnswer(func(ctx context.Context, d lb.Drained, _ bool) (any, error) { return a.inbox.Undrain(ctx, d) }))
+	drained := order(a.changeDrained)
+	mux.HandleFunc("PUT "+ordersDrained, drained)
+	mux.HandleFunc("DELETE "+ordersDrained, drained)
 	if j := a.cfg.Journal; j != nil {
 		mux.HandleFunc("GET "+Log, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(j.tail()) }) // fails where nobody reads it
 		mux.HandleFunc("GET /log-level", answer(func(*http.Request) (any, error) { return j.level(), nil }))
-		mux.HandleFunc("PUT /log-level", answer(func(r *http.Request) (any, error) {
+		mux.HandleFunc("PUT "+ordersLogLevel, order(func(r *http.Request, begin func() error) (any, error) {
 			lasts, err := time.ParseDuration(r.FormValue("for"))
 			if err != nil {
 				return nil, err
 			}
-			return j.setLevel(r.FormValue("level"), lasts)
+			return j.setLevel(begin, r.FormValue("level"), lasts)
 		}))
 	}
 	return mux
@@ -53,63 +59,56 @@ func (a *statusServer) socketHandler() http.Handler {
 
 // answer answers with a value as JSON, or says why there is none.
 func answer(of func(*http.Request) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		value, err := of(r)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusConflict)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(value) // fails where nobody reads it
+	return order(func(r *http.Request, _ func() error) (any, error) { return of(r) })
+}
+
+// order answers likewise with what an order did. The function do calls begin right before it changes something, under
+// its lock, and changes nothing if that fails.
+func order(do func(r *http.Request, begin func() error) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { serveOrder(w, r, do) }
+}
+
+func serveOrder(w http.ResponseWriter, r *http.Request, do func(r *http.Request, begin func() error) (any, error)) {
+	value, err := do(r, func() error { return begin(w, r) })
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+		return
 	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(value) // fails where nobody reads it
 }
 
-// drainedAnswer answers what is done with the backends that are asked for.
-func drainedAnswer(do func(ctx context.Context, d lb.Drained, forced bool) (any, error)) http.HandlerFunc {
-	return answer(func(r *http.Request) (any, error) {
-		q := r.URL.Query()
-		d, err := lb.ParseDrained(q["word"])
-		if err != nil {
-			return nil, err
-		}
-		return do(r.Context(), d, q.Get("force") != "")
-	})
+// deadline is the header with the end of the client's patience, in nanoseconds of sinceBoot.
+const deadline = "Headgate-Deadline"
+
+// sinceBoot is a clock that a node and its containers share, which jumps of the wall clock leave alone, and which goes on while the node sleeps.
+func sinceBoot() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // every kernel that runs this has it
+	return time.Duration(t.Nano())
 }
 
-// How long an agent may take to answer: at once, or once it has looked at everything.
-const (
-	askTimeout  = 3 * time.Second
-	lookTimeout = 50 * time.Second
-)
+// begin tells the client that its order is carried out now. It fails where the order is late, or its client has given up.
+func begin(w http.ResponseWriter, r *http.Request) error {
+	until, _ := strconv.ParseInt(r.Header.Get(deadline), 10, 64) // without it the order is late
+	if late := sinceBoot() - time.Duration(until); late >= 0 {
+		return fmt.Errorf("the order comes %s late, so it is not carried out: give it again", late.Round(time.Millisecond))
+	}
+	w.WriteHeader(http.StatusProcessing)
+	return r.Context().Err() // a write that fails has ended it
+}
 
-// ask asks the agent with a state directory. The answer is to be closed.
-func ask(ctx context.Context, stateDir, method, what string, timeout time.Duration) (*http.Response, error) {
-	path := filepath.Join(stateDir, socketFile)
-	client := http.Client{Timeout: timeout, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
-		},
-	}}
-	request, err := http.NewRequestWithContext(ctx, method, "http://agent"+what, nil)
+// changeDrained drains the backends that are asked for, or has them in use again.
+func (a *statusServer) changeDrained(r *http.Request, begin func() error) (any, error) {
+	q := r.URL.Query()
+	d, err := lb.ParseDrained(q["word"])
 	if err != nil {
 		return nil, err
 	}
-	resp, err := client.Do(request)
-	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("ask the agent at %s: permission denied; run it with sudo", path)
+	if r.Method == http.MethodDelete {
+		return a.inbox.Undrain(r.Context(), begin, d)
 	}
-	var sent *url.Error
-	if errors.As(err, &sent) {
-		err = sent.Err // without what was asked
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("the agent at %s did not answer in time: look whether it hangs, and at its log: %w", path, context.DeadlineExceeded)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("no agent answers at %s: %w: start one, or name its directory with --state-dir", path, err)
-	}
-	return resp, nil
+	return a.inbox.Drain(r.Context(), begin, d, q.Get("force") != "")
 }
 
 // errOtherVersion says that an agent does not know what it was asked.
@@ -117,82 +116,79 @@ func errOtherVersion(stateDir string) error {
 	return fmt.Errorf("the agent of %s is of another version: it does not answer that; use the headgate of the agent", stateDir)
 }
 
-// listen asks the agent with a state directory, and has what it says read.
-func listen(ctx context.Context, stateDir, method, what string, read func(io.Reader) error) error {
-	resp, err := ask(ctx, stateDir, method, what, lookTimeout)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
+// listen asks the agent, and has what it says read.
+func (p *Place) listen(ctx context.Context, q request, read func(io.Reader) error) error {
+	return p.ask(ctx, q, func(resp *http.Response) error { return p.understand(resp, read) })
+}
+
+// understand has read what stands in an answer, or returns what the agent refuses.
+func (p *Place) understand(resp *http.Response, read func(io.Reader) error) error {
 	switch resp.StatusCode {
 	case http.StatusOK:
-		err = read(resp.Body)
-	case http.StatusConflict:
-		var said []byte
-		if said, err = io.ReadAll(resp.Body); err == nil {
-			return errors.New(string(bytes.TrimSpace(said)))
+		if err := read(resp.Body); err != nil {
+			return fmt.Errorf("read the answer of the agent of %s: %w", p.StateDir, err)
 		}
+		return nil
+	case http.StatusConflict:
+		said, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return err
+		}
+		return errors.New(string(bytes.TrimSpace(said)))
 	default:
-		return errOtherVersion(stateDir)
+		return fmt.Errorf("the agent of %s is of another version: it does not answer that; use the headgate of the agent", p.StateDir)
 	}
-	if err != nil {
-		return fmt.Errorf("read the answer of the agent of %s: %w", stateDir, err)
-	}
-	return nil
 }
 
-// hear asks the agent with a state directory, and returns what it says.
-func hear(ctx context.Context, stateDir, method, what string) (body []byte, err error) {
-	err = listen(ctx, stateDir, method, what, func(from io.Reader) (err error) {
-		body, err = io.ReadAll(from)
-		return err
-	})
-	return body, err
+// hear asks the agent for a value, which it says as JSON.
+func (p *Place) hear(ctx context.Context, q request, value any) error {
+	return p.listen(ctx, q, func(from io.Reader) error { return json.NewDecoder(from).Decode(value) })
 }
 
-// hearValue reads what the agent says as JSON.
-func hearValue[T any](ctx context.Context, stateDir, method, what string) (value T, err error) {
-	body, err := hear(ctx, stateDir, method, what)
-	if err != nil {
-		return value, err
-	}
-	if err := json.Unmarshal(body, &value); err != nil {
-		return value, errOtherVersion(stateDir)
-	}
-	return value, nil
-}
-
-// AskLive asks the agent with a state directory what it does.
-func AskLive(ctx context.Context, stateDir string) (Live, error) {
-	return hearValue[Live](ctx, stateDir, http.MethodGet, "/live")
+// AskLive asks the agent what it does.
+func (p *Place) AskLive(ctx context.Context) (live Live, err error) {
+	err = p.hear(ctx, request{http.MethodGet, livePath, askTimeout, ""}, &live)
+	return live, err
 }
 
 // AskDiff asks it what an agent that starts now would write.
-func AskDiff(ctx context.Context, stateDir string) ([]reconciler.Difference, error) {
-	return hearValue[[]reconciler.Difference](ctx, stateDir, http.MethodGet, "/diff")
+func (p *Place) AskDiff(ctx context.Context) (all []reconciler.Difference, err error) {
+	err = p.hear(ctx, look("/diff"), &all)
+	return all, err
 }
 
 // AskLogLevel asks it from which severity on it logs.
-func AskLogLevel(ctx context.Context, stateDir string) (LogLevel, error) {
-	return hearValue[LogLevel](ctx, stateDir, http.MethodGet, "/log-level")
+func (p *Place) AskLogLevel(ctx context.Context) (l LogLevel, err error) {
+	err = p.hear(ctx, look("/log-level"), &l)
+	return l, err
 }
 
 // SetLogLevel has it log from another severity on, for some time or, with 0, until it ends.
-func SetLogLevel(ctx context.Context, stateDir, level string, lasts time.Duration) (LogLevel, error) {
-	q := url.Values{"level": {level}, "for": {lasts.String()}}
-	return hearValue[LogLevel](ctx, stateDir, http.MethodPut, "/log-level?"+q.Encode())
+func (p *Place) SetLogLevel(ctx context.Context, level string, lasts time.Duration) (l LogLevel, err error) {
+	what := ordersLogLevel + "?for=" + url.QueryEscape(lasts.String()) + "&level=" + url.QueryEscape(level)
+	err = p.hear(ctx, request{http.MethodPut, what, lookTimeout, "headgate log-level"}, &l)
+	return l, err
 }
 
 // Drain has it give some backends no new connections, or, without drain, give them some again.
-func Drain(ctx context.Context, stateDir string, d lb.Drained, drain, force bool) (reconciler.DrainResult, error) {
-	method, q := http.MethodPut, url.Values{"word": d.Words()}
+func (p *Place) Drain(ctx context.Context, d lb.Drained, drain, force bool) (out reconciler.DrainResult, err error) {
+	q := request{http.MethodPut, ordersDrained + "?" + parameters("word", d.Words()), lookTimeout, "headgate drain"}
 	if !drain {
-		method = http.MethodDelete
+		q.method = http.MethodDelete
 	}
 	if force {
-		q.Set("force", "true")
+		q.what += "force=true"
 	}
-	return hearValue[reconciler.DrainResult](ctx, stateDir, method, "/drained?"+q.Encode())
+	err = p.hear(ctx, q, &out)
+	return out, err
+}
+
+// parameters returns a query with a parameter for each word, to which more may be added.
+func parameters(name string, words []string) (query string) {
+	for _, w := range words {
+		query += name + "=" + url.QueryEscape(w) + "&"
+	}
+	return query
 }
 
 // What AskText asks for: the metrics, what is in force by the names of flags, the end of the log.
@@ -202,7 +198,11 @@ const (
 	Log      = "/log"
 )
 
-// AskText asks the agent with a state directory for one of these.
-func AskText(ctx context.Context, stateDir, what string) ([]byte, error) {
-	return hear(ctx, stateDir, http.MethodGet, what)
+// AskText asks the agent for one of these.
+func (p *Place) AskText(ctx context.Context, what string) (text []byte, err error) {
+	err = p.listen(ctx, look(what), func(from io.Reader) (err error) {
+		text, err = io.ReadAll(from)
+		return err
+	})
+	return text, err
 }

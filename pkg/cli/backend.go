@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
@@ -138,21 +137,26 @@ func (s *sight) namedBackend() []string {
 
 // described returns what the agent says of backends, of all or of those with some names; nothing where none answers.
 func (e *env) described(words ...string) *lb.Told {
-	said, _ := agent.AskBackends(e.asking(), e.state, words...)
+	said, _ := e.place().AskBackends(e.asking(), words...)
 	return said
 }
 
 // told does so for who reads a list, where what is missing has to be said.
 func (e *env) told(words ...string) *lb.Told {
-	said, err := agent.AskBackends(e.asking(), e.state, words...)
+	said, err := e.place().AskBackends(e.asking(), words...)
 	if err == nil {
 		return said
 	}
+	e.complain(err, "pods, nodes, zones and states of backends are missing")
+	return nil
+}
+
+// complain says once that the agent does not answer in time, and what follows for who reads.
+func (e *env) complain(err error, so string) {
 	if errors.Is(err, context.DeadlineExceeded) && e.complaints != nil && !e.late {
 		e.late = true
-		fmt.Fprintln(e.complaints, "the agent did not answer in time: pods, nodes, zones and states of backends are missing")
+		fmt.Fprintf(e.complaints, "%v; %s\n", err, so)
 	}
-	return nil
 }
 
 // describe takes what is said of the backend, nil for nothing. That it is ejected the kernel knows.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/command"
 )
 
@@ -21,7 +20,7 @@ write that is missing, and the Service that it is for. A restart of the agent ma
 The exit code is 0 where there is none, and 3 where there are some.`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := agent.AskDiff(cmd.Context(), e.state)
+			all, err := e.place().AskDiff(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -134,7 +134,7 @@ func (e *env) undrainable(word string) (lb.Drained, error) {
 }
 
 func (e *env) drain(cmd *cobra.Command, d lb.Drained, drain, force bool) error {
-	result, err := agent.Drain(cmd.Context(), e.state, d, drain, force)
+	result, err := e.place().Drain(cmd.Context(), d, drain, force)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/netdev"
@@ -103,7 +102,7 @@ func podNamed(word, namespace string) lb.PodName {
 
 // namePod takes what the agent says of a pod, and returns its node. It knows those that are backends.
 func (e *env) namePod(a *asker, pod lb.PodName) (node string, err error) {
-	all, err := agent.AskBackends(e.asking(), e.state, pod.String())
+	all, err := e.place().AskBackends(e.asking(), pod.String())
 	if err != nil {
 		return "", fmt.Errorf("--from pod:%s: nobody says which address it has: %w; write its address, such as pod:10.244.1.7", lb.Quote(pod.String()), err)
 	}

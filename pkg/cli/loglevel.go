@@ -34,9 +34,9 @@ func newLogLevel(e *env) *cobra.Command {
 			case len(args) == 0 && lasts != 0:
 				return errors.New("--for: which level? Write headgate log-level debug --for 10m")
 			case len(args) == 0:
-				said.LogLevel, err = agent.AskLogLevel(cmd.Context(), e.state)
+				said.LogLevel, err = e.place().AskLogLevel(cmd.Context())
 			default:
-				said.LogLevel, err = agent.SetLogLevel(cmd.Context(), e.state, args[0], lasts)
+				said.LogLevel, err = e.place().SetLogLevel(cmd.Context(), args[0], lasts)
 			}
 			if err != nil {
 				return err

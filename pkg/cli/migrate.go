@@ -115,7 +115,7 @@ func (l listenAddress) Takes() string {
 
 func (o *migrateOptions) config(e *env) migrate.Config {
 	cfg := o.Config
-	cfg.Root, cfg.Ready = e.bpfRoot, func(ctx context.Context) error { return agent.AskReady(ctx, e.state) }
+	cfg.Root, cfg.Ready = e.bpfRoot, func(ctx context.Context) error { return e.place().AskReady(ctx) }
 	cfg.HealthPorts = func() ([]uint16, error) { return agent.HealthPorts(e.state, e.bpfRoot) }
 	return cfg
 }

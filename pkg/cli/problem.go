@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/plan"
 )
 
@@ -40,6 +42,11 @@ var problems = noun[problem]{
 func newProblem(e *env) *cobra.Command { return problems.command(e) }
 
 func readProblems(s *sight, do func(*problem) error) error {
+	if !datapath.AgentRuns(s.env.bpfRoot) {
+		return errors.New("no agent runs, so problems are unknown: start one; headgate status says since when")
+	}
+	_, late := s.env.place().AskLive(s.env.asking())
+	s.env.complain(late, "these problems are those that it reported last")
 	report, err := s.env.readReport()
 	for _, p := range report.Problems {
 		if err == nil {

@@ -3,7 +3,6 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/command"
 )
 
@@ -16,6 +15,6 @@ its own, even where another process holds the port of /healthz.
 
 The exit code is 0 where it serves, and 1 where it does not or no agent runs.`,
 		Args: command.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return agent.AskReady(cmd.Context(), e.state) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return e.place().AskReady(cmd.Context()) },
 	}
 }

@@ -30,6 +30,9 @@ type env struct {
 	until context.Context // ends questions about backends, nil for how long each may take
 }
 
+// place is where the agent can be asked.
+func (e *env) place() *agent.Place { return &agent.Place{StateDir: e.state, BPFRoot: e.bpfRoot} }
+
 // asking returns what ends questions to the agent about backends.
 func (e *env) asking() context.Context {
 	if e.until == nil {

@@ -66,6 +66,8 @@ func (s *status) agentLine(now time.Time) string {
 	case !s.Agent:
 		return fmt.Sprintf("not running: nobody has followed changes for %s (since %s); what it programmed stays in force",
 			age(now, s.LastAlive), s.LastAlive.UTC().Format(time.RFC3339))
+	case s.Silent != "":
+		return s.Silent
 	case s.Live == nil && s.Starting:
 		return "starting"
 	case s.Live == nil:

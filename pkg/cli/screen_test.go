@@ -78,6 +78,9 @@ func TestTheScreenSaysWhatIsNotWell(t *testing.T) {
 			"DEGRADED: no agent runs", "nobody has followed changes for 3m0s (since 2026-11-22T11:57:00Z); what it programmed stays in force"}},
 		{"an agent that is older than this program", func(s *status) { s.Live = nil; s.Version = "v0.3.0" }, []string{
 			"v0.3.0 on node-a (this program is v0.4.1)", "running; it does not say more"}},
+		{"a stopped agent", func(s *status) {
+			s.Live, s.Silent, s.Contact.Lost = nil, "pid 4711 has not answered for 3 s (process state T, stopped)", noon
+		}, []string{"DEGRADED: the agent does not answer, ", "agent     pid 4711 has not answered for 3 s (process state T, stopped)\n"}},
 		{"no contact", func(s *status) { s.Contact.Lost = noon.Add(-31 * time.Second) }, []string{
 			"no contact with the API server", "none with the API server for 31s: what was in force stays so"}},
 		{"a program of sockets", func(s *status) { s.Hooks[0].Attached = false }, []string{

@@ -32,7 +32,8 @@ type status struct {
 	Sockets   string             `json:"sockets,omitempty"`
 	XDP       map[string]string  `json:"xdp,omitempty"` // devices whose driver repeats nothing, though it should, and why
 	Contact   *agent.Contact     `json:"contact,omitempty"`
-	Live      *agent.Live        `json:"live,omitempty"` // of an agent that runs
+	Live      *agent.Live        `json:"live,omitempty"`   // of an agent that runs
+	Silent    string             `json:"silent,omitempty"` // which agent does not answer, and the state of its process
 	LastAlive time.Time          `json:"lastAlive,omitzero"`
 	Problems  []string           `json:"problems"`
 	Unserved  []string           `json:"unserved,omitempty"` // Services with nothing in force because of a problem of the node
@@ -145,8 +146,12 @@ func (s *status) readAgent(ctx context.Context, e *env) error {
 		return err
 	}
 	s.Problems, s.Unserved, s.Sockets, s.XDP, s.Contact = report.Problems, report.Unserved, report.Sockets, report.XDP, report.Contact
-	if live, err := agent.AskLive(ctx, e.state); err == nil { // one of before, or with another directory, does not answer
+	var silent agent.Silence
+	switch live, err := e.place().AskLive(ctx); { // one of before, or with another directory, does not answer
+	case err == nil:
 		s.Live = &live
+	case errors.As(err, &silent):
+		s.Silent = string(silent)
 	}
 	return nil
 }
@@ -168,6 +173,8 @@ func (s *status) reasons() []string {
 		out = append(out, "no agent runs")
 	case s.Starting:
 		out = append(out, "the agent is starting")
+	case s.Silent != "":
+		out = append(out, "the agent does not answer")
 	case s.Contact != nil && !s.Contact.Lost.IsZero():
 		out = append(out, "no contact with the API server")
 	case s.Live == nil:

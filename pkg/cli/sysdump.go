@@ -109,7 +109,7 @@ func (d *sysdump) collect(cmd *cobra.Command, e *env, to *tar.Writer) error {
 	}
 	for _, from := range []struct{ name, what string }{{"metrics.txt", agent.Metrics}, {"settings.json", agent.Settings}, {"agent.log", agent.Log}} {
 		f := newDumpedFile(from.name)
-		text, err := agent.AskText(ctx, e.state, from.what)
+		text, err := e.place().AskText(ctx, from.what)
 		if err := d.put(to, f, errors.Join(err, f.keep(text))); err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (d *sysdump) collect(cmd *cobra.Command, e *env, to *tar.Writer) error {
 // patience returns what ends questions to the agent. One that hangs is when somebody needs a sysdump most: it is waited
 // for once, not with each question.
 func patience(ctx context.Context, e *env) (context.Context, context.CancelFunc) {
-	if err := agent.AskReady(ctx, e.state); errors.Is(err, context.DeadlineExceeded) {
+	if err := e.place().AskReady(ctx); errors.Is(err, context.DeadlineExceeded) {
 		return context.WithTimeout(ctx, time.Second)
 	}
 	return context.WithCancel(ctx)

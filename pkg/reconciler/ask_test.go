@@ -83,6 +83,9 @@ func TestWhoAsksBeforeThereIsAnythingHearsSo(t *testing.T) {
 	})
 }
 
+// inTime is begin of an order that comes in time.
+func inTime() error { return nil }
+
 // drainOne drains, and returns what is kept for the next agent.
 func drainOne(t *testing.T, word string) lb.Drained {
 	t.Helper()
@@ -104,27 +107,48 @@ func TestWhatIsDrainedIsKeptBeforeItIsInForce(t *testing.T) {
 		one, other := drainOne(t, "10.244.1.1:8080/TCP"), drainOne(t, "10.244.1.2:8080/TCP")
 		b.begin(web(1, 1, 2))
 		b.dp.ops = nil
-		if out, err := b.Drain(t.Context(), one, false); err != nil || len(out.Backends) != 1 || len(b.dp.ops) == 0 {
+		if out, err := b.Drain(t.Context(), inTime, one, false); err != nil || len(out.Backends) != 1 || len(b.dp.ops) == 0 {
 			t.Errorf("drain: %v, %v, when it was said %d operations had been applied", out, err, len(b.dp.ops))
 		}
-		if _, err := b.Drain(t.Context(), drainOne(t, "10.244.1.9:8080/TCP"), false); err == nil || !strings.Contains(err.Error(), "no Service has backends that are 10.244.1.9:8080/TCP") {
+		if _, err := b.Drain(t.Context(), inTime, drainOne(t, "10.244.1.9:8080/TCP"), false); err == nil || !strings.Contains(err.Error(), "no Service has backends that are 10.244.1.9:8080/TCP") {
 			t.Errorf("a backend that there is not: %v", err)
 		}
-		if _, err := b.Drain(t.Context(), other, false); err == nil || !strings.Contains(err.Error(), "no other backend is left to clients of default/web-1: ") {
+		if _, err := b.Drain(t.Context(), inTime, other, false); err == nil || !strings.Contains(err.Error(), "no other backend is left to clients of default/web-1: ") {
 			t.Errorf("the last backend: %v", err)
 		}
 		want(t, "kept", []string{"10.244.1.1:8080/TCP"}, kept)
-		if out, err := b.Drain(t.Context(), other, true); err != nil || len(out.Alone) != 1 {
+		if out, err := b.Drain(t.Context(), inTime, other, true); err != nil || len(out.Alone) != 1 {
 			t.Errorf("the last backend with force: %v, %v", out, err)
 		}
-		if _, err := b.Undrain(t.Context(), drainOne(t, "node/x")); err == nil || !strings.Contains(err.Error(), "node/x: is not drained") {
+		if _, err := b.Undrain(t.Context(), inTime, drainOne(t, "node/x")); err == nil || !strings.Contains(err.Error(), "node/x: is not drained") {
 			t.Errorf("undrain of what is not drained: %v", err)
 		}
 		fails = errors.New("disk full")
-		if _, err := b.Undrain(t.Context(), one); err == nil || !strings.Contains(err.Error(), "disk full") || len(b.state.Drained().Backends) != 2 {
+		if _, err := b.Undrain(t.Context(), inTime, one); err == nil || !strings.Contains(err.Error(), "disk full") || len(b.state.Drained().Backends) != 2 {
 			t.Errorf("what cannot be kept: %v, drained are %s", err, b.state.Drained().Words())
 		}
 		want(t, "differences", []string(nil), b.diff(t))
+	})
+}
+
+func TestAnOrderThatMayNotBeginChangesNothing(t *testing.T) {
+	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
+		b.KeepDrained(drainOne(t, "10.244.1.2:8080/TCP"), func(d lb.Drained) error {
+			t.Errorf("kept is %s", d.Words())
+			return nil
+		})
+		b.begin(web(1, 1, 2, 3))
+		b.dp.ops = nil
+		late := errors.New("the client has given up")
+		tooLate := func() error { return late }
+		if _, err := b.Drain(t.Context(), tooLate, drainOne(t, "10.244.1.1:8080/TCP"), false); !errors.Is(err, late) {
+			t.Errorf("drain: %v", err)
+		}
+		if _, err := b.Undrain(t.Context(), tooLate, drainOne(t, "10.244.1.2:8080/TCP")); !errors.Is(err, late) {
+			t.Errorf("undrain: %v", err)
+		}
+		want(t, "drained", []string{"10.244.1.2:8080/TCP"}, b.state.Drained().Words())
+		want(t, "operations", 0, len(b.dp.ops))
 	})
 }
 

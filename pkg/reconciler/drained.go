@@ -39,19 +39,24 @@ type DrainResult struct {
 }
 
 // Drain has backends get no new connections, and waits until that is in the kernel. What leaves a
-// Service port without backends is refused unless it is forced.
-func (i *Inbox) Drain(ctx context.Context, d lb.Drained, forced bool) (out DrainResult, err error) {
+// Service port without backends is refused unless it is forced. Nothing is done where begin fails, which is called
+// between two changes, right before.
+func (i *Inbox) Drain(ctx context.Context, begin func() error, d lb.Drained, forced bool) (out DrainResult, err error) {
 	asked := i.ask(ctx, d, func(r *Reconciler) bool {
-		out, err = r.drain(d, forced)
+		if err = begin(); err == nil {
+			out, err = r.drain(d, forced)
+		}
 		return err == nil
 	})
 	return out, errors.Join(asked, err)
 }
 
 // Undrain gives them connections again, and waits as Drain does.
-func (i *Inbox) Undrain(ctx context.Context, d lb.Drained) (out DrainResult, err error) {
+func (i *Inbox) Undrain(ctx context.Context, begin func() error, d lb.Drained) (out DrainResult, err error) {
 	asked := i.ask(ctx, d, func(r *Reconciler) bool {
-		out, err = r.undrain(d)
+		if err = begin(); err == nil {
+			out, err = r.undrain(d)
+		}
 		return err == nil
 	})
 	return out, errors.Join(asked, err)

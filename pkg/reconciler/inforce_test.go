@@ -36,13 +36,13 @@ func TestWhoDrainsHearsThatTheKernelRefuses(t *testing.T) {
 		one := drainOne(t, "10.244.1.1:8080/TCP")
 		b.begin(web(1, 1, 2))
 		broken.Store(true)
-		_, err := b.Drain(t.Context(), one, false)
+		_, err := b.Drain(t.Context(), inTime, one, false)
 		wantError(t, "drain", "not in force yet: out of order", err)
 		broken.Store(false)
 		dp.taken()
 		pass(firstRetry)
 		want(t, "it is in force after the next try", true, len(dp.taken()) > 0)
-		_, err = b.Drain(t.Context(), one, false)
+		_, err = b.Drain(t.Context(), inTime, one, false)
 		want(t, "error then", nil, err)
 	})
 }
@@ -56,10 +56,10 @@ func TestWhoDrainsWaitsForTheSweepThatChangesWaitFor(t *testing.T) {
 		one := drainOne(t, "10.0.3.0:8080/TCP") // of a Service that does not change
 		ctx, cancel := context.WithTimeout(t.Context(), graceTakes/4)
 		defer cancel()
-		_, err := b.Drain(ctx, one, false)
+		_, err := b.Drain(ctx, inTime, one, false)
 		wantError(t, "who does not wait", "not in force yet: context deadline exceeded", err)
 		b.dp.taken()
-		_, err = b.Drain(t.Context(), one, false) // once more
+		_, err = b.Drain(t.Context(), inTime, one, false) // once more
 		want(t, "error", nil, err)
 		want(t, "it took", graceTakes.String(), time.Since(b.dp.began).String())
 		want(t, "it was written", true, len(b.dp.taken()) > 0)
@@ -73,7 +73,7 @@ func TestWhoDrainsHearsThatTheAgentEnds(t *testing.T) {
 		b.Update(moved(fleet(0, 50)))
 		synctest.Wait()
 		time.AfterFunc(graceTakes/2, b.end)
-		_, err := b.Drain(t.Context(), drainOne(t, "10.0.3.0:8080/TCP"), false)
+		_, err := b.Drain(t.Context(), inTime, drainOne(t, "10.0.3.0:8080/TCP"), false)
 		wantError(t, "drain", "not in force yet: the agent ends", err)
 		<-b.ended
 	})
@@ -85,16 +85,16 @@ func TestWhoDrainsHearsThatAServiceStaysAsItIs(t *testing.T) {
 	inBubble(t, dp, func(t *testing.T, b *bench) {
 		one := drainOne(t, "10.244.1.1:8080/TCP")
 		b.KeepDrained(lb.Drained{}, keepNothing)
-		_, err := b.Undrain(t.Context(), one)
+		_, err := b.Undrain(t.Context(), inTime, one)
 		want(t, "error before the first picture", errNotReady.Error(), err.Error())
 		unread := lb.Update{Slices: web(1, 1, 2).Slices, Frozen: map[lb.ServiceName]bool{{Namespace: "default", Name: "web-1"}: true}}
 		b.begin(unread)
 		for _, again := range []string{"drain", "drain again"} {
-			_, err := b.Drain(t.Context(), one, false)
+			_, err := b.Drain(t.Context(), inTime, one, false)
 			wantError(t, again, "not in force yet: default/web-1 stays as it is", err)
 		}
 		b.Update(web(1, 1, 2))
-		_, err = b.Drain(t.Context(), one, false)
+		_, err = b.Drain(t.Context(), inTime, one, false)
 		want(t, "error once it can be read", nil, err)
 	})
 }

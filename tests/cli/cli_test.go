@@ -68,7 +68,7 @@ func TestTheCommandLineOnAKernel(t *testing.T) {
 				Files: []string{script}, UpdateScripts: *update, RequireUniqueNames: true, Deadline: deadline,
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
 					"load": load, "ready": ready, "answers": answers, "exits": exits, "nobody": nobody, "problem": problem, "orphans": orphans, "forget": forget, "remember": remember, "tracing": tracing, "dial": dial, "hold": hold, "fits": fits,
-					"outside": p.outside, "pod": p.pod, "connect": p.connect, "shows": shows, "eventually": eventually, "asks": asks, "screen": p.screen, "podnet": podnet, "packets": packets,
+					"outside": p.outside, "pod": p.pod, "connect": p.connect, "shows": shows, "eventually": eventually, "asks": asks, "screen": p.screen, "podnet": podnet, "packets": packets, "stopped": stopped, "goes-on": goesOn,
 				},
 				Setup: func(env *testscript.Env) error {
 					env.Setenv("CGROUP", testenv.Cgroup(t))
@@ -156,7 +156,7 @@ func ready(ts *testscript.TestScript, _ bool, _ []string) {
 // answers waits until an agent serves and says so.
 func answers(ts *testscript.TestScript, _ bool, _ []string) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		err := agent.AskReady(context.Background(), ts.Getenv("STATE_DIRECTORY"))
+		err := (&agent.Place{StateDir: ts.Getenv("STATE_DIRECTORY")}).AskReady(context.Background())
 		if err == nil {
 			return
 		}

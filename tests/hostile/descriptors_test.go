@@ -140,7 +140,7 @@ func (s *stage) wantAnswers(state string, got *row) {
 	}
 	ctx, cancel := context.WithTimeout(s.tb.Context(), 5*time.Second)
 	defer cancel()
-	if _, err := agent.AskLive(ctx, state); err != nil {
+	if _, err := (&agent.Place{StateDir: state}).AskLive(ctx); err != nil {
 		got.gain("the command line gets no answer: %v", err)
 	}
 }

@@ -109,20 +109,27 @@ func (l *lasting) Takes() string { return fmt.Sprintf("a duration such as 5s, at
 
 // choice is a flag that takes one of a few words.
 type choice[T ~string] struct {
-	to *T
-	of []T
+	to   *T
+	of   []T
+	many bool // several of them, with commas between
 }
 
 // oneOf is a choice with a default.
 func oneOf[T ~string](to *T, usual T, of ...T) *choice[T] {
 	*to = usual
-	return &choice[T]{to, of}
+	return &choice[T]{to: to, of: of}
 }
 
 // Set implements pflag.Value.
 func (c *choice[T]) Set(s string) error {
-	if !slices.Contains(c.of, T(s)) {
-		return errNotTaken
+	words := []string{s}
+	if c.many {
+		words = strings.Split(s, ",")
+	}
+	for _, w := range words {
+		if !slices.Contains(c.of, T(w)) {
+			return errNotTaken
+		}
 	}
 	*c.to = T(s)
 	return nil
@@ -135,7 +142,12 @@ func (c *choice[T]) String() string { return string(*c.to) }
 func (c *choice[T]) Type() string { return "string" }
 
 // Takes says what the flag takes.
-func (c *choice[T]) Takes() string { return "one of " + strings.Join(c.Words(), ", ") }
+func (c *choice[T]) Takes() string {
+	if c.many {
+		return "one or more, with commas between them, of " + strings.Join(c.Words(), ", ")
+	}
+	return "one of " + strings.Join(c.Words(), ", ")
+}
 
 // Words are those that the flag takes.
 func (c *choice[T]) Words() []string {

@@ -66,14 +66,24 @@ that it asks. Nobody looks at its packets, so that IDLE is not known.
 
 Of packets that come from no such socket each line is one direction of a flow: at a hook (in: packets
 that reach a device, out: packets that leave by one) packets FROM, TO become NOW FROM, NOW TO. IDLE is
-how long ago the last one came. The states are
+how long ago the last one came. All directions of a flow have one state:
 
-  half-open    not confirmed by both sides yet, or closed by both: first to make room
-  established  confirmed, or the replies of a flow that may still be half-open
-  closing      a FIN or RST has come in this direction, which anybody can forge: makes room last
-  refused      without a backend: its packets are answered with a refusal
-  broken       to a backend that has left the Service: the connection is reset
-  unconnected  a datagram socket that may send elsewhere, too`,
+  half-open    TCP: the handshake is not complete
+  unreplied    UDP, SCTP: no answer was seen
+  replied      UDP, SCTP: an answer was seen, and no later packet of the client
+  established  both sides have confirmed it: the handshake is complete, or the client has sent after an
+               answer, two seconds after the first packet
+  unconnected  a datagram socket that may send elsewhere, too
+  closing      TCP: one side has sent a FIN
+  refused      it has no backend: its packets are answered with a refusal
+
+A flow that is over keeps its place until another needs it, or the agent frees it. It is in no list
+without --all or --state:
+
+  closed       TCP: both sides have sent a FIN, or one has sent a RST
+  broken       its backend has left the Service: the connection was reset
+  expired      no packet came for too long: TCP 60 seconds where the handshake is not complete, and two hours and
+               four minutes where one side has closed; UDP and SCTP three minutes`,
 	words: "{ADDRESS[:PORT] | [NAMESPACE/]SERVICE[:PORT]}",
 	columns: []column[flow]{
 		{title: "HOOK", of: func(f flow) any { return f.Hook }},
@@ -107,7 +117,7 @@ func (s *seconds) known() any {
 func newFlow(e *env) *cobra.Command {
 	return flows.command(e, newFlowWatch(e), &cobra.Command{
 		Use:   "count",
-		Short: "Count flows of packets by protocol and state, beside the size of the table",
+		Short: "Count flows of packets by protocol and state, also those that are over, beside the size of the table",
 		Args:  command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var t command.Table
@@ -122,6 +132,9 @@ func newFlow(e *env) *cobra.Command {
 
 func readFlows(s *sight, do func(*flow) error) (err error) {
 	add := func(one flow, service uint32) (err error) {
+		if !s.wanted.hasState(one.State) {
+			return nil
+		}
 		if one.service, err = s.Service(service); err != nil {
 			return err
 		}

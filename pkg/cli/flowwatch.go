@@ -43,16 +43,13 @@ func newFlowWatch(e *env) *cobra.Command {
 protocol, client, frontend, backend, state, Service. Each socket and each flow of packets is one, by the
 direction from the client. What is there at the start is counted, not told. The events are
 
-  new          it has begun; a state of half-open may already mean that both sides have closed it
-  established  both sides have confirmed it
-  closing      a FIN or RST has come from the client
-  closed       both sides have closed it, or its socket is closed
+  new          it has begun, or one that was over has begun again
+  closed       both sides have closed it, one has reset it, or its socket is closed
   moved        it goes to another backend
-  evicted      packets: it is gone, and nobody was seen to close it. It made room for others, was silent
-               for too long, or was flushed
-  refused, broken, unconnected, half-open: the state that it has come into, as headgate flow explains them
+  evicted      packets: it is gone, and was not seen to end. It made room for others, or was flushed
+  others       the state that it has come into, as headgate flow explains them
 
-It compares the tables from one look to the next. So it misses what begins and ends between two looks, all
+--state shows the events after which a flow is, or was last, in one of these states. It compares the tables from one look to the next. So it misses what begins and ends between two looks, all
 but the last of several changes, and that one flow took the place of another with the same addresses and ports.
 How many have begun that no line told of is said where all flows are watched: of sockets, those that are closed again
 before the next look are most of them. headgate trace shows each connect(). A look goes through all
@@ -62,12 +59,13 @@ flows and, while there are some, sockets: with very many choose a longer --inter
 			w.out, w.complaints = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			w.lines = command.LinesTo(w.out)
 			s := newSight(e, &of, args)
+			w.wanted, s.wanted.states, s.wanted.over = s.wanted, "", true // what was in another state is told of, too
 			defer s.Close()
 			return w.run(cmd.Context(), s, every)
 		},
 	}
 	of.addNamespace(cmd, true)
-	of.addPath(cmd)
+	of.addFlows(cmd)
 	cmd.Flags().Var(atLeast(&every, watchEvery, leastInterval), "interval", "time from one look to the next")
 	endsAfter(cmd)
 	return cmd
@@ -78,10 +76,12 @@ type flowWatch struct {
 	env             *env
 	out, complaints io.Writer
 	lines           command.Lines
-	known           map[watchedKey]watchedFlow // nil before the first look
-	began           begun                      // what the programs had counted then
-	seen            begun                      // how many new ones were told of since
-	said            begun                      // how many are missing
+	wanted          wanted
+	known           map[watchedKey]flow // as they were at the last look, nil before the first
+	there           int                 // of them, those that are wanted
+	began           begun               // what the programs had counted then
+	seen            begun               // how many new ones were found since
+	said            begun               // how many are missing
 }
 
 // watchedKey tells a flow from others: a socket by its cookie and what it asks for.
@@ -89,12 +89,6 @@ type watchedKey struct {
 	cookie   uint64
 	protocol string
 	from, to netip.AddrPort
-}
-
-// watchedFlow is a flow as it was at the last look.
-type watchedFlow struct {
-	flow
-	closed bool // by both sides: that it goes is no news
 }
 
 // begun is how many flows have begun, by path.
@@ -109,7 +103,7 @@ func (w *flowWatch) run(ctx context.Context, s *sight, every time.Duration) erro
 	}
 	if err == nil {
 		w.began, err = w.count()
-		fmt.Fprintf(w.complaints, "watching, every %v; %s there already\n", every, plural(len(w.known), "flow is", "flows are"))
+		fmt.Fprintf(w.complaints, "watching, every %v; %s there already\n", every, plural(w.there, "flow is", "flows are"))
 	}
 	again := time.NewTicker(every)
 	defer again.Stop()
@@ -143,8 +137,9 @@ func (w *flowWatch) lookAgain(noun *grammar, s *sight) error {
 
 // tell shows what is different from the look before.
 func (w *flowWatch) tell(now time.Time, items []item) error {
-	found := make(map[watchedKey]watchedFlow, len(w.known))
+	found := make(map[watchedKey]flow, len(w.known))
 	var events []flowEvent
+	w.there = 0
 	for _, i := range items {
 		f := *i.(*flow)
 		if !f.begins {
@@ -155,8 +150,11 @@ func (w *flowWatch) tell(now time.Time, items []item) error {
 			key.from = netip.AddrPort{} // which it gets while it connects
 		}
 		was, known := w.known[key]
-		event, closed := happened(was, known, f)
-		found[key] = watchedFlow{f, closed}
+		event := happened(was, known, f)
+		found[key] = f
+		if w.wanted.hasState(f.State) {
+			w.there++
+		}
 		if event == "" || w.known == nil {
 			continue
 		}
@@ -170,8 +168,8 @@ func (w *flowWatch) tell(now time.Time, items []item) error {
 		}
 	}
 	for key, was := range w.known {
-		if _, stays := found[key]; !stays && !was.closed {
-			events = append(events, flowEvent{now, was.end(), was.flow})
+		if _, stays := found[key]; !stays && !isOver(was.State) {
+			events = append(events, flowEvent{now, end(was), was})
 		}
 	}
 	w.known = found
@@ -186,34 +184,34 @@ func (w *flowWatch) tell(now time.Time, items []item) error {
 	return nil
 }
 
-// happened says what has become of a flow since the look before, "" for nothing, and whether both
-// sides have closed it.
-func happened(was watchedFlow, known bool, is flow) (event eventType, closed bool) {
-	const halfOpen = string(datapath.FlowHalfOpen)
-	closed = known && is.State == halfOpen && (was.closed || was.State != halfOpen && is.Path == pathPacket)
+// happened says what has become of a flow since the look before, "" for nothing.
+func happened(was flow, known bool, is flow) eventType {
 	switch {
-	case !known:
-		return flowNew, false
+	case !known || isOver(was.State) && !isOver(is.State):
+		return flowNew
 	case was.NowTo != is.NowTo:
-		return flowMoved, closed
-	case closed && !was.closed:
-		return flowClosed, true
+		return flowMoved
 	case was.State != is.State:
-		return eventType(is.State), closed
+		return eventType(is.State)
 	default:
-		return "", closed
+		return ""
 	}
 }
 
-// end says what it means that a flow is gone.
-func (f watchedFlow) end() eventType {
-	if f.Path == pathSocket || f.State == string(datapath.FlowClosing) || f.State == string(datapath.FlowBroken) {
+func isOver(state string) bool { return datapath.FlowState(state).IsOver() }
+
+// end says what it means that a flow is gone, which was not over.
+func end(f flow) eventType {
+	if f.Path == pathSocket || f.State == string(datapath.FlowClosing) {
 		return flowClosed
 	}
 	return flowEvicted
 }
 
 func (w *flowWatch) show(one flowEvent) error {
+	if w.wanted.states != "" && !w.wanted.hasState(one.State) {
+		return nil
+	}
 	if w.env.ForPrograms() {
 		return w.env.Print(w.out, command.Table{Value: one, Names: []string{"flow/" + one.names()[0]}})
 	}

@@ -25,13 +25,14 @@ func TestWhatHappensToFlowsFollowsFromTwoLooks(t *testing.T) {
 		want  string
 	}{
 		{"what is there is not told", []*flow{packets("established", a), packets("established", a)}, ""},
-		{"begun, confirmed, closed", []*flow{nil, packets("half-open", a), packets("established", a), packets("closing", a), packets("half-open", a), nil}, "new established closing closed"},
+		{"begun, confirmed, closed", []*flow{nil, packets("half-open", a), packets("established", a), packets("closing", a), packets("closed", a), nil}, "new established closing closed"},
 		{"not confirmed", []*flow{nil, packets("half-open", a), packets("half-open", a), nil}, "new evicted"},
 		{"confirmed, and gone", []*flow{packets("established", a), nil}, "evicted"},
 		{"closed by one, and gone", []*flow{packets("closing", a), nil}, "closed"},
-		{"another after one that is closed", []*flow{packets("established", a), packets("half-open", a), packets("half-open", a), packets("established", a), nil}, "closed established evicted"},
+		{"another after one that is closed", []*flow{packets("established", a), packets("closed", a), packets("closed", a), packets("half-open", a), packets("established", a), nil}, "closed new established evicted"},
+		{"silent for too long", []*flow{packets("established", a), packets("expired", a), nil}, "expired"},
 		{"to another backend", []*flow{packets("established", a), packets("established", b)}, "moved"},
-		{"its backend is gone", []*flow{packets("established", a), packets("broken", a), nil}, "broken closed"},
+		{"its backend is gone", []*flow{packets("established", a), packets("broken", a), nil}, "broken"},
 		{"a socket that gets its address", []*flow{nil, socket("half-open", any), socket("established", own), nil}, "new established closed"},
 		{"the direction back", []*flow{nil, {Path: pathPacket, Hook: "out"}}, ""},
 	} {
@@ -68,6 +69,22 @@ func TestEventsOfFlowsAreLines(t *testing.T) {
 	want := regexp.MustCompile(`^\d\d:\d\d:\d\d\.\d{3}  new  in  UDP  192.0.2.9:4711  203.0.113.1:53  10.244.1.1:53  half-open  default/dns:dns/UDP\n$`)
 	if !want.MatchString(out.String()) {
 		t.Errorf("%q", out.String())
+	}
+}
+
+// With --state what happens in others is not told of, though it is known.
+func TestEventsInAStateAreShown(t *testing.T) {
+	var out strings.Builder
+	w := &flowWatch{env: &env{}, out: &out, wanted: wanted{states: "closing,closed"}}
+	for _, state := range []string{"established", "half-open", "established", "closing", "closed"} {
+		f := &flow{begins: true, Path: pathPacket, Hook: "in", Protocol: "TCP", State: state}
+		if err := w.tell(time.Now(), []item{f}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := regexp.MustCompile(`^\S+  closing .*\n\S+  closed .*\n$`)
+	if !want.MatchString(out.String()) || w.there != 1 {
+		t.Errorf("%q; %d are there, want 1", out.String(), w.there)
 	}
 }
 

@@ -115,6 +115,8 @@ type listing struct {
 	watch     bool
 	sortBy    string
 	path      flowPath
+	states    datapath.FlowState
+	over      bool
 }
 
 // command returns the noun's command. Alone it lists, as in bpftool.
@@ -147,12 +149,14 @@ func (n *grammar) lister(e *env, use, short string) *cobra.Command {
 	cmd.Flags().StringVar(&l.sortBy, "sort-by", "", "title of the column to sort by")
 	command.CompleteFlag(cmd, "sort-by", n.titles())
 	if n.paths {
-		l.addPath(cmd)
+		l.addFlows(cmd)
+		cmd.Flags().BoolVar(&l.over, "all", false, "also flows that are over: closed, broken, expired")
 	}
 	return cmd
 }
 
-func (l *listing) addPath(cmd *cobra.Command) {
+func (l *listing) addFlows(cmd *cobra.Command) {
+	cmd.Flags().Var(&choice[datapath.FlowState]{to: &l.states, of: datapath.FlowStates[:], many: true}, "state", "only flows in these states, such as closing,closed (default: all that are not over)")
 	cmd.Flags().Var(oneOf(&l.path, allPaths, allPaths, pathSocket, pathPacket), "path", "all, or only what is balanced by its socket, or by its packets")
 }
 
@@ -211,7 +215,7 @@ func limitGarbage(percent int) {
 
 // newSight returns what the flags and the word of a list ask for.
 func newSight(e *env, l *listing, args []string) *sight {
-	s := &sight{wanted: wanted{namespace: l.namespace, path: l.path}, env: e, full: e.ShowsAll() || l.sortBy != "" || len(args) > 0}
+	s := &sight{wanted: wanted{namespace: l.namespace, path: l.path, states: l.states, over: l.over}, env: e, full: e.ShowsAll() || l.sortBy != "" || len(args) > 0}
 	if len(args) > 0 {
 		s.wanted.word = args[0]
 	}
@@ -219,7 +223,7 @@ func newSight(e *env, l *listing, args []string) *sight {
 }
 
 func (n *grammar) showOne(cmd *cobra.Command, e *env, l *listing, word string) error {
-	s := &sight{wanted: wanted{word: word, namespace: l.namespace}, env: e, full: true}
+	s := &sight{wanted: wanted{word: word, namespace: l.namespace, over: true}, env: e, full: true}
 	defer s.Close()
 	items, err := n.collect(s)
 	if err != nil {

@@ -148,6 +148,9 @@ func dumped(root *cobra.Command) [][]string {
 		for _, below := range c.Commands() {
 			if below.Name() == "list" {
 				all = append(all, []string{c.Name(), "list"})
+				if c.Name() == "flow" {
+					all[len(all)-1] = append(all[len(all)-1], "--all")
+				}
 			}
 		}
 	}

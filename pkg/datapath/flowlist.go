@@ -17,37 +17,10 @@ type Flow struct {
 	Protocol         lb.Protocol
 	From, To         netip.AddrPort
 	NowFrom, NowTo   netip.AddrPort // what they become
-	State            FlowState
-	Idle             time.Duration // up to a second more than it is
-	Service, Backend uint32        // IDs, 0 where none is known
-	Original         bool          // from the client, not back to it
-}
-
-// FlowState is the class of a flow.
-type FlowState string
-
-// The states of a direction of a flow.
-const (
-	FlowHalfOpen    FlowState = "half-open"   // not confirmed yet, or closed by both: makes room for others
-	FlowEstablished FlowState = "established" // confirmed, or the reply direction of one that may be half-open
-	FlowClosing     FlowState = "closing"     // FIN or RST came in this direction
-	FlowRefused     FlowState = "refused"     // nobody takes it
-	FlowBroken      FlowState = "broken"      // its backend has left the Service
-	FlowUnconnected FlowState = "unconnected" // a datagram socket that may send elsewhere, too
-)
-
-func (w way) flowState() FlowState {
-	switch {
-	case w.has(headgateFlowFlagFLOW_BROKEN):
-		return FlowBroken
-	case w.has(headgateFlowFlagFLOW_REFUSED):
-		return FlowRefused
-	case w.has(headgateFlowFlagFLOW_HALF_OPEN):
-		return FlowHalfOpen
-	case w.has(headgateFlowFlagFLOW_CLOSING):
-		return FlowClosing
-	}
-	return FlowEstablished
+	State            FlowState      // of both directions
+	Idle             time.Duration  // up to a second more than it is
+	Service, Backend uint32         // IDs, 0 where none is known
+	Original         bool           // from the client, not back to it
 }
 
 // Flows calls do with both directions of every flow, in no order, until it returns an
@@ -78,6 +51,7 @@ func (r *Reader) flowsFrom(first uint32, do func(Flow) error) error {
 	for set := first; set < t.sets.len; set++ {
 		for w, f := range t.flowsIn(set) {
 			one := decodeFlow(w, f, t.opened)
+			one.State = t.state(w, &f, t.opened)
 			one.Service, one.Backend = owners.of(t, w, &f)
 			if err := do(one); err != nil {
 				return err
@@ -91,7 +65,7 @@ func (r *Reader) flowsFrom(first uint32, do func(Flow) error) error {
 func (r *Reader) FlowRoom() uint32 { return r.maps.byName[flowTableMap].MaxEntries() * flowWays }
 
 func decodeFlow(w way, f headgateFlow, now int64) Flow {
-	out := Flow{Hook: "in", Protocol: lb.Protocol(f.Protocol), State: w.flowState(), Idle: w.idle(now), Original: w.has(headgateFlowFlagFLOW_ORIGINAL)}
+	out := Flow{Hook: "in", Protocol: lb.Protocol(f.Protocol), Idle: w.idle(now), Original: w.has(headgateFlowFlagFLOW_ORIGINAL)}
 	if headgateHook(f.Hook) == headgateHookHOOK_OUT {
 		out.Hook = "out"
 	}
@@ -135,7 +109,7 @@ func (o flowOwners) of(t *flowTable, w way, f *headgateFlow) (service, backend u
 	case w.has(headgateFlowFlagFLOW_REPLY):
 		service = o.serviceAt(f.Protocol, to.Src, to.SrcPort)
 	default:
-		service = o.serviceBehind(t, f, to)
+		service = o.serviceBehind(t, f)
 	}
 	if w.has(headgateFlowFlagFLOW_ORIGINAL) {
 		return service, o.backends[headgateAddrPort{Addr: to.Dst, Port: to.DstPort, Protocol: f.Protocol}]
@@ -143,16 +117,9 @@ func (o flowOwners) of(t *flowTable, w way, f *headgateFlow) (service, backend u
 	return service, o.backends[headgateAddrPort{Addr: f.Src, Port: f.SrcPort, Protocol: f.Protocol}]
 }
 
-// serviceBehind returns the Service of a flow by a device or past the Services: that of
-// the replies from the same backend to the same client.
-func (o flowOwners) serviceBehind(t *flowTable, f *headgateFlow, to headgateTuple) uint32 {
-	reply := headgateFlow{Protocol: f.Protocol, Hook: uint8(headgateHookHOOK_OUT)}
-	reply.Src, reply.SrcPort, reply.Dst, reply.DstPort = f.Dst, f.DstPort, f.Src, f.SrcPort
-	w, there := t.find(&reply)
-	if !there {
-		reply.Src, reply.SrcPort, reply.Dst, reply.DstPort = to.Src, to.SrcPort, to.Dst, to.DstPort
-		w, there = t.find(&reply)
-	}
+// serviceBehind returns the Service of a flow by a device or past the Services.
+func (o flowOwners) serviceBehind(t *flowTable, f *headgateFlow) uint32 {
+	w, there := t.behind(f)
 	if !there {
 		return 0
 	}

@@ -19,7 +19,7 @@ type Connection struct {
 	Inside   netip.AddrPort // the client, as the stack has it
 	Backend  netip.AddrPort
 	Outside  netip.AddrPort // the client, as a backend on another node has it, else not valid
-	State    FlowState      // half-open, established or closing
+	State    FlowState
 }
 
 // Successor translates connections once programs are gone.
@@ -35,7 +35,8 @@ type Successor interface {
 	Done() error
 }
 
-// HandedOver is how many connections others translate now, and how many nobody does any more.
+// HandedOver is how many connections others translate now, and how many nobody does any more. Those
+// that are over do not count: they are handed over for the sake of their last packets.
 type HandedOver struct {
 	Done, Left int
 	// Why some are left, nil if none are.
@@ -56,8 +57,11 @@ func (r *Reader) handOver(to Successor, c *HandedOver) error {
 	}
 	defer t.Close()
 	_, all := t.connections()
-	c.Left = len(all)
+	c.Left = living(all)
 	if asks, err := r.asksKernel(); (err != nil || !asks) && len(all) > 0 {
+		if c.Left == 0 {
+			return nil // nobody misses those that are over
+		}
 		return orUnsupported(err)
 	}
 	var unforgotten error
@@ -70,16 +74,21 @@ func (r *Reader) handOver(to Successor, c *HandedOver) error {
 	var one Connection // that is left
 	for range handOverRounds {
 		flows, all := t.connections()
-		if c.Left = len(all); c.Left == 0 {
+		if c.Left = living(all); len(all) == 0 {
 			return nil
 		}
 		left, err := to.Take(all)
 		err = errors.Join(err, waitAnswers(all))
 		t.forget(flows, left)
-		c.Done, c.Left = c.Done+len(all)-len(left), len(left)
-		if len(left) > 0 {
-			one = all[left[0]]
+		c.Done += c.Left
+		c.Left = 0
+		for _, i := range left {
+			if !all[i].State.IsOver() {
+				c.Left++
+				one = all[i]
+			}
 		}
+		c.Done -= c.Left
 		if err != nil {
 			return errors.Join(unforgotten, err)
 		}
@@ -88,6 +97,16 @@ func (r *Reader) handOver(to Successor, c *HandedOver) error {
 		return nil
 	}
 	return errors.Join(unforgotten, fmt.Errorf("the kernel has tracked packets of theirs each time, as of %s", one))
+}
+
+// living returns how many connections are not over.
+func living(all []Connection) (n int) {
+	for i := range all {
+		if !all[i].State.IsOver() {
+			n++
+		}
+	}
+	return n
 }
 
 // answersTake is how long flows of datagrams stay after they are taken.
@@ -156,16 +175,18 @@ func (r *Reader) asksKernel() (bool, error) {
 	return uint64(at) < uint64(len(constants)) && constants[at] != 0, nil
 }
 
-// connections returns those of clients elsewhere, each with its flow where packets come in.
+// connections returns those of clients elsewhere, each with its flow where packets come in. What is
+// over is not among them, unless it may have a packet still: one that a side has reset may live, since
+// that may be forged.
 func (t *flowTable) connections() (flows []headgateFlow, all []Connection) {
 	const wanted = headgateFlowFlagFLOW_ORIGINAL | headgateFlowFlagFLOW_TO_BACKEND
 	for w, f := range t.flows() {
-		if headgateFlowFlag(w.seen)&wanted != wanted || w.has(headgateFlowFlagFLOW_BROKEN) || w.isKept() {
+		if headgateFlowFlag(w.seen)&wanted != wanted || w.isKept() {
 			continue
 		}
-		c := Connection{Protocol: lb.Protocol(f.Protocol), State: w.flowState()}
-		if other, ok := t.find(f.other()); w.has(headgateFlowFlagFLOW_CLOSING) || ok && other.has(headgateFlowFlagFLOW_CLOSING) {
-			c.State = FlowClosing // also what both sides have closed
+		c := Connection{Protocol: lb.Protocol(f.Protocol), State: t.state(w, &f, t.opened)}
+		if c.State.IsOver() && (c.State != FlowClosed || w.isHalfOpen() && w.idle(t.opened) > idleEnded) {
+			continue
 		}
 		c.From, c.To = tupleEnds(headgateTuple{Src: f.Src, Dst: f.Dst, SrcPort: f.SrcPort, DstPort: f.DstPort})
 		c.Inside, c.Backend = tupleEnds(f.becomes())

@@ -150,9 +150,11 @@ func socketState(protocol lb.Protocol, state uint32) FlowState {
 		return FlowEstablished
 	case protocol == lb.UDP:
 		return FlowUnconnected
-	case state == unix.BPF_TCP_SYN_SENT:
+	case state == unix.BPF_TCP_SYN_SENT, state == unix.BPF_TCP_SYN_RECV:
 		return FlowHalfOpen
-	default:
+	case state == unix.BPF_TCP_FIN_WAIT1, state == unix.BPF_TCP_FIN_WAIT2, state == unix.BPF_TCP_CLOSE_WAIT:
 		return FlowClosing
+	default: // both sides have, or nothing is left of it
+		return FlowClosed
 	}
 }

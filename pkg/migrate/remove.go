@@ -27,7 +27,7 @@ func Remove(root string) (datapath.Removed, error) {
 type kernel struct{ root string }
 
 var tcpStates = map[datapath.FlowState]netdev.TCPState{
-	datapath.FlowHalfOpen: netdev.TCPOpening, datapath.FlowEstablished: netdev.TCPOpen, datapath.FlowClosing: netdev.TCPClosing,
+	datapath.FlowHalfOpen: netdev.TCPOpening, datapath.FlowEstablished: netdev.TCPOpen, datapath.FlowClosing: netdev.TCPClosing, datapath.FlowClosed: netdev.TCPClosing,
 }
 
 // Forget implements datapath.Successor.

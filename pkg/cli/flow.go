@@ -100,6 +100,24 @@ without --all or --state:
 	read: readFlows, compare: compareFlows, passing: true, namespaced: true, paths: true,
 }
 
+// anyState has flows shown that are over, too.
+const anyState = "all"
+
+// isShown says whether flows in a state are shown: in one of some with commas between them, by default
+// in those of flows that go on.
+func isShown(only datapath.FlowState, state string) bool {
+	switch only {
+	case "":
+		return !isOver(state)
+	case anyState:
+		return true
+	default:
+		return slices.Contains(strings.Split(string(only), ","), state)
+	}
+}
+
+func isOver(state string) bool { return datapath.FlowState(state).IsOver() }
+
 // seconds is a time that is known to a second.
 type seconds int64
 
@@ -132,7 +150,7 @@ func newFlow(e *env) *cobra.Command {
 
 func readFlows(s *sight, do func(*flow) error) (err error) {
 	add := func(one flow, service uint32) (err error) {
-		if !s.wanted.hasState(one.State) {
+		if !isShown(s.states, one.State) {
 			return nil
 		}
 		if one.service, err = s.Service(service); err != nil {

@@ -59,7 +59,7 @@ flows and, while there are some, sockets: with very many choose a longer --inter
 			w.out, w.complaints = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			w.lines = command.LinesTo(w.out)
 			s := newSight(e, &of, args)
-			w.wanted, s.wanted.states, s.wanted.over = s.wanted, "", true // what was in another state is told of, too
+			w.states, s.states = s.states, anyState // those that leave one of these are known, too
 			defer s.Close()
 			return w.run(cmd.Context(), s, every)
 		},
@@ -76,7 +76,7 @@ type flowWatch struct {
 	env             *env
 	out, complaints io.Writer
 	lines           command.Lines
-	wanted          wanted
+	states          datapath.FlowState  // whose events are shown, "" for all
 	known           map[watchedKey]flow // as they were at the last look, nil before the first
 	there           int                 // of them, those that are wanted
 	began           begun               // what the programs had counted then
@@ -152,7 +152,7 @@ func (w *flowWatch) tell(now time.Time, items []item) error {
 		was, known := w.known[key]
 		event := happened(was, known, f)
 		found[key] = f
-		if w.wanted.hasState(f.State) {
+		if isShown(w.states, f.State) {
 			w.there++
 		}
 		if event == "" || w.known == nil {
@@ -198,8 +198,6 @@ func happened(was flow, known bool, is flow) eventType {
 	}
 }
 
-func isOver(state string) bool { return datapath.FlowState(state).IsOver() }
-
 // end says what it means that a flow is gone, which was not over.
 func end(f flow) eventType {
 	if f.Path == pathSocket || f.State == string(datapath.FlowClosing) {
@@ -209,7 +207,7 @@ func end(f flow) eventType {
 }
 
 func (w *flowWatch) show(one flowEvent) error {
-	if w.wanted.states != "" && !w.wanted.hasState(one.State) {
+	if w.states != "" && !isShown(w.states, one.State) {
 		return nil
 	}
 	if w.env.ForPrograms() {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/pkg/datapath"
 )
 
 func TestWhatHappensToFlowsFollowsFromTwoLooks(t *testing.T) {
@@ -72,10 +74,27 @@ func TestEventsOfFlowsAreLines(t *testing.T) {
 	}
 }
 
+func TestFlowsThatAreOverAreShownIfAskedFor(t *testing.T) {
+	const goOn = "half-open unreplied replied established unconnected closing refused"
+	for only, want := range map[datapath.FlowState]string{
+		"": goOn, anyState: goOn + " closed broken expired", "closed": "closed", "expired,established": "established expired",
+	} {
+		var got []string
+		for _, state := range datapath.FlowStates {
+			if isShown(only, string(state)) {
+				got = append(got, string(state))
+			}
+		}
+		if all := strings.Join(got, " "); all != want {
+			t.Errorf("%q: %s, want %s", only, all, want)
+		}
+	}
+}
+
 // With --state what happens in others is not told of, though it is known.
 func TestEventsInAStateAreShown(t *testing.T) {
 	var out strings.Builder
-	w := &flowWatch{env: &env{}, out: &out, wanted: wanted{states: "closing,closed"}}
+	w := &flowWatch{env: &env{}, out: &out, states: "closing,closed"}
 	for _, state := range []string{"established", "half-open", "established", "closing", "closed"} {
 		f := &flow{begins: true, Path: pathPacket, Hook: "in", Protocol: "TCP", State: state}
 		if err := w.tell(time.Now(), []item{f}); err != nil {

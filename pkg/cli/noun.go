@@ -97,6 +97,7 @@ type grammar noun[item]
 type sight struct {
 	*datapath.Reader
 	wanted wanted
+	states datapath.FlowState // of flows, see isShown
 	env    *env
 	rates  *rates              // nil for who reads once
 	less   func(a, b item) int // the order that is asked for, nil for that of the noun
@@ -215,7 +216,10 @@ func limitGarbage(percent int) {
 
 // newSight returns what the flags and the word of a list ask for.
 func newSight(e *env, l *listing, args []string) *sight {
-	s := &sight{wanted: wanted{namespace: l.namespace, path: l.path, states: l.states, over: l.over}, env: e, full: e.ShowsAll() || l.sortBy != "" || len(args) > 0}
+	s := &sight{wanted: wanted{namespace: l.namespace, path: l.path}, states: l.states, env: e, full: e.ShowsAll() || l.sortBy != "" || len(args) > 0}
+	if l.over && s.states == "" {
+		s.states = anyState
+	}
 	if len(args) > 0 {
 		s.wanted.word = args[0]
 	}
@@ -223,7 +227,7 @@ func newSight(e *env, l *listing, args []string) *sight {
 }
 
 func (n *grammar) showOne(cmd *cobra.Command, e *env, l *listing, word string) error {
-	s := &sight{wanted: wanted{word: word, namespace: l.namespace, over: true}, env: e, full: true}
+	s := &sight{wanted: wanted{word: word, namespace: l.namespace}, states: anyState, env: e, full: true}
 	defer s.Close()
 	items, err := n.collect(s)
 	if err != nil {

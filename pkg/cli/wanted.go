@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 )
@@ -15,9 +14,7 @@ import (
 type wanted struct {
 	word      string
 	namespace string
-	path      flowPath           // of flows, which are read so
-	states    datapath.FlowState // of flows, with commas between, "" for all of those that go on
-	over      bool               // also of those that are over
+	path      flowPath // of flows, which are read so
 }
 
 // everything says whether nothing is left out but other paths.
@@ -34,14 +31,6 @@ func (w wanted) wants(one item) bool {
 	}
 	inNamespace := w.namespace == "" || slices.ContainsFunc(one.owners(), wanted{namespace: w.namespace}.owns)
 	return inNamespace && slices.Contains(one.names(), w.word)
-}
-
-// hasState says whether flows in a state are wanted.
-func (w wanted) hasState(state string) bool {
-	if w.states != "" {
-		return slices.Contains(strings.Split(string(w.states), ","), state)
-	}
-	return w.over || !datapath.FlowState(state).IsOver()
 }
 
 // owns says whether a word means a Service port: namespace/name or name, with or without port

@@ -2,10 +2,8 @@ package cli
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 )
@@ -29,28 +27,6 @@ func TestAWordMeansAServiceOrAnAddress(t *testing.T) {
 	} {
 		if got := (wanted{word: tc.word, namespace: tc.namespace}).wants(one); got != tc.want {
 			t.Errorf("%q in namespace %q: %v, want %v", tc.word, tc.namespace, got, tc.want)
-		}
-	}
-}
-
-func TestFlowsThatAreOverAreWantedByTheirState(t *testing.T) {
-	for _, tc := range []struct {
-		wanted wanted
-		want   string
-	}{
-		{wanted{}, "half-open unreplied replied established unconnected closing refused"},
-		{wanted{over: true}, "half-open unreplied replied established unconnected closing refused closed broken expired"},
-		{wanted{states: "closed"}, "closed"},
-		{wanted{states: "established,expired", over: true}, "established expired"},
-	} {
-		var got []string
-		for _, state := range datapath.FlowStates {
-			if tc.wanted.hasState(string(state)) {
-				got = append(got, string(state))
-			}
-		}
-		if all := strings.Join(got, " "); all != tc.want {
-			t.Errorf("%+v: %s, want %s", tc.wanted, all, tc.want)
 		}
 	}
 }

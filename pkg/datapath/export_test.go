@@ -37,6 +37,17 @@ func (d *Datapath) EchoesUntil() time.Duration {
 // AddFlow has the flow table know a connection of a client elsewhere.
 func (d *Datapath) AddFlow(tb testing.TB, protocol lb.Protocol) {
 	tb.Helper()
+	d.addFlow(tb, protocol, 1, 0)
+}
+
+// AddClosedFlow has it know one that both sides have closed just now.
+func (d *Datapath) AddClosedFlow(tb testing.TB) {
+	tb.Helper()
+	d.addFlow(tb, lb.TCP, 2, uint32(headgateFlowFlagFLOW_HALF_OPEN|headgateFlowFlagFLOW_CLOSING))
+}
+
+func (d *Datapath) addFlow(tb testing.TB, protocol lb.Protocol, number, flags uint32) {
+	tb.Helper()
 	table, err := openFlowTable(d.maps, true)
 	if err != nil {
 		tb.Fatal(err)
@@ -44,9 +55,9 @@ func (d *Datapath) AddFlow(tb testing.TB, protocol lb.Protocol) {
 	defer table.Close()
 	now := mustClock(tb)
 	const state = uint32(headgateFlowFlagFLOW_ORIGINAL | headgateFlowFlagFLOW_TO_BACKEND)
-	f := someFlow(1, 1)
+	f := someFlow(1, number)
 	f.Protocol = uint8(protocol)
-	if !table.add(f, stateOf(now, 0, state), now) {
+	if !table.add(f, stateOf(now, 0, state|flags), now) {
 		tb.Fatal("the flow table has no room")
 	}
 }

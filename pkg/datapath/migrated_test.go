@@ -129,6 +129,32 @@ func TestASuccessorThatForgetsNothingIsAskedToTakeAllTheSame(t *testing.T) {
 	}
 }
 
+// What both sides have closed is nobody's loss, but its last packets may come to the successor.
+func TestConnectionsThatAreOverAreNotLost(t *testing.T) {
+	for _, alive := range []int{0, 1} {
+		cfg := config(t)
+		d := mustOpen(t, cfg)
+		if err := d.Attach(); err != nil {
+			t.Fatal(err)
+		}
+		d.AddClosedFlow(t)
+		if alive > 0 {
+			d.AddFlow(t, lb.TCP)
+		}
+		d.Close()
+		if n, err := datapath.ConnectionsBelow(cfg.Root); err != nil || n != alive+1 {
+			t.Errorf("%d connections are to be handed over (%v), want %d", n, err, alive+1)
+		}
+		done, err := datapath.Remove(cfg.Root, &successor{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := done.HandedOver; got.Done != 0 || got.Left != alive || (got.Why != nil) != (alive > 0) {
+			t.Errorf("beside %d that go on %d are handed over and %d lost (%v)", alive, got.Done, got.Left, got.Why)
+		}
+	}
+}
+
 // A datagram may be under way when its flow is handed over. The flow translates its answer.
 func TestAnswersAreTranslatedAfterAHandOver(t *testing.T) {
 	cfg := config(t)

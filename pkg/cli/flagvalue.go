@@ -111,22 +111,18 @@ func (l *lasting) Takes() string { return fmt.Sprintf("a duration such as 5s, at
 type choice[T ~string] struct {
 	to   *T
 	of   []T
-	many bool // several of them, with commas between
+	most int // how many of them, with commas between; -1 for any number
 }
 
 // oneOf is a choice with a default.
 func oneOf[T ~string](to *T, usual T, of ...T) *choice[T] {
 	*to = usual
-	return &choice[T]{to: to, of: of}
+	return &choice[T]{to, of, 1}
 }
 
 // Set implements pflag.Value.
 func (c *choice[T]) Set(s string) error {
-	words := []string{s}
-	if c.many {
-		words = strings.Split(s, ",")
-	}
-	for _, w := range words {
+	for _, w := range strings.SplitN(s, ",", c.most) {
 		if !slices.Contains(c.of, T(w)) {
 			return errNotTaken
 		}
@@ -143,10 +139,11 @@ func (c *choice[T]) Type() string { return "string" }
 
 // Takes says what the flag takes.
 func (c *choice[T]) Takes() string {
-	if c.many {
-		return "one or more, with commas between them, of " + strings.Join(c.Words(), ", ")
+	several := "one of "
+	if c.most < 0 {
+		several = "one or more, with commas between them, of "
 	}
-	return "one of " + strings.Join(c.Words(), ", ")
+	return several + strings.Join(c.Words(), ", ")
 }
 
 // Words are those that the flag takes.

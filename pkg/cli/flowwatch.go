@@ -150,7 +150,7 @@ func (w *flowWatch) tell(now time.Time, items []item) error {
 			key.from = netip.AddrPort{} // which it gets while it connects
 		}
 		was, known := w.known[key]
-		event := happened(was, known, f)
+		event := happened(&was, known, &f)
 		found[key] = f
 		if isShown(w.states, f.State) {
 			w.there++
@@ -169,7 +169,7 @@ func (w *flowWatch) tell(now time.Time, items []item) error {
 	}
 	for key, was := range w.known {
 		if _, stays := found[key]; !stays && !isOver(was.State) {
-			events = append(events, flowEvent{now, end(was), was})
+			events = append(events, flowEvent{now, end(&was), was})
 		}
 	}
 	w.known = found
@@ -185,7 +185,7 @@ func (w *flowWatch) tell(now time.Time, items []item) error {
 }
 
 // happened says what has become of a flow since the look before, "" for nothing.
-func happened(was flow, known bool, is flow) eventType {
+func happened(was *flow, known bool, is *flow) eventType {
 	switch {
 	case !known || isOver(was.State) && !isOver(is.State):
 		return flowNew
@@ -199,7 +199,7 @@ func happened(was flow, known bool, is flow) eventType {
 }
 
 // end says what it means that a flow is gone, which was not over.
-func end(f flow) eventType {
+func end(f *flow) eventType {
 	if f.Path == pathSocket || f.State == string(datapath.FlowClosing) {
 		return flowClosed
 	}

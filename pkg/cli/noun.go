@@ -157,7 +157,7 @@ func (n *grammar) lister(e *env, use, short string) *cobra.Command {
 }
 
 func (l *listing) addFlows(cmd *cobra.Command) {
-	cmd.Flags().Var(&choice[datapath.FlowState]{to: &l.states, of: datapath.FlowStates[:], many: true}, "state", "only flows in these states, such as closing,closed (default: all that are not over)")
+	cmd.Flags().Var(&choice[datapath.FlowState]{&l.states, datapath.FlowStates[:], -1}, "state", "only flows in these states, such as closing,closed (default: all that are not over)")
 	cmd.Flags().Var(oneOf(&l.path, allPaths, allPaths, pathSocket, pathPacket), "path", "all, or only what is balanced by its socket, or by its packets")
 }
 

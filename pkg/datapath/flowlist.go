@@ -109,21 +109,14 @@ func (o flowOwners) of(t *flowTable, w way, f *headgateFlow) (service, backend u
 	case w.has(headgateFlowFlagFLOW_REPLY):
 		service = o.serviceAt(f.Protocol, to.Src, to.SrcPort)
 	default:
-		service = o.serviceBehind(t, f)
+		if reply, there := t.behind(f); there {
+			service = o.serviceAt(f.Protocol, reply.flow.To, reply.flow.ToSrcPort)
+		}
 	}
 	if w.has(headgateFlowFlagFLOW_ORIGINAL) {
 		return service, o.backends[headgateAddrPort{Addr: to.Dst, Port: to.DstPort, Protocol: f.Protocol}]
 	}
 	return service, o.backends[headgateAddrPort{Addr: f.Src, Port: f.SrcPort, Protocol: f.Protocol}]
-}
-
-// serviceBehind returns the Service of a flow by a device or past the Services.
-func (o flowOwners) serviceBehind(t *flowTable, f *headgateFlow) uint32 {
-	w, there := t.behind(f)
-	if !there {
-		return 0
-	}
-	return o.serviceAt(f.Protocol, w.flow.To, w.flow.ToSrcPort)
 }
 
 // serviceAt returns the Service of the frontend at an address, which may be a NodePort.

@@ -13,7 +13,7 @@ func TestWhatIsSaidOfBackendsIsReadAsItWasWritten(t *testing.T) {
 	all := lb.Descriptions{
 		{Backend: lb.AddrPort{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80, Protocol: lb.UDP}, State: lb.StateUnready},
 		{Backend: lb.AddrPort{Addr: netip.MustParseAddr("fd00::1"), Port: 80, Protocol: lb.TCP}, Pod: lb.PodName{Namespace: "default", Name: "web-1"},
-			Node: "node\ta\n", Zone: "zone-a", State: lb.StateReady},
+			Service: lb.ServiceName{Namespace: "default", Name: "web"}, Node: "node\ta\n", Zone: "zone-a", State: lb.StateReady},
 	}
 	var text strings.Builder
 	if err := writeDescriptions(&text, all); err != nil {

@@ -35,7 +35,7 @@ func (a *statusServer) tellZones(all []metrics.Backend) {
 // not know their own.
 func markInZone(all []metrics.Backend, said lb.Descriptions, zone string) {
 	for i := range all {
-		if d := said.Of(all[i].Backend); d != nil && d.Zone != "" {
+		if d := said.Of(all[i].Backend, all[i].Service); d != nil && d.Zone != "" {
 			all[i].InZone = new(d.Zone == zone)
 		}
 	}

@@ -20,32 +20,36 @@ import (
 // backend is a backend as it is shown.
 type backend struct {
 	at       lb.AddrPort
-	said     *lb.Description     // nil where no agent knows it
 	ID       uint32              `json:"id"`
 	Backend  string              `json:"backend"`
 	Services texts[plan.Service] `json:"services"` // Service ports that have it
 	Tables   texts[plan.Table]   `json:"tables"`   // that name it
-	Pod      string              `json:"pod,omitempty"`
-	Node     string              `json:"node,omitempty"`
-	Zone     string              `json:"zone,omitempty"`
-	State    string              `json:"state"`
+	described
+	// ByService is what is said by Service port, where Services differ. The best of it is what is said of the backend.
+	ByService []describedFor `json:"byService,omitempty"`
 	datapath.Load
 	ConnectionsPerSecond *rate `json:"connectionsPerSecond,omitempty"`
 	trafficRates
 }
 
 func (b backend) names() []string {
-	names := append(addressNames(b.at), fmt.Sprint(b.ID))
-	if b.Pod != "" {
-		names = append(names, b.Pod, b.said.Pod.Name)
+	return append(append(addressNames(b.at), fmt.Sprint(b.ID)), b.pods()...)
+}
+
+// pods returns the full and the short name of its Pod, of each Service where these differ.
+func (b *backend) pods() (names []string) {
+	names = b.pod(nil)
+	for i := range b.ByService {
+		names = b.ByService[i].pod(names)
 	}
 	return names
 }
 
 // called returns the Pod that a word names, "" where it names something else of the backend.
 func (b backend) called(word string) string {
-	if b.said != nil && word == b.said.Pod.Name {
-		return b.Pod
+	names := b.pods()
+	if i := slices.Index(names, word); i%2 == 1 {
+		return names[i-1]
 	}
 	return ""
 }
@@ -63,7 +67,11 @@ at --state-dir they are unknown. The states are
   terminating  terminates, and serves no more
   unready      gets none
   draining     of weight 0, or drained by headgate drain: keeps those that it has
-  ejected      took none, so that all clients avoid it`,
+  ejected      took none, so that all clients avoid it
+
+Each Service has states of its own: a backend of several Services has a line for each if they differ.
+HEALTH says which failures this node has seen, else the state of a backend that is not ready. An unused
+backend has had no connection from this node.`,
 	words: "{ADDRESS[:PORT[/PROTOCOL]] | [NAMESPACE/]POD | [NAMESPACE/]SERVICE[:PORT]}",
 	columns: []column[backend]{
 		{title: "ID", of: func(b backend) any { return b.ID }},
@@ -71,7 +79,7 @@ at --state-dir they are unknown. The states are
 		{title: "SERVICE", of: func(b backend) any { return b.Services.texts() }},
 		{title: "IN FLIGHT", of: func(b backend) any { return b.InFlight }},
 		{title: "RESPONSE", of: func(b backend) any { return known(b.Response) }},
-		{title: "HEALTH", of: func(b backend) any { return health(b.Load) }},
+		{title: "HEALTH", of: func(b backend) any { return b.each(func(d described) any { return d.health(b.Load) }) }},
 		{title: "CONNECTIONS", of: func(b backend) any { return b.Connections }, wide: true},
 		{title: "CONN/S", of: func(b backend) any { return b.ConnectionsPerSecond.cell() }, wide: true, rated: true},
 		{title: "FAILED", of: func(b backend) any { return b.Failed.Sum() }, wide: true},
@@ -82,10 +90,10 @@ at --state-dir they are unknown. The states are
 		{title: "PACKETS FROM", of: func(b backend) any { return b.PacketsFrom }, wide: true},
 		{title: "TO/S", of: func(b backend) any { return b.BytesToPerSecond.size() }, wide: true, rated: true},
 		{title: "FROM/S", of: func(b backend) any { return b.BytesFromPerSecond.size() }, wide: true, rated: true},
-		{title: "STATE", of: func(b backend) any { return b.State }, wide: true},
-		{title: "POD", of: func(b backend) any { return b.where(b.Pod) }, wide: true},
-		{title: "NODE", of: func(b backend) any { return b.where(b.Node) }, wide: true},
-		{title: "ZONE", of: func(b backend) any { return b.where(b.Zone) }, wide: true},
+		{title: "STATE", of: func(b backend) any { return b.each(func(d described) any { return d.State }) }, wide: true},
+		{title: "POD", of: func(b backend) any { return b.each(func(d described) any { return d.where(d.Pod) }) }, wide: true},
+		{title: "NODE", of: func(b backend) any { return b.each(func(d described) any { return d.where(d.Node) }) }, wide: true},
+		{title: "ZONE", of: func(b backend) any { return b.each(func(d described) any { return d.where(d.Zone) }) }, wide: true},
 		{title: "TABLES", of: func(b backend) any { return b.Tables.texts() }, wide: true},
 	},
 	read: readBackends, namespaced: true,
@@ -102,15 +110,12 @@ func readBackends(s *sight, do func(*backend) error) error {
 	if err != nil {
 		return err
 	}
-	var said *lb.Told
-	if s.full {
-		said = s.env.told(s.namedBackend()...)
-	}
+	said := s.env.told(s.namedBackend(&services)...)
 	for id, at := range s.Backends() {
 		b := backend{at: at.At, ID: id, Backend: at.At.String(), Services: services.of(id), Tables: tables.of(id), Load: at.Load}
 		b.ConnectionsPerSecond = s.rates.of(b.Backend, b.Connections)
 		b.trafficRates = s.rates.ofTraffic(b.Backend, b.Traffic)
-		b.describe(said.Of(b.at))
+		b.describeFor(said)
 		if err := do(&b); err != nil {
 			return err
 		}
@@ -118,21 +123,26 @@ func readBackends(s *sight, do func(*backend) error) error {
 	return nil
 }
 
-// unknown stands for what only an agent knows, where none says it. That a backend is ejected the kernel says.
-const (
-	unknown = "unknown"
-	ejected = "ejected"
-)
-
-// namedBackend returns the words by which the agent knows the backends that are wanted, none for all.
-func (s *sight) namedBackend() []string {
+// namedBackend returns the words by which the agent knows the backends that are wanted, none for all. Those of a Service
+// it is asked for by their addresses: other Services may have them, too.
+func (s *sight) namedBackend(services *users[plan.Service]) []string {
 	if s.wanted.word == "" {
 		return nil
 	}
+	words := []string{s.wanted.word}
 	if id, err := strconv.ParseUint(s.wanted.word, 10, 32); err == nil { // no agent knows IDs
-		return []string{s.wanted.word, s.Backend(uint32(id)).At.Addr.String()}
+		words = append(words, s.Backend(uint32(id)).At.Addr.String())
 	}
-	return []string{s.wanted.word}
+	for _, use := range services.uses {
+		if !s.wanted.owns(services.all[use.by]) {
+			continue
+		}
+		if len(words) > fewAddresses {
+			return nil
+		}
+		words = append(words, s.Backend(use.backend).At.Addr.String())
+	}
+	return words
 }
 
 // described returns what the agent says of backends, of all or of those with some names; nothing where none answers.
@@ -156,38 +166,6 @@ func (e *env) complain(err error, so string) {
 	if errors.Is(err, context.DeadlineExceeded) && e.complaints != nil && !e.late {
 		e.late = true
 		fmt.Fprintf(e.complaints, "%v; %s\n", err, so)
-	}
-}
-
-// describe takes what is said of the backend, nil for nothing. That it is ejected the kernel knows.
-func (b *backend) describe(d *lb.Description) {
-	b.State = unknown
-	if d != nil {
-		b.said, b.Node, b.Zone, b.State = d, d.Node, d.Zone, string(d.State)
-		b.Pod = podName(d)
-	}
-	if b.Ejected > 0 {
-		b.State = ejected
-	}
-}
-
-// podName returns the name of the Pod that a backend is, "" where that is not known.
-func podName(d *lb.Description) string {
-	if d == nil || d.Pod == (lb.PodName{}) {
-		return ""
-	}
-	return d.Pod.String()
-}
-
-// where returns what is said of where the backend is.
-func (b backend) where(name string) any {
-	switch {
-	case b.said == nil:
-		return unknown
-	case name == "":
-		return nil
-	default:
-		return name
 	}
 }
 
@@ -312,21 +290,4 @@ func known(d time.Duration) any {
 		return nil
 	}
 	return d
-}
-
-// healthy is the health of a backend that has not failed.
-const healthy = "ok"
-
-// health says whether a backend takes connections, as far as this node knows.
-func health(l datapath.Load) string {
-	switch {
-	case l.Ejected > 0:
-		return "ejected for " + l.Ejected.Round(time.Second).String()
-	case l.EjectedByOne > 0:
-		return "avoided for " + l.EjectedByOne.Round(time.Second).String() + " by the client that failed last"
-	case l.Failures > 0:
-		return fmt.Sprintf("%d failed", l.Failures)
-	default:
-		return healthy
-	}
 }

@@ -65,6 +65,8 @@ func firstLine(value any) (string, bool) {
 		return strconv.FormatUint(uint64(v), 10), false
 	case uint64:
 		return strconv.FormatUint(v, 10), false
+	case fmt.Stringer:
+		return v.String(), false
 	}
 	all := lines(value)
 	return all[0], len(all) > 1

@@ -82,15 +82,19 @@ func (x *explanation) readShares(s *sight, f plan.Frontend, index int) error {
 		}
 		x.Backends = append(x.Backends, share)
 	}
-	x.describe(s.env)
+	service, err := s.Service(f.Service)
+	if err != nil {
+		return err
+	}
+	x.describe(s.env, service.ServiceName)
 	return nil
 }
 
 // fewAddresses is how many are asked for by name: they stand in one line of a request.
 const fewAddresses = 200
 
-// describe takes what the agent says of the backends.
-func (x *explanation) describe(e *env) {
+// describe takes what the agent says of the backends of a Service.
+func (x *explanation) describe(e *env, service lb.ServiceName) {
 	var words []string
 	for _, b := range x.Backends[:min(len(x.Backends), fewAddresses+1)] {
 		words = append(words, b.at.Addr.String())
@@ -103,7 +107,7 @@ func (x *explanation) describe(e *env) {
 	}
 	said := e.described(words...)
 	for i := range x.Backends {
-		if d := said.Of(x.Backends[i].at); d != nil {
+		if d := said.Of(x.Backends[i].at, service); d != nil {
 			x.Backends[i].Pod, x.Backends[i].Node, x.Backends[i].Zone = podName(d), d.Node, d.Zone
 		}
 	}

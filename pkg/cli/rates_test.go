@@ -75,9 +75,9 @@ func TestWatchingServicesShowsTheirRates(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := `NAMESPACE  SERVICE  PORT  ALGORITHM  BACKENDS  AVOIDED  CONNECTIONS  CONN/S  IN FLIGHT  REFUSED  REFUSED/S  FAILED
-           web      TCP              0         0        7            -       0          0        -          0
-           web      TCP              0         0        9            2.0     0          0        -          0
+	want := `NAMESPACE  SERVICE  PORT  ALGORITHM  READY  AVOIDED  CONNECTIONS  CONN/S  IN FLIGHT  REFUSED  REFUSED/S  FAILED
+           web      TCP              -/0    0        7            -       0          0        -          0
+           web      TCP              -/0    0        9            2.0     0          0        -          0
 `
 	if diff := cmp.Diff(want, text.String()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)

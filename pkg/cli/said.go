@@ -42,13 +42,13 @@ func (s *said) ask(e *env) {
 	s.all, s.asked, s.asking = all, time.Now(), false
 }
 
-// about returns what is said of a backend, nil where nobody knows it. Of one that was not there the agent is
+// about returns what is said of a backend of a Service, nil where nobody knows it. Of one that was not there the agent is
 // asked again.
-func (s *said) about(e *env, backend lb.AddrPort) *lb.Description {
+func (s *said) about(e *env, backend lb.AddrPort, service lb.ServiceName) *lb.Description {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all.Of(backend) == nil && time.Since(s.asked) >= unknownEvery {
+	if s.all.Of(backend, service) == nil && time.Since(s.asked) >= unknownEvery {
 		s.all, s.asked = e.described(), time.Now()
 	}
-	return s.all.Of(backend)
+	return s.all.Of(backend, service)
 }

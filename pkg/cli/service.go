@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -24,12 +25,15 @@ type service struct {
 	Protocol  string             `json:"protocol"`
 	Algorithm string             `json:"algorithm"`
 	Frontends texts[lb.AddrPort] `json:"frontends"`
-	Backends  int                `json:"backends"` // draining ones, too
-	Avoided   int                `json:"avoided"`  // backends that clients avoid
+	Ready     *int               `json:"ready,omitempty"` // backends that get connections; nil where no agent says it
+	Backends  int                `json:"backends"`        // draining ones, too
+	Avoided   int                `json:"avoided"`         // backends that clients avoid
 	States    states             `json:"backendStates,omitempty"`
 	InFlight  uint32             `json:"inFlight"` // of its backends
-	Refused   uint64             `json:"refused"`
-	Drops     map[string]uint64  `json:"drops,omitempty"` // refusals by reason
+	// InFlightShared is the part of it at backends that other Service ports have, too: the kernel counts by backend.
+	InFlightShared uint32            `json:"inFlightShared,omitempty"`
+	Refused        uint64            `json:"refused"`
+	Drops          map[string]uint64 `json:"drops,omitempty"` // refusals by reason
 
 	Connections uint64 `json:"connections"` // that began on this node
 	// InZone is how many of the connections that began with its backends went to those in the zone
@@ -56,11 +60,11 @@ var services = noun[service]{
 		{title: "SERVICE", of: func(s service) any { return s.Service }},
 		{title: "PORT", of: func(s service) any { return s.portName() }},
 		{title: "ALGORITHM", of: func(s service) any { return s.Algorithm }},
-		{title: "BACKENDS", of: func(s service) any { return s.Backends }},
+		{title: "READY", of: func(s service) any { return s.readiness() }},
 		{title: "AVOIDED", of: func(s service) any { return s.Avoided }},
 		{title: "CONNECTIONS", of: func(s service) any { return s.Connections }},
 		{title: "CONN/S", of: func(s service) any { return s.ConnectionsPerSecond.cell() }, rated: true},
-		{title: "IN FLIGHT", of: func(s service) any { return s.InFlight }},
+		{title: "IN FLIGHT", of: func(s service) any { return s.flights() }},
 		{title: "REFUSED", of: func(s service) any { return s.Refused }},
 		{title: "REFUSED/S", of: func(s service) any { return s.RefusedPerSecond.cell() }, rated: true},
 		{title: "FAILED", of: func(s service) any { return s.Failed.Sum() }},
@@ -89,6 +93,46 @@ func (s service) portName() string {
 	return s.Port + "/" + s.Protocol
 }
 
+// readiness is how many of the backends get connections, as n/m, or -/m if no agent says it. It sorts by n.
+type readiness int64
+
+func (s *service) readiness() readiness {
+	ready := -1
+	if s.Ready != nil {
+		ready = *s.Ready
+	}
+	return readiness(ready)<<32 | readiness(s.Backends)
+}
+
+func (r readiness) String() string {
+	all := "/" + strconv.Itoa(int(uint32(r)))
+	if r < 0 {
+		return "-" + all
+	}
+	return strconv.Itoa(int(r>>32)) + all
+}
+
+// flights is a number of connections, and whether it is one at most since other Service ports share backends.
+type flights uint64
+
+func (s *service) flights() flights {
+	f := flights(s.InFlight) << 1
+	if s.InFlightShared > 0 {
+		f |= 1
+	}
+	return f
+}
+
+func (f flights) String() string { return f.bound() + strconv.Itoa(int(f>>1)) }
+
+// bound stands before the number.
+func (f flights) bound() string {
+	if f&1 != 0 {
+		return "≤"
+	}
+	return ""
+}
+
 // eachService calls do with all Service ports, in order.
 func eachService(s *sight, do func(*service) error) error {
 	all, err := readSome(s, func(id uint32) bool {
@@ -98,16 +142,14 @@ func eachService(s *sight, do func(*service) error) error {
 		port, err := s.Service(id)
 		return err != nil || s.wanted.wants(service{port: port}) // an error comes again, and is told
 	})
-	if s.full {
-		judge(s, all)
-	}
+	judge(s, all)
 	if err != nil {
 		return err
 	}
 	slices.SortStableFunc(all, compareServices)
 	for i := range all {
 		one := &all[i]
-		one.States, one.InZone = one.judged.states(), one.judged.share()
+		one.Ready, one.States, one.InZone = one.judged.ready(), one.judged.states(), one.judged.share()
 		if err := do(one); err != nil {
 			return err
 		}
@@ -136,10 +178,13 @@ func readSome(s *sight, wanted func(id uint32) bool) ([]service, error) {
 		}
 	}
 	all := make([]service, 0, len(at))
+	owners := make(owners, s.BackendIDs())
 	err = s.Frontends(func(addr lb.AddrPort, f plan.Frontend) error {
 		i, ok := at[f.Service]
 		if !ok {
-			return nil
+			ids, err := s.Slots(f.Members)
+			owners.add(ids)
+			return err
 		}
 		if i == none {
 			i, at[f.Service] = len(all), len(all)
@@ -149,13 +194,39 @@ func readSome(s *sight, wanted func(id uint32) bool) ([]service, error) {
 		all[i].Frontends = append(all[i].Frontends, addr)
 		return nil
 	})
-	slices.SortFunc(all, func(a, b service) int { return cmp.Compare(a.id, b.id) }) // so that maps are read from their beginnings on
+	slices.SortStableFunc(all, func(a, b service) int { return cmp.Compare(a.id, b.id) }) // so that maps are read from their beginnings on
 	for i := range all {
 		if err == nil {
 			err = all[i].read(s)
+			owners.add(all[i].ids)
 		}
 	}
+	for i := range all {
+		all[i].InFlightShared = owners.shared(s, all[i].ids)
+	}
 	return all, err
+}
+
+// owners is how many Service ports have a backend, by its ID. Two stands for more.
+type owners []uint8
+
+// add adds a Service port with its backends. One whose numbers are not wanted may be added once for each of its frontends.
+func (o owners) add(backends []uint32) {
+	for _, id := range backends {
+		if id < uint32(len(o)) && o[id] < 2 { // else a table of another moment
+			o[id]++
+		}
+	}
+}
+
+// shared returns how many connections are in flight to those backends that several Service ports have.
+func (o owners) shared(s *sight, backends []uint32) (sum uint32) {
+	for _, id := range backends {
+		if id < uint32(len(o)) && o[id] > 1 {
+			sum += s.Backend(id).InFlight
+		}
+	}
+	return sum
 }
 
 func compareServices(a, b service) int {

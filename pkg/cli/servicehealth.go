@@ -16,6 +16,14 @@ var stateOrder = [...]string{
 	string(lb.StateReady), string(lb.StateServing), string(lb.StateTerminating), string(lb.StateUnready), string(lb.StateDraining), ejected, unknown,
 }
 
+// stateRank is the place of a state among them. That of a later agent is unknown.
+func stateRank(state string) int {
+	if i := slices.Index(stateOrder[:], state); i >= 0 {
+		return i
+	}
+	return len(stateOrder) - 1
+}
+
 // cell returns them as columns have them, nil where no agent says them.
 func (s states) cell() any {
 	if s == nil {
@@ -64,6 +72,14 @@ func (j *judgment) states() states {
 	return out
 }
 
+// ready returns how many backends get connections, nil where no agent says it.
+func (j *judgment) ready() *int {
+	if j == nil {
+		return nil
+	}
+	return new(int(j.counts[0]))
+}
+
 // share returns how much began with backends in the zone of this node, nil where that is not known.
 func (j *judgment) share() *percent {
 	if j == nil || !j.zoned || j.began == 0 {
@@ -91,16 +107,11 @@ func (s *sight) membersAndNode(all []service) []string {
 func (s *service) judge(r *sight, said *lb.Told, zone string) {
 	s.judged = &judgment{zoned: zone != ""}
 	for _, id := range s.ids {
-		at := r.Backend(id)
-		b := backend{Load: at.Load}
-		b.describe(said.Of(at.At))
-		i := slices.Index(stateOrder[:], b.State)
-		if i < 0 { // of a later agent
-			i = slices.Index(stateOrder[:], unknown)
-		}
-		s.judged.counts[i]++
+		b := r.Backend(id)
+		d := said.Of(b.At, s.port.ServiceName)
+		s.judged.counts[stateRank(stateOf(d, b.Load))]++
 		s.judged.began += b.Connections
-		if b.Zone == zone {
+		if d != nil && d.Zone == zone {
 			s.judged.inZone += b.Connections
 		}
 	}

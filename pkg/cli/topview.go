@@ -61,7 +61,7 @@ type pane struct {
 func newTopView(g *grammar, by int, every time.Duration) *topView {
 	return &topView{
 		every:    every,
-		services: pane{columns: g.columns, widths: []int{0, 8, 9, 9, 5, 5, 7, 8, 9, 9, 8, 9}, keys: "scirzyedtfan", by: by},
+		services: pane{columns: g.columns, widths: []int{0, 7, 9, 9, 4, 7, 7, 8, 9, 9, 8, 9}, keys: "scirzyedtfan", by: by},
 		backends: pane{columns: backendColumns.untyped().columns, widths: []int{0, 8, 9, 13, 10, 0}, keys: "bcitzp", by: 1},
 	}
 }

@@ -24,19 +24,21 @@ func seenTraffic() (*trafficLook, []item) {
 	}
 	l := &trafficLook{at: time.Date(2026, 11, 23, 14, 3, 22, 0, time.UTC), node: "node-a", zone: "a", described: true, failed: new(rate(0.3)), ejections: 9}
 	l.said = &lb.Told{}
-	put := func(last byte, load datapath.Load, began rate, zone string, state lb.BackendState) {
-		l.said.Add(lb.Description{Backend: at(last), Pod: lb.PodName{Namespace: "default", Name: fmt.Sprint("pod-", last)}, Node: "node-" + zone, Zone: zone, State: state})
-		l.put(uint32(last), datapath.Backend{At: at(last), Load: load}, &began, placeSaid(l.said.Of(at(last)), l.zone))
+	put := func(last byte, service string, load datapath.Load, began rate, zone string, state lb.BackendState) {
+		l.said.Add(lb.Description{Backend: at(last), Service: lb.ServiceName{Namespace: "default", Name: service}, Pod: lb.PodName{Namespace: "default", Name: fmt.Sprint("pod-", last)}, Node: "node-" + zone, Zone: zone, State: state})
+		l.put(uint32(last), datapath.Backend{At: at(last), Load: load}, &began)
 	}
-	put(1, datapath.Load{InFlight: 7}, 30, "a", lb.StateReady)
-	put(2, datapath.Load{InFlight: 1, Ejected: 14 * time.Second}, 10, "b", lb.StateReady)
-	put(3, datapath.Load{InFlight: 2}, 0, "a", lb.StateTerminating)
+	put(1, "web", datapath.Load{InFlight: 7}, 30, "a", lb.StateReady)
+	put(2, "web", datapath.Load{InFlight: 1, Ejected: 14 * time.Second}, 10, "b", lb.StateReady)
+	put(3, "dns", datapath.Load{InFlight: 2}, 0, "a", lb.StateTerminating)
 	one := func(name string, perSecond, refused rate, reasons map[string]rate, ids ...uint32) item {
 		t := &traffic{service: &service{
 			port: plan.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: name}, Port: "http", Protocol: lb.TCP}, ids: ids, Algorithm: "random",
 			ConnectionsPerSecond: &perSecond, RefusedPerSecond: &refused, RefusedByReason: reasons,
 		}}
-		t.judge(l, l.healthOf(ids))
+		h := l.healthOf(t.service)
+		t.InFlight = h.inFlight
+		t.judge(l, h)
 		return t
 	}
 	web := one("web", 40, 0, nil, 1, 2)
@@ -49,10 +51,10 @@ const (
 	trafficOfWeb  = "2.0 KiB/s to backends, 3.0 MiB/s from them; failed 0.5/s\n"
 	noTraffic     = "-/s to backends, -/s from them; failed -/s\n"
 	sumOfAll      = "40 conn/s, 10 in flight, 75% in zone a; 0.3/s not taken, 0 ejections\n3 backends: 1 ready, 1 ejected, 1 draining; refused 0.5/s: no_endpoint 0.5\n" + trafficOfWeb
-	headerAt80    = "SERVICE                  CONN/S IN FLIGHT REFUSED/S  ZONE READY EJECTED DRAINING\n"
-	webAt80       = "default/web:http/TCP         40         8         0   75%     1       1        0\n"
-	dnsAt80       = "default/dns:http/TCP          0         2         0     -     0       0        1\n"
-	noneAt80      = "default/none:http/TCP         0         0       0.5     -     0       0        0\n"
+	headerAt80    = "SERVICE                 CONN/S IN FLIGHT REFUSED/S ZONE   READY EJECTED DRAINING\n"
+	webAt80       = "default/web:http/TCP        40         8         0  75%     1/2       1        0\n"
+	dnsAt80       = "default/dns:http/TCP         0         2         0    -     0/1       0        1\n"
+	noneAt80      = "default/none:http/TCP        0         0       0.5    -     0/0       0        0\n"
 )
 
 func TestTheFrameFollowsFromWhatWasReadAndPressed(t *testing.T) {
@@ -209,17 +211,18 @@ func TestWithoutAnAgentNobodyKnowsStatesAndZones(t *testing.T) {
 	for id, b := range l.backends {
 		load := l.unwell[uint32(id)]
 		load.InFlight = b.inFlight
-		l.put(uint32(id), datapath.Backend{At: b.at.AddrPort(), Load: load}, &b.began, place{})
+		l.put(uint32(id), datapath.Backend{At: b.at.AddrPort(), Load: load}, &b.began)
 	}
 	for _, i := range items {
 		one := i.(*traffic)
 		*one = traffic{service: one.service}
-		one.judge(l, l.healthOf(one.ids))
+		one.Ready = nil
+		one.judge(l, l.healthOf(one.service))
 	}
 	v := viewOf(80, 9)
 	v.saw(l, items)
 	text := textOf(v)
-	for _, want := range []string{"in flight, zone unknown; ", "3 backends: 1 ejected, no agent says more; ", "40         8         0     -     -       1        -\n"} {
+	for _, want := range []string{"in flight, zone unknown; ", "3 backends: 1 ejected, no agent says more; ", "40         8         0    -     -/2       1        -\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing:\n%s", want, text)
 		}

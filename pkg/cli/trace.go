@@ -313,7 +313,7 @@ func (t *trace) show(one traced) error {
 		one.Service = one.service.String()
 	}
 	if one.Got != "" {
-		one.Pod = podName(t.said.about(t.env, one.backend))
+		one.Pod = podName(t.said.about(t.env, one.backend, one.service.ServiceName))
 	}
 	if t.packets.out != nil {
 		if err := t.packets.decision(one); err != nil {

@@ -20,9 +20,8 @@ type traffic struct {
 	// InZone is how much of what began since the look before went to backends in the zone of
 	// this node; nil where nothing began, or nobody knows zones.
 	InZone *percent `json:"inZonePercent,omitempty"`
-	// Of the backends, nil where no agent says how they are.
-	Ready    *int `json:"ready,omitempty"`
-	Draining *int `json:"draining,omitempty"` // or terminating: they keep what they have
+	// Draining is how many backends are so or terminating: they keep what they have. It is nil where no agent says how they are.
+	Draining *int `json:"draining,omitempty"`
 }
 
 // title is the Service port, or that it is all of them.
@@ -72,8 +71,7 @@ type trafficBackend struct {
 	connections uint64
 	began       rate // if it is known
 	known       bool
-	inZone      bool
-	standing    standing
+	ejected     bool
 }
 
 // counted is how many connections a backend had in the look before.
@@ -107,33 +105,32 @@ func (c *countedBackends) replace(id uint32, is counted) (was counted) {
 
 func (c *countedBackends) end() { c.all = c.all[:c.next] }
 
-// place is what an agent says of a backend.
+// place is what is known of a backend of a Service.
 type place struct {
-	at       uint64 // hash of its address
 	standing standing
 	inZone   bool // of this node
 }
 
-// standing is how a backend is, in the words of healths.
+// standing is how a backend is, in the words of healths: the best comes last.
 type standing uint8
 
 const (
 	standsUnknown standing = iota // or gets nothing
-	standsReady
-	standsDraining
 	standsEjected
+	standsDraining
+	standsReady
 )
 
-// placeSaid returns what is said of a backend, nil for nothing, given the zone of this node.
-func placeSaid(said *lb.Description, zone string) (p place) {
-	if said == nil {
-		return p
-	}
-	p.inZone = said.Zone == zone
-	switch said.State {
-	case lb.StateReady:
+// placeOf returns what is known of a backend of a Service port.
+func (l *trafficLook) placeOf(b *trafficBackend, s *service) (p place) {
+	said := l.said.Of(b.at.AddrPort(), s.port.ServiceName)
+	p.inZone = said != nil && said.Zone == l.zone
+	switch {
+	case b.ejected:
+		p.standing = standsEjected
+	case said == nil || said.State == lb.StateUnready:
+	case said.State == lb.StateReady:
 		p.standing = standsReady
-	case lb.StateUnready:
 	default:
 		p.standing = standsDraining
 	}
@@ -141,14 +138,11 @@ func placeSaid(said *lb.Description, zone string) (p place) {
 }
 
 // put takes what is known of a backend.
-func (l *trafficLook) put(id uint32, b datapath.Backend, began *rate, p place) {
+func (l *trafficLook) put(id uint32, b datapath.Backend, began *rate) {
 	l.backends = longer(l.backends, id)
-	one := trafficBackend{at: b.At.Compact(), inFlight: b.InFlight, connections: b.Connections, known: began != nil, inZone: p.inZone, standing: p.standing}
+	one := trafficBackend{at: b.At.Compact(), inFlight: b.InFlight, connections: b.Connections, known: began != nil, ejected: b.Ejected > 0}
 	if began != nil {
 		one.began = *began
-	}
-	if b.Ejected > 0 {
-		one.standing = standsEjected
 	}
 	l.backends[id] = one
 	if health(b.Load) == healthy {
@@ -175,10 +169,10 @@ func (t *trafficReader) noun() *grammar {
 		columns: []column[traffic]{
 			{title: "SERVICE", of: func(t traffic) any { return t.title() }},
 			{title: "CONN/S", of: func(t traffic) any { return t.ConnectionsPerSecond.cell() }},
-			{title: "IN FLIGHT", of: func(t traffic) any { return t.InFlight }},
+			{title: "IN FLIGHT", of: func(t traffic) any { return t.flights() }},
 			{title: "REFUSED/S", of: func(t traffic) any { return t.RefusedPerSecond.cell() }},
 			{title: "ZONE", of: func(t traffic) any { return cellOf(t.InZone) }},
-			{title: "READY", of: func(t traffic) any { return cellOf(t.Ready) }},
+			{title: "READY", of: func(t traffic) any { return t.readiness() }},
 			{title: "EJECTED", of: func(t traffic) any { return t.Avoided }},
 			{title: "DRAINING", of: func(t traffic) any { return cellOf(t.Draining) }},
 			{title: "TO/S", of: func(t traffic) any { return t.BytesToPerSecond.size() }, wide: true},
@@ -195,7 +189,7 @@ func (t *trafficReader) noun() *grammar {
 // counters, and what is said of backends is made small before there is more to keep.
 func (t *trafficReader) read(s *sight, do func(*traffic) error) error {
 	t.look = nil
-	look, places, err := t.ask(s)
+	look, err := t.ask(s)
 	if err != nil {
 		return err
 	}
@@ -203,11 +197,11 @@ func (t *trafficReader) read(s *sight, do func(*traffic) error) error {
 	if err != nil {
 		return err
 	}
-	t.readBackends(s, look, places)
+	t.readBackends(s, look)
 	t.look = look
 	for i := range found {
 		one := traffic{service: &found[i]}
-		one.judge(look, look.healthOf(found[i].ids))
+		one.judge(look, look.healthOf(&found[i]))
 		if err := do(&one); err != nil {
 			return err
 		}
@@ -215,38 +209,27 @@ func (t *trafficReader) read(s *sight, do func(*traffic) error) error {
 	return nil
 }
 
-// ask begins a look with what the agent says, of backends by ID.
-func (t *trafficReader) ask(s *sight) (*trafficLook, []place, error) {
+// ask begins a look with what the agent says.
+func (t *trafficReader) ask(s *sight) (*trafficLook, error) {
 	events, _, err := s.Counters()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	look := &trafficLook{
 		at: s.rates.at, node: s.Node(), failed: s.rates.of("connections that were not taken", events["backend_failed"]), ejections: events["backend_ejected"],
 	}
-	var said *lb.Told
 	switch {
 	case !t.once:
-		said = t.said.of(s.env)
-		look.said = said
+		look.said = t.said.of(s.env)
 	case !t.when.IsZero():
-		said = s.env.told()
+		look.said = s.env.told()
 	}
-	if said == nil {
-		return look, nil, nil
-	}
-	look.described, look.zone = true, said.ZoneOf(s.Node())
-	places := make([]place, 0, length2(s.Backends())+1)
-	for id, b := range s.Backends() {
-		places = longer(places, id)
-		places[id] = placeSaid(said.Of(b.At), look.zone)
-		places[id].at = t.hash(b.At)
-	}
-	return look, places, nil
+	look.described, look.zone = look.said != nil, look.said.ZoneOf(s.Node())
+	return look, nil
 }
 
 // readBackends reads all backends once: many Service ports may have one.
-func (t *trafficReader) readBackends(s *sight, look *trafficLook, places []place) {
+func (t *trafficReader) readBackends(s *sight, look *trafficLook) {
 	n := length2(s.Backends()) + 1
 	look.backends = make([]trafficBackend, 0, n)
 	t.before.all = slices.Grow(t.before.all, max(n-len(t.before.all), 0))
@@ -254,11 +237,7 @@ func (t *trafficReader) readBackends(s *sight, look *trafficLook, places []place
 	for id, b := range s.Backends() {
 		is := counted{t.hash(b.At), b.Connections}
 		was := t.before.replace(id, is)
-		var p place
-		if id < uint32(len(places)) && places[id].at == is.at {
-			p = places[id]
-		}
-		look.put(id, b, s.rates.grown(was.connections, was.at == is.at, is.connections), p)
+		look.put(id, b, s.rates.grown(was.connections, was.at == is.at, is.connections))
 	}
 	t.before.end()
 	t.when = look.at
@@ -285,7 +264,7 @@ func (l *trafficLook) backendsOf(t *traffic) (all []item) {
 			b.ConnectionsPerSecond = &from.began
 		}
 		b.InFlight, b.Connections = from.inFlight, from.connections
-		b.describe(l.said.Of(at))
+		b.described = describe(l.said.Of(at, t.port.ServiceName), b.Load)
 		all = append(all, b)
 	}
 	return all
@@ -317,7 +296,7 @@ func (l *trafficLook) summary(t *traffic, since uint64) [3]string {
 	if l.zone != "" {
 		share = fmt.Sprintf("%s in zone %s", lines(cellOf(t.InZone))[0], l.zone)
 	}
-	first := fmt.Sprintf("%s conn/s, %s in flight, %s", lines(t.ConnectionsPerSecond.cell())[0], grouped(uint64(t.InFlight)), share)
+	first := fmt.Sprintf("%s conn/s, %s%s in flight, %s", lines(t.ConnectionsPerSecond.cell())[0], t.flights().bound(), grouped(uint64(t.InFlight)), share)
 	if t.port == (plan.Service{}) { // what the node counts
 		first += fmt.Sprintf("; %s/s not taken, %s", lines(l.failed.cell())[0], plural(int(l.ejections-min(since, l.ejections)), "ejection", "ejections"))
 	}

@@ -7,26 +7,27 @@ type healths struct {
 	began, inZone                 rate
 }
 
-// healthOf returns how the backends with these IDs are.
-func (l *trafficLook) healthOf(ids []uint32) (h healths) {
-	for _, id := range ids {
+// healthOf returns how the backends of a Service port are.
+func (l *trafficLook) healthOf(s *service) (h healths) {
+	for _, id := range s.ids {
 		if id < uint32(len(l.backends)) {
-			h.add(&l.backends[id])
+			b := &l.backends[id]
+			h.add(b, l.placeOf(b, s))
 		}
 	}
 	return h
 }
 
-func (h *healths) add(b *trafficBackend) {
+func (h *healths) add(b *trafficBackend, p place) {
 	h.all++
 	h.inFlight += b.inFlight
 	if b.known {
 		h.began += b.began
-		if b.inZone {
+		if p.inZone {
 			h.inZone += b.began
 		}
 	}
-	switch b.standing {
+	switch p.standing {
 	case standsUnknown:
 	case standsReady:
 		h.ready++
@@ -39,7 +40,7 @@ func (h *healths) add(b *trafficBackend) {
 
 // judge takes what is said of the backends.
 func (t *traffic) judge(l *trafficLook, h healths) {
-	t.Backends, t.Avoided, t.InFlight = h.all, h.ejected, h.inFlight
+	t.Backends, t.Avoided = h.all, h.ejected
 	if l.described {
 		t.Ready, t.Draining = &h.ready, &h.draining
 	}
@@ -51,13 +52,15 @@ func (t *traffic) judge(l *trafficLook, h healths) {
 // total returns what all of some Service ports have. A backend of several counts once.
 func (l *trafficLook) total(of []item) *traffic {
 	out := &traffic{service: &service{}}
-	seen, h := make([]bool, len(l.backends)), healths{}
+	best, seen, h := make([]place, len(l.backends)), make([]bool, len(l.backends)), healths{}
 	for _, one := range of {
 		t := one.(*traffic)
 		for _, id := range t.ids {
-			if id < uint32(len(seen)) && !seen[id] {
-				seen[id] = true
-				h.add(&l.backends[id])
+			if id >= uint32(len(seen)) {
+				continue
+			}
+			if p := l.placeOf(&l.backends[id], t.service); !seen[id] || p.standing > best[id].standing {
+				seen[id], best[id] = true, p
 			}
 		}
 		out.ConnectionsPerSecond = plus(out.ConnectionsPerSecond, t.ConnectionsPerSecond)
@@ -70,7 +73,13 @@ func (l *trafficLook) total(of []item) *traffic {
 			out.RefusedByReason[reason] += n
 		}
 	}
+	for id := range seen {
+		if seen[id] {
+			h.add(&l.backends[id], best[id])
+		}
+	}
 	out.judge(l, h)
+	out.InFlight = h.inFlight
 	return out
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 )
@@ -47,9 +48,7 @@ func TestANameOfSeveralNamespacesIsNoNameToShow(t *testing.T) {
 
 func TestAPodOfSeveralNamespacesIsNoNameToShow(t *testing.T) {
 	in := func(namespace string) item {
-		b := backend{said: &lb.Description{Pod: lb.PodName{Namespace: namespace, Name: "web-1"}}}
-		b.Pod = b.said.Pod.String()
-		return b
+		return backend{described: describe(&lb.Description{Pod: lb.PodName{Namespace: namespace, Name: "web-1"}}, datapath.Load{})}
 	}
 	g := backends.untyped()
 	const want = `"web-1" is any of a/web-1, b/web-1: write one of them, or its namespace with -n`

@@ -48,9 +48,14 @@ func (w *window) Look(context.Context) (l ui.Look, err error) {
 		if err != nil {
 			return err
 		}
-		l = ui.Look{Services: make([]ui.Service, 0, len(all)), Backends: length2(r.Backends())}
+		said := w.said.of(w.env)
+		l = ui.Look{Services: make([]ui.Service, 0, len(all))}
+		for _, b := range r.Backends() {
+			l.Backends++
+			l.InFlight += uint64(b.InFlight)
+		}
 		for i := range all {
-			l.Services = append(l.Services, all[i].shown())
+			l.Services = append(l.Services, all[i].shown(s, said))
 		}
 		events, _, err := r.Counters()
 		if err != nil {
@@ -64,10 +69,14 @@ func (w *window) Look(context.Context) (l ui.Look, err error) {
 }
 
 // shown returns the Service port as the page has it.
-func (s *service) shown() ui.Service {
+func (s *service) shown(r *sight, said *lb.Told) ui.Service {
+	if said != nil {
+		s.judge(r, said, "")
+	}
 	return ui.Service{
 		Name: s.port.String(), Namespace: s.Namespace, Service: s.Service, Port: s.portName(), Algorithm: s.Algorithm,
-		Frontends: s.Frontends, Backends: s.Backends, Avoided: s.Avoided, InFlight: s.InFlight,
+		Frontends: s.Frontends, Ready: s.judged.ready(), Backends: s.Backends, Avoided: s.Avoided,
+		InFlight: s.InFlight, InFlightShared: s.InFlightShared,
 		Connections: s.Connections, Refused: s.Refused,
 		PerSecond: (*float64)(s.ConnectionsPerSecond), RefusedPerSecond: (*float64)(s.RefusedPerSecond),
 	}
@@ -91,10 +100,14 @@ func (w *window) readAvoided(s *sight) (out []ui.Avoided, err error) {
 	said := w.said.of(w.env)
 	for _, id := range ids {
 		b := s.Backend(id)
-		one := ui.Avoided{Backend: b.At.String(), Services: texts[plan.Service](w.services.of(id)).texts(), OneClient: b.Ejected == 0}
+		services := w.services.of(id)
+		one := ui.Avoided{Backend: b.At.String(), Services: texts[plan.Service](services).texts(), OneClient: b.Ejected == 0}
 		one.Since = time.Now().Add(-max(b.Ejected, b.EjectedByOne)).Truncate(time.Second)
-		if d := said.Of(b.At); d != nil {
-			one.Pod, one.Node, one.Zone = podName(d), d.Node, d.Zone
+		for _, service := range services {
+			if d := said.Of(b.At, service.ServiceName); d != nil {
+				one.Pod, one.Node, one.Zone = podName(d), d.Node, d.Zone
+				break
+			}
 		}
 		out = append(out, one)
 	}
@@ -168,9 +181,9 @@ func (f *follow) Read(_ context.Context, each func(ui.Flow)) (d ui.Detail, err e
 		if len(all) == 0 {
 			return ui.ErrNoService
 		}
-		d = ui.Detail{Service: all[0].shown()}
+		d = ui.Detail{Service: all[0].shown(s, f.all)}
 		for _, member := range all[0].ids {
-			d.Backends = append(d.Backends, f.backend(s, member))
+			d.Backends = append(d.Backends, f.backend(s, all[0].port, member))
 		}
 		d.Unlisted, err = f.readFlows(s, id, each)
 		return err
@@ -178,15 +191,14 @@ func (f *follow) Read(_ context.Context, each func(ui.Flow)) (d ui.Detail, err e
 	return d, err
 }
 
-// backend returns a backend as the page has it.
-func (f *follow) backend(s *sight, id uint32) ui.Backend {
-	at := s.Backend(id)
-	b := backend{at: at.At, ID: id, Backend: at.At.String(), Load: at.Load}
-	b.describe(f.all.Of(b.at))
+// backend returns a backend of a Service port as the page has it.
+func (f *follow) backend(s *sight, of plan.Service, id uint32) ui.Backend {
+	b := s.Backend(id)
+	d := describe(f.all.Of(b.At, of.ServiceName), b.Load)
 	return ui.Backend{
-		Backend: b.Backend, Pod: b.Pod, Node: b.Node, Zone: b.Zone, State: b.State, Health: health(b.Load), Well: health(b.Load) == healthy,
+		Backend: b.At.String(), Pod: d.Pod, Node: d.Node, Zone: d.Zone, State: d.State, Health: d.health(b.Load), Well: health(b.Load) == healthy,
 		InFlight: b.InFlight, ResponseNs: b.Response.Nanoseconds(), Connections: b.Connections,
-		PerSecond: (*float64)(f.rates.of(b.Backend, b.Connections)),
+		PerSecond: (*float64)(f.rates.of(b.At.String(), b.Connections)),
 	}
 }
 

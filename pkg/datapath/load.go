@@ -40,6 +40,9 @@ func (r *Reader) Backend(id uint32) Backend {
 	return decodeBackend(r.backends.at(id))
 }
 
+// BackendIDs returns what IDs of backends are below.
+func (r *Reader) BackendIDs() uint32 { return r.backends.len }
+
 // Backends returns all backends by ID.
 func (r *Reader) Backends() iter.Seq2[uint32, Backend] {
 	return func(yield func(uint32, Backend) bool) {

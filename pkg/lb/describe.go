@@ -21,30 +21,33 @@ const (
 	StateDraining    BackendState = "draining" // of weight 0, or drained by an operator
 )
 
-// Description is whose a backend is, where, and what is said of it.
+// Description is whose a backend is, where, and what is said of it by the EndpointSlices of a Service.
 type Description struct {
 	Backend    AddrPort
-	Pod        PodName // the zero one where the EndpointSlice names none
-	Node, Zone string  // "" where unknown
+	Service    ServiceName // the zero one where an earlier agent tells, which does not say it
+	Pod        PodName     // the zero one where the EndpointSlice names none
+	Node, Zone string      // "" where unknown
 	State      BackendState
 }
 
-// Descriptions are sorted by backend.
+// Descriptions are sorted by backend and Service.
 type Descriptions []Description
 
-// Of returns that of a backend, nil where there is none.
-func (all Descriptions) Of(at AddrPort) *Description {
-	i, found := slices.BinarySearchFunc(all, at, func(d Description, at AddrPort) int { return d.Backend.Compare(at) })
+// Of returns that of a backend of a Service, nil where there is none.
+func (all Descriptions) Of(at AddrPort, service ServiceName) *Description {
+	i, found := slices.BinarySearchFunc(all, at, func(d Description, at AddrPort) int {
+		return cmp.Or(d.Backend.Compare(at), d.Service.Compare(service))
+	})
 	if !found {
 		return nil
 	}
 	return &all[i]
 }
 
-// described is a candidate with the namespace of its slice.
+// described is a candidate with the Service of its slice.
 type described struct {
 	candidate
-	namespace string
+	service ServiceName
 }
 
 // Selection says of which backends somebody asks: those at some addresses, those that are Pods or
@@ -118,9 +121,9 @@ func (st *State) slicesAsked(asked *Selection) iter.Seq[*Slice] {
 }
 
 // Describe returns what is said of backends that slices tell of: of all, or of those in a selection. Of several
-// that are one backend it is the one to believe.
+// that are one backend of a Service it is the one to believe.
 func (st *State) Describe(asked *Selection) Descriptions {
-	var all []described
+	var all []*described
 	var of []candidate // a slice
 	for s := range st.slicesAsked(asked) {
 		of = of[:0]
@@ -137,14 +140,14 @@ func (st *State) Describe(asked *Selection) Descriptions {
 		weigh(of, st.weightsFor(s))
 		st.drained.takeOut(of)
 		for _, c := range of {
-			all = append(all, described{c, s.Namespace})
+			all = append(all, &described{c, ServiceName{s.Namespace, s.Service}})
 		}
 	}
-	slices.SortFunc(all, func(a, b described) int {
-		return cmp.Or(a.backend.Compare(b.backend), preferred(a.endpoint, b.endpoint), cmp.Compare(b.weight, a.weight),
-			cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.endpoint.Pod, b.endpoint.Pod))
+	slices.SortFunc(all, func(a, b *described) int {
+		return cmp.Or(a.backend.Compare(b.backend), a.service.Compare(b.service), preferred(a.endpoint, b.endpoint),
+			cmp.Compare(b.weight, a.weight), cmp.Compare(a.endpoint.Pod, b.endpoint.Pod))
 	})
-	all = slices.CompactFunc(all, func(a, b described) bool { return a.backend == b.backend })
+	all = slices.CompactFunc(all, func(a, b *described) bool { return a.backend == b.backend && a.service == b.service })
 	out := make(Descriptions, len(all))
 	for i, d := range all {
 		out[i] = d.description()
@@ -161,16 +164,16 @@ func (st *State) weightsFor(s *Slice) []EndpointWeight {
 	return nil
 }
 
-func (d described) description() Description {
+func (d *described) description() Description {
 	where := d.endpoint.Where.Topology()
-	out := Description{Backend: d.backend, Node: where.Node, Zone: where.Zone, State: d.state()}
+	out := Description{Backend: d.backend, Service: d.service, Node: where.Node, Zone: where.Zone, State: d.state()}
 	if d.endpoint.Pod != "" {
-		out.Pod = PodName{Namespace: d.namespace, Name: d.endpoint.Pod}
+		out.Pod = PodName{Namespace: d.service.Namespace, Name: d.endpoint.Pod}
 	}
 	return out
 }
 
-func (d described) state() BackendState {
+func (d *described) state() BackendState {
 	switch e := d.endpoint; {
 	case d.weight == 0:
 		return StateDraining

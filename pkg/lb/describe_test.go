@@ -45,12 +45,44 @@ func TestABackendIsDescribedByItsSliceAndByOperators(t *testing.T) {
 
 func TestADescriptionIsFoundByItsBackend(t *testing.T) {
 	at := func(port uint16) AddrPort { return AddrPort{netip.MustParseAddr("10.0.0.1"), port, TCP} }
-	all := Descriptions{{Backend: at(1)}, {Backend: at(3)}}
-	if d := all.Of(at(3)); d != &all[1] {
-		t.Errorf("got %v", d)
+	all := Descriptions{{Backend: at(1)}, {Backend: at(3)}, {Backend: at(3), Service: webName}}
+	for i, want := range all {
+		if d := all.Of(want.Backend, want.Service); d != &all[i] {
+			t.Errorf("got %v, want %v", d, want)
+		}
 	}
-	if d := all.Of(at(2)); d != nil {
-		t.Errorf("got %v for a backend of which nothing is said", d)
+	for _, d := range []*Description{all.Of(at(2), ServiceName{}), all.Of(at(1), webName)} {
+		if d != nil {
+			t.Errorf("got %v for a backend of which nothing is said", d)
+		}
+	}
+}
+
+// Each Service has EndpointSlices of its own: in one an address may be ready that is not in the other, and have another Pod.
+func TestABackendOfTwoServicesIsDescribedToEach(t *testing.T) {
+	st := NewState()
+	st.Apply(services(service(webName, "10.96.0.1")))
+	addr := netip.MustParseAddr("10.0.0.1")
+	slice := func(namespace, name, pod string, ready bool) *Slice {
+		return of(name, &Slice{SliceName: SliceName{namespace, name + "-1"}, Ports: []SlicePort{{"http", TCP, 8080}}, Endpoints: []Endpoint{{Addr: addr, Pod: pod, Ready: ready}}})
+	}
+	st.Apply(withSlices(slice("store", "shop", "", false), slice("default", "web", "web-0", true), slice("default", "api", "api-0", false)))
+	told := &Told{}
+	for _, d := range st.Describe(nil) {
+		told.Add(d)
+	}
+	at := AddrPort{addr, 8080, TCP}
+	for _, want := range []Description{
+		{Backend: at, Service: ServiceName{"store", "shop"}, State: StateUnready},
+		{Backend: at, Service: ServiceName{"default", "web"}, Pod: PodName{"default", "web-0"}, State: StateReady},
+		{Backend: at, Service: ServiceName{"default", "api"}, Pod: PodName{"default", "api-0"}, State: StateUnready},
+	} {
+		if got := told.Of(at, want.Service); got == nil || *got != want {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	if got := told.Of(at, ServiceName{"default", "other"}); got != nil {
+		t.Errorf("%v of a Service that has no such backend", got)
 	}
 }
 

@@ -13,6 +13,9 @@ type Told struct {
 	len    int
 	places []whereabouts
 	place  map[whereabouts]uint32 // among places
+	// Services of backends.
+	services []ServiceName
+	service  map[ServiceName]int // among services
 }
 
 // toldPage is some of them, whose names stand one behind the other: one array of all would be copied again and
@@ -27,6 +30,7 @@ type told struct {
 	backend CompactAddrPort
 	pods    uint32 // where its name ends in those of the page
 	place   uint32
+	service uint32
 }
 
 // CompactAddrPort is an AddrPort where there are very many: in 20 bytes instead of 32, and without a pointer.
@@ -62,22 +66,28 @@ const inToldPage = 1024
 
 // Add adds a description, behind those of all backends before it.
 func (t *Told) Add(d Description) {
+	if t.place == nil {
+		t.place, t.service = map[whereabouts]uint32{}, map[ServiceName]int{}
+	}
 	where := whereabouts{d.Pod.Namespace, d.Node, d.Zone, d.State}
 	at, known := t.place[where]
 	if !known {
-		if t.place == nil {
-			t.place = map[whereabouts]uint32{}
-		}
 		at = uint32(len(t.places))
 		t.place[where] = at
 		t.places = append(t.places, where)
+	}
+	service, known := t.service[d.Service]
+	if !known {
+		service = len(t.services)
+		t.service[d.Service] = service
+		t.services = append(t.services, d.Service)
 	}
 	if t.len%inToldPage == 0 {
 		t.pages = append(t.pages, t.newPage())
 	}
 	p := &t.pages[len(t.pages)-1]
 	p.pods = append(p.pods, d.Pod.Name...)
-	p.all = append(p.all, told{d.Backend.Compact(), uint32(len(p.pods)), at})
+	p.all = append(p.all, told{d.Backend.Compact(), uint32(len(p.pods)), at, uint32(service)})
 	t.len++
 }
 
@@ -90,9 +100,9 @@ func (t *Told) newPage() (p toldPage) {
 	return p
 }
 
-// Of returns that of a backend, nil where there is none.
-func (t *Told) Of(at AddrPort) *Description {
-	if i := t.search(at); i < t.size() && t.at(i).backend == at.Compact() {
+// Of returns that of a backend of a Service, nil where there is none.
+func (t *Told) Of(at AddrPort, service ServiceName) *Description {
+	if i := t.search(at, service); i < t.size() && t.at(i).backend == at.Compact() && t.services[t.at(i).service] == service {
 		return t.description(i)
 	}
 	return nil
@@ -100,7 +110,7 @@ func (t *Told) Of(at AddrPort) *Description {
 
 // At returns that of a backend at an address, whatever its port; nil where there is none.
 func (t *Told) At(addr netip.Addr) *Description {
-	if i := t.search(AddrPort{Addr: addr}); i < t.size() && t.at(i).backend.AddrPort().Addr == addr {
+	if i := t.search(AddrPort{Addr: addr}, ServiceName{}); i < t.size() && t.at(i).backend.AddrPort().Addr == addr {
 		return t.description(i)
 	}
 	return nil
@@ -134,9 +144,15 @@ func (t *Told) size() int {
 	return t.len
 }
 
-// search returns the first that is not before a backend.
-func (t *Told) search(backend AddrPort) int {
-	return sort.Search(t.size(), func(i int) bool { return t.at(i).backend.AddrPort().Compare(backend) >= 0 })
+// search returns the first that is not before a backend of a Service.
+func (t *Told) search(backend AddrPort, service ServiceName) int {
+	return sort.Search(t.size(), func(i int) bool {
+		order := t.at(i).backend.AddrPort().Compare(backend)
+		if order == 0 {
+			order = t.services[t.at(i).service].Compare(service)
+		}
+		return order >= 0
+	})
 }
 
 func (t *Told) at(i int) *told { return &t.pages[i/inToldPage].all[i%inToldPage] }
@@ -148,7 +164,7 @@ func (t *Told) description(i int) *Description {
 	}
 	where := &t.places[one.place]
 	return &Description{
-		Backend: one.backend.AddrPort(), Pod: PodName{Namespace: where.namespace, Name: string(t.pages[i/inToldPage].pods[from:one.pods])},
+		Backend: one.backend.AddrPort(), Service: t.services[one.service], Pod: PodName{Namespace: where.namespace, Name: string(t.pages[i/inToldPage].pods[from:one.pods])},
 		Node: where.node, Zone: where.zone, State: where.state,
 	}
 }

@@ -13,6 +13,7 @@ func TestWhatWasToldIsFoundByBackend(t *testing.T) {
 	for i := range 2*inToldPage + 7 {
 		d := Description{
 			Backend: AddrPort{netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), uint16(1 + i%2), TCP},
+			Service: ServiceName{fmt.Sprint("team-", i%2), fmt.Sprint("service-", i%5)},
 			Pod:     PodName{fmt.Sprint("team-", i%2), fmt.Sprint("web-", i)}, Node: fmt.Sprint("node-", i%3), State: StateReady,
 		}
 		if i%4 == 0 {
@@ -25,7 +26,7 @@ func TestWhatWasToldIsFoundByBackend(t *testing.T) {
 		t.Fatalf("%d are told of, want %d", len(got), len(all))
 	}
 	for _, want := range all {
-		if got := known.Of(want.Backend); got == nil || *got != want {
+		if got := known.Of(want.Backend, want.Service); got == nil || *got != want {
 			t.Errorf("%v of %s, want %v", got, want.Backend, want)
 		}
 		if got := known.At(want.Backend.Addr); got == nil || *got != want {
@@ -46,7 +47,7 @@ func wantNothing(t *testing.T, what string, known *Told, node string, backends .
 		t.Errorf("%s: %s is in zone %q", what, node, zone)
 	}
 	for _, b := range backends {
-		if d := known.Of(b); d != nil {
+		if d := known.Of(b, ServiceName{}); d != nil {
 			t.Errorf("%s: %v of %s", what, d, b)
 		}
 	}

@@ -26,7 +26,7 @@ const troubleFor = 30 * time.Second
 const (
 	stateRefusing = "refusing" // it refused somebody a short while ago
 	stateAvoided  = "avoided"  // some backends are
-	stateEmpty    = "empty"    // it has no backends
+	stateEmpty    = "empty"    // no backend is ready
 	stateWell     = "well"
 )
 
@@ -104,12 +104,11 @@ func (n *node) overview(ctx context.Context) (overview, error) {
 		s.at = time.Now()
 	}
 	o := overview{
-		Status: n.status.read, Services: len(look.Services), Backends: look.Backends, FailedPerSecond: look.FailedPerSecond,
+		Status: n.status.read, Services: len(look.Services), Backends: look.Backends, FailedPerSecond: look.FailedPerSecond, InFlight: look.InFlight,
 		Avoided: append([]Avoided{}, look.Avoided...), Events: n.events.youngest(),
 	}
 	for i := range look.Services {
 		s := &look.Services[i]
-		o.InFlight += uint64(s.InFlight)
 		add(&o.PerSecond, s.PerSecond)
 		add(&o.RefusedPerSecond, s.RefusedPerSecond)
 		if n.stateOf(s) != stateWell {
@@ -159,7 +158,7 @@ func (n *node) stateOf(s *Service) string {
 		return stateRefusing
 	case s.Avoided > 0:
 		return stateAvoided
-	case s.Backends == 0:
+	case s.Backends == 0 || s.ready() == 0:
 		return stateEmpty
 	default:
 		return stateWell
@@ -254,8 +253,10 @@ var orders = map[string]func(a, b row) int{
 	"state": func(a, b row) int {
 		return cmp.Compare(slices.Index(states, a.State), slices.Index(states, b.State))
 	},
-	"name":        byName,
-	"backends":    func(a, b row) int { return cmp.Compare(a.Backends, b.Backends) },
+	"name": byName,
+	"backends": func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.ready(), b.ready()), cmp.Compare(a.Backends, b.Backends))
+	},
 	"connections": func(a, b row) int { return cmp.Compare(value(a.PerSecond), value(b.PerSecond)) },
 	"in-flight":   func(a, b row) int { return cmp.Compare(a.InFlight, b.InFlight) },
 	"refused": func(a, b row) int {

@@ -59,6 +59,7 @@ type Status struct {
 type Look struct {
 	Services []Service
 	Backends int
+	InFlight uint64 // of all backends
 	Avoided  []Avoided
 	// FailedPerSecond is connections that a backend did not take, nil where no rate is known.
 	FailedPerSecond *float64
@@ -72,13 +73,23 @@ type Service struct {
 	Port             string        `json:"port"` // such as http/TCP
 	Algorithm        string        `json:"algorithm"`
 	Frontends        []lb.AddrPort `json:"-"`
+	Ready            *int          `json:"ready,omitempty"` // backends that get connections, nil where no agent says it
 	Backends         int           `json:"backends"`
 	Avoided          int           `json:"avoided"` // backends that all clients avoid
 	InFlight         uint32        `json:"inFlight"`
+	InFlightShared   uint32        `json:"inFlightShared,omitempty"` // the part of it at backends that other Service ports have, too
 	Connections      uint64        `json:"connections"`
 	Refused          uint64        `json:"refused"`
 	PerSecond        *float64      `json:"perSecond,omitempty"` // connections that begin
 	RefusedPerSecond *float64      `json:"refusedPerSecond,omitempty"`
+}
+
+// ready returns how many backends get connections, -1 where that is not known.
+func (s *Service) ready() int {
+	if s.Ready == nil {
+		return -1
+	}
+	return *s.Ready
 }
 
 // Avoided is a backend that clients avoid, since it did not take connections.

@@ -210,7 +210,10 @@ function showList() {
   });
 }
 
-const stateWords = { refusing: "refusing", avoided: "avoiding", empty: "empty", well: "well" };
+// flights is a number at most where other Services share backends, which is what the kernel counts by.
+const flights = (s) => (s.inFlightShared ? "≤" : "") + count(s.inFlight);
+
+const stateWords = { refusing: "refusing", avoided: "avoiding", empty: "none ready", well: "well" };
 
 function showRow(row, s, place) {
   row.hidden = !s;
@@ -220,16 +223,16 @@ function showRow(row, s, place) {
   row.title = s.name;
   row.classList.toggle("chosen", s.name === asked.service);
   row.setAttribute("aria-selected", s.name === asked.service);
-  const [state, name, backends, perSecond, flight, refused] = row.children;
+  const [state, name, ready, perSecond, flight, refused] = row.children;
   state.className = "dot " + s.state;
   state.textContent = stateWords[s.state];
   if (name.dataset.of !== s.name) {
     name.dataset.of = s.name;
     name.replaceChildren(make("i", s.namespace + "/"), s.service, make("i", " " + s.port));
   }
-  cell(backends, s.avoided > 0 ? `${count(s.backends - s.avoided)}/${count(s.backends)}` : count(s.backends), s.avoided > 0 ? "warn" : s.backends === 0 ? "zero" : "");
+  cell(ready, `${s.ready === undefined ? "–" : count(s.ready)}/${count(s.backends)}`, s.ready < s.backends || s.avoided > 0 ? "warn" : s.backends === 0 ? "zero" : "");
   cell(perSecond, rate(s.perSecond), s.perSecond ? "" : "zero");
-  cell(flight, count(s.inFlight), s.inFlight ? "" : "zero");
+  cell(flight, flights(s), s.inFlight ? "" : "zero");
   cell(refused, count(s.refused), s.refusedPerSecond > 0 ? "bad" : s.refused ? "" : "zero");
 }
 
@@ -276,7 +279,7 @@ function showService(s) {
   $("choose").hidden = true;
   say("name", s.name);
   $("state").className = "pill " + s.state;
-  say("state", { refusing: "refuses clients", avoided: "some backends avoided", empty: "no backends", well: "well" }[s.state]);
+  say("state", { refusing: "refuses clients", avoided: "some backends avoided", empty: "no backend is ready", well: "well" }[s.state]);
   showFacts(s);
   if (asked.tab === "traffic") showDiagram(s);
   if (asked.tab === "backends") showBackends(s);
@@ -286,7 +289,7 @@ function showFacts(s) {
   const facts = [];
   const fact = (number, words) => facts.push(make("b", number), " " + words + " · ");
   fact(rate(s.perSecond), "new/s");
-  fact(count(s.inFlight), "in flight");
+  fact(flights(s), "in flight");
   fact(count(s.connections), "connections");
   fact(count(s.refused), "refused");
   facts.push(s.algorithm + " · " + s.frontends.slice(0, 4).join(", ") + (s.frontends.length > 4 ? ` and ${s.frontends.length - 4} more` : ""));

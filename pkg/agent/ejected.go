@@ -118,11 +118,11 @@ func ejectedProblems(k kernel, ejected []uint32) ([]lb.Problem, error) {
 			if err != nil {
 				return err
 			}
+			b := k.Backend(id)
+			how, remedy := howFailed(b.Load)
 			seen[lb.Problem{
 				Object: "Service " + service.ServiceName.String(),
-				Field:  "backend", Value: k.Backend(id).At.String(),
-				Reason: "does not take connections: this node prefers others until it does",
-				Remedy: "look at the backend and its node; a Service without headgate.dev/probe can turn this off with headgate.dev/passive-health",
+				Field:  "backend", Value: b.At.String(), Reason: how + ": this node prefers others until it takes one", Remedy: remedy,
 			}] = true
 		}
 		return nil
@@ -130,4 +130,23 @@ func ejectedProblems(k kernel, ejected []uint32) ([]lb.Problem, error) {
 	return slices.SortedFunc(maps.Keys(seen), func(a, b lb.Problem) int {
 		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Value, b.Value))
 	}), err
+}
+
+// howFailed says how an ejected backend has failed since it is one, and what to look at. A reset of a connection that stood
+// ejects no backend.
+func howFailed(l datapath.Load) (how, remedy string) {
+	const process, network = "look at the process in the pod, and whether it listens at this address and port (targetPort)", "look at its node, and at routes, firewalls and NetworkPolicies on the way"
+	silent := l.Failed.TimedOut+l.Failed.Unreachable > 0
+	switch {
+	case l.Probed:
+		return "fails its probe and gets no connections", "look at what headgate.dev/probe asks of the pod; the log of the agent says what came back"
+	case l.Failed.Refused > 0 && silent:
+		return "has refused connections, and left others without an answer", process + "; " + network
+	case l.Failed.Refused > 0:
+		return "refuses connections", process
+	case silent:
+		return "does not answer connections", network
+	default:
+		return "does not take connections", process + "; " + network
+	}
 }

@@ -56,6 +56,8 @@ func (b backend) called(word string) string {
 
 func (b backend) owners() []plan.Service { return b.Services }
 
+func (b *backend) parts() [][]string { return parts("failed", b.Failed.ByReason()) }
+
 var backends = noun[backend]{
 	name: "backend", kind: "Backend", short: "addresses that traffic goes to",
 	long: `Backends are the addresses that traffic goes to. The kernel knows these, what is in flight and who took no

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -88,5 +89,14 @@ func TestConnectionsInFlightAtSharedBackendsAreABound(t *testing.T) {
 	}
 	if compareCells((&service{Ready: new(9), Backends: 12}).readiness(), (&service{Ready: new(10), Backends: 10}).readiness()) >= 0 {
 		t.Error("9/12 is not before 10/10")
+	}
+}
+
+func TestTheReasonsOfRefusalsAndFailuresStandInTheTextToo(t *testing.T) {
+	one := &service{Drops: map[string]uint64{"no_endpoint": 3, "source_range": 4}, Traffic: datapath.Traffic{Failed: datapath.Failures{Refused: 17}}}
+	rows := services.untyped().inFull(one)
+	got := rows[len(rows)-3:]
+	if want := [][]string{{"refused no_endpoint", "3"}, {"refused source_range", "4"}, {"failed refused", "17"}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, want %q at the end", got, want)
 	}
 }

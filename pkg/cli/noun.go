@@ -264,6 +264,9 @@ func (n *grammar) inFull(one item) (rows [][]string) {
 			title = ""
 		}
 	}
+	if of, ok := one.(interface{ parts() [][]string }); ok { // of numbers above
+		rows = append(rows, of.parts()...)
+	}
 	return rows
 }
 

@@ -259,6 +259,16 @@ func hookRows(title string, hooks []datapath.Hook) (rows [][]string) {
 	return rows
 }
 
+// parts returns a row for each part of a number that is not 0, by reason.
+func parts(what string, m map[string]uint64) [][]string {
+	for reason, n := range m {
+		if n == 0 {
+			delete(m, reason)
+		}
+	}
+	return counts(what, m)
+}
+
 // counts returns a row for each counter, by name.
 func counts(what string, m map[string]uint64) (rows [][]string) {
 	for _, name := range slices.Sorted(maps.Keys(m)) {

@@ -41,7 +41,7 @@ func someStatus() *status {
 			Change:  &agent.Change{At: noon.Add(-800 * time.Millisecond), Took: 1900 * time.Microsecond},
 			Refused: &agent.Refused{At: noon.Add(-2 * time.Second), Service: "default/api/TCP", Reason: "source_range"},
 		},
-		Problems: []string{"Service default/web: backend \"10.244.12.2:8080/TCP\": does not take connections: this node prefers others until it does"},
+		Problems: []string{"Service default/web: backend \"10.244.12.2:8080/TCP\": refuses connections: this node prefers others until it takes one"},
 	}
 	s.Degraded = s.reasons()
 	return s

@@ -53,6 +53,10 @@ func (s service) names() []string { return []string{s.port.String()} }
 
 func (s service) owners() []plan.Service { return []plan.Service{s.port} }
 
+func (s *service) parts() [][]string {
+	return append(parts("refused", s.Drops), parts("failed", s.Failed.ByReason())...)
+}
+
 var services = noun[service]{
 	name: "service", kind: "Service", short: "Service ports, with how their backends are", words: "[NAMESPACE/]SERVICE[:PORT]",
 	columns: []column[service]{

@@ -145,14 +145,20 @@ func (n *grammar) order(by string) (func(a, b item) int, error) {
 	return nil, fmt.Errorf("--sort-by %s: no such column; write one of %s", lb.Quote(by), strings.Join(n.titles(), ", "))
 }
 
-// compareCells orders numbers, durations and texts; what is not known comes first.
+// compareCells orders numbers with the largest first, and texts behind them; what is not known comes last.
 func compareCells(a, b any) int {
 	x, isNumber := asNumber(a)
 	y, areBoth := asNumber(b)
-	if isNumber && areBoth {
-		return cmp.Compare(x, y)
+	switch {
+	case isNumber && areBoth:
+		return cmp.Compare(y, x)
+	case isNumber || b == nil && a != nil:
+		return -1
+	case areBoth || a == nil && b != nil:
+		return 1
+	default:
+		return cmp.Compare(lines(a)[0], lines(b)[0])
 	}
-	return cmp.Compare(lines(a)[0], lines(b)[0])
 }
 
 func asNumber(cell any) (float64, bool) {

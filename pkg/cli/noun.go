@@ -147,7 +147,7 @@ func (n *grammar) lister(e *env, use, short string) *cobra.Command {
 	}
 	l.addNamespace(cmd, n.namespaced)
 	cmd.Flags().BoolVarP(&l.watch, "watch", "w", false, "go on, and show what changes as it does")
-	cmd.Flags().StringVar(&l.sortBy, "sort-by", "", "title of the column to sort by")
+	cmd.Flags().StringVar(&l.sortBy, "sort-by", "", "title of the column to sort by: numbers begin with the largest")
 	command.CompleteFlag(cmd, "sort-by", n.titles())
 	if n.paths {
 		l.addFlows(cmd)

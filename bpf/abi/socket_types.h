@@ -87,9 +87,11 @@ struct socket_file {
 	__u64 cookie;
 	__s32 process; /* in the process namespace of the agent */
 	__u32 fd;
+	__u32 refused; /* the kernel has refused to connect it again */
+	__u32 pad;
 };
 
 _Static_assert(sizeof(struct socket_slot) == 64, "one cache line");
 _Static_assert(sizeof(struct stored_sockets) == 64, "one cache line");
 _Static_assert(sizeof(struct named_socket) == 56, "no hidden padding");
-_Static_assert(sizeof(struct socket_file) == 16, "no hidden padding");
+_Static_assert(sizeof(struct socket_file) == 24, "no hidden padding");

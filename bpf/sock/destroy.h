@@ -245,6 +245,7 @@ static __always_inline void name_broken_file(struct bpf_iter__task_file *ctx)
 		.cookie = bpf_get_socket_cookie(sk),
 		.process = process_of(task),
 		.fd = ctx->fd,
+		.refused = e && has_not_reconnected(e, &peer),
 	};
 	write_file(ctx->meta->seq, &f);
 }

@@ -82,13 +82,18 @@ func (d *Datapath) DestroySockets(losses []plan.Loss) error {
 		return err
 	}
 	var reconnected error
+	refused := false
 	if udp {
 		reconnected = d.teller.places.visit(namespaces, all, d.markHere)
-		refused, err := d.reconnect()
+		refused, err = d.reconnect(false)
 		all, reconnected = all || refused, errors.Join(reconnected, err) // one that is older than its frontend may be anywhere
 	}
 	err = d.teller.places.visit(namespaces, all, d.destroyHere)
 	d.reportSockets(err)
+	if refused {
+		_, left := d.reconnect(true) // those that could not be destroyed
+		err = errors.Join(err, left)
+	}
 	return errors.Join(reconnected, err)
 }
 

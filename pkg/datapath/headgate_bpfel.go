@@ -677,6 +677,8 @@ type headgateSocketFile struct {
 	Cookie  uint64
 	Process int32
 	Fd      uint32
+	Refused uint32
+	Pad     uint32
 }
 
 type headgateSocketSlot struct {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -53,8 +54,9 @@ func (d *Datapath) markHere() error {
 
 // reconnect has the broken UDP sockets of all processes connect again. Those that it leaves,
 // since no process of its view has them open, are told with the others. It says whether the kernel
-// refused one.
-func (d *Datapath) reconnect() (refused bool, err error) {
+// refused one. After that, it has those that the kernel refused give up their peer: some of their datagrams
+// would go elsewhere.
+func (d *Datapath) reconnect(giveUp bool) (refused bool, err error) {
 	t := &d.teller
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +68,7 @@ func (d *Datapath) reconnect() (refused bool, err error) {
 		t.broken = broken
 	}
 	for range reconnectPasses {
-		var p reconnectPass
+		p := reconnectPass{giveUp: giveUp}
 		err = runIterators(t.broken, p.reconnectNamed)
 		refused = refused || p.refused
 		if err != nil || !p.gone {
@@ -78,6 +80,7 @@ func (d *Datapath) reconnect() (refused bool, err error) {
 
 // reconnectPass is what became of the sockets that the iterator named.
 type reconnectPass struct {
+	giveUp  bool // only those that the kernel has refused, which give up their peer
 	gone    bool // one was not where it was named
 	refused bool // the kernel refused one
 }
@@ -91,7 +94,10 @@ func (p *reconnectPass) reconnectNamed(named io.Reader) (failed error) {
 		if there, seen := done[f.Cookie]; seen && there {
 			return nil
 		}
-		there, refused, err := f.reconnect()
+		if p.giveUp && f.Refused == 0 {
+			return nil
+		}
+		there, refused, err := f.reconnect(p.giveUp)
 		p.refused = p.refused || refused
 		if err != nil && failed == nil {
 			failed = fmt.Errorf("connect the UDP socket %d of process %d to another backend: %w", f.Fd, f.Process, err)
@@ -105,9 +111,9 @@ func (p *reconnectPass) reconnectNamed(named io.Reader) (failed error) {
 	return errors.Join(failed, err)
 }
 
-// reconnect has a socket connect again, unless its process has connected it elsewhere. It says
+// reconnect has a socket connect again, unless its process has connected it elsewhere, or give up its peer. It says
 // whether the socket is there still, and whether the kernel refused to connect it.
-func (f *headgateSocketFile) reconnect() (there, refused bool, err error) {
+func (f *headgateSocketFile) reconnect(giveUp bool) (there, refused bool, err error) {
 	process, err := unix.PidfdOpen(int(f.Process), 0)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
 		return false, false, nil
@@ -138,7 +144,25 @@ func (f *headgateSocketFile) reconnect() (there, refused bool, err error) {
 		copy(mapped.Addr[12:], reconnectAddress[:])
 		to = &mapped
 	}
-	// If there is no route, or another socket has the tuple, the socket is told next.
+	if giveUp {
+		return true, false, giveUpPeer(fd)
+	}
 	err = unix.Connect(fd, to)
-	return true, err != nil && !errors.Is(err, unix.ECONNREFUSED), nil
+	switch _, lost := unix.Getpeername(fd); {
+	case errors.Is(err, unix.EACCES), err == nil && lost != nil: // port 0 is no peer
+		return true, false, giveUpPeer(fd) // somebody has detached the programs: the kernel has looked at the address itself
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.EADDRNOTAVAIL):
+		return true, false, nil // by the programs: the process has connected it elsewhere, or another socket has the tuple
+	default:
+		return true, err != nil, nil // there is no route: the socket is told next
+	}
+}
+
+// giveUpPeer disconnects a datagram socket: the next call of its process fails with EDESTADDRREQ.
+func giveUpPeer(fd int) error {
+	any := unix.RawSockaddr{Family: unix.AF_UNSPEC}
+	if _, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&any)), unsafe.Sizeof(any)); errno != 0 {
+		return errno
+	}
+	return nil
 }

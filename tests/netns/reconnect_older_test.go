@@ -289,3 +289,61 @@ func TestAConnectOfTheProcessIsNotUndoneForAServiceThatComes(t *testing.T) {
 		}
 	})
 }
+
+// wantNoPeer says that the next call of a socket fails, and that it has no peer.
+func (s *socket) wantNoPeer(when string) {
+	s.tb.Helper()
+	if _, err := unix.Write(s.fd, []byte("lost")); !errors.Is(err, unix.EDESTADDRREQ) {
+		s.tb.Errorf("%s: sending: %v, want %v", when, err, unix.EDESTADDRREQ)
+	}
+}
+
+// No process is in the network namespace, so that the agent destroys no socket there.
+func TestAnOlderUDPSocketThatCannotBeDestroyedGivesUpItsPeer(t *testing.T) {
+	forEachPlace(t, func(t *testing.T, k kind, n *node) {
+		testenv.EnterNetns(t)
+		vip := k.pick("10.244.0.9:53/UDP", "[fd00:244::9]:53/UDP")
+		own := mustServe(t, vip)
+		s := mustSocket(t, k, unix.SOCK_DGRAM)
+		s.mustConnect(at(vip))
+		s.wantAnswerOf(own, at(vip), "no Service is there")
+		n.tellFromOutside("one", knowing(vip, farBackend(k)))
+		s.wantNoPeer("the backend has no route")
+	})
+}
+
+// The kernel itself looks at the address of the agent, if somebody has detached the programs.
+func TestAnOlderUDPSocketThatTheKernelConnectsInVainGivesUpItsPeer(t *testing.T) {
+	for name, broadcast := range map[string]int{"refused": 0, "with SO_BROADCAST": 1} {
+		t.Run(name, func(t *testing.T) {
+			forEachKind(t, func(t *testing.T, k kind) {
+				n := mustNode(t)
+				routeAll(t)
+				b, vip := udpBackend(t, k, 1), udpVIP(k, 1)
+				s := mustSocket(t, k, unix.SOCK_DGRAM)
+				if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_BROADCAST, broadcast); err != nil {
+					t.Fatal(err)
+				}
+				s.mustConnect(at(vip))
+				detachPinned(t, n.cfg.Root, "connect")
+				n.change("one", knowing(vip, b))
+				s.wantNoPeer("the programs are detached")
+			})
+		})
+	}
+}
+
+func TestAnOlderUDPSocketThatWouldShareABackendStaysAsItIs(t *testing.T) {
+	forEachKind(t, func(t *testing.T, k kind) {
+		n := mustNode(t)
+		routeAll(t)
+		b, first, second := udpBackend(t, k, 1), udpVIP(k, 1), udpVIP(k, 2)
+		one, two := mustShareOne(t, k, unix.SO_REUSEPORT)
+		one.mustConnect(at(first))
+		two.mustConnect(at(second))
+		n.change("one", knowing(first, b))
+		n.change("two", knowing(second, b))
+		one.wantAnswerOf(b, at(first), "a backend has come")
+		two.wantPeer(at(second), "another socket has the backend")
+	})
+}

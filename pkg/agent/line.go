@@ -57,6 +57,9 @@ func (p *Place) ask(ctx context.Context, q request, read func(*http.Response) er
 	defer end(nil)
 	defer time.AfterFunc(q.patience, func() { end(context.DeadlineExceeded) }).Stop()
 	conn, err := net.Dial("unix", p.socket()) // the agent need not accept it for that
+	if errors.Is(err, unix.EAGAIN) {
+		return Silence("at " + p.socket() + " has not answered those that asked before, and takes no more")
+	}
 	if err != nil {
 		return p.unanswered(ctx, err)
 	}
@@ -66,10 +69,13 @@ func (p *Place) ask(ctx context.Context, q request, read func(*http.Response) er
 	}
 	// Where the context ends the agent can write no more, and what it has written is still read: so an agent that begins
 	// to carry out an order is heard, or finds that it must not.
-	defer context.AfterFunc(ctx, func() { _ = conn.(*net.UnixConn).CloseRead() })() // fails where the agent has closed it
+	defer context.AfterFunc(ctx, func() {
+		_ = conn.SetWriteDeadline(time.Now()) // an order may be longer than what the kernel keeps for the agent
+		_ = conn.(*net.UnixConn).CloseRead()  // fails where the agent has closed it
+	})()
 	resp, begun, err := q.send(conn)
 	if err == nil {
-		if err = read(resp); err == nil || resp.StatusCode != http.StatusOK {
+		if err = read(resp); err == nil || ctx.Err() == nil {
 			return err
 		}
 	}
@@ -83,9 +89,9 @@ func (p *Place) ask(ctx context.Context, q request, read func(*http.Response) er
 	}
 	becomes := "is not carried out"
 	if begun {
-		becomes = "may still be carried out: see " + q.order
+		becomes = "may be carried out all the same: " + q.order + " shows it"
 	}
-	return fmt.Errorf("%w; what was asked for %s", err, becomes)
+	return fmt.Errorf("%w; the order %s", err, becomes)
 }
 
 // send sends the request, and returns the answer. It says whether the agent has begun to carry out an order.

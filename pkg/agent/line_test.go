@@ -64,11 +64,11 @@ func TestAnOrderThatIsGivenUpIsNotCarriedOut(t *testing.T) {
 	interrupted, interrupt := context.WithCancelCause(t.Context())
 	interrupt(errors.New("interrupt signal received"))
 	_, err := p.SetLogLevel(interrupted, "debug", 0)
-	wantError(t, err, "has not answered yet: interrupt signal received; what was asked for is not carried out")
+	wantError(t, err, "has not answered yet: interrupt signal received; the order is not carried out")
 	late, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, err = p.SetLogLevel(late, "debug", 0)
-	wantError(t, err, fmt.Sprintf("agent pid %d has not answered for ", os.Getpid()), "; what was asked for is not carried out")
+	wantError(t, err, fmt.Sprintf("agent pid %d has not answered for ", os.Getpid()), "; the order is not carried out")
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v is no deadline that was exceeded", err)
 	}
@@ -126,7 +126,7 @@ func TestAnOrderThatHasBegunMayStillBeCarriedOut(t *testing.T) {
 		return nil, err
 	}))
 	_, err := p.SetLogLevel(ctx, "debug", 0)
-	wantError(t, err, "interrupt signal received; what was asked for may still be carried out: see headgate log-level")
+	wantError(t, err, "interrupt signal received; the order may be carried out all the same: headgate log-level shows it")
 }
 
 // An agent answers others while it is at work, and none while it is stopped.
@@ -180,4 +180,38 @@ func TestOnlyWhereNoAgentRunsOneIsToBeStarted(t *testing.T) {
 	}
 	_, err = p.AskDiff(t.Context())
 	wantError(t, err, ": one runs, wait until it listens there, or name its directory with --state-dir")
+}
+
+// The kernel keeps only so much for an agent that does not read.
+func TestALongOrderToASilentAgentEnds(t *testing.T) {
+	p, _ := hung(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := p.SetLogLevel(ctx, strings.Repeat("debug", 1<<20), 0)
+	wantError(t, err, "; the order is not carried out")
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v is no deadline that was exceeded", err)
+	}
+}
+
+func TestAnAgentThatTakesNoMoreConnectionsIsSilent(t *testing.T) {
+	p := &Place{StateDir: t.TempDir()}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: p.socket()}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	waiting, err := net.Dial("unix", p.socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiting.Close()
+	_, err = p.AskLive(t.Context())
+	wantError(t, err, "agent at "+p.socket()+" has not answered those that asked before")
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v does not say that the agent is late", err)
+	}
 }

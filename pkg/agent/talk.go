@@ -111,11 +111,6 @@ func (a *statusServer) changeDrained(r *http.Request, begin func() error) (any, 
 	return a.inbox.Drain(r.Context(), begin, d, q.Get("force") != "")
 }
 
-// errOtherVersion says that an agent does not know what it was asked.
-func errOtherVersion(stateDir string) error {
-	return fmt.Errorf("the agent of %s is of another version: it does not answer that; use the headgate of the agent", stateDir)
-}
-
 // listen asks the agent, and has what it says read.
 func (p *Place) listen(ctx context.Context, q request, read func(io.Reader) error) error {
 	return p.ask(ctx, q, func(resp *http.Response) error { return p.understand(resp, read) })
@@ -126,7 +121,7 @@ func (p *Place) understand(resp *http.Response, read func(io.Reader) error) erro
 	switch resp.StatusCode {
 	case http.StatusOK:
 		if err := read(resp.Body); err != nil {
-			return fmt.Errorf("read the answer of the agent of %s: %w", p.StateDir, err)
+			return fmt.Errorf("read the answer of the agent of %s: %w; if it is of another version, use its headgate", p.StateDir, err)
 		}
 		return nil
 	case http.StatusConflict:

@@ -72,8 +72,15 @@ at --state-dir they are unknown. The states are
   ejected      took none, so that all clients avoid it
 
 Each Service has states of its own: a backend of several Services has a line for each if they differ.
-HEALTH says which failures this node has seen, else the state of a backend that is not ready. An unused
-backend has had no connection from this node.`,
+HEALTH says what this node has seen of it:
+
+  ejected for 5s  as above
+  avoided for 5s  by the client that failed last
+  3 failed        so many connections in a row
+  unready, ...    nothing of that, and the state is not ready
+  unused          no connection from this node
+  no failures     used without a failure; no agent says the state
+  ok              ready, and used without a failure`,
 	words: "{ADDRESS[:PORT[/PROTOCOL]] | [NAMESPACE/]POD | [NAMESPACE/]SERVICE[:PORT]}",
 	columns: []column[backend]{
 		{title: "ID", of: func(b backend) any { return b.ID }},
@@ -159,14 +166,13 @@ func (e *env) told(words ...string) *lb.Told {
 	if err == nil {
 		return said
 	}
-	e.complain(err, "pods, nodes, zones and states of backends are missing")
+	e.complain(err, "READY, states, Pods, nodes and zones of backends are unknown")
 	return nil
 }
 
 // complain says once that the agent does not answer in time, and what follows for who reads.
 func (e *env) complain(err error, so string) {
-	if errors.Is(err, context.DeadlineExceeded) && e.complaints != nil && !e.late {
-		e.late = true
+	if errors.Is(err, context.DeadlineExceeded) && e.complaints != nil && e.late.CompareAndSwap(false, true) {
 		fmt.Fprintf(e.complaints, "%v; %s\n", err, so)
 	}
 }

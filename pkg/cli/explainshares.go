@@ -105,7 +105,8 @@ func (x *explanation) describe(e *env, service lb.ServiceName) {
 	if len(words) > fewAddresses {
 		words = nil
 	}
-	said := e.described(words...)
+	said, err := e.place().AskBackends(e.asking(), words...)
+	e.complain(err, "Pods, nodes and zones of backends are unknown")
 	for i := range x.Backends {
 		if d := said.Of(x.Backends[i].at, service); d != nil {
 			x.Backends[i].Pod, x.Backends[i].Node, x.Backends[i].Zone = podName(d), d.Node, d.Zone

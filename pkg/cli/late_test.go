@@ -34,7 +34,7 @@ func TestThatTheAgentIsLateIsSaidOnce(t *testing.T) {
 	defer l.Close()
 	ask()
 	ask()
-	const lack = "; pods, nodes, zones and states of backends are missing\n"
+	const lack = "; READY, states, Pods, nodes and zones of backends are unknown\n"
 	if got := said.String(); !strings.HasPrefix(got, fmt.Sprintf("agent pid %d has not answered for ", os.Getpid())) || strings.Count(got, "\n") != 1 || !strings.HasSuffix(got, lack) {
 		t.Errorf("it says %q, once is to be said: %q", got, lack)
 	}

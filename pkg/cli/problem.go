@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,6 +48,9 @@ func readProblems(s *sight, do func(*problem) error) error {
 		return errors.New("no agent runs, so problems are unknown: start one; headgate status says since when")
 	}
 	_, late := s.env.place().AskLive(s.env.asking())
+	if late != nil && !errors.Is(late, context.DeadlineExceeded) {
+		return fmt.Errorf("problems are unknown: %w", late)
+	}
 	s.env.complain(late, "these problems are those that it reported last")
 	report, err := s.env.readReport()
 	for _, p := range report.Problems {

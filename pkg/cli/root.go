@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -24,8 +25,8 @@ type env struct {
 	bpfRoot string
 	state   string // directory
 
-	complaints io.Writer // nil for who has no reader of them
-	late       bool      // that the agent does not answer in time is said
+	complaints io.Writer   // nil for who has no reader of them
+	late       atomic.Bool // that the agent does not answer in time is said
 
 	until context.Context // ends questions about backends, nil for how long each may take
 }

@@ -92,6 +92,16 @@ func TestFlowsHaveTheirState(t *testing.T) {
 	}
 }
 
+// The kernel answers a datagram to a Service without a backend, at a port of the node that nothing can have.
+func TestARefusedDatagramHasItsState(t *testing.T) {
+	r := newRig(t)
+	r.tell(t, story{tell: func(t *testing.T, c cast) {
+		c.set(t, "web", c.frontend(lb.LoadBalancerIP, at(c.vip, 80)))
+		c.comesOut(t, "no backend is there", in, uplink, c.packet(at(c.client, 20000), at(c.vip, 80), 0))
+		c.wantState(t, datapath.FlowRefused)
+	}}, cast{v4, r, lb.UDP})
+}
+
 // send sends packets of one flow to a backend, on this node or on another.
 func (c cast) send(t *testing.T, remote bool, packets string) {
 	t.Helper()

@@ -119,10 +119,10 @@ func ejectedProblems(k kernel, ejected []uint32) ([]lb.Problem, error) {
 				return err
 			}
 			b := k.Backend(id)
-			how, remedy := howFailed(b.Load)
+			reason, remedy := howFailed(b.Load)
 			seen[lb.Problem{
 				Object: "Service " + service.ServiceName.String(),
-				Field:  "backend", Value: b.At.String(), Reason: how + ": this node prefers others until it takes one", Remedy: remedy,
+				Field:  "backend", Value: b.At.String(), Reason: reason, Remedy: remedy,
 			}] = true
 		}
 		return nil
@@ -134,19 +134,20 @@ func ejectedProblems(k kernel, ejected []uint32) ([]lb.Problem, error) {
 
 // howFailed says how an ejected backend has failed since it is one, and what to look at. A reset of a connection that stood
 // ejects no backend.
-func howFailed(l datapath.Load) (how, remedy string) {
+func howFailed(l datapath.Load) (reason, remedy string) {
 	const process, network = "look at the process in the pod, and whether it listens at this address and port (targetPort)", "look at its node, and at routes, firewalls and NetworkPolicies on the way"
+	const until = ": this node prefers others until it takes one"
 	silent := l.Failed.TimedOut+l.Failed.Unreachable > 0
 	switch {
 	case l.Probed:
-		return "fails its probe and gets no connections", "look at what headgate.dev/probe asks of the pod; the log of the agent says what came back"
+		return "fails its probe: this node prefers others until a probe succeeds", "look at what headgate.dev/probe asks of the pod; the log of the agent says what came back"
 	case l.Failed.Refused > 0 && silent:
-		return "has refused connections, and left others without an answer", process + "; " + network
+		return "has refused connections, and left others without an answer" + until, process + "; " + network
 	case l.Failed.Refused > 0:
-		return "refuses connections", process
+		return "refuses connections" + until, process
 	case silent:
-		return "does not answer connections", network
+		return "does not answer connections" + until, network
 	default:
-		return "does not take connections", process + "; " + network
+		return "does not take connections" + until, process + "; " + network
 	}
 }

@@ -51,7 +51,7 @@ func TestTheProblemOfAnEjectedBackendSaysHowItFailed(t *testing.T) {
 		{datapath.Load{Traffic: datapath.Traffic{Failed: datapath.Failures{TimedOut: 3}}}, "does not answer connections", "look at its node, and at routes"},
 		{datapath.Load{Traffic: datapath.Traffic{Failed: datapath.Failures{Unreachable: 1}}}, "does not answer connections", "look at its node, and at routes"},
 		{datapath.Load{Traffic: datapath.Traffic{Failed: datapath.Failures{Refused: 1, TimedOut: 1}}}, "has refused connections, and left others without an answer", "look at the process"},
-		{datapath.Load{Traffic: datapath.Traffic{Failed: datapath.Failures{Refused: 3}}, Probed: true}, "fails its probe and gets no connections", "look at what headgate.dev/probe asks"},
+		{datapath.Load{Traffic: datapath.Traffic{Failed: datapath.Failures{Refused: 3}}, Probed: true}, "fails its probe: this node prefers others until a probe succeeds", "look at what headgate.dev/probe asks"},
 		{datapath.Load{}, "does not take connections", "look at the process"},
 	} {
 		m := newFakeMaps()
@@ -62,7 +62,7 @@ func TestTheProblemOfAnEjectedBackendSaysHowItFailed(t *testing.T) {
 		}
 		m.loads[1] = tc.load
 		problems, err := ejectedProblems(m, []uint32{1})
-		if err != nil || len(problems) != 1 || problems[0].Reason != tc.want+": this node prefers others until it takes one" || !strings.HasPrefix(problems[0].Remedy, tc.remedy) {
+		if err != nil || len(problems) != 1 || strings.TrimSuffix(problems[0].Reason, ": this node prefers others until it takes one") != tc.want || !strings.HasPrefix(problems[0].Remedy, tc.remedy) {
 			t.Errorf("%+v: %v, %v", tc.load.Failed, problems, err)
 		}
 	}

@@ -71,19 +71,19 @@ how long ago the last one came. All directions of a flow have one state:
   half-open    TCP: the handshake is not complete
   unreplied    UDP, SCTP: no answer was seen
   replied      UDP, SCTP: an answer was seen, and no later packet of the client
-  established  both sides have confirmed it: the handshake is complete, or the client has sent after an
-               answer, two seconds after the first packet
+  established  TCP: the handshake is complete. UDP, SCTP: the client has sent after an answer, two seconds
+               or more after the first packet
   unconnected  a datagram socket that may send elsewhere, too
   closing      TCP: one side has sent a FIN
-  refused      it has no backend: its packets are answered with a refusal
+  refused      UDP, SCTP: it has no backend. The kernel answers its packets with an ICMP error
 
-A flow that is over keeps its place until another needs it, or the agent frees it. It is in no list
-without --all or --state:
+A flow of packets that is over keeps its place in the table until another needs it, or the agent frees
+it. The kernel frees that of a socket. A flow that is over is in no list without --all or --state:
 
   closed       TCP: both sides have sent a FIN, or one has sent a RST
   broken       its backend has left the Service: the connection was reset
-  expired      no packet came for too long: TCP 60 seconds where the handshake is not complete, and two hours and
-               four minutes where one side has closed; UDP and SCTP three minutes`,
+  expired      no packet came for too long. TCP: 60 s before the handshake is complete, 2 h 4 min if one
+               side has closed. UDP, SCTP: 3 min`,
 	words: "{ADDRESS[:PORT] | [NAMESPACE/]SERVICE[:PORT]}",
 	columns: []column[flow]{
 		{title: "HOOK", of: func(f flow) any { return f.Hook }},

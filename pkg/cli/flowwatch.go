@@ -44,13 +44,17 @@ protocol, client, frontend, backend, state, Service. Each socket and each flow o
 direction from the client. What is there at the start is counted, not told. The events are
 
   new          it has begun, or one that was over has begun again
-  closed       both sides have closed it, one has reset it, or its socket is closed
+  closed       both sides have closed it, one has reset it, or its socket is closed. Also: one side had
+               closed it, and it is gone
   moved        it goes to another backend
   evicted      packets: it is gone, and was not seen to end. It made room for others, or was flushed
-  others       the state that it has come into, as headgate flow explains them
+  (a state)    it has come into this state, such as established: headgate flow explains them
 
---state shows the events after which a flow is, or was last, in one of these states. It compares the tables from one look to the next. So it misses what begins and ends between two looks, all
-but the last of several changes, and that one flow took the place of another with the same addresses and ports.
+--state shows events of flows that are in one of these states after the event, or were before it.
+
+The command compares the tables from one look to the next. So it misses what begins and ends between two
+looks, all but the last of several changes, and that one flow took the place of another with the same
+addresses and ports.
 How many have begun that no line told of is said where all flows are watched: of sockets, those that are closed again
 before the next look are most of them. headgate trace shows each connect(). A look goes through all
 flows and, while there are some, sockets: with very many choose a longer --interval.`,
@@ -65,7 +69,7 @@ flows and, while there are some, sockets: with very many choose a longer --inter
 		},
 	}
 	of.addNamespace(cmd, true)
-	of.addFlows(cmd)
+	of.addFlows(cmd, "only events of flows in these states, such as closing,closed (default: all events)")
 	cmd.Flags().Var(atLeast(&every, watchEvery, leastInterval), "interval", "time from one look to the next")
 	endsAfter(cmd)
 	return cmd

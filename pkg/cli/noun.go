@@ -147,17 +147,17 @@ func (n *grammar) lister(e *env, use, short string) *cobra.Command {
 	}
 	l.addNamespace(cmd, n.namespaced)
 	cmd.Flags().BoolVarP(&l.watch, "watch", "w", false, "go on, and show what changes as it does")
-	cmd.Flags().StringVar(&l.sortBy, "sort-by", "", "title of the column to sort by: numbers begin with the largest")
+	cmd.Flags().StringVar(&l.sortBy, "sort-by", "", "title of the column to sort by: largest number first, texts from a to z, unknown last")
 	command.CompleteFlag(cmd, "sort-by", n.titles())
 	if n.paths {
-		l.addFlows(cmd)
+		l.addFlows(cmd, "only flows in these states, such as closing,closed (default: all that are not over)")
 		cmd.Flags().BoolVar(&l.over, "all", false, "also flows that are over: closed, broken, expired")
 	}
 	return cmd
 }
 
-func (l *listing) addFlows(cmd *cobra.Command) {
-	cmd.Flags().Var(&choice[datapath.FlowState]{&l.states, datapath.FlowStates[:], -1}, "state", "only flows in these states, such as closing,closed (default: all that are not over)")
+func (l *listing) addFlows(cmd *cobra.Command, states string) {
+	cmd.Flags().Var(&choice[datapath.FlowState]{&l.states, datapath.FlowStates[:], -1}, "state", states)
 	cmd.Flags().Var(oneOf(&l.path, allPaths, allPaths, pathSocket, pathPacket), "path", "all, or only what is balanced by its socket, or by its packets")
 }
 

@@ -25,7 +25,7 @@ type service struct {
 	Protocol  string             `json:"protocol"`
 	Algorithm string             `json:"algorithm"`
 	Frontends texts[lb.AddrPort] `json:"frontends"`
-	Ready     *int               `json:"ready,omitempty"` // backends that get connections; nil where no agent says it
+	Ready     *int               `json:"ready,omitempty"` // backends that are ready and not ejected; nil where no agent says it
 	Backends  int                `json:"backends"`        // draining ones, too
 	Avoided   int                `json:"avoided"`         // backends that clients avoid
 	States    states             `json:"backendStates,omitempty"`
@@ -59,6 +59,9 @@ func (s *service) parts() [][]string {
 
 var services = noun[service]{
 	name: "service", kind: "Service", short: "Service ports, with how their backends are", words: "[NAMESPACE/]SERVICE[:PORT]",
+	long: `Service ports of this node, and how their backends are. READY 2/3: two of three backends are ready in the
+EndpointSlices of this Service, and not ejected. -/3: no agent says it. IN FLIGHT ≤7: at most 7, since
+other Service ports have some of the backends, and the kernel counts by backend.`,
 	columns: []column[service]{
 		{title: "NAMESPACE", of: func(s service) any { return s.Namespace }},
 		{title: "SERVICE", of: func(s service) any { return s.Service }},
@@ -97,7 +100,7 @@ func (s service) portName() string {
 	return s.Port + "/" + s.Protocol
 }
 
-// readiness is how many of the backends get connections, as n/m, or -/m if no agent says it. It sorts by n.
+// readiness is how many of the backends are ready and not ejected, as n/m, or -/m if no agent says it. It sorts by n.
 type readiness int64
 
 func (s *service) readiness() readiness {

@@ -72,7 +72,7 @@ func (j *judgment) states() states {
 	return out
 }
 
-// ready returns how many backends get connections, nil where no agent says it.
+// ready returns how many backends are ready and not ejected, nil where no agent says it.
 func (j *judgment) ready() *int {
 	if j == nil {
 		return nil

@@ -38,7 +38,8 @@ func newTop(e *env) *cobra.Command {
 		Long: `Shows the Service ports of this node, those with the most new connections first: connections a second, in
 flight, refused a second with the reasons, the share of new connections that stay in the zone of this
 node, and how many backends are ready, ejected and draining (or terminating). Above them stands the sum; a
-backend of several Services counts once there, and in each of theirs. "Not taken" are connections that
+backend of several Services counts once there, and in each of theirs. IN FLIGHT ≤7 is at most 7: other
+Service ports have some of the backends. "Not taken" are connections that
 backends refused or did not answer. A wide screen has columns of bytes in a second, failures and connect
 times, too.
 

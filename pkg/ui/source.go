@@ -73,7 +73,7 @@ type Service struct {
 	Port             string        `json:"port"` // such as http/TCP
 	Algorithm        string        `json:"algorithm"`
 	Frontends        []lb.AddrPort `json:"-"`
-	Ready            *int          `json:"ready,omitempty"` // backends that get connections, nil where no agent says it
+	Ready            *int          `json:"ready,omitempty"` // backends that are ready and not ejected, nil where no agent says it
 	Backends         int           `json:"backends"`
 	Avoided          int           `json:"avoided"` // backends that all clients avoid
 	InFlight         uint32        `json:"inFlight"`

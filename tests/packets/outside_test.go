@@ -236,10 +236,31 @@ func endedBeginsAnew(t *testing.T, e edge) {
 		if to := e.goesTo(t, "its last packet", p.with("A")); to != 1 {
 			t.Errorf("after its end it goes to %d", to)
 		}
+		e.wantState(t, "after "+end, p, datapath.FlowClosing)
 		if to := e.goesTo(t, "again", p); to != 2 {
 			t.Errorf("after %s it begins at %d, want the backend of now", end, to)
 		}
 		e.nodes[0].learn(t, 1)
+	}
+}
+
+// wantState wants the flow of a client to have a state.
+func (e edge) wantState(t *testing.T, when string, p packet, want datapath.FlowState) {
+	t.Helper()
+	i, err := datapath.Inspect(e.nodes[0].root)
+	must(t, err)
+	defer i.Close()
+	found := 0
+	must(t, i.Flows(func(f datapath.Flow) error {
+		if f.From == p.src {
+			if found++; f.State != want {
+				t.Errorf("%s: the state of %v is %s, want %s", when, f.From, f.State, want)
+			}
+		}
+		return nil
+	}))
+	if found == 0 {
+		t.Errorf("%s: no flow of %v is there", when, p.src)
 	}
 }
 

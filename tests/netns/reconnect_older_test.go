@@ -123,6 +123,9 @@ func TestAUDPSocketOlderThanAServiceThatIsNotForItStaysAsItIs(t *testing.T) {
 			s := mustSocket(t, k, unix.SOCK_DGRAM)
 			s.mustConnect(at(vip))
 			n.wantUntouched(s, at(vip), f, name)
+			if err := s.connect(reconnectAddress(k)); !errors.Is(err, unix.ECONNREFUSED) { // named before the Service was so
+				t.Errorf("%s: the programs say %v, want %v", name, err, unix.ECONNREFUSED)
+			}
 			s.close()
 			n.tellFromOutside("one")
 		}

@@ -84,7 +84,7 @@ type Service struct {
 	RefusedPerSecond *float64      `json:"refusedPerSecond,omitempty"`
 }
 
-// ready returns how many backends get connections, -1 where that is not known.
+// ready returns how many backends are ready and not ejected, -1 where that is not known.
 func (s *Service) ready() int {
 	if s.Ready == nil {
 		return -1

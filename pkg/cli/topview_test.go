@@ -4,6 +4,7 @@ import (
 	stdcmp "cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -261,5 +262,26 @@ func TestAWideScreenShowsBytesFailuresAndConnectTimes(t *testing.T) {
 	row := p.row(&traffic{service: &service{trafficRates: rates, ConnectTimes: &connectTimes{7, 31 * time.Microsecond, time.Second}}}, 119)
 	if want := "2.0 KiB   3.0 MiB      0.5      31µs"; !strings.HasSuffix(row, want) {
 		t.Errorf("%q, want %q at its end", row, want)
+	}
+}
+
+// A backend of several Services counts once in the sum, as it is where it is best.
+func TestTheSumTakesTheBestStateOfASharedBackend(t *testing.T) {
+	at := lb.AddrPort{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80, Protocol: lb.TCP}
+	l := &trafficLook{described: true, said: &lb.Told{}}
+	l.put(1, datapath.Backend{At: at, Load: datapath.Load{InFlight: 7}}, nil)
+	var items []item
+	for _, one := range []lb.Description{{Service: lb.ServiceName{Name: "bad"}, State: lb.StateUnready}, {Service: lb.ServiceName{Name: "good"}, State: lb.StateReady}} {
+		one.Backend = at
+		l.said.Add(one)
+		tr := &traffic{service: &service{port: plan.Service{ServiceName: one.Service}, ids: []uint32{1}}}
+		tr.judge(l, l.healthOf(tr.service))
+		items = append(items, tr)
+	}
+	for range 2 {
+		if sum := l.total(items); sum.Backends != 1 || *sum.Ready != 1 || sum.InFlight != 7 {
+			t.Errorf("the sum has %d of %d backends ready, and %d in flight; want 1 of 1, and 7", *sum.Ready, sum.Backends, sum.InFlight)
+		}
+		slices.Reverse(items)
 	}
 }

@@ -17,6 +17,7 @@ import (
 // traffic is a Service port with what goes on there, from one look to the next.
 type traffic struct {
 	*service
+	places []place // of its backends, one for each ID
 	// InZone is how much of what began since the look before went to backends in the zone of
 	// this node; nil where nothing began, or nobody knows zones.
 	InZone *percent `json:"inZonePercent,omitempty"`

@@ -5,14 +5,17 @@ type healths struct {
 	all, ready, ejected, draining int
 	inFlight                      uint32
 	began, inZone                 rate
+	places                        []place // one for each backend
 }
 
 // healthOf returns how the backends of a Service port are.
 func (l *trafficLook) healthOf(s *service) (h healths) {
-	for _, id := range s.ids {
+	h.places = make([]place, len(s.ids))
+	for i, id := range s.ids {
 		if id < uint32(len(l.backends)) {
 			b := &l.backends[id]
-			h.add(b, l.placeOf(b, s))
+			h.places[i] = l.placeOf(b, s)
+			h.add(b, h.places[i])
 		}
 	}
 	return h
@@ -40,7 +43,7 @@ func (h *healths) add(b *trafficBackend, p place) {
 
 // judge takes what is said of the backends.
 func (t *traffic) judge(l *trafficLook, h healths) {
-	t.Backends, t.Avoided = h.all, h.ejected
+	t.Backends, t.Avoided, t.places = h.all, h.ejected, h.places
 	if l.described {
 		t.Ready, t.Draining = &h.ready, &h.draining
 	}
@@ -55,11 +58,12 @@ func (l *trafficLook) total(of []item) *traffic {
 	best, seen, h := make([]place, len(l.backends)), make([]bool, len(l.backends)), healths{}
 	for _, one := range of {
 		t := one.(*traffic)
-		for _, id := range t.ids {
+		for i, p := range t.places {
+			id := t.ids[i]
 			if id >= uint32(len(seen)) {
 				continue
 			}
-			if p := l.placeOf(&l.backends[id], t.service); !seen[id] || p.standing > best[id].standing {
+			if !seen[id] || p.standing > best[id].standing {
 				seen[id], best[id] = true, p
 			}
 		}

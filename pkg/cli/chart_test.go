@@ -40,6 +40,7 @@ var notOfTheChart = map[string]string{
 	"tls-server-name":              "belongs to a kubeconfig, and the container has none",
 	"init-only":                    "ends the agent",
 	"cleanup":                      "ends the agent",
+	"help":                         "ends the agent",
 	"master":                       "kube-proxy's word for apiServers",
 	"healthz-port":                 "kube-proxy's word for healthzBindAddress",
 	"metrics-port":                 "kube-proxy's word for metricsBindAddress",

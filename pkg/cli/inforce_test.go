@@ -16,7 +16,7 @@ func flagsOf(t *testing.T, args ...string) (*agentOptions, *pflag.FlagSet) {
 	t.Helper()
 	o := &agentOptions{}
 	flags := pflag.NewFlagSet("agent", pflag.ContinueOnError)
-	for _, add := range []func(*pflag.FlagSet){o.addSource, o.addTraffic, o.addBalancing, o.addPolicy, o.addLimits, o.addOperation, o.addProxy} {
+	for _, add := range []func(*pflag.FlagSet){o.addSource, o.addTraffic, o.addBalancing, o.addPolicy, o.addLimits, o.addOperation, o.proxyFlags.AddTo} {
 		add(flags)
 	}
 	if err := flags.Parse(append([]string{"--node-name=node-a"}, args...)); err != nil {

@@ -82,8 +82,8 @@ ready asks a running agent; agent, drain, undrain, flush, log-level and cleanup 
 The commands demo and bench run headgate-bench, the traffic generator, where it is installed.`)
 	root.TraverseChildren = true // flags before bench are not those of headgate-bench
 	flags := root.PersistentFlags()
-	flags.StringVar(&e.bpfRoot, "bpf-root", datapath.DefaultRoot, "directory in a BPF file system where maps and programs are pinned")
-	flags.StringVar(&e.state, "state-dir", cmp.Or(os.Getenv("STATE_DIRECTORY"), agent.DefaultStateDir), "directory where the agent keeps files that outlive it: its report, addresses of API servers, what files said of its node, its key of hashes")
+	flags.StringVar(&e.bpfRoot, "bpf-root", datapath.DefaultRoot, "directory of pins in a BPF file system")
+	flags.StringVar(&e.state, "state-dir", cmp.Or(os.Getenv("STATE_DIRECTORY"), agent.DefaultStateDir), "directory of files that outlive the agent")
 	e.AddFlags(flags)
 	e.AddFormat(flags)
 	for _, g := range groups(e) {

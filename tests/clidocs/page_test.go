@@ -91,11 +91,14 @@ func helpOf(c *cobra.Command) string {
 	var b bytes.Buffer
 	c.SetOut(&b)
 	c.InitDefaultHelpFlag()
+	if c.Name() == "agent" {
+		_ = c.Flags().Set("help", "all") // commands take it that share its flags
+	}
 	_ = c.Help() // it writes to memory
 	text := strings.TrimSpace(b.String())
 	if c.HasParent() {
 		text, _, _ = strings.Cut(text, "\n\nGlobal Flags:")
-		text, _, _ = strings.Cut(text, "\n\nOf every command:")
+		text, _, _ = strings.Cut(text, "\n\nEvery command:")
 	}
 	return trailing.ReplaceAllString(text, "") + "\n"
 }

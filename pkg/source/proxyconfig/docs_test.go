@@ -26,7 +26,7 @@ func tableOfSettings() string {
 	var b strings.Builder
 	b.WriteString("| flag | field of the file | what becomes of it |\n|---|---|---|\n")
 	for _, s := range Settings() {
-		what := s.Does
+		what := strings.ReplaceAll(s.Does, "\n", "; ")
 		switch {
 		case what == "":
 			what = "**no effect**: " + s.Why

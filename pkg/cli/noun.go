@@ -120,6 +120,12 @@ type listing struct {
 	over      bool
 }
 
+// aliases are names of nouns as kubectl has them.
+var aliases = map[string][]string{
+	"service": {"services", "svc"}, "frontend": {"frontends"}, "backend": {"backends"}, "table": {"tables"}, "flow": {"flows"}, "affinity": {"affinities"},
+	"range": {"ranges"}, "device": {"devices"}, "peer": {"peers"}, "map": {"maps"}, "problem": {"problems"},
+}
+
 // command returns the noun's command. Alone it lists, as in bpftool.
 func (n *grammar) command(e *env, more ...*cobra.Command) *cobra.Command {
 	list := n.lister(e, "list ["+n.words+"]", "List "+n.short)
@@ -131,6 +137,7 @@ func (n *grammar) command(e *env, more ...*cobra.Command) *cobra.Command {
 	l.addNamespace(show, n.namespaced)
 	show.RunE = func(cmd *cobra.Command, args []string) error { return n.showOne(cmd, e, l, args[0]) }
 	cmd := n.lister(e, n.name, capitalized(n.short))
+	cmd.Aliases = aliases[n.name]
 	cmd.Args = command.NoSuchCommand
 	cmd.AddCommand(list, show)
 	cmd.AddCommand(more...)

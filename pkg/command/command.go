@@ -86,6 +86,11 @@ func NoSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	if len(args) > 1 { // as kubectl has them, the verb first
+		if noun, _, err := cmd.Find(args[1:2]); err == nil && noun.HasSubCommands() && noun != cmd {
+			return fmt.Errorf("unknown command %s: the noun comes first, as in %s list", lb.Quote(args[0]), noun.CommandPath())
+		}
+	}
 	cmd.SuggestionsMinimumDistance = 2 // letters
 	if meant := cmd.SuggestionsFor(args[0]); len(meant) == 1 {
 		return fmt.Errorf("unknown command %s: did you mean %s?", lb.Quote(args[0]), meant[0])

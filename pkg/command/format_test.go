@@ -17,17 +17,31 @@ var some = ListOf("Thing", []map[string]any{
 
 func TestAValueIsPrintedInTheFormThatIsAskedFor(t *testing.T) {
 	for form, want := range map[string]string{
-		"yaml":                        "apiVersion: headgate.dev/v1alpha1\nitems:\n- m/n: true\n  name: a\n  of:\n  - x\n  - \"y\"\n  size: 4711000\n- name: b\n  size: 1.5\nkind: ThingList\n",
-		"name":                        "thing/a\nthing/b\n",
-		"jsonpath=.kind":              "ThingList\n",
-		"jsonpath=kind":               "ThingList\n",
-		"jsonpath={$.items[*].name}":  "a b\n",
-		"jsonpath={.items[0].size}":   "4711000\n",
-		"jsonpath={.items[-1].size}":  "1.5\n",
-		"jsonpath={.items[7].size}":   "",
-		"jsonpath={.items[0].of}":     `["x","y"]` + "\n",
-		"jsonpath={.items[0]['m/n']}": "true\n",
-		"jsonpath={.items.none}":      "",
+		"yaml":                                                   "apiVersion: headgate.dev/v1alpha1\nitems:\n- m/n: true\n  name: a\n  of:\n  - x\n  - \"y\"\n  size: 4711000\n- name: b\n  size: 1.5\nkind: ThingList\n",
+		"name":                                                   "thing/a\nthing/b\n",
+		"jsonpath=.kind":                                         "ThingList\n",
+		"jsonpath=kind":                                          "ThingList\n",
+		"jsonpath={$.items[*].name}":                             "a b\n",
+		"jsonpath={.items[0].size}":                              "4711000\n",
+		"jsonpath={.items[-1].size}":                             "1.5\n",
+		"jsonpath={.items[7].size}":                              "",
+		"jsonpath={.items[0].of}":                                `["x","y"]` + "\n",
+		"jsonpath={.items[0]['m/n']}":                            "true\n",
+		"jsonpath={.items.none}":                                 "",
+		`jsonpath={.items[?(@.name=="b")].size}`:                 "1.5\n",
+		`jsonpath={.items[?(@.name != 'b')].name}`:               "a\n",
+		"jsonpath={.items[?(@.size>1.5)].name}":                  "a\n",
+		"jsonpath={.items[?(@.size >= 1.5)].name}":               "a b\n",
+		"jsonpath={.items[?(@.size<4711000)].name}":              "b\n",
+		"jsonpath={.items[?(@.size<=4711000)].name}":             "a b\n",
+		"jsonpath={.items[?(@['m/n']==true)].name}":              "a\n",
+		"jsonpath={.items[?(@['m/n']!=false)].name}":             "a\n",
+		"jsonpath={.items[?(@['m/n']==false)].name}":             "",
+		"jsonpath={.items[?(@.of)].name}":                        "a\n",
+		`jsonpath={.items[?(@.of[*]=="y")].name}`:                "a\n",
+		`jsonpath={.items[?(@.size=="b")].name}`:                 "",
+		`jsonpath={range .items[?(@.name=="b")]}<{.size}>{end}`:  "<1.5>\n",
+		`jsonpath={.items[?(@.name>"a")].name}`:                  "b\n",
 		`jsonpath={range .items[*]}{@.name}={.size}{"\t"}{end}.`: "a=4711000\tb=1.5\t.\n",
 	} {
 		var o Output
@@ -48,7 +62,7 @@ func TestAValueIsPrintedInTheFormThatIsAskedFor(t *testing.T) {
 }
 
 func TestAFormThatThereIsNotIsRefused(t *testing.T) {
-	for _, form := range []string{"xml", "", "jsonpath", "jsonpath=", "jsonpath={.a", "jsonpath={range .a}x", "jsonpath={.a}{end}", "jsonpath={.a[?(@.b==1)]}", "jsonpath={..a}"} {
+	for _, form := range []string{"xml", "", "jsonpath", "jsonpath=", "jsonpath={.a", "jsonpath={range .a}x", "jsonpath={.a}{end}", "jsonpath={.a[?(@.b=1)]}", "jsonpath={.a[?(@.b==c)]}", "jsonpath={.a[?(@..b==1)]}", "jsonpath={.a[?(.b==1)]}", "jsonpath={..a}"} {
 		var f format
 		if err := f.Set(form); err == nil {
 			t.Errorf("%q is taken", form)

@@ -10,9 +10,8 @@ import (
 )
 
 // path is a template of kubectl's JSONPath: text, and in braces what stands there: a path
-// such as .items[*].name, a text in quotes, or range with a path, up to end. Filters,
-// slices and .. are not taken: kubectl's own library needs text/template, which makes
-// the program a sixth larger.
+// such as .items[*].name or .items[?(@.name=="a")], a text in quotes, or range with a path, up to end.
+// Slices and .. are not taken: kubectl's own library needs text/template, which makes the program a sixth larger.
 type path struct{ parts []part }
 
 // part is text, steps to values, or with a body what is done for each of these.
@@ -22,11 +21,13 @@ type part struct {
 	body  *path
 }
 
-// step goes from a value to others: to the one with a name, to the one with an index, or to all.
+// step goes from a value to others: to the one with a name, to the one with an index, to all, or to those
+// that a filter takes.
 type step struct {
-	name  string
-	index int
-	kind  stepKind
+	name   string
+	index  int
+	kind   stepKind
+	filter *filter
 }
 
 type stepKind uint8
@@ -35,9 +36,13 @@ const (
 	stepName stepKind = iota
 	stepIndex
 	stepAll
+	stepFilter
 )
 
-var stepText = regexp.MustCompile(`^(?:\.([\w-]+)|\.?\[(\*|-?\d+)\]|\['([^']*)'\]|\["([^"]*)"\]|\.(\*))`)
+var (
+	stepText   = regexp.MustCompile(`^(?:\.([\w-]+)|\.?\[(\*|-?\d+)\]|\['([^']*)'\]|\["([^"]*)"\]|\.(\*))`)
+	filterText = regexp.MustCompile(`^\.?\[\?\(\s*@([^\s=!<>()]*)\s*(?:(==|!=|<=|>=|<|>)\s*("[^"]*"|'[^']*'|[\w.+-]+)\s*)?\)\]`)
+)
 
 // parsePath reads a template. As for kubectl braces and the first dot may be missing.
 func parsePath(template string) (*path, error) {
@@ -97,17 +102,31 @@ func parsePart(inner string) (part, error) {
 		text, err := strconv.Unquote(`"` + strings.Trim(inner, inner[:1]) + `"`)
 		return part{text: text}, err
 	}
-	rest := strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(strings.TrimPrefix(inner, "range ")), "$"), "@")
-	one := part{steps: []step{}}
-	for rest != "" && rest != "." {
+	steps, err := parseSteps(strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(strings.TrimPrefix(inner, "range ")), "$"), "@"))
+	return part{steps: steps}, err
+}
+
+// parseSteps reads a path. That of one value, without steps, is not nil.
+func parseSteps(path string) ([]step, error) {
+	steps := []step{}
+	for rest := path; rest != "" && rest != "."; {
+		var one step
 		m := stepText.FindStringSubmatch(rest)
-		if m == nil {
-			return one, fmt.Errorf("%q is no path: write one such as .items[*].name", inner)
+		if m != nil {
+			one = stepOf(m)
+		} else if m = filterText.FindStringSubmatch(rest); m != nil {
+			f, err := parseFilter(m[1], m[2], m[3])
+			if err != nil {
+				return nil, err
+			}
+			one = step{kind: stepFilter, filter: f}
+		} else {
+			return nil, fmt.Errorf("%q is no path: write one such as .items[*].name", path)
 		}
 		rest = rest[len(m[0]):]
-		one.steps = append(one.steps, stepOf(m))
+		steps = append(steps, one)
 	}
-	return one, nil
+	return steps, nil
 }
 
 func stepOf(m []string) step {
@@ -162,6 +181,12 @@ func (s step) from(values []any) (found []any) {
 			switch {
 			case s.kind == stepAll:
 				found = append(found, v...)
+			case s.kind == stepFilter:
+				for _, one := range v {
+					if s.filter.takes(one) {
+						found = append(found, one)
+					}
+				}
 			case s.kind == stepIndex && n >= 0 && n < len(v):
 				found = append(found, v[n])
 			}

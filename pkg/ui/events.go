@@ -2,6 +2,7 @@ package ui
 
 import (
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -48,9 +49,10 @@ func (e *events) add(one event) {
 	e.kept = e.kept[max(0, len(e.kept)-eventsKept):]
 }
 
-// youngest returns the events, the youngest first.
+// youngest returns the events, the youngest first. A backend may be avoided since before the last event.
 func (e *events) youngest() []event {
 	out := append([]event{}, e.kept...)
 	slices.Reverse(out)
+	sort.SliceStable(out, func(i, j int) bool { return out[i].At.After(out[j].At) })
 	return out
 }

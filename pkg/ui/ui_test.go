@@ -323,6 +323,11 @@ func TestEjectionsBecomeEvents(t *testing.T) {
 		if diff := cmp.Diff(want, said()); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)
 		}
+		f.avoided = []Avoided{{Backend: "b", Since: time.Now().Add(-4500 * time.Millisecond)}}
+		said()
+		if diff := cmp.Diff([]string{"4 a one=false ended=true 3s", "3 a one=false ended=false 4s", "2 a one=true ended=true 4s", "1 a one=true ended=false 5s", "5 b one=false ended=false 5.5s"}, said()); diff != "" {
+			t.Errorf("events with an older one (-want +got):\n%s", diff)
+		}
 		for range 2 * eventsKept {
 			f.avoided = append([]Avoided{}, Avoided{Backend: fmt.Sprint(time.Now().UnixNano())})
 			time.Sleep(time.Second)

@@ -198,7 +198,7 @@ func TestAPersonSeesWhatARealNodeDoes(t *testing.T) {
 	if err := move(outside, netlink.AddrAdd, "10.244.2.2"); err != nil {
 		t.Fatal(err)
 	}
-	c.Want(events+`[0]`, "taken back shop/web-7d9f-two")
+	c.Want(events+`[0]`, "no longer avoided shop/web-7d9f-two")
 
 	// Stories.
 	c.Ask(`document.querySelector('[data-tab="story"]').click()`)

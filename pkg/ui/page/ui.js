@@ -159,9 +159,9 @@ function showEvents(events) {
     for (const one of [e.pod && e.backend, ...e.services, e.node, e.zone].filter(Boolean)) who.append(" · ", make("span", one));
     who.title = who.textContent;
     let what = e.oneClient ? "avoided by one" : "ejected";
-    if (e.ended) what = "taken back";
+    if (e.ended) what = "no longer avoided";
     const verb = make("span", what, "what");
-    verb.title = e.ended ? "No longer avoided: it takes connections again, or left its Services" : e.oneClient ? "One client avoids it" : "All clients avoid it";
+    verb.title = e.ended ? "It takes connections again, or left its Services" : e.oneClient ? "One client avoids it" : "All clients avoid it";
     li.append(time, verb, who);
     return li;
   }));

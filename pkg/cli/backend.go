@@ -87,7 +87,7 @@ HEALTH says what this node has seen of it:
 		{title: "BACKEND", of: func(b backend) any { return b.Backend }},
 		{title: "SERVICE", of: func(b backend) any { return b.Services.texts() }},
 		{title: "IN FLIGHT", of: func(b backend) any { return b.InFlight }},
-		{title: "RESPONSE", of: func(b backend) any { return known(b.Response) }},
+		{title: "RESPONSE", of: func(b backend) any { return response(b.Load) }},
 		{title: "HEALTH", of: func(b backend) any { return b.each(func(d described) any { return d.health(b.Load) }) }},
 		{title: "CONNECTIONS", of: func(b backend) any { return b.Connections }, wide: true},
 		{title: "CONN/S", of: func(b backend) any { return b.ConnectionsPerSecond.cell() }, wide: true, rated: true},
@@ -292,10 +292,20 @@ func (s *sight) tablesOf() (out users[plan.Table], err error) {
 	return out, nil
 }
 
-// known returns a duration, nil for 0, which stands for what nobody knows.
-func known(d time.Duration) any {
-	if d == 0 {
+// lowerBound is a duration that is a lower bound.
+type lowerBound time.Duration
+
+// String implements fmt.Stringer.
+func (l lowerBound) String() string { return "≥" + time.Duration(l).String() }
+
+// response returns the response time of a backend as a cell, nil if it is not known.
+func response(l datapath.Load) any {
+	switch {
+	case l.Response == 0:
 		return nil
+	case l.ResponseAtLeast:
+		return lowerBound(l.Response)
+	default:
+		return l.Response
 	}
-	return d
 }

@@ -100,3 +100,18 @@ func TestTheReasonsOfRefusalsAndFailuresStandInTheTextToo(t *testing.T) {
 		t.Errorf("%q, want %q at the end", got, want)
 	}
 }
+
+func TestALowerBoundOfAResponseTimeIsShownAsOne(t *testing.T) {
+	for want, l := range map[string]datapath.Load{
+		"-":          {},
+		"1.5ms":      {Response: 1500 * time.Microsecond},
+		"≥1.048575s": {Response: 1048575 * time.Microsecond, ResponseAtLeast: true},
+	} {
+		if got := lines(response(l))[0]; got != want {
+			t.Errorf("%+v: %s, want %s", l, got, want)
+		}
+	}
+	if compareCells(response(datapath.Load{Response: time.Second, ResponseAtLeast: true}), response(datapath.Load{Response: time.Millisecond})) >= 0 {
+		t.Error("≥1s is behind 1ms")
+	}
+}

@@ -197,7 +197,7 @@ func (f *follow) backend(s *sight, of plan.Service, id uint32) ui.Backend {
 	d := describe(f.all.Of(b.At, of.ServiceName), b.Load)
 	return ui.Backend{
 		Backend: b.At.String(), Pod: d.Pod, Node: d.Node, Zone: d.Zone, State: d.State, Health: d.health(b.Load), Well: health(b.Load) == healthy,
-		InFlight: b.InFlight, ResponseNs: b.Response.Nanoseconds(), Connections: b.Connections,
+		InFlight: b.InFlight, ResponseNs: b.Response.Nanoseconds(), AtLeast: b.ResponseAtLeast, Connections: b.Connections,
 		PerSecond: (*float64)(f.rates.of(b.At.String(), b.Connections)),
 	}
 }

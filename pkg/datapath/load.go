@@ -11,8 +11,10 @@ import (
 // Load is how a backend is, as far as this node knows.
 type Load struct {
 	InFlight uint32        `json:"inFlight"`             // connections and flows that are open
-	Response time.Duration `json:"responseNs,omitempty"` // response time as one client measured it last, at the least if it got none; 0: nobody asks, or none is known
-	Failures uint32        `json:"failures,omitempty"`   // in a row
+	Response time.Duration `json:"responseNs,omitempty"` // response time as one client measured it last; 0: no client measures, or none is known
+	// ResponseAtLeast says that the response took longer: the client gave up, or measured the handshake alone.
+	ResponseAtLeast bool   `json:"responseAtLeast,omitempty"`
+	Failures        uint32 `json:"failures,omitempty"` // in a row
 	// Connections is how many have begun with it on this node since it is a backend.
 	Connections uint64 `json:"connections"`
 	Traffic
@@ -57,9 +59,9 @@ func (r *Reader) Backends() iter.Seq2[uint32, Backend] {
 func decodeBackend(b *headgateBackend) Backend {
 	out := Backend{At: decodeAddrPort(b.To), Load: Load{
 		InFlight: uint32(max(b.InFlight, 0)),
-		Response: lastResponse(b),
 		Failures: uint32(b.Failures), Connections: b.Connections, Traffic: decodeTraffic((*headgateTraffic)(&b.Traffic)),
 	}}
+	out.Response, out.ResponseAtLeast = lastResponse(b)
 	switch b.Ejection {
 	case headgateEjectionEJECTION_NONE:
 	case headgateEjectionEJECTION_ONE:
@@ -70,10 +72,10 @@ func decodeBackend(b *headgateBackend) Backend {
 	return out
 }
 
-// lastResponse returns the response time that a client measured last.
-func lastResponse(b *headgateBackend) (last time.Duration) {
+// lastResponse returns the response time that a client measured last, and whether it is a lower bound.
+func lastResponse(b *headgateBackend) (last time.Duration, atLeast bool) {
 	if b.Responses == [len(b.Responses)]uint64{} {
-		return 0
+		return 0, false
 	}
 	const us, ticks = 1<<headgateResponseWordRESPONSE_US_BITS - 1, 1<<headgateResponseWordRESPONSE_TICK_BITS - 1
 	now, _ := coarseClock()
@@ -81,9 +83,10 @@ func lastResponse(b *headgateBackend) (last time.Duration) {
 	for _, word := range b.Responses {
 		if age := (tick - word>>headgateResponseWordRESPONSE_TICK_SHIFT) & ticks; word != 0 && age <= youngest {
 			last, youngest = time.Duration(word&us)*time.Microsecond, age
+			atLeast = word&us == us || word&uint64(headgateResponseWordRESPONSE_AT_LEAST) != 0
 		}
 	}
-	return last
+	return last, atLeast
 }
 
 // ejectedFor returns for how long a backend has been ejected: a second at least.

@@ -122,6 +122,7 @@ type Backend struct {
 	Well        bool     `json:"well"`   // nothing has failed
 	InFlight    uint32   `json:"inFlight"`
 	ResponseNs  int64    `json:"responseNs,omitempty"`
+	AtLeast     bool     `json:"responseAtLeast,omitempty"`
 	Connections uint64   `json:"connections"`         // of all its Service ports
 	PerSecond   *float64 `json:"perSecond,omitempty"` // likewise, those that begin
 }

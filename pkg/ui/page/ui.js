@@ -315,7 +315,7 @@ function showBackends(s) {
   $("table").replaceChildren(...s.backends.map((b) => {
     const tr = make("tr");
     tr.append(name(b), make("td", b.state), make("td", b.health, b.well ? "health" : "health hurt"), make("td", b.node || "–"), make("td", b.zone || "–"),
-      make("td", rate(b.perSecond), "n"), make("td", count(b.inFlight), "n"), make("td", duration(b.responseNs), "n"));
+      make("td", rate(b.perSecond), "n"), make("td", count(b.inFlight), "n"), make("td", (b.responseAtLeast ? "≥" : "") + duration(b.responseNs), "n"));
     return tr;
   }));
 }

@@ -310,7 +310,7 @@ func (p *Prober) tell() {
 	p.telling.Lock()
 	defer p.telling.Unlock()
 	p.mu.Lock()
-	if len(p.peers) == 0 && p.said == nil {
+	if len(p.peers) == 0 && p.said == nil && !p.stale {
 		p.mu.Unlock()
 		return
 	}
@@ -328,7 +328,7 @@ func (p *Prober) tell() {
 			report = append(report, Status{name, n.Theirs, v})
 		}
 	}
-	same := p.said != nil && maps.EqualFunc(all, p.said, func(a, b plan.Node) bool { return a.Peer == b.Peer && slices.Equal(a.Addrs, b.Addrs) })
+	same := (p.said != nil || len(all) == 0) && maps.EqualFunc(all, p.said, func(a, b plan.Node) bool { return a.Peer == b.Peer && slices.Equal(a.Addrs, b.Addrs) })
 	news := p.stale || !slices.Equal(report, p.reported)
 	p.said, p.reported, p.stale = all, report, false
 	p.mu.Unlock()
@@ -372,10 +372,14 @@ func (p *Prober) lack(h home) (reason, remedy string) {
 	if name == p.cfg.Here || a != nil && a.said().Usable() {
 		return "", ""
 	}
-	reason = "no Node of that name has an InternalIP of a family that this node has"
-	if a != nil {
+	remedy = "see headgate peer list, and docs/dsr.md for what carrying needs"
+	switch {
+	case a != nil:
 		reason = a.said().Reason
+	case len(addressesOf(p.nodes[p.cfg.Here])) == 0:
+		reason, remedy = "this node has no InternalIP", "give the Node "+p.cfg.Here+" an InternalIP in status.addresses"
+	default:
+		reason, remedy = "it has no InternalIP of a family that this node has", "give the Node "+name+" an InternalIP in status.addresses"
 	}
-	return fmt.Sprintf("backends on Node %s get new connections by SNAT from Node %s: %s", name, p.cfg.Here, reason),
-		"see headgate peer list, and docs/dsr.md for what carrying needs"
+	return fmt.Sprintf("backends on Node %s get new connections by SNAT from Node %s: %s", name, p.cfg.Here, reason), remedy
 }

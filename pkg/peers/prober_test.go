@@ -191,7 +191,27 @@ func nodesAskEachOther(t *testing.T) {
 		t.Errorf("without its agent it answers for %s", left)
 	}
 	here.prober.SetNodes(map[string]*lb.Node{"there": {}})
-	here.says("that a node without address is none", has("no Node of that name has an InternalIP"))
+	here.says("that a node without address is none", has("from Node here: it has no InternalIP of a family"))
+}
+
+// Without Node objects nothing is carried, as from a folder that has none: the agent reports it.
+func TestNodesWithoutObjectsAreReported(t *testing.T) { synctest.Test(t, nodesWithoutObjectsAreReported) }
+
+func nodesWithoutObjectsAreReported(t *testing.T) {
+	here := newNode(t, "here")
+	here.run()
+	reported := func(want string) {
+		t.Helper()
+		select {
+		case <-here.reports:
+		case <-time.After(patience):
+			t.Fatal("nothing is reported")
+		}
+		here.says(want, has(want))
+	}
+	reported("this node has no InternalIP; give the Node here an InternalIP in status.addresses")
+	here.prober.SetNodes(map[string]*lb.Node{"here": nodeAt("192.0.2.1")})
+	reported("it has no InternalIP of a family that this node has; give the Node there an InternalIP in status.addresses")
 }
 
 // TestANodeWhoseDeviceFiltersDoesNotAnswer has the filter set to loose after a while, and to strict again.

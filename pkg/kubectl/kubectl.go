@@ -304,7 +304,8 @@ func (p *plugin) kubectl(ctx context.Context, args ...string) (string, error) {
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		return "", fmt.Errorf("kubectl %s: %s", args[0], cmp.Or(strings.TrimSpace(said.String()), err.Error()))
+		lines := strings.Split(strings.TrimSpace(said.String()), "\n") // it may repeat an error, and ends with the plainest
+		return "", fmt.Errorf("kubectl %s: %s", args[0], cmp.Or(lines[len(lines)-1], err.Error()))
 	}
 	return string(out), err
 }

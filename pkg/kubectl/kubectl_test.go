@@ -20,7 +20,7 @@ import (
 // pod. A pod that ends is on node-b beside the one that has taken over.
 const fakeKubectl = `#!/bin/sh
 case "$*" in
-*"get pod "*nothing*) echo 'Error from server (NotFound): pods "nothing" not found' >&2; exit 1 ;;
+*"get pod "*nothing*) echo 'E1130 memcache.go: no connection' >&2; echo 'Error from server (NotFound): pods "nothing" not found' >&2; exit 1 ;;
 *"get pod "*waiting*) ;;
 *"get pod "*) printf node-b ;;
 *empty*"get daemonsets"*) ;;

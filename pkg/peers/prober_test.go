@@ -195,7 +195,9 @@ func nodesAskEachOther(t *testing.T) {
 }
 
 // Without Node objects nothing is carried, as from a folder that has none: the agent reports it.
-func TestNodesWithoutObjectsAreReported(t *testing.T) { synctest.Test(t, nodesWithoutObjectsAreReported) }
+func TestNodesWithoutObjectsAreReported(t *testing.T) {
+	synctest.Test(t, nodesWithoutObjectsAreReported)
+}
 
 func nodesWithoutObjectsAreReported(t *testing.T) {
 	here := newNode(t, "here")

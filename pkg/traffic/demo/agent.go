@@ -98,7 +98,7 @@ func (d *demo) startAgent(ctx context.Context) error {
 	return d.step("agent", func(progress func(string)) (string, error) {
 		s := &d.stage
 		cmd := exec.Command(d.headgate, "agent", "--manifests", s.manifests(), "--node-name", nodeName,
-			"--cgroup", s.cgroup.Path, "--bpf-root", s.bpfRoot(), "--state-dir", filepath.Join(s.dir, "state"))
+			"--cgroup", s.cgroup.Path, "--bpf-root", s.bpfRoot(), "--state-dir", s.stateDir())
 		agent, err := startAgentProcess(s.node(), cmd, filepath.Join(s.dir, "agent.log"), s.failed)
 		if err != nil {
 			return "", err

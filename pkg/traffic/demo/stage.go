@@ -72,6 +72,7 @@ type stage struct {
 
 func (s *stage) bpfRoot() string   { return filepath.Join(s.dir, "bpf", "headgate") }
 func (s *stage) manifests() string { return filepath.Join(s.dir, "manifests") }
+func (s *stage) stateDir() string  { return filepath.Join(s.dir, "state") }
 
 // node is the namespace of the node.
 func (s *stage) node() *traffic.Namespace { return s.topology.Namespace(nodeMachine) }

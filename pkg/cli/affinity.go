@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/plan"
 )
 
@@ -44,12 +45,13 @@ func readAffinities(s *sight, do func(*affinity) error) error {
 	if err != nil {
 		return err
 	}
+	pods := podAddresses{}
 	return s.Affinities(func(a datapath.Affinity) error {
 		service, err := s.Service(a.Service)
 		if err != nil {
 			return err
 		}
-		one := affinity{client: a.Client, service: service, Client: clientName(a, own)}
+		one := affinity{client: a.Client, service: service, Client: clientName(a, own, &pods)}
 		backend := s.Backend(a.Backend).At
 		if service == (plan.Service{}) || backend.Port == 0 {
 			return nil // what it was about is gone: nobody asks for it again
@@ -59,16 +61,39 @@ func readAffinities(s *sight, do func(*affinity) error) error {
 	})
 }
 
-// clientName is a client as people know it: a pod is its network namespace.
-func clientName(a datapath.Affinity, own uint64) string {
+// clientName is a client as people know it: a pod is an address of its network namespace.
+func clientName(a datapath.Affinity, own uint64, pods *podAddresses) string {
 	switch namespace := a.Namespace(); namespace {
 	case 0:
 		return a.Client.String()
 	case own:
 		return "this node"
 	default:
+		if addr := pods.of(namespace); addr.IsValid() {
+			return "pod " + addr.String()
+		}
 		return fmt.Sprintf("network namespace %d", namespace)
 	}
+}
+
+// podAddresses are the lowest addresses of network namespaces, IPv4 before IPv6, by cookie. They are read once.
+type podAddresses struct{ all map[uint64]netip.Addr }
+
+// of returns the address of a namespace, not valid if it has none, or cannot be entered.
+func (p *podAddresses) of(namespace uint64) netip.Addr {
+	if p.all == nil {
+		p.all = map[uint64]netip.Addr{}
+		_ = datapath.EachNamespace(func(_ string, cookie uint64) error { // those that it can enter
+			has, err := netdev.Addresses()
+			for a := range has {
+				if known := p.all[cookie]; !known.IsValid() || a.Less(known) {
+					p.all[cookie] = a
+				}
+			}
+			return err
+		})
+	}
+	return p.all[namespace]
 }
 
 func compareAffinities(a, b affinity) int {

@@ -14,6 +14,9 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/netdev"
 )
 
 func pinnedMap(ts *testscript.TestScript, name string) *ebpf.Map {
@@ -39,10 +42,20 @@ func forget(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // remember CLIENT SERVICE BACKEND notes which backend a client had last, by the IDs of Service
-// port and backend, as programs do.
+// port and backend, as programs do. CLIENT is an address, or pod:ADDRESS of a pod on this node.
 func remember(ts *testscript.TestScript, _ bool, args []string) {
-	client, err := netip.ParseAddr(args[0])
+	addr, isPod := strings.CutPrefix(args[0], "pod:")
+	client, err := netip.ParseAddr(addr)
 	ts.Check(err)
+	if isPod {
+		ts.Check(datapath.EachNamespace(func(_ string, cookie uint64) error {
+			if has, err := netdev.Addresses(); err != nil || !has[netip.MustParseAddr(addr)] {
+				return err
+			}
+			client = datapath.LocalClient(cookie, true)
+			return nil
+		}))
+	}
 	service, err := strconv.ParseUint(args[1], 10, 32)
 	ts.Check(err)
 	backend, err := strconv.ParseUint(args[2], 10, 32)

@@ -23,12 +23,14 @@ type fakeMaps struct {
 	loads map[uint32]datapath.Load
 	began map[uint32]uint64 // connections, by the ID of the Service port
 	slots uint32
+
+	failed map[uint32]datapath.Failures // likewise
 }
 
 func newFakeMaps() *fakeMaps {
 	return &fakeMaps{plan.Content{
 		Frontends: map[lb.AddrPort]plan.Frontend{}, Tables: map[plan.Table][]uint32{}, Backends: map[uint32]lb.AddrPort{}, Services: map[uint32]plan.Service{},
-	}, map[uint32]datapath.Load{}, map[uint32]uint64{}, 0}
+	}, map[uint32]datapath.Load{}, map[uint32]uint64{}, 0, nil}
 }
 
 func (m *fakeMaps) Frontends(do func(lb.AddrPort, plan.Frontend) error) error {
@@ -53,7 +55,7 @@ func (m *fakeMaps) Services() (iter.Seq[uint32], error) {
 }
 
 func (m *fakeMaps) Traffic(service uint32) (datapath.ServiceTraffic, error) {
-	return datapath.ServiceTraffic{Connections: m.began[service]}, nil
+	return datapath.ServiceTraffic{Connections: m.began[service], Traffic: datapath.Traffic{Failed: m.failed[service]}}, nil
 }
 
 // connect adds a Service port of which so many connections began, and returns its name.

@@ -38,7 +38,7 @@ func (c Config) hashKey() (maglev.Key, []lb.Problem, error) {
 		return maglev.KeyOf(secret), nil, nil
 	}
 	return maglev.KeyOf(secret), []lb.Problem{{
-		Object: "the node", Field: c.stateFile(hashKeyFile), Reason: "does not keep the key of hashes, so each start of the agent has another key: " + err.Error(),
+		Scope: lb.ScopeNode, Object: "the node", Field: c.stateFile(hashKeyFile), Reason: "does not keep the key of hashes, so each start of the agent has another key: " + err.Error(),
 		Remedy: "remove the file if it is there, make its directory writable, and start the agent anew",
 	}}, nil
 }

@@ -57,7 +57,7 @@ func TestContactThatIsLostIsToldOnceAndOnceWhenItIsBack(t *testing.T) {
 	}
 	_, body = get(t, a.metrics.Handler(noConfig), "/metrics")
 	wantLine(t, body, `headgate_api_server_up{server="`+apiURL+`"} `, 0)
-	wantLine(t, body, `headgate_problems{kind="Node"} `, 1)
+	wantLine(t, body, `headgate_problems{scope="node"} `, 1)
 	if !regexp.MustCompile(`(?m)^headgate_api_contact_age_seconds 3[67]\d\d`).MatchString(body) {
 		t.Errorf("without contact for an hour, the metrics say otherwise:\n%s", body)
 	}

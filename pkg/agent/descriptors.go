@@ -39,7 +39,7 @@ func (d descriptors) problems(node string) []lb.Problem {
 		return nil
 	}
 	return []lb.Problem{{
-		Object: "Node " + node, Field: "file descriptors of the agent", Value: strconv.FormatUint(d.limit, 10),
+		Scope: lb.ScopeNode, Object: "Node " + node, Field: "file descriptors of the agent", Value: strconv.FormatUint(d.limit, 10),
 		Reason: "less than 10 % of them are free; without any the agent follows no changes and answers no health checks",
 		Remedy: "list them in /proc/PID/fd of the agent and end their cause, or raise the limit: LimitNOFILE in the systemd unit, or in that of the container runtime",
 	}}

@@ -234,12 +234,12 @@ func (l *deviceList) logUplinks(list []netdev.Device) {
 func (l *deviceList) wrong(seen netdev.Seen) (out []lb.Problem) {
 	object := "Node " + l.node
 	if len(l.uplinks) == 0 && (l.had || len(l.last) > 0) {
-		out = append(out, lb.Problem{Object: object, Field: "devices", Value: strings.Join(l.last, ", "),
+		out = append(out, lb.Problem{Scope: lb.ScopeNode, Object: object, Field: "devices", Value: strings.Join(l.last, ", "),
 			Reason: "no device is chosen, and there were some: packets from other hosts are not balanced",
 			Remedy: "bring a device back, or name another with --devices"})
 	}
 	for _, b := range seen.Unchosen {
-		out = append(out, lb.Problem{Object: object, Field: "devices", Value: b.Device,
+		out = append(out, lb.Problem{Scope: lb.ScopeNode, Object: object, Field: "devices", Value: b.Device,
 			Reason: "leads to backend " + b.Backend.String() + " on another node and has no programs: clients outside the cluster do not reach it by this node",
 			Remedy: "add the device to --devices"})
 	}

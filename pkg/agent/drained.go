@@ -62,7 +62,7 @@ func (a *statusServer) keepDrained(r *reconciler.Reconciler) {
 	d, err := ReadDrained(dir)
 	if err != nil {
 		a.problems.setDrained([]lb.Problem{{
-			Object: "the node", Field: filepath.Join(dir, drainedFile), Reason: "cannot be read, so nothing is drained: " + err.Error(),
+			Scope: lb.ScopeNode, Object: "the node", Field: filepath.Join(dir, drainedFile), Reason: "cannot be read, so nothing is drained: " + err.Error(),
 			Remedy: "remove it, start the agent anew, and drain again what is to be drained",
 		}})
 	}

@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -72,6 +71,9 @@ func (a *statusServer) watchEjected(ctx context.Context) {
 			if err := a.live.lookForRefused(r, time.Now()); err != nil {
 				return err
 			}
+			if err := a.live.lookForFailing(r, time.Now()); err != nil {
+				return err
+			}
 			now, err := search.Find(r)
 			if err != nil || slices.Equal(now, before) {
 				return err
@@ -121,15 +123,20 @@ func ejectedProblems(k kernel, ejected []uint32) ([]lb.Problem, error) {
 			b := k.Backend(id)
 			reason, remedy := howFailed(b.Load)
 			seen[lb.Problem{
-				Object: "Service " + service.ServiceName.String(),
-				Field:  "backend", Value: b.At.String(), Reason: reason, Remedy: remedy,
+				Scope: lb.ScopeBackend, Object: "Service " + service.ServiceName.String(),
+				Field: "backend", Value: b.At.String(), Reason: reason, Remedy: remedy,
 			}] = true
 		}
 		return nil
 	})
-	return slices.SortedFunc(maps.Keys(seen), func(a, b lb.Problem) int {
+	all := make([]lb.Problem, 0, len(seen))
+	for p := range seen {
+		all = append(all, p)
+	}
+	lb.SortProblems(all, func(a, b *lb.Problem) int {
 		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Value, b.Value))
-	}), err
+	})
+	return all, err
 }
 
 // howFailed says how an ejected backend has failed since it is one, and what to look at. A reset of a connection that stood

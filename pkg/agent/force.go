@@ -20,7 +20,7 @@ func (a *statusServer) Force(f reconciler.Force) {
 	var problems []lb.Problem
 	about := func(reason string, err error, remedy string) {
 		for _, p := range convert.Problems(err) { // each device is one
-			problems = append(problems, lb.Problem{Object: "Node " + a.cfg.NodeName, Field: "programs", Reason: reason + ": " + p.Reason, Remedy: remedy})
+			problems = append(problems, lb.Problem{Scope: lb.ScopeNode, Object: "Node " + a.cfg.NodeName, Field: "programs", Reason: reason + ": " + p.Reason, Remedy: remedy})
 		}
 	}
 	if len(f.Restored) > 0 {
@@ -53,11 +53,11 @@ type restored struct {
 func (r restored) problems(object, root string) (out []lb.Problem) {
 	programs := slices.DeleteFunc(slices.Clone(r.what), func(name string) bool { return name == datapath.RestoredPins })
 	if len(programs) > 0 {
-		out = append(out, lb.Problem{Object: object, Field: "programs", Value: strings.Join(programs, ", "),
+		out = append(out, lb.Problem{Scope: lb.ScopeNode, Object: object, Field: "programs", Value: strings.Join(programs, ", "),
 			Reason: "were detached, and the agent has attached them again", Remedy: "find out what detaches programs on this node"})
 	}
 	if len(programs) < len(r.what) {
-		out = append(out, lb.Problem{Object: object, Field: "pins below " + root,
+		out = append(out, lb.Problem{Scope: lb.ScopeNode, Object: object, Field: "pins below " + root,
 			Reason: "were removed, and the agent has made them again", Remedy: "find out what removes files there on this node"})
 	}
 	return out

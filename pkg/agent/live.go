@@ -28,6 +28,8 @@ type Live struct {
 	Refused *Refused `json:"refused,omitempty"` // the last one since the agent began, likewise
 	// Faults are Service ports that refused a client within the last minute for a fault of the node, the last first.
 	Faults []Refused `json:"faults,omitempty"`
+	// Failing are Service ports whose backends failed more than half of their connections within the last minute.
+	Failing []Failing `json:"failing,omitempty"`
 }
 
 // faults are reasons to refuse that neither a Service nor its client can do anything about: a full table, no source
@@ -56,6 +58,7 @@ type live struct {
 	now     Live
 	refused uint64               // on the node, when that was looked at last
 	drops   map[uint32]dropsSeen // of Service ports, likewise
+	failing failing
 }
 
 // dropsSeen is what was refused of a Service port.

@@ -61,7 +61,7 @@ func (p *problems) setUnserved(name lb.ServiceName, port uint16, err error) {
 	delete(p.unserved, name)
 	if err != nil {
 		p.unserved[name] = lb.Problem{
-			Object: "Service " + name.String(), Field: "spec.healthCheckNodePort", Value: portText(port),
+			Scope: lb.ScopeNode, Object: "Service " + name.String(), Field: "spec.healthCheckNodePort", Value: portText(port),
 			Reason: "cannot be served: " + err.Error(),
 			Remedy: "free the port on the node, or give the Service another",
 		}
@@ -185,17 +185,18 @@ func (p *problems) pass() {
 	if p.reports != nil {
 		p.reports.Report(all)
 	}
-	lines, unserved := []string{}, []string(nil)
+	lines, scopes, unserved := []string{}, []string{}, []string(nil)
 	for _, one := range all {
-		lines = append(lines, one.Error())
-		if name, is := strings.CutPrefix(one.Object, "Service "); is && one.Unserved && !slices.Contains(unserved, name) {
+		lines, scopes = append(lines, one.Error()), append(scopes, one.Scope.String())
+		name, is := strings.CutPrefix(one.Object, "Service ")
+		if is && one.Unserved && one.Scope == lb.ScopeNode && !slices.Contains(unserved, name) {
 			unserved = append(unserved, name)
 		}
 	}
-	if p.written && slices.Equal(lines, p.report.Problems) && slices.Equal(unserved, p.report.Unserved) {
+	if p.written && slices.Equal(lines, p.report.Problems) && slices.Equal(scopes, p.report.Scopes) && slices.Equal(unserved, p.report.Unserved) {
 		return
 	}
-	p.report.Problems, p.report.Unserved = lines, unserved
+	p.report.Problems, p.report.Scopes, p.report.Unserved = lines, scopes, unserved
 	p.write()
 }
 

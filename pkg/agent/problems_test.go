@@ -32,7 +32,7 @@ func TestProblemsReachOwnersMetricsAndTheReport(t *testing.T) {
 	dir, reports := filepath.Join(t.TempDir(), "new"), &recorder{}
 	a := newStatusServer(Config{StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), reports, metrics.New("test"))
 	a.Problems(nil)
-	want := func(when string, lines ...string) {
+	want := func(when string, objects int, lines ...string) {
 		t.Helper()
 		var got []string
 		for _, p := range reports.last {
@@ -46,19 +46,21 @@ func TestProblemsReachOwnersMetricsAndTheReport(t *testing.T) {
 			t.Errorf("%s: report, %v (-want +got):\n%s", when, err, diff)
 		}
 		_, exposition := get(t, a.metrics.Handler(noConfig), "/metrics")
-		wantLine(t, exposition, `headgate_problems{kind="Service"} `, len(lines))
+		for scope, n := range map[string]int{"object": objects, "node": len(lines) - objects, "backend": 0} {
+			wantLine(t, exposition, `headgate_problems{scope="`+scope+`"} `, n)
+		}
 	}
-	want("at first")
+	want("at first", 0)
 	web, api := lb.ServiceName{Namespace: "default", Name: "web"}, lb.ServiceName{Namespace: "default", Name: "api"}
 	a.Problems([]lb.Problem{{Object: "Service default/web", Reason: "is wrong"}})
-	want("one of the input", "Service default/web: is wrong")
+	want("one of the input", 1, "Service default/web: is wrong")
 	unserved := `: spec.healthCheckNodePort "30000": cannot be served: taken; free the port on the node, or give the Service another`
 	a.problems.setUnserved(web, 30000, errors.New("taken"))
 	a.problems.setUnserved(api, 30000, errors.New("taken"))
-	want("two of health checks", "Service default/web: is wrong", "Service default/api"+unserved, "Service default/web"+unserved)
+	want("two of health checks", 1, "Service default/web: is wrong", "Service default/api"+unserved, "Service default/web"+unserved)
 	a.problems.setUnserved(api, 30000, nil)
 	a.Problems(nil)
-	want("one is left", "Service default/web"+unserved)
+	want("one is left", 0, "Service default/web"+unserved)
 	if r, err := ReadReport(dir, "/others"); err != nil || len(r.Problems) > 0 {
 		t.Errorf("the agent of other pins says %v, %v", r, err)
 	}
@@ -89,9 +91,10 @@ func TestServicesThatCannotBeServedAreReportedByName(t *testing.T) {
 	dir := t.TempDir()
 	a := newStatusServer(Config{StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), nil, metrics.New("test"))
 	short := func(object string, unserved bool) lb.Problem {
-		return lb.Problem{Object: object, Reason: "gets less", Unserved: unserved}
+		return lb.Problem{Scope: lb.ScopeNode, Object: object, Reason: "gets less", Unserved: unserved}
 	}
-	a.Problems([]lb.Problem{short("Service default/web", true), short("Service default/web", true), short("Service default/api", false), short("Node node-a", true)})
+	greedy := lb.Problem{Object: "Service default/greedy", Reason: "asks for more than there is", Unserved: true}
+	a.Problems([]lb.Problem{short("Service default/web", true), short("Service default/web", true), short("Service default/api", false), short("Node node-a", true), greedy})
 	if r, err := ReadReport(dir, "/pins"); err != nil || !slices.Equal(r.Unserved, []string{"default/web"}) {
 		t.Errorf("not served are %q, %v", r.Unserved, err)
 	}

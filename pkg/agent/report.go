@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/statefile"
 )
 
@@ -50,6 +51,8 @@ type Report struct {
 	BPFRoot string `json:"bpfRoot"` // of the agent, since a directory may have served another
 	// Problems is everything that is wrong now, a line each.
 	Problems []string `json:"problems"`
+	// Scopes are those of Problems, in the same order: see lb.Scope. An older agent says none.
+	Scopes []string `json:"scopes"`
 	// Unserved are the Services, such as default/web, of which nothing is in force because of a problem of the node.
 	Unserved []string `json:"unserved,omitempty"`
 	// Sockets is how those of a lost backend are told of it, "" as long as
@@ -65,6 +68,14 @@ type Report struct {
 	Peers []Peer `json:"peers,omitempty"`
 	// Contact is with the API server, nil for an agent that asks none.
 	Contact *Contact `json:"contact,omitempty"`
+}
+
+// ScopeOf returns the scope of a problem. It is the node where an older agent says none.
+func (r Report) ScopeOf(problem int) string {
+	if problem < len(r.Scopes) {
+		return r.Scopes[problem]
+	}
+	return lb.ScopeNode.String()
 }
 
 // write replaces the report in a directory, which is made if missing.

@@ -149,7 +149,7 @@ func (a *statusServer) unwritten(err error) []lb.Problem {
 		return nil
 	}
 	return []lb.Problem{{
-		Object: "Node " + a.cfg.NodeName, Field: "maps", Reason: "changes of Services cannot be written: " + err.Error(),
+		Scope: lb.ScopeNode, Object: "Node " + a.cfg.NodeName, Field: "maps", Reason: "changes of Services cannot be written: " + err.Error(),
 		Remedy: "what was in force stays so, and it is tried again: mend what the error names",
 	}}
 }

@@ -14,6 +14,7 @@ import (
 
 // problem is something that is wrong, as the agent says it.
 type problem struct {
+	Scope   string `json:"scope"` // node, object or backend
 	Problem string `json:"problem"`
 }
 
@@ -36,6 +37,7 @@ func (problem) owners() []plan.Service { return nil }
 var problems = noun[problem]{
 	name: "problem", kind: "Problem", short: "what is wrong, and what to do about it, as the agent of this node says", words: "[NAMESPACE/]OBJECT",
 	columns: []column[problem]{
+		{title: "SCOPE", of: func(p problem) any { return p.Scope }},
 		{title: "PROBLEM", of: func(p problem) any { return p.Problem }},
 	},
 	read: readProblems, passing: true,
@@ -53,9 +55,9 @@ func readProblems(s *sight, do func(*problem) error) error {
 	}
 	s.env.complain(late, "these problems are those that it reported last")
 	report, err := s.env.readReport()
-	for _, p := range report.Problems {
+	for i, p := range report.Problems {
 		if err == nil {
-			err = do(&problem{p})
+			err = do(&problem{report.ScopeOf(i), p})
 		}
 	}
 	return err

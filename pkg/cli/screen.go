@@ -28,6 +28,9 @@ func (s *status) screen(now time.Time, version string) [][]string {
 			[]string{"content", s.contentLine()},
 			[]string{"memory", memoryLine(s.Maps)},
 			[]string{"refused", s.refusedLine(now)})
+		if line := s.servicesLine(); line != "" {
+			rows = append(rows, []string{"services", line})
+		}
 	}
 	if len(s.Drained) > 0 {
 		rows = append(rows, []string{"drained", strings.Join(s.Drained, ", ")})
@@ -171,12 +174,39 @@ func (d device) attachment() string {
 }
 
 func (s *status) contentLine() string {
-	text := fmt.Sprintf("%s, %s, %s in %s", plural(s.Services, "Service port", "Service ports"), plural(s.Frontends, "frontend", "frontends"),
+	return fmt.Sprintf("%s, %s, %s in %s", plural(s.Services, "Service port", "Service ports"), plural(s.Frontends, "frontend", "frontends"),
 		plural(s.Backends, "backend", "backends"), plural(s.Tables, "table", "tables"))
-	if s.Avoided > 0 {
-		text += fmt.Sprintf("; %s avoided", plural(s.Avoided, "backend is", "backends are"))
+}
+
+// servicesLine says which Services do not serve, whosever fault that is; nothing where all do.
+func (s *status) servicesLine() string {
+	var all []string
+	if n := len(s.Refusing); n > 0 {
+		worst := s.Refusing[0]
+		all = append(all, plural(n, "refuses", "refuse")+" everybody ("+andMore(worst.Service+" "+worst.Reason, n-1)+")")
 	}
-	return text
+	if s.Live != nil && len(s.Live.Failing) > 0 {
+		worst := s.Live.Failing[0]
+		for _, f := range s.Live.Failing {
+			if f.Failed > worst.Failed {
+				worst = f
+			}
+		}
+		n := len(s.Live.Failing)
+		all = append(all, plural(n, "fails", "fail")+" > 50 % ("+andMore(worst.Service, n-1)+")")
+	}
+	if s.Avoided > 0 {
+		all = append(all, plural(s.Avoided, "backend", "backends")+" avoided")
+	}
+	return strings.Join(all, ", ")
+}
+
+// andMore is one of several, and how many others there are.
+func andMore(one string, others int) string {
+	if others == 0 {
+		return one
+	}
+	return fmt.Sprintf("%s and %s more", one, grouped(uint64(others)))
 }
 
 // mapsShown is how many maps are named: the fullest of the large ones.

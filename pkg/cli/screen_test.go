@@ -39,9 +39,12 @@ func someStatus() *status {
 		Live: &agent.Live{
 			PID: 4711, Started: noon.Add(-76 * time.Hour), Follows: "the API server",
 			Change:  &agent.Change{At: noon.Add(-800 * time.Millisecond), Took: 1900 * time.Microsecond},
+			Failing: []agent.Failing{{Service: "default/dns:dns/TCP", Failed: 3, Connections: 5}, {Service: "default/web:http/TCP", Failed: 41, Connections: 60}},
 			Refused: &agent.Refused{At: noon.Add(-2 * time.Second), Service: "default/api/TCP", Reason: "source_range"},
 		},
 		Problems: []string{"Service default/web: backend \"10.244.12.2:8080/TCP\": refuses connections: this node prefers others until it takes one"},
+		Scopes:   []string{"backend"},
+		Refusing: []refusing{{Service: "store/shop:http/TCP", Reason: "no_endpoint", Refused: 4100}},
 	}
 	s.Degraded = s.reasons()
 	return s
@@ -102,11 +105,34 @@ func TestTheScreenSaysWhatIsNotWell(t *testing.T) {
 	}
 }
 
-func TestANodeIsWellWhereNothingIsWrong(t *testing.T) {
+// Whatever is wrong with Services, objects and backends, a node is well where nothing of its own is wrong.
+func TestANodeIsWellWhereNothingOfItsOwnIsWrong(t *testing.T) {
 	s := someStatus()
-	s.Problems, s.Devices = nil, s.Devices[:1]
+	s.Devices, s.Scopes = s.Devices[:1], []string{"backend", "object"}
 	if got := s.reasons(); len(got) > 0 {
 		t.Errorf("not well: %q", got)
+	}
+	s.Scopes = append(s.Scopes, "node")
+	if got := s.reasons(); len(got) != 1 || got[0] != "1 problem" {
+		t.Errorf("with a problem of the node: %q", got)
+	}
+}
+
+func TestTheLineOfServicesNamesTheWorst(t *testing.T) {
+	s := someStatus()
+	for want, change := range map[string]func(){
+		"1 refuses everybody (store/shop:http/TCP no_endpoint), 2 fail > 50 % (default/web:http/TCP and 1 more), 1 backend avoided": func() {},
+		"3 refuse everybody (a/a/TCP no_endpoint and 2 more), 1 fails > 50 % (default/dns:dns/TCP), 2 backends avoided": func() {
+			s.Refusing, s.Avoided = []refusing{{"a/a/TCP", noEndpoint, 3}, {"b/b/TCP", noEndpoint, 1}, {"c/c/TCP", noEndpoint, 0}}, 2
+			s.Live.Failing = s.Live.Failing[:1]
+		},
+		"": func() { s.Refusing, s.Live, s.Avoided = nil, nil, 0 },
+	} {
+		s = someStatus()
+		change()
+		if got := s.servicesLine(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 

@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"sort"
 	"strings"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/command"
 	"github.com/headgate/headgate/pkg/datapath"
+	"github.com/headgate/headgate/pkg/lb"
 )
 
 // status is whether this node is well, as it is shown.
@@ -36,8 +39,18 @@ type status struct {
 	Silent    string             `json:"silent,omitempty"` // which agent does not answer, and the state of its process
 	LastAlive time.Time          `json:"lastAlive,omitzero"`
 	Problems  []string           `json:"problems"`
-	Unserved  []string           `json:"unserved,omitempty"` // Services with nothing in force because of a problem of the node
-	Drained   []string           `json:"drained,omitempty"`  // backends and nodes, by headgate drain
+	Scopes    []string           `json:"scopes"` // of Problems, in the same order: node, object or backend
+	// Refusing are the Service ports that refuse everybody, the one that has refused most first.
+	Refusing []refusing `json:"refusing,omitempty"`
+	Unserved []string   `json:"unserved,omitempty"` // Services with nothing in force because of a problem of the node
+	Drained  []string   `json:"drained,omitempty"`  // backends and nodes, by headgate drain
+}
+
+// refusing is a Service port without a backend for any client.
+type refusing struct {
+	Service string `json:"service"`
+	Reason  string `json:"reason"`
+	Refused uint64 `json:"refused"` // for that reason, since the Service came
 }
 
 func newStatus(e *env) *cobra.Command {
@@ -51,12 +64,15 @@ devices, what is in force, how full the maps are, what was refused, and what is 
 not counted is shown as "-", and zeros only with --verbose.
 
 The node is not well, either, where it is its fault that a Service refuses clients: for lack of room in a map, or in
-the last minute by a full flow table or without a free source port. The verdict names these Services. That a Service has
-no endpoint that is ready, or refuses a client by its source ranges, is what Kubernetes says: headgate service list
-and headgate explain show it.
+the last minute by a full flow table or without a free source port. The verdict names these Services. That a Service refuses a client by
+its source ranges is what Kubernetes says: headgate service list and headgate explain show it.
 
-The exit code is 0 where all is well; 3 where the agent does not run or waits, a program
-is not attached or there is a problem; 2 where nothing is loaded; 1 for other errors.`,
+Services are no part of the verdict. The line services counts those that refuse everybody, those that
+fail more than half of their connections, and backends that clients avoid; it names the worst.
+Each problem has a scope, which problem list shows: the verdict counts only problems of the node.
+
+The exit code is 0 where the node is well; 3 where the agent does not run or waits, a program
+is not attached or the node has a problem; 2 where nothing is loaded; 1 for other errors.`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return e.printStatus(cmd.Context(), cmd.OutOrStdout(), wait, verbose)
@@ -92,7 +108,7 @@ func (e *env) printStatus(ctx context.Context, out io.Writer, wait time.Duration
 
 // readStatus reads the maps and asks the agent.
 func (e *env) readStatus(ctx context.Context) (s status, err error) {
-	s.Type, s.Degraded, s.Problems = command.TypeOf("Status"), []string{}, []string{}
+	s.Type, s.Degraded, s.Problems, s.Scopes = command.TypeOf("Status"), []string{}, []string{}, []string{}
 	err = e.look(func(r *datapath.Reader) error { return s.readMaps(r) })
 	s.Agent = datapath.AgentRuns(e.bpfRoot)
 	if errors.Is(err, datapath.ErrNotLoaded) && s.Agent {
@@ -125,12 +141,37 @@ func (s *status) readMaps(r *datapath.Reader) (err error) {
 		return err
 	}
 	s.Frontends, s.Tables, s.Backends, s.Services, s.Avoided = totals.Frontends, totals.Tables, totals.Backends, totals.Services, totals.Ejected
+	if s.Refusing, err = readRefusing(r, totals.Refusing); err != nil {
+		return err
+	}
 	s.InFlight = 0
 	for _, b := range r.Backends() {
 		s.InFlight += uint64(b.InFlight)
 	}
 	s.Maps, err = r.Maps(totals, counts)
 	return err
+}
+
+// noEndpoint is why a Service refuses everybody, in the word of the datapath.
+const noEndpoint = "no_endpoint"
+
+// readRefusing reads about Service ports that refuse everybody.
+func readRefusing(r *datapath.Reader, ids []uint32) (all []refusing, err error) {
+	for _, id := range ids {
+		service, err := r.Service(id)
+		if err != nil {
+			return nil, err
+		}
+		drops, err := r.Drops(id)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, refusing{service.String(), noEndpoint, drops[noEndpoint]})
+	}
+	sort.Slice(all, func(i, j int) bool {
+		return cmp.Or(-cmp.Compare(all[i].Refused, all[j].Refused), cmp.Compare(all[i].Service, all[j].Service)) < 0
+	})
+	return all, nil
 }
 
 // readAgent reads what the agent says of itself, as long as it runs: what it said before
@@ -146,6 +187,9 @@ func (s *status) readAgent(ctx context.Context, e *env) error {
 		return err
 	}
 	s.Problems, s.Unserved, s.Sockets, s.XDP, s.Contact = report.Problems, report.Unserved, report.Sockets, report.XDP, report.Contact
+	for i := range s.Problems {
+		s.Scopes = append(s.Scopes, report.ScopeOf(i))
+	}
 	var silent agent.Silence
 	switch live, err := e.place().AskLive(ctx); { // one of before, or with another directory, does not answer
 	case err == nil:
@@ -203,8 +247,14 @@ func (s *status) reasons() []string {
 		}
 		out = append(out, "clients are refused of "+fewOf(all))
 	}
-	if len(s.Problems) > 0 {
-		out = append(out, plural(len(s.Problems), "problem", "problems"))
+	problems := 0
+	for _, scope := range s.Scopes {
+		if scope == string(lb.ScopeNode) {
+			problems++
+		}
+	}
+	if problems > 0 {
+		out = append(out, plural(problems, "problem", "problems"))
 	}
 	return out
 }

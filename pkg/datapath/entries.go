@@ -20,6 +20,9 @@ type Totals struct {
 	Ejected   int // backends that all clients avoid
 	Failing   int // backends that these or one client avoid, or that have failures in a row
 	Services  int // Service ports
+	// Refusing are the IDs of Service ports that refuse everybody: no frontend has a backend. Those whose
+	// backends are all on other nodes, which a traffic policy leaves out, are none of them.
+	Refusing []uint32
 }
 
 // Totals counts what there is.
@@ -41,8 +44,13 @@ func (r *Reader) Totals() (t Totals, err error) {
 		}
 	}
 	seen := r.newSeenTables()
+	refusing := map[uint32]bool{} // by ID, of those with a frontend
 	err = r.Frontends(func(_ lb.AddrPort, f plan.Frontend) error {
 		t.Frontends++
+		if !f.Former {
+			before, known := refusing[f.Service]
+			refusing[f.Service] = f.Refuses() && (before || !known)
+		}
 		for _, table := range f.Tables() {
 			if table.Size == 0 || !seen.add(table) {
 				continue
@@ -54,6 +62,11 @@ func (r *Reader) Totals() (t Totals, err error) {
 		}
 		return nil
 	})
+	for id, is := range refusing {
+		if is {
+			t.Refusing = append(t.Refusing, id)
+		}
+	}
 	return t, err
 }
 

@@ -1,7 +1,9 @@
 package lb
 
 import (
+	"cmp"
 	"fmt"
+	"sort"
 	"strings"
 	"unicode"
 )
@@ -19,7 +21,22 @@ type Problem struct {
 
 	// Unserved says that the object is a Service which has nothing in force because of it.
 	Unserved bool
+	Scope    Scope
 }
+
+// Scope is what a problem makes unwell. The verdict on a node counts only its own problems: no object of a
+// tenant changes it.
+type Scope string
+
+// The scopes.
+const (
+	ScopeObject  Scope = ""        // an object, or the Service of it
+	ScopeNode    Scope = "node"    // the agent, its programs, devices, maps, ports or API server
+	ScopeBackend Scope = "backend" // a backend that clients avoid
+)
+
+// String returns the scope as metrics have it.
+func (s Scope) String() string { return cmp.Or(string(s), "object") }
 
 // Error returns the problem as one line.
 func (p Problem) Error() string {
@@ -80,6 +97,11 @@ func isPlain(s string) bool {
 	return true
 }
 
+// SortProblems sorts them. slices.SortFunc is compiled for each type, which takes 25 kB of this one.
+func SortProblems(all []Problem, compare func(a, b *Problem) int) {
+	sort.Slice(all, func(i, j int) bool { return compare(&all[i], &all[j]) < 0 })
+}
+
 // MostProblems is how many problems of one object, or file, are told one by one.
 const MostProblems = 10
 
@@ -91,7 +113,7 @@ func MoreProblems(file, object string, n int) Problem {
 // MostTogether is how many problems of all objects together are told one by one.
 const MostTogether = 1000
 
-// Bounded returns so many problems of something, and one that counts the others.
+// Bounded returns so many problems of something, and one that counts the others, in the scope of the last.
 func Bounded(of string, problems []Problem) []Problem { return BoundedBesides(of, problems, 0) }
 
 // BoundedBesides is Bounded where there are more problems than those in the list.
@@ -101,5 +123,9 @@ func BoundedBesides(of string, problems []Problem, besides int) []Problem {
 	if more == 0 {
 		return problems
 	}
-	return append(problems[:told:told], MoreProblems("", of, more))
+	rest := MoreProblems("", of, more)
+	if told > 0 {
+		rest.Scope = problems[told-1].Scope
+	}
+	return append(problems[:told:told], rest)
 }

@@ -13,7 +13,7 @@ func TestProblemIsOneLine(t *testing.T) {
 		in   Problem
 		want string
 	}{
-		{"everything known", Problem{"web.yaml", "Service default/web", "spec.ports[0].port", "99999", "not a port", "use 1 to 65535", false},
+		{"everything known", Problem{"web.yaml", "Service default/web", "spec.ports[0].port", "99999", "not a port", "use 1 to 65535", false, ScopeNode},
 			`web.yaml: Service default/web: spec.ports[0].port "99999": not a port; use 1 to 65535`},
 		{"a field that is missing has no value", Problem{Object: "Service default/web", Field: "spec.ports", Reason: "missing"},
 			"Service default/web: spec.ports: missing"},
@@ -47,7 +47,7 @@ func FuzzProblem(f *testing.F) {
 	f.Add("a.yaml\x1b", "Service default/web\n", "spec\r", "\x00\u202e", "bad\u0085", "\xff\x9b")
 	f.Add(strings.Repeat("é", 100), "", "f", strings.Repeat("é", 100), "", "")
 	f.Fuzz(func(t *testing.T, file, object, field, value, reason, remedy string) {
-		text := Problem{file, object, field, value, reason, remedy, false}.Error()
+		text := Problem{file, object, field, value, reason, remedy, false, ScopeObject}.Error()
 		for _, r := range text {
 			if !unicode.IsPrint(r) {
 				t.Errorf("%q has %U", text, r)

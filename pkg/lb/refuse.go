@@ -262,7 +262,7 @@ func (st *State) refusedAddresses() (problems []Problem) {
 			problems = append(problems, p)
 		}
 	}
-	slices.SortFunc(problems, func(a, b Problem) int {
+	SortProblems(problems, func(a, b *Problem) int {
 		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Value, b.Value))
 	})
 	return problems

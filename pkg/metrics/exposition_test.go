@@ -50,7 +50,7 @@ func happened() *Metrics {
 		return Contact{Age: 1500 * time.Millisecond, Up: map[string]bool{"https://192.0.2.1:6443": true, "https://192.0.2.2:6443": false}}
 	})
 	m.SetProblems([]lb.Problem{{Object: "Service default/web"}, {Object: "Servise default/web"}, {}})
-	m.SetProblems([]lb.Problem{{Object: "Service default/web"}, {Object: "Service default/api"}, {Object: "Servise x/y"}})
+	m.SetProblems([]lb.Problem{{Object: "Service default/web"}, {Object: "Servise x/y"}, {Scope: lb.ScopeNode}})
 	m.WatchDatapath(func() (Snapshot, error) { return snapshot, nil })
 	return m
 }

@@ -8,7 +8,6 @@ package metrics
 
 import (
 	"runtime"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -45,7 +44,7 @@ func New(version string) *Metrics {
 		slis:            newSLIs(),
 		reconcileErrors: r.counter("headgate_reconcile_errors_total", "Failed attempts to write changes into the kernel; each is tried again."),
 		restored:        r.counter("headgate_programs_restored_total", "Programs and sets of pins that the agent restored after another process removed them."),
-		problems:        r.gaugeVec("headgate_problems", "Problems that stand, as headgate status lists them, by kind of object.", "kind"),
+		problems:        r.gaugeVec("headgate_problems", "Problems that stand, as headgate status lists them, by scope: the node itself, an object (a Service, say), or a backend that clients avoid.", "scope"),
 	}
 }
 
@@ -55,29 +54,17 @@ func (m *Metrics) CountReconcileError() { m.reconcileErrors.Inc() }
 // CountRestored counts what was put back in force.
 func (m *Metrics) CountRestored(n int) { m.restored.Add(float64(n)) }
 
-// SetProblems says everything that is wrong with the input now.
+// SetProblems says everything that is wrong now.
 func (m *Metrics) SetProblems(problems []lb.Problem) {
 	// Zeros are shown too, so that an alert can tell none from not known.
-	counts := map[string]int{}
-	for _, kind := range problemKinds {
-		counts[kind] = 0
-	}
+	counts := map[lb.Scope]int{lb.ScopeNode: 0, lb.ScopeObject: 0, lb.ScopeBackend: 0}
 	for _, p := range problems {
-		kind, _, _ := strings.Cut(p.Object, " ") // "Service default/web"
-		if _, known := counts[kind]; !known {
-			kind = otherKind // also what was misspelt: labels must not be anybody's text
-		}
-		counts[kind]++
+		counts[p.Scope]++
 	}
-	for kind, n := range counts {
-		m.problems.WithLabelValues(kind).Set(float64(n))
+	for scope, n := range counts {
+		m.problems.WithLabelValues(scope.String()).Set(float64(n))
 	}
 }
-
-// otherKind stands for every kind of object that has no count of its own.
-const otherKind = "other"
-
-var problemKinds = []string{"Service", "EndpointSlice", "Node", otherKind}
 
 // registrar makes metrics and registers them.
 type registrar struct{ *prometheus.Registry }

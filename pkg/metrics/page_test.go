@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/tests/testenv"
 )
 
@@ -39,13 +40,13 @@ var labels = map[string]string{
 	"hook":           "program, see [Hooks](#hooks)",
 	"host":           "host and port of an API server",
 	"ip_family":      "`IPv4` or `IPv6`. One loop programs both, so that both have the same durations; programming durations are by the family of the changed endpoints",
-	"kind":           "kind of object that the problem is of: " + listed(problemKinds),
 	"map":            "BPF map, see [Maps](#maps)",
 	"method":         "HTTP method",
 	"namespace":      "namespace of the Service",
 	"peer":           "address of another node that packets are carried to",
 	"port":           "name of the Service port, empty where it has none",
 	"reason":         "drop reason, see [Drop reasons](#drop-reasons), or of failures how a backend failed a connection, see [Failures](#failures)",
+	"scope":          "what a problem makes unwell: " + listed([]string{lb.ScopeNode.String(), lb.ScopeObject.String(), lb.ScopeBackend.String()}) + ", an object being one of Kubernetes or a Service",
 	"server":         "URL of an API server, as it was configured",
 	"service":        "name of the Service",
 	"traffic_policy": "`internal` for internalTrafficPolicy, `external` for externalTrafficPolicy",

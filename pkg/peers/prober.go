@@ -346,7 +346,7 @@ func (p *Prober) Problems() (problems []lb.Problem) {
 	defer p.mu.Unlock()
 	if p.deaf != (deafness{}) {
 		problems = append(problems, lb.Problem{
-			Object: "the node", Reason: "does not answer other nodes, so they send new connections here by SNAT: " + p.deaf.reason, Remedy: p.deaf.remedy,
+			Scope: lb.ScopeNode, Object: "the node", Reason: "does not answer other nodes, so they send new connections here by SNAT: " + p.deaf.reason, Remedy: p.deaf.remedy,
 		})
 	}
 	for _, service := range slices.SortedFunc(maps.Keys(p.homes), lb.ServiceName.Compare) {

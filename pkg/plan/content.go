@@ -130,6 +130,16 @@ func (s Service) String() string {
 	return s.ServiceName.String() + ":" + s.Port + "/" + s.Protocol.String()
 }
 
+// Refuses says whether the frontend has no backend for any client, on whatever node.
+func (f Frontend) Refuses() bool {
+	for _, v := range f.Views {
+		if v.Table.Size > 0 || v.NoLocal {
+			return false
+		}
+	}
+	return true
+}
+
 // AddressKind says what the datapath knows of an address, port aside.
 type AddressKind uint8
 

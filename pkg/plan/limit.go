@@ -170,6 +170,9 @@ func (p *Planner) Shortages() []Conflict {
 func (p *Planner) shortage(name lb.ServiceName, r ration) lb.Problem {
 	problem, m := lb.Problem{Object: "Service " + name.String()}, r.lacks
 	problem.Unserved = r.refused && !r.keeps
+	if r.refused && p.shared.of(name)[m] <= p.limits[m] { // else it asks for more than there is for all
+		problem.Scope = lb.ScopeNode
+	}
 	what, remedy := "gets no address", "or have this Service use less"
 	switch {
 	case r.keeps:
@@ -203,7 +206,7 @@ func (c *change) lacksRoom() error {
 			return ErrLater
 		}
 		problem := lb.Problem{
-			Object: "Service " + c.name.String(),
+			Scope: lb.ScopeNode, Object: "Service " + c.name.String(),
 			Reason: fmt.Sprintf("is not changed yet: it takes %d entries of the %s map, with those that drain, and there is room for %d", needs[m], limited(m), room),
 			Remedy: limited(m).remedy(), Unserved: !p.Has(c.name),
 		}

@@ -83,7 +83,7 @@ func (a *ahead) problem() (p lb.Problem, failed bool) {
 		return p, false
 	}
 	return lb.Problem{
-		Object: "the maps",
+		Scope: lb.ScopeNode, Object: "the maps",
 		Reason: fmt.Sprintf("cannot grow: %s; Services stay in force, and there is little room for more", a.failed),
 		Remedy: "give the node memory that the kernel can lock; it is tried again every " + lastRetry.String(),
 	}, true

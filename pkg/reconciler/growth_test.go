@@ -74,6 +74,11 @@ func TestWhatCannotBePreparedIsAProblemAndTriedAgain(t *testing.T) {
 		pass(lastRetry - time.Second)
 		want(t, "tries within the first period", int64(1), dp.prepared.Load())
 		want(t, "it is a problem", true, said())
+		b.input.Problems = make([]lb.Problem, lb.MostTogether)
+		all := lb.Bounded("the input", b.allProblems())
+		want(t, "the first of very many problems is of the node", lb.ScopeNode, all[0].Scope)
+		want(t, "the last counts those of objects", lb.ScopeObject, all[len(all)-1].Scope)
+		b.input.Problems = nil
 		b.Update(fleet(130, 140))
 		synctest.Wait()
 		b.wantFleet(t, 140, 0)

@@ -114,7 +114,7 @@ func (l leftOut) next() (at time.Time, ok bool) {
 
 // problem says that a Service is left out; some of it may be in force.
 func (o *refusal) problem(name lb.ServiceName, inForce bool) lb.Problem {
-	p := lb.Problem{Object: "Service " + name.String(), Remedy: fmt.Sprintf("see to what the kernel refuses; the agent tries again within %v", longestRefusal)}
+	p := lb.Problem{Scope: lb.ScopeNode, Object: "Service " + name.String(), Remedy: fmt.Sprintf("see to what the kernel refuses; the agent tries again within %v", longestRefusal)}
 	switch {
 	case name == ofNode:
 		p.Object, p.Reason = "the node", o.err.Error()

@@ -138,25 +138,28 @@ func areSame(a, b []lb.Problem) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
-// allProblems returns everything that is wrong.
-func (r *Reconciler) allProblems() []lb.Problem {
-	problems := slices.Clip(r.input.Problems) // which are the source's
+// allProblems returns everything that is wrong. Problems of the node come first, so that those of objects never
+// take their places.
+func (r *Reconciler) allProblems() (problems []lb.Problem) {
 	of := func(name lb.ServiceName, p lb.Problem) {
 		p.File = r.state.File(name)
 		problems = append(problems, p)
 	}
-	for _, c := range append(r.planner.Conflicts(), r.planner.Shortages()...) {
+	if p, ok := r.ahead.problem(); ok {
+		problems = append(problems, p)
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(r.leftOut), lb.ServiceName.Compare) {
+		of(name, r.leftOut[name].problem(name, r.planner.Has(name)))
+	}
+	for _, c := range append(r.planner.Shortages(), r.planner.Conflicts()...) {
 		of(c.Service, c.Problem)
 	}
 	problems = append(problems, r.state.Problems()...)
 	if p, ok := r.cidrProblem.(lb.Problem); ok {
 		problems = append(problems, p)
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(r.leftOut), lb.ServiceName.Compare) {
-		of(name, r.leftOut[name].problem(name, r.planner.Has(name)))
+	if len(problems) == 0 {
+		return r.input.Problems // which areSame knows by its place
 	}
-	if p, ok := r.ahead.problem(); ok {
-		problems = append(problems, p)
-	}
-	return problems
+	return append(problems, r.input.Problems...)
 }

@@ -92,7 +92,7 @@ func (v *Visitor) askVersion(ctx context.Context, conn *connection, client rest.
 		a.Version, err = versionOf(ctx, client)
 	}
 	if err != nil && !apierrors.IsForbidden(err) { // it answers then
-		p := lb.Problem{Object: objects.NodeKind + " " + v.cfg.Node, Field: "API server", Value: a.Server}
+		p := lb.Problem{Scope: lb.ScopeNode, Object: objects.NodeKind + " " + v.cfg.Node, Field: "API server", Value: a.Server}
 		p.Reason, p.Remedy = explain(a.Server, err)
 		a.Problem = p
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -128,7 +127,7 @@ func (e *events) due(now time.Time) (out []lb.Problem) {
 			out = append(out, p)
 		}
 	}
-	slices.SortFunc(out, func(a, b lb.Problem) int { return strings.Compare(a.Error(), b.Error()) })
+	lb.SortProblems(out, func(a, b *lb.Problem) int { return strings.Compare(a.Error(), b.Error()) })
 	return out
 }
 

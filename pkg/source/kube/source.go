@@ -123,7 +123,7 @@ func (s *Source) Report(problems []lb.Problem) { s.events.report(problems) }
 func (s *Source) mayNotTell(err error) {
 	var problems []lb.Problem
 	if err != nil {
-		problems = []lb.Problem{{Object: eventKind, Reason: "may not be written: " + message(err),
+		problems = []lb.Problem{{Scope: lb.ScopeNode, Object: eventKind, Reason: "may not be written: " + message(err),
 			Remedy: "allow the agent's ServiceAccount to create and patch events of events.k8s.io"}}
 	}
 	s.out.Note(objects.ID{Kind: eventKind}, problems)
@@ -196,7 +196,7 @@ func (s *Source) refused(kind string, err error) {
 	}
 	var problems []lb.Problem
 	if apierrors.IsForbidden(err) {
-		problems = []lb.Problem{{Object: kind, Reason: "may not be read: " + message(err),
+		problems = []lb.Problem{{Scope: lb.ScopeNode, Object: kind, Reason: "may not be read: " + message(err),
 			Remedy: "allow the agent's ServiceAccount to list and watch it"}}
 	}
 	s.out.Note(objects.ID{Kind: kind}, problems)

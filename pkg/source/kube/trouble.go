@@ -35,7 +35,7 @@ func (h Health) Problems(node string, now time.Time) []lb.Problem {
 		return nil
 	}
 	problem := func(server string, err error) lb.Problem {
-		p := lb.Problem{Object: objects.NodeKind + " " + node, Field: "API server", Value: server}
+		p := lb.Problem{Scope: lb.ScopeNode, Object: objects.NodeKind + " " + node, Field: "API server", Value: server}
 		p.Reason, p.Remedy = explain(server, err)
 		return p
 	}

@@ -46,7 +46,7 @@ func (s *Source) look(now time.Time) {
 	s.state.directory = s.watch.problems(s.dir)
 	prints, err := list(s.dir)
 	if s.state.lost = err != nil; s.state.lost {
-		s.state.directory = append(s.state.directory, lb.Problem{File: s.dir,
+		s.state.directory = append(s.state.directory, lb.Problem{Scope: lb.ScopeNode, File: s.dir,
 			Reason: "cannot be read: " + cause(err) + "; everything stays as it was",
 			Remedy: "bring the directory back"})
 		return

@@ -78,6 +78,6 @@ func (w *watch) problems(dir string) []lb.Problem {
 	if w.err == nil {
 		return nil
 	}
-	return []lb.Problem{{File: dir, Reason: "cannot be watched, so changes take seconds: " + w.err.Error(),
+	return []lb.Problem{{Scope: lb.ScopeNode, File: dir, Reason: "cannot be watched, so changes take seconds: " + w.err.Error(),
 		Remedy: "raise fs.inotify.max_user_watches and max_user_instances"}}
 }

@@ -20,7 +20,7 @@ func (r *reader) warnings() []lb.Problem {
 			r.warn(path, written(value), whyNot(path))
 		}
 	}
-	slices.SortFunc(r.warned, func(a, b lb.Problem) int {
+	lb.SortProblems(r.warned, func(a, b *lb.Problem) int {
 		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
 	})
 	return r.warned

@@ -71,6 +71,7 @@ func (a *statusServer) watchEjected(ctx context.Context) {
 			if err := a.live.lookForRefused(r, time.Now()); err != nil {
 				return err
 			}
+			a.problems.setFaults(a.live.problems(a.cfg.NodeName))
 			if err := a.live.lookForFailing(r, time.Now()); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/httpserve"
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 	"github.com/headgate/headgate/pkg/reconciler"
 )
@@ -32,9 +34,12 @@ type Live struct {
 	Failing []Failing `json:"failing,omitempty"`
 }
 
-// faults are reasons to refuse that neither a Service nor its client can do anything about: a full table, no source
-// port that is free, a bug.
-var faults = map[string]bool{"table_full": true, "snat_exhausted": true, "no_backend": true}
+// faults are reasons to refuse that neither a Service nor its client can do anything about, and what to do about them.
+var faults = map[string]string{
+	"table_full":     "raise --flows; headgate map show flow_table says how full it is",
+	"snat_exhausted": "all source ports towards a backend are taken: widen --snat-ports, run more pods behind the Service, or write spec.externalTrafficPolicy: Local",
+	"no_backend":     "a table names a backend that is not there, which is a fault of Headgate: report it with the file that headgate sysdump writes",
+}
 
 // faultFor is how long a fault is told of.
 const faultFor = time.Minute
@@ -82,6 +87,20 @@ func (l *live) get() Live {
 	now := l.now
 	now.Faults = slices.DeleteFunc(slices.Clone(now.Faults), func(f Refused) bool { return time.Since(f.At) >= faultFor })
 	return now
+}
+
+// problems returns what is wrong with the node for these faults.
+func (l *live) problems(node string) (out []lb.Problem) {
+	for _, f := range l.get().Faults {
+		out = append(out, lb.Problem{
+			Scope: lb.ScopeNode, Object: "Node " + node, Field: f.Reason,
+			Reason: "this node refused clients of " + f.Service + " within the last minute", Remedy: faults[f.Reason],
+		})
+	}
+	lb.SortProblems(out, func(a, b *lb.Problem) int {
+		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Field, b.Field))
+	})
+	return out
 }
 
 // begins notes that all of these are done, unless the context ends before.
@@ -144,7 +163,7 @@ func (l *live) lookForRefused(r *datapath.Reader, now time.Time) error {
 			if i == 0 {
 				last = &one
 			}
-			if faults[reason] {
+			if faults[reason] != "" {
 				found = append(found, one)
 			}
 		}

@@ -62,6 +62,18 @@ func TestAFaultIsToldOfForAMinute(t *testing.T) {
 	if got := l.get().Faults; !slices.Equal(got, l.now.Faults[:1]) {
 		t.Errorf("told of are %v, want that of the last minute alone", got)
 	}
+	var lines []string
+	l.now.Faults = append(l.now.Faults, Refused{At: now, Service: "api", Reason: "snat_exhausted"})
+	for _, p := range l.problems("node-a") {
+		lines = append(lines, p.Error())
+	}
+	want := []string{
+		"Node node-a: snat_exhausted: this node refused clients of api within the last minute; " + faults["snat_exhausted"],
+		"Node node-a: table_full: this node refused clients of web within the last minute; " + faults["table_full"],
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("problems are %q, want %q", lines, want)
+	}
 }
 
 // An agent says that it is starting until all that it waits for is done.

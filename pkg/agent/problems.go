@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -28,7 +29,7 @@ type problems struct {
 	reports reporter // nil where there is none
 
 	mu       sync.Mutex
-	backends *reconciler.ProblemLog        // of ejected, probes, peers, files, the key and devices; others log the other parts
+	backends *reconciler.ProblemLog        // of ejected, probes, peers, files, the key, devices and faults; others log the other parts
 	input    []lb.Problem                  // of the reconciler
 	ejected  []lb.Problem                  // backends that do not take connections
 	probes   []lb.Problem                  // that may not be made, or not as often
@@ -41,6 +42,7 @@ type problems struct {
 	files    []lb.Problem                  // with file descriptors
 	key      []lb.Problem                  // with the key of hashes
 	devices  []lb.Problem                  // with the choice of devices
+	faults   []lb.Problem                  // for which the node refuses clients
 	report   Report
 	written  bool // as it is, if there is a directory
 	cannot   bool // write the file; it was said
@@ -157,6 +159,13 @@ func (p *problems) setKey(problems []lb.Problem) {
 	p.set(&p.key, problems)
 }
 
+// setFaults says for which faults of the node clients are refused.
+func (p *problems) setFaults(problems []lb.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.set(&p.faults, lb.Bounded("the node", problems))
+}
+
 // setDevices says what is wrong with the choice of devices.
 func (p *problems) setDevices(problems []lb.Problem) {
 	p.mu.Lock()
@@ -179,24 +188,23 @@ func (p *problems) pass() {
 	for _, name := range slices.SortedFunc(maps.Keys(p.unserved), lb.ServiceName.Compare) {
 		unchecked = append(unchecked, p.unserved[name])
 	}
-	p.backends.Set(slices.Concat(p.ejected, p.probes, p.peers, p.files, p.key, p.devices))
-	all := slices.Concat(p.input, lb.Bounded("the node", unchecked), p.ejected, p.probes, p.peers, p.contact, p.force, p.drained, p.writes, p.files, p.key, p.devices)
+	p.backends.Set(slices.Concat(p.ejected, p.probes, p.peers, p.files, p.key, p.devices, p.faults))
+	all := slices.Concat(p.input, lb.Bounded("the node", unchecked), p.ejected, p.probes, p.peers, p.contact, p.force, p.drained, p.writes, p.files, p.key, p.devices, p.faults)
 	p.count(all)
 	if p.reports != nil {
 		p.reports.Report(all)
 	}
-	lines, scopes, unserved := []string{}, []string{}, []string(nil)
+	standing, unserved := standing(all, p.report.Problems, time.Now()), []string(nil)
 	for _, one := range all {
-		lines, scopes = append(lines, one.Error()), append(scopes, one.Scope.String())
 		name, is := strings.CutPrefix(one.Object, "Service ")
 		if is && one.Unserved && one.Scope == lb.ScopeNode && !slices.Contains(unserved, name) {
 			unserved = append(unserved, name)
 		}
 	}
-	if p.written && slices.Equal(lines, p.report.Problems) && slices.Equal(scopes, p.report.Scopes) && slices.Equal(unserved, p.report.Unserved) {
+	if p.written && slices.Equal(standing, p.report.Problems) && slices.Equal(unserved, p.report.Unserved) {
 		return
 	}
-	p.report.Problems, p.report.Scopes, p.report.Unserved = lines, scopes, unserved
+	p.report.Problems, p.report.Unserved = standing, unserved
 	p.write()
 }
 

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
@@ -42,7 +44,7 @@ func TestProblemsReachOwnersMetricsAndTheReport(t *testing.T) {
 			t.Errorf("%s: told (-want +got):\n%s", when, diff)
 		}
 		r, err := ReadReport(dir, "/pins")
-		if diff := cmp.Diff(append([]string{}, lines...), r.Problems); diff != "" || err != nil {
+		if diff := cmp.Diff(lines, textsOf(r)); diff != "" || err != nil {
 			t.Errorf("%s: report, %v (-want +got):\n%s", when, err, diff)
 		}
 		_, exposition := get(t, a.metrics.Handler(noConfig), "/metrics")
@@ -66,6 +68,43 @@ func TestProblemsReachOwnersMetricsAndTheReport(t *testing.T) {
 	}
 }
 
+// textsOf returns the problems of a report, a line each.
+func textsOf(r Report) (lines []string) {
+	for _, p := range r.Problems {
+		lines = append(lines, p.Text)
+	}
+	return lines
+}
+
+func TestProblemsAreReportedWithTheirPartsAndSinceWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, began := t.TempDir(), time.Now().UTC()
+		a := newStatusServer(Config{StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), nil, metrics.New("test"))
+		web := lb.Problem{File: "web.yaml", Object: "Service default/web", Field: "spec.type", Value: "Any", Reason: "is no type", Remedy: "write ClusterIP"}
+		api := lb.Problem{Scope: lb.ScopeNode, Object: "Service default/api", Reason: "gets less"}
+		ofWeb := Problem{"object", web.File, web.Object, web.Field, web.Value, web.Reason, web.Remedy, began, web.Error()}
+		ofAPI := Problem{Scope: "node", Object: api.Object, Reason: api.Reason, Since: began.Add(time.Second), Text: api.Error()}
+		want := func(all ...Problem) {
+			t.Helper()
+			r, err := ReadReport(dir, "/pins")
+			if diff := cmp.Diff(all, r.Problems); diff != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		}
+		a.Problems([]lb.Problem{web})
+		want(ofWeb)
+		time.Sleep(time.Second)
+		a.Problems([]lb.Problem{api, web})
+		want(ofAPI, ofWeb)
+		a.Problems([]lb.Problem{api})
+		want(ofAPI)
+		time.Sleep(time.Second)
+		a.Problems([]lb.Problem{api, web})
+		ofWeb.Since = began.Add(2 * time.Second)
+		want(ofAPI, ofWeb)
+	})
+}
+
 func TestWhateverIsWrongIsToldTogether(t *testing.T) {
 	dir, reports := t.TempDir(), &recorder{}
 	a := newStatusServer(Config{StateDir: dir, Datapath: datapath.Config{Root: "/pins"}}, zap.NewNop(), reports, metrics.New("test"))
@@ -75,14 +114,15 @@ func TestWhateverIsWrongIsToldTogether(t *testing.T) {
 	a.problems.setProbes(one("probes"))
 	a.problems.setEjected(one("ejected"))
 	a.problems.setInput(one("input"))
+	a.problems.setFaults(one("faults"))
 	a.problems.setSockets("destroyed")
 	var got []string
 	for _, p := range reports.last {
 		got = append(got, p.Reason)
 	}
-	want := []string{"input", "ejected", "probes", "contact", "programs"}
+	want := []string{"input", "ejected", "probes", "contact", "programs", "faults"}
 	r, err := ReadReport(dir, "/pins")
-	if !slices.Equal(got, want) || !slices.Equal(r.Problems, want) || r.Sockets != "destroyed" || err != nil {
+	if !slices.Equal(got, want) || !slices.Equal(textsOf(r), want) || r.Sockets != "destroyed" || err != nil {
 		t.Errorf("told %q, reported %+v, %v", got, r, err)
 	}
 }
@@ -113,8 +153,8 @@ func TestChangesThatCannotBeWrittenAreAProblem(t *testing.T) {
 	}{{errors.New("no memory"), 0}, {errors.New("no memory"), 1}, {errors.New("no memory"), 1}, {nil, 0}, {errors.New("no memory"), 0}} {
 		a.Flushed(reconciler.Attempt{Err: step.err})
 		r, err := ReadReport(dir, "/pins")
-		if len(r.Problems) != step.want || step.want > 0 && !strings.Contains(r.Problems[0], "changes of Services cannot be written: no memory") {
-			t.Errorf("attempt %d, %v: %q, %v, want %d", i, step.err, r.Problems, err, step.want)
+		if len(r.Problems) != step.want || step.want > 0 && !strings.Contains(r.Problems[0].Text, "changes of Services cannot be written: no memory") {
+			t.Errorf("attempt %d, %v: %q, %v, want %d", i, step.err, textsOf(r), err, step.want)
 		}
 	}
 }

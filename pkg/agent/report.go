@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/statefile"
@@ -49,10 +50,8 @@ func StateFiles(stateDir string) (all []string, err error) {
 // headgate status: what the kernel does not know.
 type Report struct {
 	BPFRoot string `json:"bpfRoot"` // of the agent, since a directory may have served another
-	// Problems is everything that is wrong now, a line each.
-	Problems []string `json:"problems"`
-	// Scopes are those of Problems, in the same order: see lb.Scope. An older agent says none.
-	Scopes []string `json:"scopes"`
+	// Problems is everything that is wrong now. Older versions have lines in "problems".
+	Problems []Problem `json:"standing"`
 	// Unserved are the Services, such as default/web, of which nothing is in force because of a problem of the node.
 	Unserved []string `json:"unserved,omitempty"`
 	// Sockets is how those of a lost backend are told of it, "" as long as
@@ -70,12 +69,33 @@ type Report struct {
 	Contact *Contact `json:"contact,omitempty"`
 }
 
-// ScopeOf returns the scope of a problem. It is the node where an older agent says none.
-func (r Report) ScopeOf(problem int) string {
-	if problem < len(r.Scopes) {
-		return r.Scopes[problem]
+// Problem is something that is wrong, for people and programs. The other fields are those of lb.Problem.
+type Problem struct {
+	Scope  string    `json:"scope"` // see lb.Scope
+	File   string    `json:"file,omitempty"`
+	Object string    `json:"object,omitempty"`
+	Field  string    `json:"field,omitempty"`
+	Value  string    `json:"value,omitempty"`
+	Reason string    `json:"reason"`
+	Remedy string    `json:"remedy,omitempty"`
+	Since  time.Time `json:"since"`   // as far as this agent knows
+	Text   string    `json:"problem"` // all of it in one line
+}
+
+// standing returns problems as the report has them: those of before have stood since then.
+func standing(all []lb.Problem, before []Problem, now time.Time) []Problem {
+	since := make(map[string]time.Time, len(before))
+	for i := range before {
+		since[before[i].Text] = before[i].Since
 	}
-	return lb.ScopeNode.String()
+	out := make([]Problem, len(all))
+	for i, p := range all {
+		out[i] = Problem{p.Scope.String(), p.File, p.Object, p.Field, p.Value, p.Reason, p.Remedy, now, p.Error()}
+		if stood, ok := since[out[i].Text]; ok {
+			out[i].Since = stood
+		}
+	}
+	return out
 }
 
 // write replaces the report in a directory, which is made if missing.

@@ -25,6 +25,7 @@ var scopes = map[string]string{
 	"agent.descriptors.problems":     "node",
 	"agent.deviceList.wrong":         "node",
 	"agent.ejectedProblems":          "backend",
+	"agent.live.problems":            "node", // faults for which it refuses clients
 	"agent.problems.setUnserved":     "node", // a port of health checks
 	"agent.restored.problems":        "node",
 	"agent.statusServer.Force":       "node",
@@ -178,13 +179,10 @@ func TestScopesReachTheReport(t *testing.T) {
 	a.problems.setFiles(descriptors{open: 10, limit: 10}.problems("node-a"))
 	r, err := ReadReport(dir, "/pins")
 	counts := map[string]int{}
-	for i := range r.Problems {
-		counts[r.ScopeOf(i)]++
+	for _, p := range r.Problems {
+		counts[p.Scope]++
 	}
 	if diff := cmp.Diff(map[string]int{"node": 1, "object": 1, "backend": lb.MostTogether + 1}, counts); diff != "" || err != nil {
 		t.Errorf("%v; scopes (-want +got):\n%s", err, diff)
-	}
-	if got := (Report{Problems: []string{"of an older agent"}}).ScopeOf(0); got != "node" {
-		t.Errorf("the scope of what an older agent says is %q", got)
 	}
 }

@@ -5,28 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/plan"
 )
 
 // problem is something that is wrong, as the agent says it.
 type problem struct {
-	Scope   string `json:"scope"` // node, object or backend
-	Problem string `json:"problem"`
+	agent.Problem
 }
 
 func (p problem) names() []string {
-	out := []string{p.Problem}
-	// Of a file the object comes second.
-	for _, part := range strings.SplitN(p.Problem, ": ", 3) {
-		if kind, name, ok := strings.Cut(part, " "); ok && !strings.Contains(name, " ") {
-			out = append(out, name, strings.ToLower(kind)+"/"+name)
-			if _, short, ok := strings.Cut(name, "/"); ok {
-				out = append(out, short)
-			}
+	out := []string{p.Text}
+	if kind, name, ok := strings.Cut(p.Object, " "); ok && !strings.Contains(name, " ") {
+		out = append(out, name, strings.ToLower(kind)+"/"+name)
+		if _, short, ok := strings.Cut(name, "/"); ok {
+			out = append(out, short)
 		}
 	}
 	return out
@@ -38,7 +36,8 @@ var problems = noun[problem]{
 	name: "problem", kind: "Problem", short: "what is wrong, and what to do about it, as the agent of this node says", words: "[NAMESPACE/]OBJECT",
 	columns: []column[problem]{
 		{title: "SCOPE", of: func(p problem) any { return p.Scope }},
-		{title: "PROBLEM", of: func(p problem) any { return p.Problem }},
+		{title: "PROBLEM", of: func(p problem) any { return p.Text }},
+		{title: "SINCE", of: func(p problem) any { return p.Since.Local().Format(time.DateTime) }, wide: true},
 	},
 	read: readProblems, passing: true,
 }
@@ -55,9 +54,9 @@ func readProblems(s *sight, do func(*problem) error) error {
 	}
 	s.env.complain(late, "these problems are those that it reported last")
 	report, err := s.env.readReport()
-	for i, p := range report.Problems {
+	for _, p := range report.Problems {
 		if err == nil {
-			err = do(&problem{report.ScopeOf(i), p})
+			err = do(&problem{p})
 		}
 	}
 	return err

@@ -42,7 +42,7 @@ func (s *status) screen(now time.Time, version string) [][]string {
 		rows = append(rows, []string{"driver of " + device, "repeats nothing, so TC does all: " + s.XDP[device]})
 	}
 	for _, p := range s.Problems {
-		rows = append(rows, []string{"problem", p})
+		rows = append(rows, []string{"problem", p.Text})
 	}
 	return rows
 }

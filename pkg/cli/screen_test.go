@@ -42,8 +42,7 @@ func someStatus() *status {
 			Failing: []agent.Failing{{Service: "default/dns:dns/TCP", Failed: 3, Connections: 5}, {Service: "default/web:http/TCP", Failed: 41, Connections: 60}},
 			Refused: &agent.Refused{At: noon.Add(-2 * time.Second), Service: "default/api/TCP", Reason: "source_range"},
 		},
-		Problems: []string{"Service default/web: backend \"10.244.12.2:8080/TCP\": refuses connections: this node prefers others until it takes one"},
-		Scopes:   []string{"backend"},
+		Problems: []agent.Problem{{Scope: "backend", Text: "Service default/web: backend \"10.244.12.2:8080/TCP\": refuses connections: this node prefers others until it takes one"}},
 		Refusing: []refusing{{Service: "store/shop:http/TCP", Reason: "no_endpoint", Refused: 4100}},
 	}
 	s.Degraded = s.reasons()
@@ -108,11 +107,11 @@ func TestTheScreenSaysWhatIsNotWell(t *testing.T) {
 // Whatever is wrong with Services, objects and backends, a node is well where nothing of its own is wrong.
 func TestANodeIsWellWhereNothingOfItsOwnIsWrong(t *testing.T) {
 	s := someStatus()
-	s.Devices, s.Scopes = s.Devices[:1], []string{"backend", "object"}
+	s.Devices, s.Problems = s.Devices[:1], []agent.Problem{{Scope: "backend"}, {Scope: "object"}}
 	if got := s.reasons(); len(got) > 0 {
 		t.Errorf("not well: %q", got)
 	}
-	s.Scopes = append(s.Scopes, "node")
+	s.Problems = append(s.Problems, agent.Problem{Scope: "node"})
 	if got := s.reasons(); len(got) != 1 || got[0] != "1 problem" {
 		t.Errorf("with a problem of the node: %q", got)
 	}

@@ -38,8 +38,7 @@ type status struct {
 	Live      *agent.Live        `json:"live,omitempty"`   // of an agent that runs
 	Silent    string             `json:"silent,omitempty"` // which agent does not answer, and the state of its process
 	LastAlive time.Time          `json:"lastAlive,omitzero"`
-	Problems  []string           `json:"problems"`
-	Scopes    []string           `json:"scopes"` // of Problems, in the same order: node, object or backend
+	Problems  []agent.Problem    `json:"problems"`
 	// Refusing are the Service ports that refuse everybody, the one that has refused most first.
 	Refusing []refusing `json:"refusing,omitempty"`
 	Unserved []string   `json:"unserved,omitempty"` // Services with nothing in force because of a problem of the node
@@ -108,7 +107,7 @@ func (e *env) printStatus(ctx context.Context, out io.Writer, wait time.Duration
 
 // readStatus reads the maps and asks the agent.
 func (e *env) readStatus(ctx context.Context) (s status, err error) {
-	s.Type, s.Degraded, s.Problems, s.Scopes = command.TypeOf("Status"), []string{}, []string{}, []string{}
+	s.Type, s.Degraded, s.Problems = command.TypeOf("Status"), []string{}, []agent.Problem{}
 	err = e.look(func(r *datapath.Reader) error { return s.readMaps(r) })
 	s.Agent = datapath.AgentRuns(e.bpfRoot)
 	if errors.Is(err, datapath.ErrNotLoaded) && s.Agent {
@@ -187,9 +186,6 @@ func (s *status) readAgent(ctx context.Context, e *env) error {
 		return err
 	}
 	s.Problems, s.Unserved, s.Sockets, s.XDP, s.Contact = report.Problems, report.Unserved, report.Sockets, report.XDP, report.Contact
-	for i := range s.Problems {
-		s.Scopes = append(s.Scopes, report.ScopeOf(i))
-	}
 	var silent agent.Silence
 	switch live, err := e.place().AskLive(ctx); { // one of before, or with another directory, does not answer
 	case err == nil:
@@ -205,7 +201,7 @@ func (e *env) readReport() (r agent.Report, err error) {
 	if datapath.AgentRuns(e.bpfRoot) {
 		r, err = agent.ReadReport(e.state, e.bpfRoot)
 	}
-	r.Problems = append([]string{}, r.Problems...) // an empty list, for programs
+	r.Problems = append([]agent.Problem{}, r.Problems...) // an empty list, for programs
 	return r, err
 }
 
@@ -248,8 +244,8 @@ func (s *status) reasons() []string {
 		out = append(out, "clients are refused of "+fewOf(all))
 	}
 	problems := 0
-	for _, scope := range s.Scopes {
-		if scope == string(lb.ScopeNode) {
+	for _, p := range s.Problems {
+		if p.Scope == string(lb.ScopeNode) {
 			problems++
 		}
 	}

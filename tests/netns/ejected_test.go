@@ -56,7 +56,7 @@ func readEjected(t *testing.T, a *testenv.Agent, state, address string) (r reads
 		}
 	}
 	var status struct {
-		Problems []string `json:"problems"`
+		Problems []struct{} `json:"problems"`
 	}
 	show(&status, "status")
 	r.problems = len(status.Problems)

@@ -292,13 +292,21 @@ struct {
 	__type(value, struct passage);
 } passage SEC(".maps");
 
-/* What became of packets at drivers, for who looks, by the CPU that had them. */
+/* What became of packets at drivers, and what TC carried, for who looks, by the CPU that had them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct told_packets);
 } driver_told SEC(".maps");
+
+/* Packets that were refused, for who looks, by the CPU that had them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct told_packets);
+} drops_told SEC(".maps");
 
 /* Ports of datagrams that come in fragments. */
 struct {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What those who trace are told of packets at drivers. The rules of abi/types.h apply. */
+/* What those who trace are told of packets. The rules of abi/types.h apply. */
 #pragma once
 
 #include "flow_types.h"
@@ -10,11 +10,13 @@ enum told_limit {
 	TOLD_PACKETS = 64,  /* that are kept: those of three such times */
 };
 
-/* What became of a packet at a driver. */
+/* What became of a packet: at a driver, or else at TC. */
 enum told_verdict {
 	TOLD_PASSED, /* to TC, as it came */
 	TOLD_REPEATED,
 	TOLD_CARRIED,
+	TOLD_CARRIED_BY_TC, /* may begin a connection, which has no flow here */
+	TOLD_REFUSED,
 };
 
 /* A packet that was told of. */
@@ -24,8 +26,10 @@ struct told_packet {
 	__u32 ifindex;
 	enum told_verdict verdict;
 	struct tuple came;
-	/* Of one that is carried the outer addresses; of one that is passed nothing. */
+	/* Of one that is carried the outer addresses; of one that is passed or refused nothing. */
 	struct tuple leaves;
+	__u32 service;		 /* of one that is refused, 0: not known, */
+	enum drop_reason reason; /* and why it is */
 };
 
 /* What a CPU tells: each packet stands in the place of the one 64 before it. */

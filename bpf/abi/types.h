@@ -309,6 +309,8 @@ struct about {
 	__u32 hands_over; /* 1: flows, to the kernel, before the programs go */
 	__u64 removed_ns; /* a Service last lost a backend; monotonic clock */
 	__u64 echoes_until_ns; /* for questions of peers; monotonic clock */
+	/* Until when packets that are refused are told of, as traced_until_ns. */
+	__u64 drops_until_ns;
 	/* Random numbers of the hash of the frontends map, drawn with that. */
 	__u64 frontend_factors[FRONTEND_FACTORS];
 };

@@ -277,13 +277,13 @@ static __always_inline struct table remembered(const struct frontend *f,
 }
 
 /*
- * Chooses a backend by a view whose table is not empty. It falls back if others may
- * stand in for those of the view.
+ * Chooses a backend by a view whose table is not empty; false if there is no such backend. It falls
+ * back if others may stand in for those of the view.
  */
-static __always_inline enum verdict select_from(const struct frontend *f,
-						struct view v, bool falls_back,
-						const struct client *client,
-						struct choice *c)
+static __always_inline bool select_from(const struct frontend *f, struct view v,
+					bool falls_back,
+					const struct client *client,
+					struct choice *c)
 {
 	struct affinity_key key = { .service = f->service };
 	struct table may_have = {};
@@ -295,24 +295,24 @@ static __always_inline enum verdict select_from(const struct frontend *f,
 		if (recall_backend(f, &key, may_have, c, &had) &&
 		    !is_ejected(f, c->backend, client)) {
 			count(affinity);
-			return VERDICT_CONTINUE;
+			return true;
 		}
 	}
 	if (falls_back && spills(f, client->addr, client->port))
 		v = view_of(all_zones(f));
 	c->slot = choose_slot(v, client);
 	if (!find_backend(c))
-		return refuse(DROP_NO_BACKEND, f->service);
+		return false;
 	if (is_avoided(f, c->backend, client))
 		choose_other(f, v, falls_back, client, c);
 	if (!c->backend)
-		return refuse(DROP_NO_BACKEND, f->service);
+		return false;
 	if (f->affinity_timeout_s)
 		remember_backend(&key, had, table_word(may_have), c);
-	return VERDICT_CONTINUE;
+	return true;
 }
 
-/* Chooses a backend for a client on this node. */
+/* Chooses a backend for a socket on this node. */
 static __always_inline enum verdict select_internal(const struct frontend *f,
 						    const struct client *client,
 						    struct choice *c)
@@ -323,8 +323,9 @@ static __always_inline enum verdict select_internal(const struct frontend *f,
 		return refuse(f->flags & FRONTEND_NO_LOCAL << VIEW_INTERNAL ?
 				      DROP_NO_LOCAL_ENDPOINT :
 				      DROP_NO_ENDPOINT,
-			      f->service);
-	return select_from(f, v,
-			   f->flags & FRONTEND_FALLS_BACK << VIEW_INTERNAL,
-			   client, c);
+			      f->service, NULL, 0);
+	if (!select_from(f, v, f->flags & FRONTEND_FALLS_BACK << VIEW_INTERNAL,
+			 client, c))
+		return refuse(DROP_NO_BACKEND, f->service, NULL, 0);
+	return VERDICT_CONTINUE;
 }

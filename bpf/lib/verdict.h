@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../abi/maps.h"
+#include "told.h"
 
 /*
  * Steps that are verified once, wherever they are called from, instead of anew
@@ -44,10 +45,13 @@ static __always_inline struct counters *cpu_counters(void)
 	} while (0)
 
 /*
- * Counts a refusal. Not inlined: it is rare, and the shared line of the
- * Service then costs nothing that hurts.
+ * Counts a refusal, and tells of a packet that is refused, if somebody looks: its ends are those
+ * that it came with, as far as they are known. Sockets have none: what traces them sees itself
+ * that they were refused. Not inlined: it is rare, and the shared line of the Service then costs
+ * nothing that hurts.
  */
-static __noinline enum verdict refuse(enum drop_reason reason, __u32 service)
+static __noinline enum verdict refuse(enum drop_reason reason, __u32 service,
+				      const struct tuple *ends, __u32 ifindex)
 {
 	struct service *s = bpf_map_lookup_elem(&services, &service);
 
@@ -56,5 +60,7 @@ static __noinline enum verdict refuse(enum drop_reason reason, __u32 service)
 	count(drops[reason]);
 	if (s && service)
 		__sync_fetch_and_add(&s->drops[reason], 1);
+	if (ends && are_drops_traced())
+		tell_refused(reason, service, ends, ifindex);
 	return VERDICT_REFUSE;
 }

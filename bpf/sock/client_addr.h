@@ -197,6 +197,6 @@ socket_allowed(struct bpf_sock_addr *ctx, const struct frontend *f, bool ip4)
 	if (is_allowed(f, &s.addr))
 		return VERDICT_CONTINUE;
 	/* The agent, which names no port, is no client. */
-	return ctx->user_port ? refuse(DROP_SOURCE_RANGE, f->service) :
+	return ctx->user_port ? refuse(DROP_SOURCE_RANGE, f->service, NULL, 0) :
 				VERDICT_REFUSE;
 }

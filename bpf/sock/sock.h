@@ -111,7 +111,7 @@ static __always_inline enum verdict socket_frontend(struct bpf_sock_addr *ctx,
 	if (v != VERDICT_PASS && is_exempt(ctx))
 		return VERDICT_PASS;
 	if (v == VERDICT_REFUSE)
-		return sends ? refuse(why, 0) : VERDICT_WAIT;
+		return sends ? refuse(why, 0, NULL, 0) : VERDICT_WAIT;
 	if (v == VERDICT_CONTINUE &&
 	    (*frontend)->flags & FRONTEND_SOURCE_RANGES)
 		return socket_allowed(ctx, *frontend, is_ip4(&to->addr));

@@ -27,6 +27,7 @@
 #include "over.h"
 #include "packet.h"
 #include "recover.h"
+#include "refuse.h"
 #include "restore.h"
 #include "snat.h"
 
@@ -74,23 +75,21 @@ static __always_inline enum verdict to_backend(const struct packet *pkt,
 	};
 	struct choice choice = {};
 	bool had_reply = false;
-	enum verdict v;
 
 	if (flow->backend_id) { /* find_home has chosen */
 		choice.id = flow->backend_id;
 		choice.backend = bpf_map_lookup_elem(&backends, &choice.id);
 	} else if (!may_begin(pkt)) {
 		if (!recover_flow(pkt, f, view, &client, &choice, &had_reply))
-			return refuse_midstream(f->service);
+			return refuse_midstream(pkt, f->service);
 	} else if (hands_over()) {
 		return VERDICT_PASS;
 	} else if (!had_backend(pkt, f, flow->now_ns, &choice)) {
-		v = select_from(f, view,
-				f->flags & FRONTEND_FALLS_BACK
-						   << client_view(pkt),
-				&client, &choice);
-		if (v != VERDICT_CONTINUE)
-			return v;
+		if (!select_from(f, view,
+				 f->flags & FRONTEND_FALLS_BACK
+						    << client_view(pkt),
+				 &client, &choice))
+			return refuse_packet(pkt, DROP_NO_BACKEND, f->service);
 	}
 	if (!choice.backend)
 		return VERDICT_REFUSE;
@@ -167,13 +166,13 @@ GLOBAL_FUNC int balance(struct packet *pkt, struct new_flow *flow)
 	if (!is_carried(pkt, f) && may_be_of_others(pkt, f))
 		return VERDICT_ASK;
 	if (v == VERDICT_REFUSE) {
-		refuse(why, 0);
+		refuse_packet(pkt, why, 0);
 		return to_nobody(pkt, flow);
 	}
 	if (!is_allowed(f, &pkt->tuple.src))
-		return refuse(DROP_SOURCE_RANGE, f->service);
+		return refuse_packet(pkt, DROP_SOURCE_RANGE, f->service);
 	if (is_from_frontend(&pkt->tuple, f))
-		return refuse(DROP_MARTIAN, f->service);
+		return refuse_packet(pkt, DROP_MARTIAN, f->service);
 	view = read_view(&f->views[client_view(pkt)]);
 	if (view.size) {
 		v = to_backend(pkt, f, view, flow);
@@ -182,8 +181,8 @@ GLOBAL_FUNC int balance(struct packet *pkt, struct new_flow *flow)
 		return v;
 	}
 	if (f->flags & FRONTEND_NO_LOCAL << client_view(pkt))
-		return refuse(DROP_NO_LOCAL_ENDPOINT, f->service);
-	refuse(DROP_NO_ENDPOINT, f->service);
+		return refuse_packet(pkt, DROP_NO_LOCAL_ENDPOINT, f->service);
+	refuse_packet(pkt, DROP_NO_ENDPOINT, f->service);
 	return to_nobody(pkt, flow);
 }
 
@@ -287,7 +286,7 @@ GLOBAL_FUNC int from_device(struct packet *pkt, struct new_flow *flow)
 	flow->to = pkt->tuple;
 	if (!device_addr(pkt, &pkt->tuple.src, &flow->to.src)) {
 		set_flow_flag(&reply, FLOW_UNSENT);
-		return refuse(DROP_NO_ADDRESS, service_behind(pkt));
+		return refuse_packet(pkt, DROP_NO_ADDRESS, service_behind(pkt));
 	}
 	clear_flow_flag(&reply, FLOW_UNSENT);
 	if (!is_snat_port(flow->to.src_port))
@@ -302,7 +301,9 @@ static __always_inline enum verdict follow_first(struct packet *pkt,
 {
 	enum verdict v = follow_flow(pkt);
 
-	return v == VERDICT_CONTINUE ? refuse(DROP_NO_FLOW, service) : v;
+	return v == VERDICT_CONTINUE ?
+		       refuse_packet(pkt, DROP_NO_FLOW, service) :
+		       v;
 }
 
 /*

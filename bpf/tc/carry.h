@@ -20,6 +20,7 @@
 #include "../lb/frontend.h"
 #include "../lib/addr.h"
 #include "../lib/time.h"
+#include "../lib/told.h"
 #include "../lib/verdict.h"
 #include "carried.h"
 #include "classify.h"
@@ -27,6 +28,7 @@
 #include "packet.h"
 #include "parse.h"
 #include "redirect.h"
+#include "refuse.h"
 
 /*
  * Makes a packet ready to be carried to a peer, whole or in pieces, and says what its outer header
@@ -98,13 +100,14 @@ static __noinline long ask_way(struct __sk_buff *skb, __u32 peer,
 }
 
 /* What becomes of a packet whose next hop the kernel does not say. */
-static __always_inline int without_way(long found)
+static __always_inline int without_way(const struct packet *pkt, long found)
 {
 	if (found == BPF_FIB_LKUP_RET_NO_NEIGH)
 		return TC_ACT_REDIRECT;
-	refuse(found == BPF_FIB_LKUP_RET_FRAG_NEEDED ? DROP_TOO_LONG :
-						       DROP_CARRIED,
-	       0);
+	refuse_packet(pkt,
+		      found == BPF_FIB_LKUP_RET_FRAG_NEEDED ? DROP_TOO_LONG :
+							      DROP_CARRIED,
+		      0);
 	return TC_ACT_SHOT;
 }
 
@@ -113,20 +116,21 @@ static __always_inline int without_way(long found)
  * *verdict is what the program is to return.
  */
 static __always_inline const struct peer_way *
-go_by_way(struct __sk_buff *skb, __u32 peer, const struct peer *p, int *verdict)
+go_by_way(struct __sk_buff *skb, const struct packet *pkt, const struct peer *p,
+	  int *verdict)
 {
-	const struct peer_way *w = known_way(peer, skb->ifindex);
+	const struct peer_way *w = known_way(pkt->home, skb->ifindex);
 	struct ethhdr *eth;
 	long found;
 
 	*verdict = TC_ACT_SHOT;
 	if (!w || (!skb->gso_size && skb->len - ETH_HLEN > w->mtu)) {
-		found = ask_way(skb, peer, p);
+		found = ask_way(skb, pkt->home, p);
 		if (found) {
-			*verdict = without_way(found);
+			*verdict = without_way(pkt, found);
 			return NULL;
 		}
-		w = way_place(peer, skb->ifindex);
+		w = way_place(pkt->home, skb->ifindex);
 	}
 	eth = (void *)(long)skb->data;
 	if (!w || (void *)(eth + 1) > (void *)(long)skb->data_end)
@@ -156,6 +160,29 @@ static __always_inline bool may_shrink(struct __sk_buff *skb,
 }
 
 /*
+ * Tells of a packet that may begin a connection, which has no flow here, if somebody looks. Not
+ * inlined, for the stack of the caller.
+ */
+static __noinline int tell_carried(const struct packet *pkt,
+				   const struct peer *p)
+{
+	struct told_packets *t;
+	struct told_packet *told;
+
+	if (!is_traced())
+		return 0;
+	t = told_in(&driver_told);
+	told = t ? begin_to_tell(t, &pkt->tuple, pkt->ifindex) : NULL;
+	if (!told)
+		return 0;
+	told->verdict = TOLD_CARRIED_BY_TC;
+	told->leaves.src = p->ours;
+	told->leaves.dst = p->theirs;
+	end_telling(t, told);
+	return 0;
+}
+
+/*
  * Carries a packet that is not too long, or whose segments may shrink, and returns what the
  * program is to return.
  */
@@ -169,8 +196,13 @@ static __always_inline int carry_whole(struct __sk_buff *skb,
 
 	if (!prepare(skb, pkt, p, &o, false) ||
 	    !put_outer(skb, pkt, &o, shrink))
-		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
+		return refuse_packet(pkt, DROP_CARRIED, 0), TC_ACT_SHOT;
 	note_carried(pkt, skb->len - ETH_HLEN);
-	w = go_by_way(skb, pkt->home, p, &verdict);
-	return w ? bpf_redirect(w->ifindex, 0) : verdict;
+	w = go_by_way(skb, pkt, p, &verdict);
+	if (w)
+		verdict = bpf_redirect(w->ifindex, 0);
+	if (verdict == TC_ACT_REDIRECT && may_begin(pkt) &&
+	    !(p->flags & PEER_OUTSIDE))
+		tell_carried(pkt, p);
+	return verdict;
 }

@@ -37,6 +37,7 @@
 #include "over.h"
 #include "packet.h"
 #include "recover.h"
+#include "refuse.h"
 #include "restore.h"
 
 /*
@@ -345,7 +346,7 @@ GLOBAL_FUNC int follow_flow(struct packet *pkt)
 	if (!becomes(&pkt->to, f.flow, tag))
 		return VERDICT_CONTINUE; /* it was given to another one just now */
 	if (is_over_header(pkt))
-		return refuse(DROP_FRAGMENT, 0);
+		return refuse_packet(pkt, DROP_FRAGMENT, 0);
 	now_ns = coarse_now();
 	if (!is_one_of_many(pkt, f.flow, f.seen, now_ns)) {
 		v = check_flow(pkt, &f, now_ns);

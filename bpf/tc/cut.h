@@ -22,6 +22,7 @@
 #include "packet.h"
 #include "parse.h"
 #include "redirect.h"
+#include "refuse.h"
 #include "reset.h"
 
 /* Where in an IPv4 header its length and its fragmentation stand. */
@@ -238,18 +239,18 @@ GLOBAL_FUNC int cut(struct __sk_buff *skb, struct packet *pkt)
 	p = find_peer(pkt->home);
 	c.kept = bpf_map_lookup_elem(&cut_scratch, &zero);
 	if (!p || !c.kept || !begin_cut(&c, p))
-		return refuse(DROP_TOO_LONG, 0), TC_ACT_SHOT;
+		return refuse_packet(pkt, DROP_TOO_LONG, 0), TC_ACT_SHOT;
 	if (!finish_sum(&c) || !prepare(skb, pkt, p, &c.o, true) ||
 	    bpf_skb_adjust_room(skb, outer_len(p), BPF_ADJ_ROOM_MAC, 0) ||
 	    !make_piece(&c, 0))
-		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
-	w = go_by_way(skb, pkt->home, p, &verdict);
+		return refuse_packet(pkt, DROP_CARRIED, 0), TC_ACT_SHOT;
+	w = go_by_way(skb, pkt, p, &verdict);
 	if (!w)
 		return verdict;
 	c.ifindex = w->ifindex;
 	bpf_loop((c.len - 1) / c.most, send_piece, &c, 0);
 	if (c.broken)
-		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
+		return refuse_packet(pkt, DROP_CARRIED, 0), TC_ACT_SHOT;
 	note_carried(pkt, skb->len - ETH_HLEN);
 	return bpf_redirect(c.ifindex, 0);
 }

@@ -22,6 +22,7 @@
 #include "packet.h"
 #include "parse.h"
 #include "passage.h"
+#include "refuse.h"
 #include "repeat.h"
 #include "reset.h"
 #include "sight.h"
@@ -97,7 +98,7 @@ static __always_inline bool is_done(struct __sk_buff *skb, struct packet *pkt,
 	if (*next != TC_ACT_UNSPEC)
 		return true;
 	if (is_martian(&pkt->tuple)) {
-		refuse(DROP_MARTIAN, 0);
+		refuse_packet(pkt, DROP_MARTIAN, 0);
 		*next = TC_ACT_SHOT;
 		return true;
 	}
@@ -180,7 +181,7 @@ static __always_inline int apply_verdict(struct __sk_buff *skb,
 	if (carrying && v == VERDICT_CARRY)
 		return carry(skb, pkt);
 	if (carrying && v != VERDICT_REFUSE && pkt->carried && !pkt->rewritten)
-		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
+		return refuse_packet(pkt, DROP_CARRIED, 0), TC_ACT_SHOT;
 	if (carrying && tells_mss(pkt))
 		clamp_mss(skb, pkt);
 	return v == VERDICT_REFUSE ? TC_ACT_SHOT : TC_ACT_UNSPEC;

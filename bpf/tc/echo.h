@@ -27,6 +27,7 @@
 #include "packet.h"
 #include "parse.h"
 #include "redirect.h"
+#include "refuse.h"
 #include "reset.h"
 #include "uncover.h"
 
@@ -129,8 +130,10 @@ GLOBAL_FUNC int echo(struct __sk_buff *skb, struct packet *pkt)
 {
 	struct ip_addr to;
 
-	if (!pkt || !is_echo(skb, pkt))
-		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
+	if (!pkt)
+		return TC_ACT_SHOT;
+	if (!is_echo(skb, pkt))
+		return refuse_packet(pkt, DROP_CARRIED, 0), TC_ACT_SHOT;
 	to = pkt->tuple.dst;
 	if (!takes_questions() || !may_echo(&to)) {
 		count(echo_refused);
@@ -138,7 +141,7 @@ GLOBAL_FUNC int echo(struct __sk_buff *skb, struct packet *pkt)
 	}
 	bpf_skb_change_tail(skb, pkt->end, 0);
 	if (!write_answer(skb, pkt))
-		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
+		return refuse_packet(pkt, DROP_CARRIED, 0), TC_ACT_SHOT;
 	if (pkt->l3_off && !swap_macs(skb))
 		return TC_ACT_SHOT;
 	return bpf_redirect(skb->ifindex, 0);

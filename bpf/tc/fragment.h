@@ -21,6 +21,7 @@
 #include "classify.h"
 #include "packet.h"
 #include "parse.h"
+#include "refuse.h"
 
 /*
  * Keeps two comparisons of a length apart. The compiler would make one of them,
@@ -79,16 +80,16 @@ GLOBAL_FUNC int queue_fragment(struct __sk_buff *skb, struct packet *pkt,
 	key.number = next_number(&key.fragment);
 	frame = bpf_map_lookup_elem(&frame_scratch, &zero);
 	if (!frame || key.number >= QUEUED_FRAGMENTS)
-		return refuse(DROP_FRAGMENT, 0);
+		return refuse_packet(pkt, DROP_FRAGMENT, 0);
 	if (len < ETH_HLEN)
-		return refuse(DROP_FRAGMENT, 0);
+		return refuse_packet(pkt, DROP_FRAGMENT, 0);
 	keep_apart(len);
 	if (len > QUEUED_LEN)
-		return refuse(DROP_FRAGMENT, 0);
+		return refuse_packet(pkt, DROP_FRAGMENT, 0);
 	frame->len = len;
 	if (bpf_skb_load_bytes(skb, 0, frame->bytes, len) ||
 	    bpf_map_update_elem(&fragment_queue, &key, frame, BPF_ANY))
-		return refuse(DROP_FRAGMENT, 0);
+		return refuse_packet(pkt, DROP_FRAGMENT, 0);
 	d = bpf_map_lookup_elem(&fragments, &key.fragment);
 	if (d && d->seen) {
 		bpf_map_delete_elem(&fragment_queue, &key);

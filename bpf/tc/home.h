@@ -27,6 +27,7 @@
 #include "outside.h"
 #include "packet.h"
 #include "recover.h"
+#include "refuse.h"
 #include "restore.h"
 
 /* What begins is sent on so often while tables differ. */
@@ -70,7 +71,7 @@ static __always_inline enum verdict begin_at_home(struct packet *pkt,
 	}
 	if (pkt->carried && pkt->tried < BEGIN_TRIES && is_usable(home))
 		return carry_to(pkt, home, pkt->tried + 1);
-	return pkt->carried ? refuse(DROP_NO_FLOW, f->service) :
+	return pkt->carried ? refuse_packet(pkt, DROP_NO_FLOW, f->service) :
 			      VERDICT_CONTINUE;
 }
 
@@ -142,13 +143,14 @@ static __always_inline void note_stray(__u64 now_ns)
  * Nobody knows the connection of a packet. It is reset only where that is certain; a
  * client sends again, and tables agree by then.
  */
-static __always_inline enum verdict known_to_nobody(const struct frontend *f,
+static __always_inline enum verdict known_to_nobody(const struct packet *pkt,
+						    const struct frontend *f,
 						    __u32 slot, __u64 now_ns)
 {
 	note_stray(now_ns);
 	if (home_of(slot_at(slot)) == HOME_HERE && is_settled(slot, now_ns))
-		return refuse_midstream(f->service);
-	return refuse(DROP_NO_FLOW, f->service);
+		return refuse_midstream(pkt, f->service);
+	return refuse_packet(pkt, DROP_NO_FLOW, f->service);
 }
 
 /* Has a packet been to all homes but those that are left out? */
@@ -168,7 +170,7 @@ nobody_else(const struct packet *pkt, const struct frontend *f, __u32 home)
 {
 	if (home < FIRST_PEER && !pkt->tried && !pkt->round)
 		return VERDICT_CONTINUE;
-	return refuse(DROP_NO_FLOW, f->service);
+	return refuse_packet(pkt, DROP_NO_FLOW, f->service);
 }
 
 /* Does nobody know the connection of a packet but, maybe, homes that were left out? */
@@ -221,13 +223,13 @@ static __always_inline enum verdict go_on_at_home(struct packet *pkt,
 		return nobody_else(pkt, f, home);
 	if (!starts && !may_ask_others(flow->now_ns)) {
 		count(strays_limited);
-		return refuse(DROP_NO_FLOW, f->service);
+		return refuse_packet(pkt, DROP_NO_FLOW, f->service);
 	}
 	if (goes_around_again(pkt, &ring))
 		return go_around_again(pkt, slot, home);
 	if (!is_around(pkt, &ring))
 		return carry_to(pkt, ring.next, pkt->tried + ring.passed + 1);
-	return known_to_nobody(f, slot, flow->now_ns);
+	return known_to_nobody(pkt, f, slot, flow->now_ns);
 }
 
 /*

@@ -21,6 +21,7 @@
 #include "../lib/verdict.h"
 #include "packet.h"
 #include "parse.h"
+#include "refuse.h"
 
 static __always_inline void note_rewritten(struct packet *pkt)
 {
@@ -254,7 +255,7 @@ static __always_inline bool fix_csum(struct __sk_buff *skb,
 		return fix_l4_csum(skb, pkt);
 	/* It goes over no addresses, but over all of the datagram. */
 	if (diff && pkt->more_fragments) {
-		refuse(DROP_FRAGMENT, 0);
+		refuse_packet(pkt, DROP_FRAGMENT, 0);
 		return false;
 	}
 	return fix_sctp_csum(skb, pkt, diff);

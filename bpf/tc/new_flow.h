@@ -16,6 +16,7 @@
 #include "flow.h"
 #include "packet.h"
 #include "recover.h"
+#include "refuse.h"
 #include "restore.h"
 #include "snat.h"
 
@@ -83,13 +84,13 @@ static __noinline enum verdict refuse_flow(const struct packet *pkt,
 		return VERDICT_PASS; /* it can do without */
 
 	if (why == FLOW_AGAIN) /* the packet comes too soon */
-		return refuse(DROP_NO_FLOW, service);
+		return refuse_packet(pkt, DROP_NO_FLOW, service);
 	note_unsent(pkt);
 	if (why == FLOW_NO_ROOM)
-		return refuse(DROP_TABLE_FULL, service);
+		return refuse_packet(pkt, DROP_TABLE_FULL, service);
 	if (!begins)
-		return refuse_midstream(service);
-	refuse(DROP_SNAT_EXHAUSTED, service);
+		return refuse_midstream(pkt, service);
+	refuse_packet(pkt, DROP_SNAT_EXHAUSTED, service);
 	return pkt->l4_proto == IPPROTO_TCP ? VERDICT_RESET : VERDICT_REFUSE;
 }
 

@@ -26,6 +26,7 @@
 #include "classify.h"
 #include "flow.h"
 #include "packet.h"
+#include "refuse.h"
 
 /* Backends of which the reply directions are looked up. */
 #define RECOVER_TRIES 32
@@ -193,8 +194,9 @@ static __always_inline bool hands_over(void)
 }
 
 /* What becomes of a packet within a connection whose flow cannot be recovered. */
-static __always_inline enum verdict refuse_midstream(__u32 service)
+static __always_inline enum verdict refuse_midstream(const struct packet *pkt,
+						     __u32 service)
 {
-	refuse(DROP_NO_FLOW, service);
+	refuse_packet(pkt, DROP_NO_FLOW, service);
 	return flows_migrated() ? VERDICT_RESET : VERDICT_REFUSE;
 }

@@ -28,6 +28,7 @@
 #include "packet.h"
 #include "parse.h"
 #include "redirect.h"
+#include "refuse.h"
 #include "reset.h"
 
 /* Bytes of a packet that an error quotes: both headers of either family, whatever options. */
@@ -111,7 +112,7 @@ carry_too_long(struct __sk_buff *skb, struct packet *pkt, const struct peer *p)
 	if (pkt->ip4 && !skb->gso_size &&
 	    !(read_fragment(skb, pkt) & IP4_DONT_FRAGMENT))
 		return cut(skb, pkt);
-	refuse(DROP_TOO_LONG, 0);
+	refuse_packet(pkt, DROP_TOO_LONG, 0);
 	return is_told(pkt) ? tell_too_long(skb, pkt, most_of(p)) : TC_ACT_SHOT;
 }
 
@@ -124,11 +125,13 @@ GLOBAL_FUNC int carry(struct __sk_buff *skb, struct packet *pkt)
 	bool shrink = false;
 	struct peer *p;
 
-	if (!pkt || pkt->l3_off != ETH_HLEN)
-		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
+	if (!pkt)
+		return TC_ACT_SHOT;
+	if (pkt->l3_off != ETH_HLEN)
+		return refuse_packet(pkt, DROP_CARRIED, 0), TC_ACT_SHOT;
 	p = find_peer(pkt->home);
 	if (!p)
-		return refuse(DROP_CARRIED, 0), TC_ACT_SHOT;
+		return refuse_packet(pkt, DROP_CARRIED, 0), TC_ACT_SHOT;
 	if (is_too_long(skb, pkt, p)) {
 		shrink = may_shrink(skb, pkt, p);
 		if (!shrink)

@@ -18,6 +18,7 @@
 #include "classify.h"
 #include "packet.h"
 #include "redirect.h"
+#include "refuse.h"
 
 /* Does a packet leave by the device that it came by? In a VRF it came by the device of that. */
 static __always_inline bool turns_back(struct __sk_buff *skb)
@@ -72,6 +73,6 @@ static __noinline enum verdict refuse_turned(struct __sk_buff *skb,
 	d = bpf_map_lookup_elem(&devices, &ifindex);
 	if (!d || d->flags & DEVICE_SHARED || !leaves_for_router(skb, pkt))
 		return VERDICT_PASS;
-	refuse(DROP_NO_SERVICE_PORT, 0);
+	refuse_packet(pkt, DROP_NO_SERVICE_PORT, 0);
 	return pkt->l4_proto == IPPROTO_TCP ? VERDICT_RESET : VERDICT_REFUSE;
 }

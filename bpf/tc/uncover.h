@@ -19,6 +19,7 @@
 #include "outer.h"
 #include "packet.h"
 #include "parse.h"
+#include "refuse.h"
 
 /* Is a packet one that a peer may have carried here? */
 static __always_inline bool may_be_outer(const struct packet *pkt)
@@ -245,8 +246,9 @@ GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 		return VERDICT_CONTINUE;
 	if (!read_outer(skb, pkt, &said) || !find_inner(skb, pkt, &said) ||
 	    !read_inner_end(skb, said.inner, said.ip4, &to))
-		return asks_agent(skb, pkt) ? refuse(DROP_CARRIED, 0) :
-					      VERDICT_CONTINUE;
+		return asks_agent(skb, pkt) ?
+			       refuse_packet(pkt, DROP_CARRIED, 0) :
+			       VERDICT_CONTINUE;
 	echoes = same_addr(&to.addr, &src);
 	if (!echoes && !is_for_service(&to))
 		return VERDICT_CONTINUE;
@@ -261,6 +263,6 @@ GLOBAL_FUNC int uncover(struct __sk_buff *skb, struct packet *pkt)
 			  said.ip4) ||
 	    ((said.tos & 3) == 3 && !bpf_skb_ecn_set_ce(skb)) ||
 	    !read_inner(skb, pkt, said.ip4) || is_link_local(&pkt->tuple.src))
-		return refuse(DROP_CARRIED, 0);
+		return refuse_packet(pkt, DROP_CARRIED, 0);
 	return echoes ? VERDICT_ECHO : VERDICT_CONTINUE;
 }

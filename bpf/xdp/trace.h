@@ -11,50 +11,10 @@
 
 #include "../abi/maps.h"
 #include "../lib/filter.h"
-#include "../lib/time.h"
+#include "../lib/told.h"
 #include "../lib/verdict.h"
 #include "../tc/packet.h"
 #include "uplink.h"
-
-/* Does somebody look? Whoever was killed does so no more when its time is over. */
-static __always_inline bool is_traced(void)
-{
-	__u32 zero = 0;
-	struct about *a = bpf_map_lookup_elem(&about, &zero);
-	__u64 until_ns = a ? *(volatile __u64 *)&a->traced_until_ns : 0;
-
-	return __builtin_expect(until_ns != 0, 0) && coarse_now() < until_ns;
-}
-
-static __always_inline struct told_packets *own_told(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&driver_told, &zero);
-}
-
-/* The place of the packet of a number. */
-static __always_inline struct told_packet *told_place(struct told_packets *t,
-						      __u64 number)
-{
-	return &t->packet[number % TOLD_PACKETS];
-}
-
-/* May one more be told of? */
-static __always_inline bool has_room_to_tell(struct told_packets *t,
-					     __u64 now_ns)
-{
-	if (elapsed(now_ns, t->since_ns) >= TOLD_EACH_MS * 1000000ULL) {
-		t->since_ns = now_ns;
-		t->told = 0;
-	}
-	if (t->told < TOLD_MOST) {
-		t->told++;
-		return true;
-	}
-	t->left_out++;
-	return false;
-}
 
 static __always_inline __u32 first_buffer(struct xdp_md *ctx)
 {
@@ -65,9 +25,7 @@ static __always_inline __u32 first_buffer(struct xdp_md *ctx)
 GLOBAL_FUNC int note_came(struct xdp_md *ctx)
 {
 	struct packet pkt = { .tuple.hook = HOOK_IN, .end = ~0U };
-	struct told_packets *t = own_told();
-	__u64 now_ns = bpf_ktime_get_ns();
-	struct told_packet *p;
+	struct told_packets *t = told_in(&driver_told);
 
 	if (!t)
 		return 0;
@@ -75,13 +33,8 @@ GLOBAL_FUNC int note_came(struct xdp_md *ctx)
 	if (!read_here(ctx, &pkt) ||
 	    (!flow_filter_has(&pkt.tuple.dst, pkt.tuple.dst_port) &&
 	     !address_filter_has(&pkt.tuple.dst)) ||
-	    !has_room_to_tell(t, now_ns))
+	    !begin_to_tell(t, &pkt.tuple, ctx->ingress_ifindex))
 		return 0;
-	p = told_place(t, t->last + 1);
-	*(volatile __u64 *)&p->number = 0;
-	p->at_ns = now_ns;
-	p->ifindex = ctx->ingress_ifindex;
-	p->came = pkt.tuple;
 	t->len = first_buffer(ctx);
 	return 0;
 }
@@ -90,7 +43,7 @@ GLOBAL_FUNC int note_came(struct xdp_md *ctx)
 GLOBAL_FUNC int tell_sent(struct xdp_md *ctx, int sent)
 {
 	struct packet pkt = { .tuple.hook = HOOK_IN, .end = ~0U };
-	struct told_packets *t = own_told();
+	struct told_packets *t = told_in(&driver_told);
 	struct told_packet *p;
 
 	if (!t || !t->len)
@@ -104,7 +57,6 @@ GLOBAL_FUNC int tell_sent(struct xdp_md *ctx, int sent)
 	}
 	p->leaves = pkt.tuple;
 	t->len = 0;
-	t->last++;
-	*(volatile __u64 *)&p->number = t->last; /* now it may be read */
+	end_telling(t, p);
 	return 0;
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -25,7 +24,7 @@ type traced struct {
 	before, after packetEnds
 	At            time.Time        `json:"at"`
 	Where         string           `json:"where"`             // connect, sendmsg; in and out for packets, driver for those at a driver
-	Device        string           `json:"device,omitempty"`  // of packets at a driver
+	Device        string           `json:"device,omitempty"`  // of packets that are refused or carried, or at a driver
 	Verdict       datapath.Verdict `json:"verdict,omitempty"` // likewise
 	PID           uint32           `json:"pid,omitempty"`     // of sockets
 	Process       string           `json:"process,omitempty"` // likewise
@@ -48,23 +47,31 @@ const takenPort = "since another socket with its source port has the backend"
 const packetsEvery = 200 * time.Millisecond
 
 func newTrace(e *env) *cobra.Command {
-	t := &trace{env: e}
+	t := &trace{env: e, carried: packetTrace{what: "carried packets and packets at drivers"}, refused: packetTrace{what: "refused packets", tracer: datapath.PacketTracer{Drops: true}}}
 	cmd := &cobra.Command{
 		Use:   "trace [{ADDRESS[:PORT] | [NAMESPACE/]SERVICE[:PORT]}]",
-		Short: "Show decisions as they are made: connect(), sendmsg(), new flows of packets, packets at drivers",
+		Short: "Show decisions as they are made: connect(), sendmsg(), new flows, refused packets, packets at drivers",
 		Long: `Shows decisions as they are made, until it is interrupted or --for is over: which backend a connect() or a
 datagram of a socket on this node got, by which process, or why it was refused; and new flows of
 packets, which are looked for five times a second, so that shorter ones are missed. Which Pod a backend
 is an agent says, where one answers at --state-dir.
 
+Packets that programs of devices refuse are lines of their own: hook and device, client, what it asked for, the reason,
+and the Service. in and out are the directions at the device. At a pod's device, in is from the pod. Ports are left
+out if they are not known, as of fragments. Connections that this node carries to another node (DSR) have no flow
+here. Their first packets are lines with the addresses of the outer header, and so is each datagram of UDP.
+
 Where drivers repeat or carry (--xdp of the agent), it shows packets there: as they came, and what was done:
-repeated, with the addresses that they left with; carried, with those of the outer header; or passed to TC. Of many,
-100 in a second are shown from each CPU, whomever they are for, and it is said how many others there were.
+repeated, with the addresses that they left with; carried, with those of the outer header; or passed to TC. Drivers
+refuse nothing: what is refused they pass to TC.
+
+Of many packets, 100 in a second are shown from each CPU, whomever they are for, and it is said how many others there
+were. Refused packets have 100 of their own.
 
 Programs that tell of sockets are attached behind those that decide for as long as this command
 runs. So it costs nothing else; meanwhile a connect() to a Service costs some hundred nanoseconds more.
-Drivers tell of packets until a second after the last look. Where more is decided than can be shown it says how many
-decisions are missing.
+Programs tell of packets until a second after the last look. Several commands may trace at once. Where more is decided
+than can be shown it says how many decisions are missing.
 
 With --pcap each decision is written as two packets, too, for Wireshark and tcpdump: as it was
 meant to go and as it goes, with a comment that names process, Service, backend and Pod; a refused one as the first
@@ -81,7 +88,7 @@ zeros. Before connect() a socket has no address, so that its packets come from p
 			return t.run(cmd.Context())
 		},
 	}
-	cmd.Flags().BoolVar(&t.drops, "drops", false, "only what is refused")
+	cmd.Flags().BoolVar(&t.drops, "drops", false, "only what is refused: sockets and packets")
 	endsAfter(cmd)
 	cmd.Flags().Var(&t.file, "pcap", "also write decisions as packets into this file, which is made anew (pcapng); - writes nothing but these to stdout")
 	cmd.Flags().StringVarP(&t.wanted.namespace, "namespace", "n", "", "namespace of the Services")
@@ -97,10 +104,11 @@ type trace struct {
 	file            packetFile
 	packets         capture // to nowhere unless it is asked for
 	lines           command.Lines
-	lost            uint64 // said
-	drivers         driverTrace
+	lost            uint64      // said
+	carried         packetTrace // and those at drivers
+	refused         packetTrace
 	said            said
-	flows           map[flowKey]datapath.FlowState
+	flows           map[flowKey]bool
 }
 
 // flowKey tells a direction of a flow.
@@ -121,7 +129,7 @@ func (t *trace) run(ctx context.Context) error {
 	if err := t.lookAtPackets(); err != nil { // those that there are
 		return err
 	}
-	if err := t.lookAtDrivers(false); err != nil {
+	if err := t.lookAtTold(false); err != nil {
 		return err
 	}
 	var sockets *datapath.Tracer
@@ -147,7 +155,7 @@ func (t *trace) showAll(ctx context.Context, sockets *datapath.Tracer) error {
 		if err := t.lookAtPackets(); err != nil {
 			return err
 		}
-		if err := t.lookAtDrivers(ended); err != nil {
+		if err := t.lookAtTold(ended); err != nil {
 			return err
 		}
 	}
@@ -243,19 +251,20 @@ func (s *sight) serviceAt(at lb.AddrPort) (plan.Service, error) {
 	return s.Service(f.Service)
 }
 
-// lookAtPackets shows the flows that are new, or refused since. The first look shows none.
+// lookAtPackets shows the flows that are new. The first look shows none.
 func (t *trace) lookAtPackets() error {
-	now, first := map[flowKey]datapath.FlowState{}, t.flows == nil
+	if t.drops {
+		return nil
+	}
+	now, first := map[flowKey]bool{}, t.flows == nil
 	var fresh []traced
 	err := t.env.look(func(r *datapath.Reader) error {
 		clear(now)
 		fresh = nil
 		return r.Flows(func(f datapath.Flow) error {
 			key := flowKey{f.Hook, f.Protocol, f.From, f.To}
-			now[key] = f.State
-			was, known := t.flows[key]
-			refused := f.State == datapath.FlowRefused
-			if first || known && (was == f.State || !refused) || !refused && (f.To == f.NowTo || f.Hook != "in") {
+			now[key] = true
+			if first || t.flows[key] || f.To == f.NowTo || f.Hook != "in" || f.State == datapath.FlowRefused {
 				return nil
 			}
 			one, err := (&sight{Reader: r, env: t.env}).tracedFlow(f)
@@ -279,16 +288,7 @@ func (s *sight) tracedFlow(f datapath.Flow) (one traced, err error) {
 	}
 	one = traced{At: time.Now(), Where: f.Hook, From: f.From.String(), Asked: to(f.To).String(), Got: to(f.NowTo).String(), backend: to(f.NowTo)}
 	one.before, one.after = packetEnds{f.Protocol, f.From, f.To}, packetEnds{f.Protocol, f.NowFrom, f.NowTo}
-	if f.State != datapath.FlowRefused {
-		one.service, err = s.Service(f.Service)
-		return one, err
-	}
-	if one.service, err = s.serviceAt(to(f.To)); err != nil {
-		return one, err
-	}
-	x := explanation{at: to(f.To), asker: asker{at: f.From}}
-	err = x.read(s)
-	one.Got, one.Refused = "", cmp.Or(x.Refused, changedSince)
+	one.service, err = s.Service(f.Service)
 	return one, err
 }
 
@@ -297,6 +297,8 @@ func (one traced) names() []string {
 	for _, at := range []string{one.From, one.Asked, one.Got} {
 		if parsed, ok := parseTarget(at); ok {
 			out = append(out, addressNames(parsed)...)
+		} else if at, _, _ = strings.Cut(at, "/"); at != "" { // without a port
+			out = append(out, at)
 		}
 	}
 	return append(out, one.Process)
@@ -340,7 +342,7 @@ func (one traced) became() string {
 	case one.Refused != "":
 		return "refused " + one.Refused
 	case one.Verdict != "":
-		return one.atDriver()
+		return one.ofPacket()
 	case one.Pod != "":
 		return one.Got + " pod " + one.Pod
 	default:

@@ -64,11 +64,15 @@ func (r *Reader) flowsFrom(first uint32, do func(Flow) error) error {
 // FlowRoom is how many directions of flows there is room for.
 func (r *Reader) FlowRoom() uint32 { return r.maps.byName[flowTableMap].MaxEntries() * flowWays }
 
-func decodeFlow(w way, f headgateFlow, now int64) Flow {
-	out := Flow{Hook: "in", Protocol: lb.Protocol(f.Protocol), Idle: w.idle(now), Original: w.has(headgateFlowFlagFLOW_ORIGINAL)}
-	if headgateHook(f.Hook) == headgateHookHOOK_OUT {
-		out.Hook = "out"
+func hookName(hook uint8) string {
+	if headgateHook(hook) == headgateHookHOOK_OUT {
+		return "out"
 	}
+	return "in"
+}
+
+func decodeFlow(w way, f headgateFlow, now int64) Flow {
+	out := Flow{Hook: hookName(f.Hook), Protocol: lb.Protocol(f.Protocol), Idle: w.idle(now), Original: w.has(headgateFlowFlagFLOW_ORIGINAL)}
 	out.From, out.To = tupleEnds(headgateTuple{Src: f.Src, Dst: f.Dst, SrcPort: f.SrcPort, DstPort: f.DstPort})
 	out.NowFrom, out.NowTo = tupleEnds(f.becomes())
 	return out

@@ -26,6 +26,7 @@ type headgateAbout struct {
 	HandsOver       uint32
 	RemovedNs       uint64
 	EchoesUntilNs   uint64
+	DropsUntilNs    uint64
 	FrontendFactors [5]uint64
 }
 
@@ -726,6 +727,8 @@ type headgateToldPacket struct {
 	Verdict headgateToldVerdict
 	Came    headgateTuple
 	Leaves  headgateTuple
+	Service uint32
+	Reason  headgateDropReason
 }
 
 type headgateToldPackets struct {
@@ -741,9 +744,11 @@ type headgateToldPackets struct {
 type headgateToldVerdict uint32
 
 const (
-	headgateToldVerdictTOLD_PASSED   headgateToldVerdict = 0
-	headgateToldVerdictTOLD_REPEATED headgateToldVerdict = 1
-	headgateToldVerdictTOLD_CARRIED  headgateToldVerdict = 2
+	headgateToldVerdictTOLD_PASSED        headgateToldVerdict = 0
+	headgateToldVerdictTOLD_REPEATED      headgateToldVerdict = 1
+	headgateToldVerdictTOLD_CARRIED       headgateToldVerdict = 2
+	headgateToldVerdictTOLD_CARRIED_BY_TC headgateToldVerdict = 3
+	headgateToldVerdictTOLD_REFUSED       headgateToldVerdict = 4
 )
 
 type headgateTraffic struct {
@@ -803,6 +808,7 @@ const (
 	headgateMapCutScratch         = "cut_scratch"
 	headgateMapDevices            = "devices"
 	headgateMapDriverTold         = "driver_told"
+	headgateMapDropsTold          = "drops_told"
 	headgateMapEchoRounds         = "echo_rounds"
 	headgateMapExemptNamespaces   = "exempt_namespaces"
 	headgateMapExpress            = "express"
@@ -992,6 +998,7 @@ type headgateMapSpecs struct {
 	CutScratch       *ebpf.MapSpec `ebpf:"cut_scratch"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
 	DriverTold       *ebpf.MapSpec `ebpf:"driver_told"`
+	DropsTold        *ebpf.MapSpec `ebpf:"drops_told"`
 	EchoRounds       *ebpf.MapSpec `ebpf:"echo_rounds"`
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
 	Express          *ebpf.MapSpec `ebpf:"express"`
@@ -1091,6 +1098,7 @@ type headgateMaps struct {
 	CutScratch       *ebpf.Map `ebpf:"cut_scratch"`
 	Devices          *ebpf.Map `ebpf:"devices"`
 	DriverTold       *ebpf.Map `ebpf:"driver_told"`
+	DropsTold        *ebpf.Map `ebpf:"drops_told"`
 	EchoRounds       *ebpf.Map `ebpf:"echo_rounds"`
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
 	Express          *ebpf.Map `ebpf:"express"`
@@ -1135,6 +1143,7 @@ func (m *headgateMaps) Close() error {
 		m.CutScratch,
 		m.Devices,
 		m.DriverTold,
+		m.DropsTold,
 		m.EchoRounds,
 		m.ExemptNamespaces,
 		m.Express,

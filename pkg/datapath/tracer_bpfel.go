@@ -26,6 +26,7 @@ type tracerAbout struct {
 	HandsOver       uint32
 	RemovedNs       uint64
 	EchoesUntilNs   uint64
+	DropsUntilNs    uint64
 	FrontendFactors [5]uint64
 }
 
@@ -691,6 +692,8 @@ type tracerToldPackets struct {
 			Hook     uint8
 			Pad      [2]uint8
 		}
+		Service uint32
+		Reason  uint32
 	}
 }
 
@@ -708,6 +711,7 @@ const (
 	tracerMapCutScratch       = "cut_scratch"
 	tracerMapDevices          = "devices"
 	tracerMapDriverTold       = "driver_told"
+	tracerMapDropsTold        = "drops_told"
 	tracerMapEchoRounds       = "echo_rounds"
 	tracerMapExemptNamespaces = "exempt_namespaces"
 	tracerMapExpress          = "express"
@@ -814,6 +818,7 @@ type tracerMapSpecs struct {
 	CutScratch       *ebpf.MapSpec `ebpf:"cut_scratch"`
 	Devices          *ebpf.MapSpec `ebpf:"devices"`
 	DriverTold       *ebpf.MapSpec `ebpf:"driver_told"`
+	DropsTold        *ebpf.MapSpec `ebpf:"drops_told"`
 	EchoRounds       *ebpf.MapSpec `ebpf:"echo_rounds"`
 	ExemptNamespaces *ebpf.MapSpec `ebpf:"exempt_namespaces"`
 	Express          *ebpf.MapSpec `ebpf:"express"`
@@ -886,6 +891,7 @@ type tracerMaps struct {
 	CutScratch       *ebpf.Map `ebpf:"cut_scratch"`
 	Devices          *ebpf.Map `ebpf:"devices"`
 	DriverTold       *ebpf.Map `ebpf:"driver_told"`
+	DropsTold        *ebpf.Map `ebpf:"drops_told"`
 	EchoRounds       *ebpf.Map `ebpf:"echo_rounds"`
 	ExemptNamespaces *ebpf.Map `ebpf:"exempt_namespaces"`
 	Express          *ebpf.Map `ebpf:"express"`
@@ -931,6 +937,7 @@ func (m *tracerMaps) Close() error {
 		m.CutScratch,
 		m.Devices,
 		m.DriverTold,
+		m.DropsTold,
 		m.EchoRounds,
 		m.ExemptNamespaces,
 		m.Express,

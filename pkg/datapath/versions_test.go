@@ -23,20 +23,20 @@ const (
 var comesAlong = map[string]map[string]string{
 	"e79c009": {
 		"about": byFields, "backends": byFields, "counters": byFields, "express": byFields, "flow_scratch": byFields, "flow_table": byFields, "passage": byFields, "peer_counts": byFields, "services": byFields,
-		"counted_payload": hasNone, "cut_scratch": hasNone, "driver_told": hasNone, "echo_rounds": hasNone, "flow_traffic": hasNone, "fragments": byFields, "peer_ways": hasNone, "peers": byFields, "stray_budgets": hasNone,
+		"counted_payload": hasNone, "cut_scratch": hasNone, "driver_told": hasNone, "drops_told": hasNone, "echo_rounds": hasNone, "flow_traffic": hasNone, "fragments": byFields, "peer_ways": hasNone, "peers": byFields, "stray_budgets": hasNone,
 	},
 	"11e8f86": {
 		"about": byFields, "backends": byFields, "counters": byFields, "express": byFields, "flow_scratch": byFields, "flow_table": byFields, "passage": byFields, "peer_counts": byFields, "services": byFields,
-		"counted_payload": hasNone, "cut_scratch": hasNone, "driver_told": hasNone, "echo_rounds": hasNone, "flow_traffic": hasNone, "fragments": byFields, "peer_ways": hasNone, "peers": byFields, "stray_budgets": hasNone,
+		"counted_payload": hasNone, "cut_scratch": hasNone, "driver_told": hasNone, "drops_told": hasNone, "echo_rounds": hasNone, "flow_traffic": hasNone, "fragments": byFields, "peer_ways": hasNone, "peers": byFields, "stray_budgets": hasNone,
 	},
 	"793e169": {
 		"about": byFields, "backends": byFields, "counters": byFields, "flow_scratch": byFields, "flow_table": byFields, "services": byFields, "slot_changes": byFields,
-		"counted_payload": hasNone, "cut_scratch": hasNone, "driver_told": hasNone, "echo_rounds": hasNone, "express": hasNone, "passage": hasNone, "peer_addresses": hasNone, "peer_counts": hasNone, "peer_ways": hasNone, "peers": hasNone,
+		"counted_payload": hasNone, "cut_scratch": hasNone, "driver_told": hasNone, "drops_told": hasNone, "echo_rounds": hasNone, "express": hasNone, "passage": hasNone, "peer_addresses": hasNone, "peer_counts": hasNone, "peer_ways": hasNone, "peers": hasNone,
 		"flow_traffic": hasNone, "fragments": byFields, "stray_budgets": hasNone,
 	},
 	"7a8b83d": {
 		"about": byFields, "backends": byFields, "counters": byFields, "frontends": byFields, "services": byFields, "slot_changes": byFields,
-		"counted_payload": hasNone, "cut_scratch": hasNone, "driver_told": hasNone, "echo_rounds": hasNone, "express": hasNone, "passage": hasNone, "peer_addresses": hasNone, "peer_counts": hasNone, "peer_ways": hasNone, "peers": hasNone,
+		"counted_payload": hasNone, "cut_scratch": hasNone, "driver_told": hasNone, "drops_told": hasNone, "echo_rounds": hasNone, "express": hasNone, "passage": hasNone, "peer_addresses": hasNone, "peer_counts": hasNone, "peer_ways": hasNone, "peers": hasNone,
 		"flow_traffic": hasNone, "fragments": byFields, "stray_budgets": hasNone,
 		"fallbacks": hasNone, "flow_factors": hasNone, "flow_scratch": "struct new_flow", "flow_table": "no such map",
 	},

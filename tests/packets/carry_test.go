@@ -21,6 +21,7 @@ var carryStories = []struct {
 	tell func(*testing.T, *fleet)
 }{
 	{"A packet is carried as it came, within an outer header", aPacketIsCarriedAsItCame},
+	{"What is carried and may begin a connection is told of", carriedIsTold},
 	{"Flows keep a port of the outer header each", flowsKeepAPort},
 	{"At its home it is what any packet to a local backend is", atHomeItIsAsAnyOther},
 	{"What is not carried by a peer for a carried Service stays as it is", othersStayAsTheyAre},
@@ -83,6 +84,9 @@ func (f *fleet) tell(t *testing.T) {
 		for _, b := range []book{v4, v6} {
 			t.Run(s.name+"/"+b.family(), func(t *testing.T) {
 				f.book, f.protocol = b, lb.TCP
+				for _, n := range f.nodes {
+					defer n.tracesRefusals(t)()
+				}
 				s.tell(t, f)
 			})
 		}

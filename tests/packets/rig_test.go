@@ -66,6 +66,7 @@ type rig struct {
 	tables   map[string]*ebpf.Map // those that programs write
 	table    flowTable
 	counted  map[string]uint64
+	toldAt   map[string]uint64 // refused packets, by hook and device
 	sums     bool        // the kernel knows sumUp
 	compared int         // frames
 	driver   *comparison // with what the driver does; nil: with nothing

@@ -61,10 +61,19 @@ func TestPackets(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			for _, b := range []book{v4, v6} {
 				for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP} {
-					t.Run(b.family()+" "+protocol.String(), func(t *testing.T) { r.tell(t, s, cast{b, r, protocol}) })
+					t.Run(b.family()+" "+protocol.String(), func(t *testing.T) {
+						compare := r.tracesRefusals(t)
+						r.tell(t, s, cast{b, r, protocol})
+						compare()
+					})
 				}
 			}
 		})
+	}
+	for _, where := range []string{"in " + uplink, "out " + tunnel, "in " + podEnd} {
+		if r.toldAt[where] == 0 {
+			t.Errorf("no packet was refused %s: that is not tested", where)
+		}
 	}
 }
 

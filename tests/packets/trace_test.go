@@ -41,7 +41,9 @@ func flowsAreTraced(t *testing.T, c cast) {
 		default:
 			begun := c.packet(at(c.client, port), vip, 0)
 			c.becomes(t, "one begins", in, uplink, begun, begun.to(begun.src, local))
-			c.run(t, in, uplink, c.packet(at(c.client, port+1), empty, 0).frame(t))
+			if port%8 == 2 { // far from as many as can be told of
+				c.run(t, in, uplink, c.packet(at(c.client, port+1), empty, 0).frame(t))
+			}
 			time.Sleep(5 * time.Millisecond)
 		}
 	}

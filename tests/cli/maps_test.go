@@ -71,8 +71,10 @@ func remember(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(pinnedMap(ts, "affinities").Put(&key, &value))
 }
 
-// tracing waits until programs that trace are attached; with "!" there are none.
-func tracing(ts *testscript.TestScript, neg bool, _ []string) {
+// tracing [MANY] waits until so many commands trace, one by default; with "!" there is none.
+func tracing(ts *testscript.TestScript, neg bool, args []string) {
+	many, err := strconv.Atoi(append(args, "1")[0])
+	ts.Check(err)
 	cgroup, err := os.Open(ts.Getenv("CGROUP"))
 	ts.Check(err)
 	defer cgroup.Close()
@@ -82,7 +84,7 @@ func tracing(ts *testscript.TestScript, neg bool, _ []string) {
 		switch n := len(found.Programs); {
 		case neg && n > 1:
 			ts.Fatalf("%d programs are attached to sendmsg6", n)
-		case neg || n > 1:
+		case neg || n > many:
 			return
 		case time.Now().After(end):
 			ts.Fatalf("nothing traces")

@@ -67,10 +67,10 @@ type rig struct {
 	table    flowTable
 	counted  map[string]uint64
 	toldAt   map[string]uint64 // refused packets, by hook and device
-	sums     bool        // the kernel knows sumUp
-	compared int         // frames
-	driver   *comparison // with what the driver does; nil: with nothing
-	cameBy   string      // device by which packets that leave have come; "": none
+	sums     bool              // the kernel knows sumUp
+	compared int               // frames
+	driver   *comparison       // with what the driver does; nil: with nothing
+	cameBy   string            // device by which packets that leave have come; "": none
 }
 
 // newRig loads the datapath, with three devices and the addresses of a node.

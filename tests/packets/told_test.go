@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -120,6 +121,7 @@ func isToldWhileSomebodyLooks(t *testing.T, c cast) {
 	}
 	c.lookAtTold(t, first)
 	c.makeRoomToTell(t, "drops_told")
+	began := time.Now()
 	if passed := c.repeated(t, p.frame(t)); passed != nil {
 		t.Errorf("the driver sends %s", dump(passed))
 	}
@@ -139,6 +141,9 @@ func isToldWhileSomebodyLooks(t *testing.T, c cast) {
 		refuse()
 	}
 	all, lost := c.lookAtTold(t, first)
+	if most := 20 * (1 + int(time.Since(began)/(200*time.Millisecond))); len(all) > most {
+		t.Errorf("%d packets are told of in %v, want at most %d", len(all), time.Since(began), most)
+	}
 	if got := uint64(len(all)) + lost; got != many || lost == 0 || len(all) == 0 {
 		t.Errorf("of %d packets %d are told of, and %d are left out", many, len(all), lost)
 	}

@@ -25,6 +25,7 @@ type kernel interface {
 	Service(id uint32) (plan.Service, error)
 	Services() (iter.Seq[uint32], error)
 	Traffic(service uint32) (datapath.ServiceTraffic, error)
+	Drops(service uint32) (map[string]uint64, error)
 }
 
 // backendMetrics returns the backends to tell of one by one: all of them, or those
@@ -93,43 +94,46 @@ func trafficMetrics(t datapath.Traffic) metrics.Traffic {
 type portTraffic struct {
 	service uint32 // ID
 	datapath.ServiceTraffic
+	drops   map[string]uint64
+	clients uint64 // that came: connections, and what was refused
 }
 
-// toldPorts is the Service ports whose traffic was told of last, by ID. Scrapes may come at the same time.
+// toldPorts is the Service ports that were told of last, by ID. Scrapes may come at the same time.
 type toldPorts struct {
 	mu  sync.Mutex
 	ids map[uint32]bool
 }
 
-// metrics returns the traffic of Service ports that had connections: of all ports, or of those with
-// the most, and of how many nothing is told.
-func (t *toldPorts) metrics(k kernel, all bool) ([]metrics.ServiceTraffic, int, error) {
+// metrics adds the traffic and the refusals of so many Service ports, those with the most, and of how many nothing is told.
+func (t *toldPorts) metrics(k kernel, most int, to *metrics.Snapshot) error {
 	counted, err := readTraffic(k)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
-	omitted := 0
-	if !all {
-		counted, omitted = t.choose(counted)
-	}
-	out := make([]metrics.ServiceTraffic, 0, len(counted))
-	for _, c := range counted {
+	shown, omitted := t.choose(counted, most)
+	to.ServicesOmitted = omitted
+	for _, c := range shown {
 		service, err := k.Service(c.service)
 		if err != nil {
-			return nil, 0, err
+			return err
 		}
 		if service == (plan.Service{}) {
 			continue // it has gone meanwhile
 		}
-		out = append(out, metrics.ServiceTraffic{
-			Service: service.ServiceName, Port: service.Port, Connections: c.Connections, Traffic: trafficMetrics(c.Traffic),
-			ConnectTimes: metrics.ConnectTimes{Counts: c.ConnectTimes[:], Least: datapath.ConnectTimeLeast},
-		})
+		if c.Connections > 0 {
+			to.ServiceTraffic = append(to.ServiceTraffic, metrics.ServiceTraffic{
+				Service: service.ServiceName, Port: service.Port, Connections: c.Connections, Traffic: trafficMetrics(c.Traffic),
+				ConnectTimes: metrics.ConnectTimes{Counts: c.ConnectTimes[:], Least: datapath.ConnectTimeLeast},
+			})
+		}
+		for reason, n := range c.drops {
+			to.ServiceDrops = append(to.ServiceDrops, metrics.ServiceCount{Service: service.ServiceName, Port: service.Port, Reason: reason, Count: n})
+		}
 	}
-	return out, omitted, nil
+	return nil
 }
 
-// readTraffic returns that of the Service ports that had connections.
+// readTraffic returns that of the Service ports to which clients came.
 func readTraffic(k kernel) (out []*portTraffic, err error) {
 	ids, err := k.Services()
 	if err != nil {
@@ -140,24 +144,32 @@ func readTraffic(k kernel) (out []*portTraffic, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if t.Connections > 0 {
-			out = append(out, &portTraffic{id, t})
+		drops, err := k.Drops(id)
+		if err != nil {
+			return nil, err
+		}
+		clients := t.Connections
+		for _, n := range drops {
+			clients += n
+		}
+		if clients > 0 {
+			out = append(out, &portTraffic{id, t, drops, clients})
 		}
 	}
 	return out, nil
 }
 
-// choose returns the ports with the most, and how many it leaves out. Those that were told of last count
+// choose returns so many ports with the most clients, and how many it leaves out. Those that were told of last count
 // for more, or series of ports that are about equal would come and go.
-func (t *toldPorts) choose(counted []*portTraffic) ([]*portTraffic, int) {
+func (t *toldPorts) choose(counted []*portTraffic, most int) ([]*portTraffic, int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(counted) > maxBackendMetrics {
+	if len(counted) > most {
 		slices.SortFunc(counted, func(a, b *portTraffic) int {
 			return cmp.Or(cmp.Compare(t.weight(b), t.weight(a)), cmp.Compare(a.service, b.service))
 		})
 	}
-	shown, omitted := first(counted, maxBackendMetrics)
+	shown, omitted := first(counted, most)
 	t.ids = make(map[uint32]bool, len(shown))
 	for _, c := range shown {
 		t.ids[c.service] = true
@@ -165,10 +177,10 @@ func (t *toldPorts) choose(counted []*portTraffic) ([]*portTraffic, int) {
 	return shown, omitted
 }
 
-// weight is how many connections a port counts for: an eighth and ten more where it was told of last.
+// weight is how many clients a port counts for: an eighth and ten more where it was told of last.
 func (t *toldPorts) weight(c *portTraffic) uint64 {
 	if t.ids[c.service] {
-		return c.Connections + c.Connections/8 + 10
+		return c.clients + c.clients/8 + 10
 	}
-	return c.Connections
+	return c.clients
 }

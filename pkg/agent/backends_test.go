@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"testing"
@@ -24,13 +25,14 @@ type fakeMaps struct {
 	began map[uint32]uint64 // connections, by the ID of the Service port
 	slots uint32
 
-	failed map[uint32]datapath.Failures // likewise
+	failed  map[uint32]datapath.Failures // likewise
+	dropped map[uint32]map[string]uint64 // likewise
 }
 
 func newFakeMaps() *fakeMaps {
 	return &fakeMaps{plan.Content{
 		Frontends: map[lb.AddrPort]plan.Frontend{}, Tables: map[plan.Table][]uint32{}, Backends: map[uint32]lb.AddrPort{}, Services: map[uint32]plan.Service{},
-	}, map[uint32]datapath.Load{}, map[uint32]uint64{}, 0, nil}
+	}, map[uint32]datapath.Load{}, map[uint32]uint64{}, 0, nil, nil}
 }
 
 func (m *fakeMaps) Frontends(do func(lb.AddrPort, plan.Frontend) error) error {
@@ -57,6 +59,8 @@ func (m *fakeMaps) Services() (iter.Seq[uint32], error) {
 func (m *fakeMaps) Traffic(service uint32) (datapath.ServiceTraffic, error) {
 	return datapath.ServiceTraffic{Connections: m.began[service], Traffic: datapath.Traffic{Failed: m.failed[service]}}, nil
 }
+
+func (m *fakeMaps) Drops(service uint32) (map[string]uint64, error) { return m.dropped[service], nil }
 
 // connect adds a Service port of which so many connections began, and returns its name.
 func (m *fakeMaps) connect(id uint32, n uint64) string {
@@ -156,12 +160,13 @@ func TestHowManyBackendsAreToldOfIsBounded(t *testing.T) {
 }
 
 // counted returns the Services whose connections are told of, and of how many nothing is.
-func counted(tb testing.TB, told *toldPorts, m *fakeMaps, all bool) (map[string]uint64, int) {
+func counted(tb testing.TB, told *toldPorts, m *fakeMaps, most int) (map[string]uint64, int) {
 	tb.Helper()
-	ports, omitted, err := told.metrics(m, all)
-	if err != nil {
+	var s metrics.Snapshot
+	if err := told.metrics(m, most, &s); err != nil {
 		tb.Fatal(err)
 	}
+	ports, omitted := s.ServiceTraffic, s.ServicesOmitted
 	out := map[string]uint64{}
 	for _, p := range ports {
 		out[p.Service.Name] = p.Connections
@@ -172,37 +177,40 @@ func counted(tb testing.TB, told *toldPorts, m *fakeMaps, all bool) (map[string]
 	return out, omitted
 }
 
+// mostPorts is the default.
+const mostPorts = 100
+
 func TestConnectionsAreToldOfTheServicesWithTheMost(t *testing.T) {
 	m, told := newFakeMaps(), &toldPorts{}
 	m.connect(1, 0)
 	few := m.connect(2, 5)
 	var most string
-	for id := range uint32(maxBackendMetrics + 1) {
+	for id := range uint32(mostPorts + 1) {
 		most = m.connect(10+id, 1000+uint64(id))
 	}
-	got, omitted := counted(t, told, m, false)
-	if len(got) != maxBackendMetrics || omitted != 2 || got[few] != 0 || got["web-10"] != 0 || got[most] != 2000 {
-		t.Errorf("%d are told of, %d are not, %s has %d; want %d, those with the fewest left out, and 2000", len(got), omitted, most, got[most], maxBackendMetrics)
+	got, omitted := counted(t, told, m, mostPorts)
+	if len(got) != mostPorts || omitted != 2 || got[few] != 0 || got["web-10"] != 0 || got[most] != 1000+mostPorts {
+		t.Errorf("%d are told of, %d are not, %s has %d; want %d, those with the fewest left out, and 1100", len(got), omitted, most, got[most], mostPorts)
 	}
-	if got, omitted := counted(t, told, m, true); len(got) != maxBackendMetrics+2 || omitted != 0 || got[few] != 5 {
+	if got, omitted := counted(t, told, m, math.MaxInt); len(got) != mostPorts+2 || omitted != 0 || got[few] != 5 {
 		t.Errorf("of all %d are told of and %d are not, %s has %d", len(got), omitted, few, got[few])
 	}
 }
 
 func TestSeriesOfConnectionsDoNotComeAndGo(t *testing.T) {
 	m, told := newFakeMaps(), &toldPorts{}
-	for id := range uint32(maxBackendMetrics - 1) {
+	for id := range uint32(mostPorts - 1) {
 		m.connect(10+id, 1_000_000)
 	}
 	one, other := m.connect(1, 1000), m.connect(2, 999)
 	for i := range uint64(20) {
-		if got, _ := counted(t, told, m, false); got[one] == 0 || got[other] != 0 {
+		if got, _ := counted(t, told, m, mostPorts); got[one] == 0 || got[other] != 0 {
 			t.Fatalf("with %d and %d connections %s is told of: %v, %s: %v; the first was before", m.began[1], m.began[2], one, got[one] > 0, other, got[other] > 0)
 		}
 		m.began[1+uint32((i+1)%2)] += 10 // now the one has more, now the other
 	}
 	m.began[2] = 2000
-	if got, omitted := counted(t, told, m, false); got[other] != 2000 || got[one] != 0 || omitted != 1 {
+	if got, omitted := counted(t, told, m, mostPorts); got[other] != 2000 || got[one] != 0 || omitted != 1 {
 		t.Errorf("with many more connections %s has %d, %s %d, %d are omitted", other, got[other], one, got[one], omitted)
 	}
 }
@@ -211,7 +219,27 @@ func TestOfAServiceThatHasGoneMeanwhileNothingIsTold(t *testing.T) {
 	m := newFakeMaps()
 	m.connect(1, 7)
 	delete(m.held.Services, 1)
-	if got, omitted := counted(t, &toldPorts{}, m, false); len(got) != 0 || omitted != 0 {
+	if got, omitted := counted(t, &toldPorts{}, m, mostPorts); len(got) != 0 || omitted != 0 {
 		t.Errorf("%v is told of, %d are omitted", got, omitted)
+	}
+}
+
+// A Service that refuses everybody has no connections, and has to be among those that are told of.
+func TestRefusalsCountForWhichServicesAreToldOf(t *testing.T) {
+	m, told := newFakeMaps(), &toldPorts{}
+	m.connect(1, 0)
+	m.connect(2, 20)
+	m.dropped = map[uint32]map[string]uint64{1: {"no_endpoint": 30}, 2: {"no_endpoint": 1}}
+	for most, want := range map[int][]metrics.ServiceCount{
+		0: nil,
+		1: {{Service: lb.ServiceName{Namespace: "default", Name: "web-1"}, Port: "http", Reason: "no_endpoint", Count: 30}},
+	} {
+		var s metrics.Snapshot
+		if err := told.metrics(m, most, &s); err != nil || len(s.ServiceTraffic) > 0 || s.ServicesOmitted != 2-most {
+			t.Errorf("of %d: %+v, %d are omitted, %v", most, s.ServiceTraffic, s.ServicesOmitted, err)
+		}
+		if diff := cmp.Diff(want, s.ServiceDrops); diff != "" {
+			t.Errorf("refusals of %d (-want +got):\n%s", most, diff)
+		}
 	}
 }

@@ -41,7 +41,8 @@ type Config struct {
 	PodDevices        PodDevices
 	Journal           *Journal // what can be asked of the log; nil is nothing
 	MetricsTLS        MetricsTLS
-	MetricsPerBackend bool          // /metrics tells of every backend, not only of those that fail or are compared, and of every Service
+	MetricsPerBackend bool          // /metrics tells of every backend, not only of those that fail or are compared, and of every Service port
+	MetricsServices   uint32        // of how many Service ports /metrics tells, unless MetricsPerBackend
 	InitOnly          bool          // do what needs privileges, and end
 	Algorithm         string        // of Services that name none, as lb.Algorithms has them; "" is random
 	Forwarding        Forwarding    // whose packets are carried to the nodes of their backends

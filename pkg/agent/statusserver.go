@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -276,37 +277,13 @@ func (a *statusServer) read(r *datapath.Reader) (s metrics.Snapshot, err error) 
 	if s.Peers, err = peerMetrics(r); err != nil {
 		return s, err
 	}
-	if s.ServiceDrops, err = serviceDrops(r); err != nil {
-		return s, err
+	most := int(a.cfg.MetricsServices)
+	if a.cfg.MetricsPerBackend {
+		most = math.MaxInt
 	}
-	if s.ServiceTraffic, s.ServicesOmitted, err = a.told.metrics(r, a.cfg.MetricsPerBackend); err != nil {
+	if err := a.told.metrics(r, most, &s); err != nil {
 		return s, err
 	}
 	s.BackendLoads, s.BackendsOmitted, err = backendMetrics(r, a.cfg.MetricsPerBackend, t.Failing > 0)
 	return s, err
-}
-
-// serviceDrops returns what was refused of Service ports.
-func serviceDrops(r *datapath.Reader) (out []metrics.ServiceCount, err error) {
-	services, err := r.Services()
-	if err != nil {
-		return nil, err
-	}
-	for id := range services {
-		drops, err := r.Drops(id)
-		if err != nil {
-			return nil, err
-		}
-		if len(drops) == 0 {
-			continue
-		}
-		service, err := r.Service(id)
-		if err != nil {
-			return nil, err
-		}
-		for reason, n := range drops {
-			out = append(out, metrics.ServiceCount{Service: service.ServiceName, Port: service.Port, Reason: reason, Count: n})
-		}
-	}
-	return out, nil
 }

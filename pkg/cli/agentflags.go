@@ -150,7 +150,8 @@ func (o *agentOptions) addLimits(f *pflag.FlagSet) {
 }
 
 func (o *agentOptions) addOperation(f *pflag.FlagSet) {
-	f.BoolVar(&o.MetricsPerBackend, "metrics-per-backend", false, "export metrics for every backend\nand connections of every Service (default: at most 1,000 of each: backends that fail, and those of algorithms that compare load)")
+	f.BoolVar(&o.MetricsPerBackend, "metrics-per-backend", false, "export metrics for every backend and Service port\ndefault: at most 1,000 backends that fail, and those of algorithms that compare load")
+	f.Var(within(&o.MetricsServices, 100, 0, math.MaxUint32), "metrics-services", "most Service ports with metrics\nthose with the most traffic; 0: none")
 	f.StringVar(&o.MetricsTLS.CertFile, "metrics-tls-cert-file", "", "PEM file with the certificate of /metrics and its chain\nserves metrics with TLS; read anew when it changes")
 	f.StringVar(&o.MetricsTLS.KeyFile, "metrics-tls-key-file", "", "PEM file with the key of --metrics-tls-cert-file")
 	f.BoolVar(&o.InitOnly, "init-only", false, "do what needs privileges, and exit\nmounts, programs, kernel conntrack; an agent with fewer privileges takes over")

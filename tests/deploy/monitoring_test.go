@@ -72,6 +72,7 @@ func TestTheChartHasTheAlertsOfTheFile(t *testing.T) {
 	got := renderedRules(t, `
 prometheusRule:
   enabled: true
+  runbookBase: https://git.example.com/headgate/
   alerts:
     HeadgateProblems: {for: 1h, labels: {severity: info, team: net}}
     HeadgateAgentDown: {enabled: false}
@@ -79,6 +80,8 @@ prometheusRule:
 	rules := &want.Groups[0].Rules
 	*rules = (*rules)[1:]
 	for i := range *rules {
+		annotations := (*rules)[i].Annotations
+		annotations["runbook_url"] = "https://git.example.com/headgate/" + annotations["runbook_url"]
 		if r := &(*rules)[i]; r.Alert == "HeadgateProblems" {
 			r.For, r.Labels = "1h", map[string]string{"severity": "info", "team": "net"}
 		}

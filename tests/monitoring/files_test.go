@@ -124,10 +124,10 @@ func TestEveryPanelHasItsPlaceAndItsQueries(t *testing.T) {
 }
 
 // named is a metric that an expression may name.
-var named = regexp.MustCompile(`\b(?:headgate|kubeproxy|process|go|rest_client)_\w+`)
+var named = regexp.MustCompile(`\b(?:headgate|kube|kubeproxy|process|go|rest_client)_\w+`)
 
 func TestAlertsAndDashboardsNameMetricsThatThereAre(t *testing.T) {
-	there := map[string]bool{"process_resident_memory_bytes": true, "process_cpu_seconds_total": true}
+	there := map[string]bool{"kube_node_info": true, "process_resident_memory_bytes": true, "process_cpu_seconds_total": true}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)(?:\\{[\\w,]+\\})?` \\| (\\w+) \\|").FindAllStringSubmatch(string(mustRead(t, root+"/docs/metrics.md")), -1) {
 		there[m[1]] = true
 		if m[2] == "histogram" {
@@ -210,6 +210,9 @@ func TestEveryAlertIsExplained(t *testing.T) {
 	for _, g := range mustAlerts(t).Groups {
 		for _, r := range g.Rules {
 			want = append(want, r.Alert)
+			if want := "docs/monitoring.md#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+				t.Errorf("%s has the runbook_url %q, want %s", r.Alert, r.Annotations["runbook_url"], want)
+			}
 			if r.For == "" || r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 				t.Errorf("%s lacks for, severity, summary or description", r.Alert)
 			}

@@ -157,7 +157,7 @@ func TestABackendThatRefuses(t *testing.T) {
 			}
 		})
 	}
-	p.fires("HeadgateBackendsEjected", "HeadgateProblems") // headgate status lists the backend
+	p.fires("HeadgateBackendsEjected", "HeadgateServiceDown") // half of the connections fail, or more
 }
 
 func TestAMapOfFixedSizeThatFills(t *testing.T) {
@@ -220,15 +220,19 @@ func TestAChangeThatComesLate(t *testing.T) {
 	p.fires("HeadgateProgrammingSlow", "HeadgateAgentDown") // it did not answer while it was stopped
 }
 
-func TestAServiceThatIsWrong(t *testing.T) {
+func TestAFolderThatIsAway(t *testing.T) {
 	beside(t)
 	a, metrics := newAgent(t)
 	a.Start()
 	p := startPrometheus(t, metrics)
 	p.isQuiet()
-	a.Write("wrong.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: wrong}\nspec: {clusterIP: 10.96.0.300, ports: [{port: 80}]}\n")
+	if err := os.Rename(a.Dir, a.Dir+"-away"); err != nil {
+		t.Fatal(err)
+	}
 	p.fires("HeadgateProblems")
-	a.Remove("wrong.yaml")
+	if err := os.Rename(a.Dir+"-away", a.Dir); err != nil {
+		t.Fatal(err)
+	}
 	p.ends("HeadgateProblems")
 }
 

@@ -34,7 +34,7 @@ const tab = "\t"
 func writeDescriptions(to io.Writer, all lb.Descriptions) error {
 	out := bufio.NewWriter(to)
 	for _, d := range all {
-		for i, field := range []string{d.Backend.String(), d.Pod.Namespace, d.Pod.Name, d.Node, d.Zone, string(d.State), d.Service.Namespace, d.Service.Name} {
+		for i, field := range []string{d.Backend.String(), d.Pod.Namespace, d.Pod.Name, d.Node, d.Zone, string(d.State), d.Service.Namespace, d.Service.Name, d.Slice, d.Port} {
 			if i > 0 {
 				_, _ = out.WriteString(tab) // Flush says what fails
 			}
@@ -71,7 +71,7 @@ func readDescriptions(from io.Reader) (*lb.Told, error) {
 	}
 	lines := bufio.NewScanner(from)
 	for lines.Scan() {
-		var fields [8][]byte
+		var fields [10][]byte
 		rest := lines.Bytes()
 		for i := range fields {
 			fields[i], rest, _ = bytes.Cut(rest, []byte(tab))
@@ -82,7 +82,7 @@ func readDescriptions(from io.Reader) (*lb.Told, error) {
 		}
 		all.Add(lb.Description{
 			Backend: at, Service: lb.ServiceName{Namespace: one(fields[6]), Name: one(fields[7])}, Pod: lb.PodName{Namespace: one(fields[1]), Name: string(fields[2])},
-			Node: one(fields[3]), Zone: one(fields[4]), State: lb.BackendState(one(fields[5])),
+			Node: one(fields[3]), Zone: one(fields[4]), State: lb.BackendState(one(fields[5])), Slice: one(fields[8]), Port: one(fields[9]),
 		})
 	}
 	return all, lines.Err()

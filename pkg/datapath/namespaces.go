@@ -7,8 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate/pkg/cgroup"
 )
 
 // EachNamespace calls do in every network namespace that a process or a mount
@@ -22,6 +25,24 @@ func EachNamespace(do func(file string, cookie uint64) error) error {
 		}
 	})
 	return errors.Join(errs...)
+}
+
+// IsBalanced says whether the sockets of a process are in the cgroup of the programs, given the file of its network namespace as
+// EachNamespace has it. It is false for a namespace that no process is in.
+func (r *Reader) IsBalanced(file string) bool {
+	process, is := strings.CutSuffix(file, "/ns/net")
+	if !is {
+		return false
+	}
+	root, err := cgroup.Root()
+	if err != nil {
+		return false
+	}
+	about := r.maps.about.at(0)
+	within := "0::" + strings.TrimPrefix(decodeString(about.Cgroup[:]), root)
+	text, _ := os.ReadFile(process + "/cgroup") // of one that is gone there is none
+	all := strings.ReplaceAll(string(text), "\n", "/")
+	return strings.Contains(all, strings.TrimSuffix(within, "/")+"/")
 }
 
 // InNamespace calls do on a thread that is in the network namespace of a file. Nothing else runs on that thread.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/plan"
 )
 
@@ -116,6 +117,29 @@ func (s *mapSet) allPeers() iter.Seq2[uint32, plan.Peer] {
 			}
 		}
 	}
+}
+
+// outsideAt returns the ID of the peer that outer headers to an address go to, if that is a backend outside; else 0.
+func (r *Reader) outsideAt(to netip.Addr) uint32 {
+	theirs := encodeAddr(to)
+	for id := plan.FirstPeer; id < r.maps.peers.len; id++ {
+		if p := r.maps.peers.at(id); p.Theirs == theirs && p.Flags&headgatePeerFlagPEER_OUTSIDE != 0 {
+			return id
+		}
+	}
+	return 0
+}
+
+// backendOf returns the backend that a peer outside is, for packets to an address and port.
+func (r *Reader) backendOf(peer uint32, protocol lb.Protocol, to netip.AddrPort) netip.AddrPort {
+	for id := range r.backends.len {
+		if b := r.backends.at(id); b.Home == peer && b.To.Port == swapPort(to.Port()) && b.To.Protocol == uint8(protocol) {
+			if at := decodeAddr(b.To.Addr); at.Is4() == to.Addr().Is4() {
+				return netip.AddrPortFrom(at, to.Port())
+			}
+		}
+	}
+	return to
 }
 
 // PeerAddresses returns from which addresses peers carry, with the ID of each.

@@ -14,8 +14,12 @@ import (
 
 // Decision is what a program of a device does with the first packet of a client.
 type Decision struct {
-	// From and To are of the packet as the program left it: to a backend, or as it came.
+	// From and To are of the packet as the program left it: to a backend, or as it came. Of one that is carried
+	// To is the backend, too.
 	From, To netip.AddrPort
+	// CarriedTo is where the outer header of a packet goes that is carried: to a node, or to a backend outside.
+	// It is not valid for others.
+	CarriedTo netip.Addr
 	// Reason is why the client is refused, in the word of the counter; "" where it is not.
 	Reason string
 }
@@ -28,8 +32,11 @@ type Replay struct {
 	// decide otherwise.
 	Differs bool
 
+	name    string
+	reader  *Reader
 	program *ebpf.Program
 	maps    *mapSet
+	atHome  *Replay // see backendAtHome; nil before a packet is carried
 }
 
 // replayFlows is the room for flows of packets that are replayed.
@@ -56,7 +63,7 @@ func (r *Reader) NewReplay(name string) (*Replay, error) {
 	if err != nil {
 		return nil, explainLoad(err)
 	}
-	p := &Replay{program: c.Programs[name], maps: &mapSet{byName: c.Maps}}
+	p := &Replay{name: name, reader: r, program: c.Programs[name], maps: &mapSet{byName: c.Maps}}
 	if p.Differs, err = r.differs(name, p.program); err != nil {
 		p.Close()
 		return nil, err
@@ -225,7 +232,54 @@ func (p *Replay) Decide(device uint32, protocol lb.Protocol, from, to netip.Addr
 		return Decision{From: from, To: to, Reason: reason}, nil
 	}
 	d.From, d.To, err = ends(opts.DataOut)
+	if err == nil && len(opts.DataOut) > len(frame) {
+		d, err = p.carried(d.To.Addr(), device, protocol, from, to)
+	}
 	return d, err
+}
+
+// carried returns what becomes of a packet whose outer header goes to an address. A backend outside gets it as it is.
+func (p *Replay) carried(by netip.Addr, device uint32, protocol lb.Protocol, from, to netip.AddrPort) (d Decision, err error) {
+	if peer := p.reader.outsideAt(by); peer != 0 {
+		d = Decision{From: from, To: p.reader.backendOf(peer, protocol, to)}
+	} else {
+		d, err = p.backendAtHome(device, protocol, from, to)
+	}
+	d.CarriedTo = by
+	return d, err
+}
+
+// backendAtHome decides as the node does that a packet is carried to: there the backend is at home, as all are in this
+// replay. The outer header does not say which one the packet gets.
+func (p *Replay) backendAtHome(device uint32, protocol lb.Protocol, from, to netip.AddrPort) (d Decision, err error) {
+	if p.atHome == nil {
+		at, err := p.reader.NewReplay(p.name)
+		if err != nil {
+			return d, err
+		}
+		p.atHome = at
+		if err := at.bringHome(); err != nil {
+			return d, err
+		}
+	}
+	return p.atHome.Decide(device, protocol, from, to)
+}
+
+// bringHome has this node be the home of all backends of a replay.
+func (p *Replay) bringHome() error {
+	backends, err := newSeldom[headgateBackend](p.maps.byName["backends"])
+	if err != nil {
+		return err
+	}
+	defer backends.Close()
+	for id := range backends.len {
+		b, err := backends.at(id)
+		if err != nil {
+			return err
+		}
+		b.Home = uint32(headgateHomeHOME_HERE)
+	}
+	return nil
 }
 
 // refusal returns for which reason the program refuses what it is made to see, "" where it does not.
@@ -252,6 +306,9 @@ func (p *Replay) refusal(see func() error) (reason string, err error) {
 
 // Close lets go of the program and its maps.
 func (p *Replay) Close() {
+	if p.atHome != nil {
+		p.atHome.Close()
+	}
 	p.program.Close()
 	p.maps.Close()
 }

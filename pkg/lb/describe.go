@@ -28,6 +28,8 @@ type Description struct {
 	Pod        PodName     // the zero one where the EndpointSlice names none
 	Node, Zone string      // "" where unknown
 	State      BackendState
+	// Slice is the name of its EndpointSlice, and Port that of the port there: where somebody asks for some backends.
+	Slice, Port string
 }
 
 // Descriptions are sorted by backend and Service.
@@ -47,7 +49,8 @@ func (all Descriptions) Of(at AddrPort, service ServiceName) *Description {
 // described is a candidate with the Service of its slice.
 type described struct {
 	candidate
-	service ServiceName
+	service     ServiceName
+	slice, port string
 }
 
 // Selection says of which backends somebody asks: those at some addresses, those that are Pods or
@@ -121,16 +124,18 @@ func (st *State) slicesAsked(asked *Selection) iter.Seq[*Slice] {
 }
 
 // Describe returns what is said of backends that slices tell of: of all, or of those in a selection. Of several
-// that are one backend of a Service it is the one to believe.
+// that are one backend of a Service it is the one to believe, and of a selection one for each name of a port.
 func (st *State) Describe(asked *Selection) Descriptions {
 	var all []*described
 	var of []candidate // a slice
+	var ports []string // their names
 	for s := range st.slicesAsked(asked) {
-		of = of[:0]
+		of, ports = of[:0], ports[:0]
 		for _, p := range s.Ports {
 			for i := range s.Endpoints {
 				if e := &s.Endpoints[i]; asked.has(s, e) {
 					of = append(of, candidate{backend: AddrPort{e.Addr, p.Port, p.Protocol}, endpoint: e})
+					ports = append(ports, p.Name)
 				}
 			}
 		}
@@ -139,15 +144,21 @@ func (st *State) Describe(asked *Selection) Descriptions {
 		}
 		weigh(of, st.weightsFor(s))
 		st.drained.takeOut(of)
-		for _, c := range of {
-			all = append(all, &described{c, ServiceName{s.Namespace, s.Service}})
+		for i, c := range of {
+			one := &described{candidate: c, service: ServiceName{s.Namespace, s.Service}}
+			if asked != nil {
+				one.slice, one.port = s.Name, ports[i]
+			}
+			all = append(all, one)
 		}
 	}
 	slices.SortFunc(all, func(a, b *described) int {
-		return cmp.Or(a.backend.Compare(b.backend), a.service.Compare(b.service), preferred(a.endpoint, b.endpoint),
+		return cmp.Or(a.backend.Compare(b.backend), a.service.Compare(b.service), cmp.Compare(a.port, b.port), preferred(a.endpoint, b.endpoint),
 			cmp.Compare(b.weight, a.weight), cmp.Compare(a.endpoint.Pod, b.endpoint.Pod))
 	})
-	all = slices.CompactFunc(all, func(a, b *described) bool { return a.backend == b.backend && a.service == b.service })
+	all = slices.CompactFunc(all, func(a, b *described) bool {
+		return a.backend == b.backend && a.service == b.service && a.port == b.port
+	})
 	out := make(Descriptions, len(all))
 	for i, d := range all {
 		out[i] = d.description()
@@ -166,7 +177,7 @@ func (st *State) weightsFor(s *Slice) []EndpointWeight {
 
 func (d *described) description() Description {
 	where := d.endpoint.Where.Topology()
-	out := Description{Backend: d.backend, Service: d.service, Node: where.Node, Zone: where.Zone, State: d.state()}
+	out := Description{Backend: d.backend, Service: d.service, Node: where.Node, Zone: where.Zone, State: d.state(), Slice: d.slice, Port: d.port}
 	if d.endpoint.Pod != "" {
 		out.Pod = PodName{Namespace: d.service.Namespace, Name: d.endpoint.Pod}
 	}

@@ -59,6 +59,7 @@ func (c CompactAddrPort) AddrPort() AddrPort {
 type whereabouts struct {
 	namespace, node, zone string
 	state                 BackendState
+	slice, port           string
 }
 
 // inToldPage is how many stand in one page.
@@ -69,7 +70,7 @@ func (t *Told) Add(d Description) {
 	if t.place == nil {
 		t.place, t.service = map[whereabouts]uint32{}, map[ServiceName]int{}
 	}
-	where := whereabouts{d.Pod.Namespace, d.Node, d.Zone, d.State}
+	where := whereabouts{d.Pod.Namespace, d.Node, d.Zone, d.State, d.Slice, d.Port}
 	at, known := t.place[where]
 	if !known {
 		at = uint32(len(t.places))
@@ -165,6 +166,6 @@ func (t *Told) description(i int) *Description {
 	where := &t.places[one.place]
 	return &Description{
 		Backend: one.backend.AddrPort(), Service: t.services[one.service], Pod: PodName{Namespace: where.namespace, Name: string(t.pages[i/inToldPage].pods[from:one.pods])},
-		Node: where.node, Zone: where.zone, State: where.state,
+		Node: where.node, Zone: where.zone, State: where.state, Slice: where.slice, Port: where.port,
 	}
 }

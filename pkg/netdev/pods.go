@@ -66,7 +66,7 @@ func (f *podFinder) devices(pods []Pod, others []Device) ([]Device, map[string]e
 	}
 	maps.DeleteFunc(f.ports, func(a netip.Addr, _ int) bool { return !seen[a] })
 	f.exempt(marked, found, missing)
-	return slices.SortedFunc(maps.Values(found), func(a, b Device) int { return a.Index - b.Index }), missing
+	return byIndex(slices.Collect(maps.Values(found))), missing
 }
 
 // peerOf returns the other end of a device of a pod. The kernel's ID for other types is that of

@@ -132,6 +132,9 @@ func readBackends(s *sight, do func(*backend) error) error {
 	return nil
 }
 
+// fewAddresses is how many are asked for by name: they stand in one line of a request.
+const fewAddresses = 200
+
 // namedBackend returns the words by which the agent knows the backends that are wanted, none for all. Those of a Service
 // it is asked for by their addresses: other Services may have them, too.
 func (s *sight) namedBackend(services *users[plan.Service]) []string {

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/pkg/command"
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
 )
 
 // explanation is what becomes of a client at a frontend, and why.
@@ -21,12 +22,16 @@ type explanation struct {
 	asker    asker
 	why      lb.Why // of the view
 	byLoad   bool   // backends are chosen by what is measured of them
-	Client   string `json:"client"`
-	Decided  string `json:"decided"`            // where
-	Address  string `json:"address"`            // that the client asks for
-	Frontend string `json:"frontend,omitempty"` // "" where there is none
-	Kind     string `json:"kind,omitempty"`
-	Service  string `json:"service,omitempty"`
+	failing  bool   // a backend is not well
+	port     plan.Service
+	other    *lb.Description // of the Service, at another port
+	asked    bool            // an agent has told of the Service
+	Client   string          `json:"client"`
+	Decided  string          `json:"decided"`            // where
+	Address  string          `json:"address"`            // that the client asks for
+	Frontend string          `json:"frontend,omitempty"` // "" where there is none
+	Kind     string          `json:"kind,omitempty"`
+	Service  string          `json:"service,omitempty"`
 	// Ranges are the prefixes that the frontend is restricted to.
 	Ranges    []string         `json:"ranges,omitempty"`
 	Affinity  string           `json:"affinity,omitempty"`
@@ -59,7 +64,8 @@ Services; of others write it. The program of sockets decides about a real connec
 process that is started for it, in a cgroup of its own and the network namespace of the client. The call is ended
 before anything is sent.
 
-With --from ADDRESS the client is elsewhere: the program of a device is given the first packet that it would send.
+With --from ADDRESS the client is elsewhere: the program of the device by which its packets come, that of the route to
+it, is given the first one that it would send. Where the address is that of this node or of a pod on it, its sockets decide.
 
 Both programs are those of this headgate, with the settings in force: it says so where other code is in force,
 as of another version. They work on the maps that are in force and on copies of those that they write. So
@@ -135,6 +141,9 @@ func (q *question) explain(cmd *cobra.Command) error {
 
 // explainAll explains each address that is meant, in the family of the client.
 func explainAll(ctx context.Context, s *sight, who asker) (out []explanation, err error) {
+	if err := who.locate(s); err != nil {
+		return nil, err
+	}
 	targets, err := s.targets(who.at)
 	if err != nil {
 		return nil, err
@@ -220,7 +229,7 @@ func (x *explanation) read(s *sight) error {
 	if err != nil {
 		return err
 	}
-	x.Frontend, x.Kind, x.Service = at.String(), f.Kind.String(), service.String()
+	x.Frontend, x.Kind, x.Service, x.port = at.String(), f.Kind.String(), service.String(), service
 	x.Policy = f.Words()
 	index := lb.Internal
 	if x.asker.at.IsValid() {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
-	"github.com/headgate/headgate/pkg/netdev"
 )
 
 // replayCall has the program of sockets decide about a call. Where it cannot be tried the maps
@@ -50,7 +49,6 @@ func (x *explanation) replayCall(s *sight, programs *replays) error {
 	default:
 		x.To = lb.AddrPort{Addr: d.To.Addr(), Port: d.To.Port(), Protocol: x.at.Protocol}.String()
 		x.Outcome = fmt.Sprintf("this %s goes to %s", what, x.To)
-		x.doubtRoute(d.To.Addr())
 		return x.tryShares(func(int) (datapath.Decision, error) { return program.Decide(x.at) })
 	}
 	return nil
@@ -67,13 +65,6 @@ func (x *explanation) whyAlone(what string) string {
 		return "which address the client has is not known here, so the ranges are looked at where its packets come in"
 	default:
 		return "the sockets of this client are not balanced, but its packets are, at its device (--pod-devices)"
-	}
-}
-
-// doubtRoute says where a process on this node has no way to the backend that it got.
-func (x *explanation) doubtRoute(to netip.Addr) {
-	if _, err := netdev.LeavesBy(to); err != nil && x.asker.pod == "" {
-		x.Remedy = fmt.Sprintf("it fails, since this node has no route to %s: look at its routes, and at the pod network", to)
 	}
 }
 

@@ -21,6 +21,7 @@ type asker struct {
 	where  string         // node and zone of the pod, as far as they are known
 	netns  string         // file of the network namespace of the pod
 	cookie uint64         // of the network namespace of the sockets
+	arrival
 }
 
 // podWord begins what --from says of a pod.
@@ -65,7 +66,7 @@ func (e *env) podAsker(word, namespace string) (a asker, err error) {
 	} else if node, err = e.namePod(&a, podNamed(word, namespace)); err != nil {
 		return a, err
 	}
-	files, err := a.findNamespace()
+	files, err := a.findNamespace(func(string) bool { return true })
 	switch {
 	case len(files) == 1:
 		return a, nil // one that cannot be entered is that of another pod
@@ -79,11 +80,11 @@ func (e *env) podAsker(word, namespace string) (a asker, err error) {
 	return a, errors.Join(fmt.Errorf("--from %s%s: no network namespace on this node has %s: %s", podWord, lb.Quote(word), a.addrs[0], remedy), err)
 }
 
-// findNamespace finds the network namespaces that have an address of the pod, and takes the last.
-func (a *asker) findNamespace() (files []string, err error) {
+// findNamespace finds the network namespaces that have an address of the pod, of those that are meant, and takes the last.
+func (a *asker) findNamespace(isMeant func(file string) bool) (files []string, err error) {
 	err = datapath.EachNamespace(func(file string, cookie uint64) error {
 		has, err := netdev.Addresses()
-		if slices.ContainsFunc(a.addrs, func(one netip.Addr) bool { return has[one] }) {
+		if isMeant(file) && slices.ContainsFunc(a.addrs, func(one netip.Addr) bool { return has[one] }) {
 			a.netns, a.cookie = file, cookie
 			files = append(files, file)
 		}
@@ -132,8 +133,10 @@ func (a asker) String() string {
 	switch {
 	case a.at.IsValid():
 		return a.at.String()
-	case a.pod == "":
+	case a.pod == "" && a.addrs == nil:
 		return "a process on this node"
+	case a.pod == "":
+		return "a process on this node, " + a.addrs[0].String()
 	}
 	var addrs []string
 	for _, one := range a.addrs {
@@ -142,6 +145,14 @@ func (a asker) String() string {
 		}
 	}
 	return placeOf(append(append([]string{a.pod}, addrs...), a.where)...)
+}
+
+// host is whose routes its packets take.
+func (a asker) host() string {
+	if a.netns != "" {
+		return a.pod
+	}
+	return "this node"
 }
 
 // address is what source ranges see of it in the family of an address, in words.

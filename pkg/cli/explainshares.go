@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/pkg/plan"
 )
 
@@ -18,6 +19,10 @@ type explainedShare struct {
 	// Now is which share of the connections of this client it gets as things are, of those that the program was given
 	// for it; nil where none was: with session affinity, and by load.
 	Now *float64 `json:"nowPercent,omitempty"`
+	// Unused says why it gets nothing: it is not in the table of these clients.
+	Unused string `json:"unused,omitempty"`
+	// NoRoute says that where the client is the kernel has no way to it.
+	NoRoute bool `json:"noRoute,omitempty"`
 	// StandsIn says that it gets something only where those that are preferred are avoided.
 	StandsIn bool   `json:"standsIn,omitempty"`
 	Health   string `json:"health"`
@@ -82,36 +87,72 @@ func (x *explanation) readShares(s *sight, f plan.Frontend, index int) error {
 		}
 		x.Backends = append(x.Backends, share)
 	}
-	service, err := s.Service(f.Service)
-	if err != nil {
-		return err
+	x.describe(s.env, index)
+	if index != lb.External || !f.Carried { // what is carried has the route of the node
+		x.findRoutes()
 	}
-	x.describe(s.env, service.ServiceName)
 	return nil
 }
 
-// fewAddresses is how many are asked for by name: they stand in one line of a request.
-const fewAddresses = 200
-
-// describe takes what the agent says of the backends of a Service.
-func (x *explanation) describe(e *env, service lb.ServiceName) {
-	var words []string
-	for _, b := range x.Backends[:min(len(x.Backends), fewAddresses+1)] {
-		words = append(words, b.at.Addr.String())
+// describe takes what the agent says of the backends of the Service, also of those that these clients do not get.
+func (x *explanation) describe(e *env, index int) {
+	said, err := e.place().AskBackends(e.asking(), x.port.ServiceName.String())
+	if x.asked = err == nil; len(x.Backends) > 0 {
+		e.complain(err, "Pods, nodes and zones of backends are unknown")
 	}
-	if len(words) == 0 {
+	known := map[lb.AddrPort]int{}
+	for i, b := range x.Backends {
+		known[b.at] = i
+	}
+	for d := range said.All() {
+		if d.Service != x.port.ServiceName || d.Backend.Addr.Is4() != x.at.Addr.Is4() {
+			continue
+		}
+		i, used := known[d.Backend]
+		if !used && (d.Port != x.port.Port || d.Slice == "" || d.Backend.Protocol != x.port.Protocol) {
+			x.other = d // of another port, or of an agent that does not say it
+			continue
+		}
+		if !used {
+			i = len(x.Backends)
+			known[d.Backend] = i
+			x.Backends = append(x.Backends, explainedShare{at: d.Backend, Backend: d.Backend.String(), Health: healthy, Unused: x.whyUnused(d.State, index)})
+		}
+		b := &x.Backends[i]
+		b.Pod, b.Node, b.Zone = podName(d), d.Node, d.Zone
+	}
+}
+
+// whyUnused says why clients of a view do not get a backend in a state.
+func (x *explanation) whyUnused(state lb.BackendState, index int) string {
+	switch state {
+	case lb.StateReady:
+		return "ready, and not for " + lb.ViewName(index) + " clients: " + x.Why
+	case lb.StateServing:
+		return "terminating: stands in only where none is ready"
+	case lb.StateDraining:
+		return "drained by headgate drain, or of weight 0"
+	case lb.StateUnready:
+		return "not ready"
+	default:
+		return string(state)
+	}
+}
+
+// findRoutes asks the kernel for the way to each backend, where the client is or on this node.
+func (x *explanation) findRoutes() {
+	look := func() error {
+		for i := range x.Backends {
+			_, err := netdev.LeavesBy(x.Backends[i].at.Addr)
+			x.Backends[i].NoRoute = err != nil
+		}
+		return nil
+	}
+	if x.asker.netns == "" {
+		_ = look()
 		return
 	}
-	if len(words) > fewAddresses {
-		words = nil
-	}
-	said, err := e.place().AskBackends(e.asking(), words...)
-	e.complain(err, "Pods, nodes and zones of backends are unknown")
-	for i := range x.Backends {
-		if d := said.Of(x.Backends[i].at, service); d != nil {
-			x.Backends[i].Pod, x.Backends[i].Node, x.Backends[i].Zone = podName(d), d.Node, d.Zone
-		}
-	}
+	_ = datapath.InNamespace(x.asker.netns, look) // one that is gone has no routes to tell of
 }
 
 // tries are how many more connections of the client a program is given, to see which share each backend gets now. A
@@ -121,7 +162,7 @@ const tries = 200
 // tryShares has a program decide about them. With session affinity all of them go where the first one does, and by load
 // they go elsewhere than connections that end meanwhile.
 func (x *explanation) tryShares(decide func(i int) (datapath.Decision, error)) error {
-	if x.Affinity != "" || x.byLoad || len(x.Backends) < 2 {
+	if x.Affinity != "" || x.byLoad || len(x.Backends) < 2 || x.Backends[1].Unused != "" {
 		return nil
 	}
 	got := map[netip.AddrPort]int{}
@@ -134,39 +175,54 @@ func (x *explanation) tryShares(decide func(i int) (datapath.Decision, error)) e
 	}
 	for i := range x.Backends {
 		b := &x.Backends[i]
+		if x.failing = x.failing || b.Health != healthy; b.Unused != "" {
+			continue
+		}
 		b.Now = new(100 * float64(got[netip.AddrPortFrom(b.at.Addr, b.at.Port)]) / tries)
 	}
 	return nil
 }
 
-// unlikely is how many standard deviations chance does not make.
-const unlikely = 6
+// unlikely is how many standard deviations chance does not make, and doubtful how many count where a backend is not
+// well: then shares differ as a rule.
+const (
+	unlikely = 6
+	doubtful = 3
+)
 
 // tellsNow says whether the share now is worth a word: it differs from that as a rule, by more than chance makes of
-// so few connections, or the backend is not well.
-func (b explainedShare) tellsNow() bool {
-	if b.Now == nil || b.Health != healthy {
-		return b.Now != nil
+// so few connections.
+func (b explainedShare) tellsNow(failing bool) bool {
+	if b.Now == nil {
+		return false
 	}
-	usual := 0.0
+	usual, most := 0.0, float64(unlikely)
 	if b.Percent != nil {
 		usual = *b.Percent
 	}
-	return math.Abs(*b.Now-usual) > unlikely*math.Sqrt(usual*(100-usual)/tries)
+	if failing {
+		most = doubtful
+	}
+	return math.Abs(*b.Now-usual) > most*math.Sqrt(usual*(100-usual)/tries)
 }
 
-// String is the line of the story about the backend.
-func (b explainedShare) String() string {
-	share := "by load"
+// line is the line of the story about a backend.
+func (x *explanation) line(b explainedShare) string {
+	share, state := "by load", b.Health
 	switch {
+	case b.Unused != "":
+		share, state = "none", b.Unused
 	case b.Percent != nil:
 		share = fmt.Sprintf("%.1f%%", *b.Percent)
 	case b.StandsIn:
 		share = "instead"
 	}
-	line := fmt.Sprintf("%-7s %s  %s", share, b.Backend, b.Health)
-	if b.tellsNow() {
+	line := fmt.Sprintf("%-7s %s  %s", share, b.Backend, state)
+	if b.tellsNow(x.failing) {
 		line += fmt.Sprintf(", now %.0f%%", *b.Now)
+	}
+	if b.NoRoute {
+		line += ", no route"
 	}
 	if place := placeOf(b.Pod, b.Node, b.Zone); place != "" {
 		line += "  (" + place + ")"

@@ -68,13 +68,9 @@ const deviceProgram = "device_in"
 
 // replay has the program of a device decide.
 func (x *explanation) replay(s *sight, programs *replays) error {
-	status, err := s.Status()
-	if err != nil {
-		return err
-	}
-	device := uplink(status.Devices)
+	device := x.asker.device
 	if device == nil {
-		x.Outcome = "nothing is done: no device has programs, so packets from elsewhere are not balanced; name devices with --devices"
+		x.leaveAlone()
 		return nil
 	}
 	x.Decided = fmt.Sprintf("packet by packet, at %s by %s", device.Name, deviceProgram)
@@ -82,11 +78,12 @@ func (x *explanation) replay(s *sight, programs *replays) error {
 	if err != nil {
 		return err
 	}
-	x.Decided += otherCode(program, status.Version)
+	x.Decided += otherCode(program, s.Version())
 	if err := x.remember(s, program, x.asker.at.Addr()); err != nil {
 		return err
 	}
-	d, err := program.Decide(device.Index, x.at.Protocol, x.asker.at, netip.AddrPortFrom(x.at.Addr, x.at.Port))
+	to := netip.AddrPortFrom(x.at.Addr, x.at.Port)
+	d, err := program.Decide(device.Index, x.at.Protocol, x.asker.at, to)
 	if err != nil {
 		return err
 	}
@@ -94,17 +91,45 @@ func (x *explanation) replay(s *sight, programs *replays) error {
 	switch {
 	case d.Reason != "":
 		x.refuse()
-	case d.To == netip.AddrPortFrom(x.at.Addr, x.at.Port):
+	case d.To == to && !d.CarriedTo.IsValid():
 		x.Outcome = "left alone: no Service has this address and port, so the packet goes on as it is"
 	default:
 		x.To = lb.AddrPort{Addr: d.To.Addr(), Port: d.To.Port(), Protocol: x.at.Protocol}.String()
-		x.follow(d, status.Devices)
+		x.follow(d, x.asker.devices)
+		if err := x.findRoom(s, d); err != nil || x.Refused != "" {
+			return err
+		}
 		return x.tryShares(func(i int) (datapath.Decision, error) {
-			from := netip.AddrPortFrom(x.asker.at.Addr(), otherPort(x.asker.at.Port(), i))
-			return program.Decide(device.Index, x.at.Protocol, from, netip.AddrPortFrom(x.at.Addr, x.at.Port))
+			return program.Decide(device.Index, x.at.Protocol, x.otherClient(i), to)
 		})
 	}
 	return nil
+}
+
+// findRoom asks whether the flow table has room for flows of the client. A packet that is carried needs none.
+func (x *explanation) findRoom(s *sight, d datapath.Decision) error {
+	if d.CarriedTo.IsValid() {
+		return nil
+	}
+	clients := []netip.AddrPort{x.asker.at}
+	for i := 0; i < tries && x.asker.at.Port() == clientPort; i++ {
+		clients = append(clients, x.otherClient(i))
+	}
+	lacking, err := s.NoRoom(x.at.Protocol, netip.AddrPortFrom(x.at.Addr, x.at.Port), d.To, clients...)
+	if lacking == 0 {
+		return err
+	}
+	if lacking*2 > len(clients) {
+		x.Refused, x.To = "table_full", ""
+		x.refuse()
+	}
+	x.Remedy = fmt.Sprintf("the flow table is full: %d of %d new flows of this client find no room now: raise --flows; headgate map show flow_table says how full it is", lacking, len(clients))
+	return err
+}
+
+// otherClient returns the client by a port of its own, none twice.
+func (x *explanation) otherClient(i int) netip.AddrPort {
+	return netip.AddrPortFrom(x.asker.at.Addr(), otherPort(x.asker.at.Port(), i))
 }
 
 // otherPort returns one of a client beside a port, none twice.
@@ -119,16 +144,6 @@ func otherCode(program *datapath.Replay, inForce string) string {
 		return ""
 	}
 	return " as this headgate has it, and other code is in force, of version " + inForce + ": ask with the headgate of that version"
-}
-
-// uplink returns a device on which others reach the node, nil where there is none.
-func uplink(all []datapath.Device) *datapath.Device {
-	for i, d := range all {
-		if !d.Pod && !strings.HasPrefix(d.Name, "#") && len(d.Hooks) > 0 && d.Hooks[0].Attached {
-			return &all[i]
-		}
-	}
-	return nil
 }
 
 // remember has the program know which backend the client had last.
@@ -152,18 +167,38 @@ func (x *explanation) remember(s *sight, program *datapath.Replay, client netip.
 // follow says how the backend would see a packet: where it leaves for another node it gets the
 // address of the device, unless it is carried.
 func (x *explanation) follow(d datapath.Decision, devices []datapath.Device) {
-	source, isBackend := d.From.String(), slices.ContainsFunc(x.Backends, func(b explainedShare) bool { return b.Backend == x.To })
-	by, err := netdev.LeavesBy(d.To.Addr())
-	if err != nil && isBackend {
-		x.Remedy = fmt.Sprintf("the packet is lost, since this node has no route to %s: look at its routes, and at the pod network", d.To.Addr())
+	to := slices.IndexFunc(x.Backends, func(b explainedShare) bool { return b.Backend == x.To })
+	if d.CarriedTo.IsValid() {
+		x.Outcome = fmt.Sprintf("this packet goes to %s: forwarded (DSR) to %s, and the backend answers the client directly", x.To, x.homeOf(to, d.CarriedTo))
+		return
 	}
+	source := d.From.String()
+	by, err := netdev.LeavesBy(d.To.Addr())
 	for _, device := range devices {
-		if own := device.Source(d.To.Addr()); isBackend && err == nil && device.Index == by && !device.Pod && own.IsValid() {
+		if own := device.Source(d.To.Addr()); to >= 0 && err == nil && device.Index == by && !device.Pod && own.IsValid() {
 			source = own.String()
 			x.Remedy = x.keepSource(own)
 		}
 	}
+	switch {
+	case err != nil && to >= 0:
+		x.Remedy = fmt.Sprintf("the packet is lost, since this node has no route to %s: look at its routes, and at the pod network", d.To.Addr())
+	case x.asker.lost != nil:
+		x.Remedy = fmt.Sprintf("the answer is lost, since this node has no route to %s: look at its routes", x.asker.at.Addr())
+	}
 	x.Outcome = fmt.Sprintf("this packet goes to %s, with %s as its source", x.To, source)
+}
+
+// homeOf says where a packet is carried to: the node of a backend, by its place in the list, or the backend itself.
+func (x *explanation) homeOf(backend int, at netip.Addr) string {
+	switch {
+	case backend < 0:
+		return at.String()
+	case x.Backends[backend].Node == "":
+		return "the node at " + at.String()
+	default:
+		return fmt.Sprintf("node %s at %s", x.Backends[backend].Node, at)
+	}
 }
 
 // rows returns the story, a line each.
@@ -180,7 +215,7 @@ func (x *explanation) rows() [][]string {
 			[]string{"backends", fmt.Sprintf("%s, for %s clients: %s", x.Algorithm, x.View, cmp.Or(x.Why, "unknown why"))})
 	}
 	for _, b := range x.Backends {
-		rows = append(rows, []string{"", b.String()})
+		rows = append(rows, []string{"", x.line(b)})
 	}
 	rows = append(rows, []string{"outcome", x.Outcome})
 	if x.Remedy != "" {

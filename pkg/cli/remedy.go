@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -15,7 +16,7 @@ var remedies = map[string]func(x *explanation) string{
 		if x.why == lb.WhyWeightless {
 			return x.serviceName() + ": every endpoint that is ready has weight 0: give one of them another in metadata.annotations: headgate.dev/weights"
 		}
-		return x.serviceName() + ": no endpoint is ready: look at spec.selector, and at the readiness of the pods that it selects"
+		return x.serviceName() + ": " + x.whyNoEndpoint()
 	},
 	"no_local_endpoint": func(x *explanation) string {
 		policy := "spec.internalTrafficPolicy"
@@ -62,6 +63,19 @@ var remedies = map[string]func(x *explanation) string{
 	},
 }
 
+// whyNoEndpoint says what of the EndpointSlices of the Service to look at.
+func (x *explanation) whyNoEndpoint() string {
+	switch {
+	case !x.asked || len(x.Backends) > 0 || x.other != nil && x.other.Slice == "":
+		return "no endpoint is ready: look at spec.selector, and at the readiness of the pods that it selects"
+	case x.other == nil:
+		return "no EndpointSlice with the label kubernetes.io/service-name: " + x.port.Name + " has an endpoint of this family: look at spec.selector, or, where you write EndpointSlices, at that label"
+	default:
+		return fmt.Sprintf("EndpointSlice %s has port %s/%s, and none is named %s/%s: write one name in spec.ports[].name and in ports[].name of the EndpointSlice; in a cluster, look at spec.ports[].targetPort: no container has a port of that name",
+			x.other.Slice, cmp.Or(x.other.Port, `""`), x.other.Backend.Protocol, cmp.Or(x.port.Port, `""`), x.port.Protocol)
+	}
+}
+
 // remedy says what to change for the client not to be refused.
 func (x *explanation) remedy() string {
 	if say := remedies[x.Refused]; say != nil {
@@ -104,14 +118,20 @@ var aboutHints = map[lb.Why]string{
 // advise says what to look at where a client is not refused: at backends that did not take connections, else at hints
 // that are ignored.
 func (x *explanation) advise() {
-	var failing []string
-	for _, b := range x.Backends {
-		if b.Health != healthy {
+	var failing, unreached []string
+	for i := range x.Backends {
+		switch b := &x.Backends[i]; {
+		case b.Unused != "":
+		case b.NoRoute:
+			unreached = append(unreached, b.Backend)
+		case b.Health != healthy:
 			failing = append(failing, b.Backend)
 		}
 	}
 	switch about := aboutHints[x.why]; {
 	case x.Remedy != "":
+	case unreached != nil:
+		x.Remedy = fmt.Sprintf("%s has no route to %s: look at its routes, and at the pod network", x.asker.host(), strings.Join(unreached, ", "))
 	case failing != nil:
 		x.Remedy = fmt.Sprintf("%s did not take connections from this node: look at the pod, at the port that it listens on, and at what may filter packets on the way", strings.Join(failing, ", "))
 	case about != "":

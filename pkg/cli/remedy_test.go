@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/plan"
 )
 
 // refusalsOnPage finds the reasons in the table of drop reasons, which is made from those of the datapath.
@@ -67,7 +68,7 @@ func TestThereIsARemedyWhereverHintsAreIgnored(t *testing.T) {
 	}
 }
 
-// A share is told where chance does not make it of the usual one, and of a backend that is not well.
+// A share is told where chance does not make it of the usual one: sooner where a backend is not well.
 func TestAShareOfNowIsToldWhereItIsAnother(t *testing.T) {
 	for _, c := range []struct {
 		usual, now *float64
@@ -82,10 +83,43 @@ func TestAShareOfNowIsToldWhereItIsAnother(t *testing.T) {
 		{nil, new(0.0), true, healthy, "instead b  ok"},
 		{nil, new(1.0), true, healthy, "instead b  ok, now 1%"},
 		{nil, nil, false, healthy, "by load b  ok"},
+		{new(33.3), new(37.0), false, "1 failed", "33.3%   b  1 failed"},
+		{new(33.3), new(44.0), false, "1 failed", "33.3%   b  1 failed, now 44%"},
+		{new(33.3), new(44.0), false, healthy, "33.3%   b  ok"},
 		{new(100.0), new(100.0), false, healthy, "100.0%  b  ok"},
 	} {
-		if got := (explainedShare{Backend: "b", Percent: c.usual, Now: c.now, StandsIn: c.standsIn, Health: c.health}).String(); got != c.want {
+		x := explanation{failing: c.health != healthy}
+		if got := x.line(explainedShare{Backend: "b", Percent: c.usual, Now: c.now, StandsIn: c.standsIn, Health: c.health}); got != c.want {
 			t.Errorf("%+v: %q, want %q", c, got, c.want)
+		}
+	}
+}
+
+// Where a Service has no endpoint, the remedy is about what its EndpointSlices lack.
+func TestTheRemedyKnowsWhatEndpointSlicesLack(t *testing.T) {
+	at := func(slice, port string, protocol lb.Protocol) *lb.Description {
+		return &lb.Description{Backend: lb.AddrPort{Protocol: protocol}, Slice: slice, Port: port}
+	}
+	web := plan.Service{ServiceName: lb.ServiceName{Namespace: "default", Name: "web"}, Port: "http", Protocol: lb.TCP}
+	for _, c := range []struct {
+		what   string
+		other  *lb.Description
+		listed int
+		asked  bool
+		want   string
+	}{
+		{"no agent answers", nil, 0, false, `^Service default/web: no endpoint is ready: look at spec.selector`},
+		{"no slice", nil, 0, true, `^Service default/web: no EndpointSlice with the label kubernetes.io/service-name: web has an endpoint of this family: `},
+		{"unready", at("web-1", "other", lb.TCP), 1, true, `: no endpoint is ready: look at spec.selector`},
+		{"an earlier agent", at("", "", lb.TCP), 0, true, `: no endpoint is ready: look at spec.selector`},
+		{"another name", at("web-1", "htpp", lb.TCP), 0, true, `^Service default/web: EndpointSlice web-1 has port htpp/TCP, and none is named http/TCP: write one name in spec.ports`},
+		{"no name", at("web-1", "", lb.TCP), 0, true, `EndpointSlice web-1 has port ""/TCP, and none is named http/TCP: `},
+		{"another protocol", at("web-1", "http", lb.UDP), 0, true, `EndpointSlice web-1 has port http/UDP, and none is named http/TCP: `},
+	} {
+		x := explanation{Service: web.String(), port: web, other: c.other, asked: c.asked, Refused: "no_endpoint", Backends: make([]explainedShare, c.listed)}
+		x.at.Protocol = lb.TCP
+		if got := x.remedy(); !regexp.MustCompile(c.want).MatchString(got) {
+			t.Errorf("%s: the remedy is %q, want %q", c.what, got, c.want)
 		}
 	}
 }

@@ -9,24 +9,28 @@ import (
 // randomHost is where a pod of a random Service may be.
 type randomHost struct {
 	addr, node, zone string
-	dead             bool // nothing listens there
+	dead             bool   // nothing listens there
+	unreached        bool   // nobody has a route
+	unready          bool   // says the EndpointSlice
+	more             string // what else that says
 }
 
 // randomHosts are on this node, which is node-a in zone-a, and outside.
 var randomHosts = []randomHost{
-	{"10.244.1.1", "node-a", "zone-a", false}, {"10.244.1.2", "node-a", "zone-a", false}, {"10.244.1.3", "node-a", "zone-a", true},
-	{"10.244.2.1", "node-b", "zone-a", false}, {"10.244.2.2", "node-c", "zone-b", false}, {"10.244.2.3", "node-c", "zone-b", false},
-	{"10.244.2.4", "node-d", "zone-c", true},
+	{addr: "10.244.1.1", node: "node-a", zone: "zone-a"}, {addr: "10.244.1.2", node: "node-a", zone: "zone-a"}, {addr: "10.244.1.3", node: "node-a", zone: "zone-a", dead: true},
+	{addr: "10.244.2.1", node: "node-b", zone: "zone-a"}, {addr: "10.244.2.2", node: "node-c", zone: "zone-b"}, {addr: "10.244.2.3", node: "node-c", zone: "zone-b"},
+	{addr: "10.244.2.4", node: "node-d", zone: "zone-c", dead: true}, {addr: "172.31.0.1", node: "node-e", zone: "zone-b", unreached: true},
 }
 
 // randomService is a Service by chance, and where clients may ask for it.
 type randomService struct {
 	name, yaml string
 	addresses  []string
+	hosts      []randomHost // of its endpoints
 }
 
 // newRandomService returns one of a number: the first has no endpoint, of the second those that are preferred refuse, the third
-// has none on this node, and the fourth goes by load.
+// has none on this node, the fourth goes by load, and the ports of the fifth and its EndpointSlice have other names.
 func newRandomService(r *rand.Rand, i int) randomService {
 	s := randomService{name: fmt.Sprint("web-", i)}
 	clusterIP, balancer, nodePort := fmt.Sprint("10.96.0.", 10+i), fmt.Sprint("203.0.113.", 10+i), fmt.Sprint(30080+i)
@@ -46,16 +50,25 @@ func newRandomService(r *rand.Rand, i int) randomService {
 	some(&spec, "", "", "", "sessionAffinity: ClientIP")
 	some(&notes, "", "headgate.dev/zone-policy: prefer-zone", "headgate.dev/zone-policy: prefer-node", "headgate.dev/zone-policy: spill")
 	some(&notes, "", "", "headgate.dev/algorithm: rr", "headgate.dev/algorithm: maglev", "headgate.dev/algorithm: sh", "headgate.dev/algorithm: p2c", "headgate.dev/algorithm: wlc")
-	endpoints := randomEndpoints(r)
+	hosts, portName := randomEndpoints(r), []string{}
+	some(&portName, "", "", "", "", "", "", "name: htpp, ")
 	switch i {
 	case 0:
-		endpoints = nil
+		hosts = nil
 	case 1:
-		spec, notes, endpoints = nil, []string{"headgate.dev/zone-policy: prefer-zone"}, []string{randomHosts[2].endpoint(""), randomHosts[4].endpoint(""), randomHosts[5].endpoint("")}
+		spec, notes, hosts = nil, []string{"headgate.dev/zone-policy: prefer-zone"}, []randomHost{randomHosts[2], randomHosts[4], randomHosts[5]}
 	case 2:
-		spec, endpoints = []string{"externalTrafficPolicy: Local"}, []string{randomHosts[3].endpoint("")}
+		spec, hosts = []string{"externalTrafficPolicy: Local"}, []randomHost{randomHosts[3]}
 	case 3:
-		spec, notes, endpoints = nil, []string{"headgate.dev/algorithm: p2c"}, []string{randomHosts[0].endpoint(""), randomHosts[3].endpoint("")}
+		spec, notes, hosts = nil, []string{"headgate.dev/algorithm: p2c"}, []randomHost{randomHosts[0], randomHosts[3]}
+	case 4:
+		hosts, portName = randomHosts[:2], []string{"name: htpp, "}
+	}
+	if i < 4 {
+		portName = nil
+	}
+	if len(portName) == 0 {
+		s.hosts = hosts
 	}
 	s.yaml = fmt.Sprintf(`apiVersion: v1
 kind: Service
@@ -63,43 +76,40 @@ metadata: {name: %s, namespace: default, annotations: {%s}}
 spec: {%s}
 status: {loadBalancer: {ingress: [{ip: %s}]}}
 `, s.name, strings.Join(notes, ", "), strings.Join(append(spec, "type: LoadBalancer", "clusterIP: "+clusterIP, "ports: [{port: 80, nodePort: "+nodePort+"}]"), ", "), balancer)
-	if endpoints != nil {
+	if len(hosts) > 0 {
 		s.yaml += fmt.Sprintf(`---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: %s-1, namespace: default, labels: {kubernetes.io/service-name: %s}}
 addressType: IPv4
-ports: [{port: 8080}]
+ports: [{%sport: 8080}]
 endpoints:
-%s
-`, s.name, s.name, strings.Join(endpoints, "\n"))
+`, s.name, s.name, strings.Join(portName, ""))
+		for _, h := range hosts {
+			s.yaml += fmt.Sprintf("- {addresses: [%s], nodeName: %s, zone: %s%s}\n", h.addr, h.node, h.zone, h.more)
+		}
 	}
 	return s
 }
 
-// endpoint is one of an EndpointSlice on the host, with more to say of it.
-func (h randomHost) endpoint(more string) string {
-	return fmt.Sprintf("- {addresses: [%s], nodeName: %s, zone: %s%s}", h.addr, h.node, h.zone, more)
-}
-
 // randomEndpoints are some of the hosts, with hints of all, of some or of none.
-func randomEndpoints(r *rand.Rand) (out []string) {
+func randomEndpoints(r *rand.Rand) (out []randomHost) {
 	few, hinted := r.IntN(3), r.IntN(3)
 	for _, h := range randomHosts {
 		if r.IntN(3) < few {
 			continue
 		}
-		more := ""
 		if hinted == 1 || hinted == 2 && r.IntN(4) > 0 {
-			more += fmt.Sprintf(", hints: {forZones: [{name: %s}]}", h.zone)
+			h.more += fmt.Sprintf(", hints: {forZones: [{name: %s}]}", h.zone)
 		}
 		switch r.IntN(8) {
 		case 0:
-			more += ", conditions: {ready: false, serving: true, terminating: true}"
+			h.more += ", conditions: {ready: false, serving: true, terminating: true}"
 		case 1:
-			more += ", conditions: {ready: false}"
+			h.more += ", conditions: {ready: false}"
+			h.unready = true
 		}
-		out = append(out, h.endpoint(more))
+		out = append(out, h)
 	}
 	return out
 }

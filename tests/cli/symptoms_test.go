@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -82,7 +83,8 @@ func (p *place) pod(ts *testscript.TestScript, _ bool, args []string) {
 	}))
 }
 
-// podnet ADDRESS makes a pod that has a network namespace of its own, and an address in there.
+// podnet ADDRESS [process] makes a pod that has a network namespace of its own, and an address in there. It may have a process,
+// in the cgroup of the script.
 func podnet(ts *testscript.TestScript, _ bool, args []string) {
 	made, err := filepath.Glob("/run/netns/" + traffic.RunName("hg-pod") + "*")
 	ts.Check(err)
@@ -97,6 +99,18 @@ func podnet(ts *testscript.TestScript, _ bool, args []string) {
 		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}
 		return errors.Join(netlink.LinkAdd(link), netlink.AddrAdd(link, addr), netlink.LinkSetUp(link))
 	}))
+	if len(args) == 1 {
+		return
+	}
+	cgroup, err := os.Open(ts.Getenv("CGROUP"))
+	ts.Check(err)
+	defer cgroup.Close()
+	process := dialer(cgroup, "sleep", "600")
+	ts.Check(pod.Start(process))
+	ts.Defer(func() {
+		_ = process.Process.Kill()
+		_ = process.Wait() // says only that it was killed
+	})
 }
 
 // greet tells each client how it is seen.
@@ -167,12 +181,18 @@ func connectAll(out io.Writer, args []string) error {
 	var mu sync.Mutex
 	counts := map[string]int{}
 	var all sync.WaitGroup
+	from := &net.Dialer{Timeout: patience}
+	for _, arg := range args {
+		if addr, is := strings.CutPrefix(arg, "from="); is {
+			from.LocalAddr = &net.TCPAddr{IP: net.ParseIP(addr)}
+		}
+	}
 	for range times {
 		if slices.Contains(args, "in-turn") {
 			all.Wait()
 		}
 		all.Go(func() {
-			came := connectOnce(args[0], patience)
+			came := connectOnce(from, args[0])
 			mu.Lock()
 			defer mu.Unlock()
 			counts[came]++
@@ -186,8 +206,8 @@ func connectAll(out io.Writer, args []string) error {
 }
 
 // connectOnce says what became of a connection.
-func connectOnce(to string, patience time.Duration) string {
-	c, err := net.DialTimeout("tcp", to, patience)
+func connectOnce(from *net.Dialer, to string) string {
+	c, err := from.Dial("tcp", to)
 	var late net.Error
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):

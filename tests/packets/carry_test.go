@@ -63,6 +63,7 @@ var carryStories = []struct {
 	{"Clients outside of source ranges are not carried", sourceRangesHold},
 	{"The driver leaves to TC what it does not know any more", theWayToAPeerEnds},
 	{"A next hop that changes is known within a second", aNextHopChanges},
+	{"It is explained which backend a carried packet gets", explainKnowsTheBackend},
 }
 
 // TestCarrying has the driver see each packet before TC does: what it sends is what TC sends, to the

@@ -29,6 +29,7 @@ var outsideStories = []struct {
 	{"What begins avoids a backend that fails its probes", unwellIsAvoided},
 	{"ICMP errors go where their connection is", errorsGoOutside},
 	{"Another port than the Service's goes by the node's address", otherPortGoesByAddress},
+	{"It is explained which backend a packet is carried to", explainKnowsTheBackendOutside},
 }
 
 func TestBackendsOutside(t *testing.T) {

@@ -1,10 +1,9 @@
 package datapath
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
+	"sort"
 	"sync/atomic"
 	"time"
 
@@ -90,7 +89,7 @@ func (t *PacketTracer) Look(r *Reader, do func(ToldPacket) error) error {
 		t.lost = 0
 		return nil
 	}
-	slices.SortFunc(fresh, func(a, b headgateToldPacket) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	sort.Slice(fresh, func(i, j int) bool { return fresh[i].AtNs < fresh[j].AtNs }) // of slices.SortFunc this type takes 15 kB
 	booted := time.Now().Add(-time.Duration(now))
 	for _, p := range fresh {
 		if err := do(p.decode(booted, names.drops)); err != nil {

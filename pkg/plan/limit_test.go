@@ -56,8 +56,8 @@ func TestTheServiceThatUsesMostMakesRoom(t *testing.T) {
 			short := l.Shortages()
 			if len(short) != 1 || short[0].Service != web || !strings.Contains(short[0].Error(), " entries of the "+name+" map, this one for ") {
 				t.Errorf("problems %v, want one of %s that names the %s map", short, web, name)
-			} else if short[0].Problem.Scope != lb.ScopeNode {
-				t.Errorf("a full map is a problem of scope %s, want the node", short[0].Problem.Scope)
+			} else if short[0].Scope != lb.ScopeNode {
+				t.Errorf("a full map is a problem of scope %s, want the node", short[0].Scope)
 			}
 			l.apply(t, l.Sweep())
 			l.set(t, api)
@@ -125,7 +125,7 @@ func TestARefusedServiceKeepsWhatNobodyNeeds(t *testing.T) {
 	if _, err := l.Set(web, []lb.Frontend{many(t, "10.96.0.1:80/TCP", 1, 5)}); err == nil || !strings.Contains(err.Error(), "keeps the addresses and backends that it had: all Services together ask for 5 entries of the backends map, this one for 5, and there is room for 4") {
 		t.Errorf("five backends in a map of four: %v", err)
 	}
-	if short := l.Shortages(); len(short) != 1 || short[0].Problem.Scope != lb.ScopeObject {
+	if short := l.Shortages(); len(short) != 1 || short[0].Scope != lb.ScopeObject {
 		t.Errorf("a Service that asks for more than a map holds: %+v, want a problem of the object", short)
 	}
 	l.has(t, web)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/netip"
 
+	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/netdev"
@@ -100,6 +101,7 @@ func (x *explanation) describe(e *env, index int) {
 	if x.asked = err == nil; len(x.Backends) > 0 {
 		e.complain(err, "Pods, nodes and zones of backends are unknown")
 	}
+	drained, _ := agent.ReadDrained(e.state) // without, weights are named
 	known := map[lb.AddrPort]int{}
 	for i, b := range x.Backends {
 		known[b.at] = i
@@ -116,26 +118,29 @@ func (x *explanation) describe(e *env, index int) {
 		if !used {
 			i = len(x.Backends)
 			known[d.Backend] = i
-			x.Backends = append(x.Backends, explainedShare{at: d.Backend, Backend: d.Backend.String(), Health: healthy, Unused: x.whyUnused(d.State, index)})
+			x.Backends = append(x.Backends, explainedShare{at: d.Backend, Backend: d.Backend.String(), Health: healthy, Unused: x.whyUnused(d, index, drained)})
 		}
 		b := &x.Backends[i]
 		b.Pod, b.Node, b.Zone = podName(d), d.Node, d.Zone
 	}
 }
 
-// whyUnused says why clients of a view do not get a backend in a state.
-func (x *explanation) whyUnused(state lb.BackendState, index int) string {
-	switch state {
+// whyUnused says why clients of a view do not get a backend.
+func (x *explanation) whyUnused(d *lb.Description, index int, drained lb.Drained) string {
+	switch d.State {
 	case lb.StateReady:
 		return "ready, and not for " + lb.ViewName(index) + " clients: " + x.Why
 	case lb.StateServing:
 		return "terminating: stands in only where none is ready"
 	case lb.StateDraining:
-		return "drained by headgate drain, or of weight 0"
+		if drained.Backends[d.Backend] || drained.Nodes[d.Node] {
+			return "drained by headgate drain"
+		}
+		return "of weight 0"
 	case lb.StateUnready:
 		return "not ready"
 	default:
-		return string(state)
+		return string(d.State)
 	}
 }
 

@@ -30,7 +30,7 @@ type randomService struct {
 }
 
 // newRandomService returns one of a number: the first has no endpoint, of the second those that are preferred refuse, the third
-// has none on this node, the fourth goes by load, and the ports of the fifth and its EndpointSlice have other names.
+// has none on this node, the fourth goes by load, the ports of the fifth and its EndpointSlice have other names, and backends of the sixth share all connections.
 func newRandomService(r *rand.Rand, i int) randomService {
 	s := randomService{name: fmt.Sprint("web-", i)}
 	clusterIP, balancer, nodePort := fmt.Sprint("10.96.0.", 10+i), fmt.Sprint("203.0.113.", 10+i), fmt.Sprint(30080+i)
@@ -63,8 +63,10 @@ func newRandomService(r *rand.Rand, i int) randomService {
 		spec, notes, hosts = nil, []string{"headgate.dev/algorithm: p2c"}, []randomHost{randomHosts[0], randomHosts[3]}
 	case 4:
 		hosts, portName = randomHosts[:2], []string{"name: htpp, "}
+	case 5:
+		spec, notes, hosts = nil, nil, []randomHost{randomHosts[0], randomHosts[3]}
 	}
-	if i < 4 {
+	if i != 4 && i <= 5 {
 		portName = nil
 	}
 	if len(portName) == 0 {

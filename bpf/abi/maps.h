@@ -292,7 +292,7 @@ struct {
 	__type(value, struct passage);
 } passage SEC(".maps");
 
-/* What became of packets at drivers, and what TC carried, for who looks, by the CPU that had them. */
+/* What became of packets at drivers, and what TC carried, for headgate trace, by the CPU that had them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -300,7 +300,7 @@ struct {
 	__type(value, struct told_packets);
 } driver_told SEC(".maps");
 
-/* Packets that were refused, for who looks, by the CPU that had them. */
+/* Packets that were refused, for headgate trace, by the CPU that had them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

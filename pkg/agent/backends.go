@@ -120,7 +120,7 @@ func (t *toldPorts) metrics(k kernel, most int, to *metrics.Snapshot) error {
 		if service == (plan.Service{}) {
 			continue // it has gone meanwhile
 		}
-		if c.Connections > 0 {
+		if c.Connections > 0 || c.Failed.Sum() > 0 {
 			to.ServiceTraffic = append(to.ServiceTraffic, metrics.ServiceTraffic{
 				Service: service.ServiceName, Port: service.Port, Connections: c.Connections, Traffic: trafficMetrics(c.Traffic),
 				ConnectTimes: metrics.ConnectTimes{Counts: c.ConnectTimes[:], Least: datapath.ConnectTimeLeast},
@@ -148,7 +148,7 @@ func readTraffic(k kernel) (out []*portTraffic, err error) {
 		if err != nil {
 			return nil, err
 		}
-		clients := t.Connections
+		clients := t.Connections + t.Failed.Sum() // a TCP flow that no backend takes does not begin
 		for _, n := range drops {
 			clients += n
 		}

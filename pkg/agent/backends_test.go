@@ -225,6 +225,18 @@ func TestOfAServiceThatHasGoneMeanwhileNothingIsTold(t *testing.T) {
 }
 
 // A Service that refuses everybody has no connections, and has to be among those that are told of.
+// A TCP flow that no backend takes does not begin: a Service that fails them all has series of its failures.
+func TestServicesThatFailEverythingAreToldOf(t *testing.T) {
+	m := newFakeMaps()
+	m.connect(1, 0)
+	m.failed = map[uint32]datapath.Failures{1: {Refused: 6}}
+	var s metrics.Snapshot
+	err := (&toldPorts{}).metrics(m, mostPorts, &s)
+	if err != nil || len(s.ServiceTraffic) != 1 || s.ServiceTraffic[0].Connections != 0 || s.ServiceTraffic[0].Failures["refused"] != 6 {
+		t.Errorf("%+v, %v; want 6 refused and no connection", s.ServiceTraffic, err)
+	}
+}
+
 func TestRefusalsCountForWhichServicesAreToldOf(t *testing.T) {
 	m, told := newFakeMaps(), &toldPorts{}
 	m.connect(1, 0)

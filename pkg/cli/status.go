@@ -66,8 +66,8 @@ The node is not well, either, where it is its fault that a Service refuses clien
 the last minute by a full flow table or without a free source port. The verdict names these Services. That a Service refuses a client by
 its source ranges is what Kubernetes says: headgate service list and headgate explain show it.
 
-Services are no part of the verdict. The line services counts those that refuse everybody, those that
-fail more than half of their connections, and backends that clients avoid; it names the worst.
+Faults of Services and backends themselves are no part of the verdict. The line services counts Service ports that refuse
+everybody, those that fail more than half of their connections, and backends that clients avoid; it names the worst.
 Each problem has a scope, which problem list shows: the verdict counts only problems of the node.
 
 The exit code is 0 where the node is well; 3 where the agent does not run or waits, a program

@@ -59,14 +59,14 @@ is an agent says, where one answers at --state-dir.
 Packets that programs of devices refuse are lines of their own: hook and device, client, what it asked for, the reason,
 and the Service. in and out are the directions at the device. At a pod's device, in is from the pod. Ports are left
 out if they are not known, as of fragments. Connections that this node carries to another node (DSR) have no flow
-here. Their first packets are lines with the addresses of the outer header, and so is each datagram of UDP.
+here. Their first packets are lines with the addresses of the outer header, and so is each datagram of UDP that is not cut.
 
 Where drivers repeat or carry (--xdp of the agent), it shows packets there: as they came, and what was done:
 repeated, with the addresses that they left with; carried, with those of the outer header; or passed to TC. Drivers
-refuse nothing: what is refused they pass to TC.
+refuse nothing, and pass such packets to TC.
 
-Of many packets, 100 in a second are shown from each CPU, whomever they are for, and it is said how many others there
-were. Refused packets have 100 of their own.
+Of many packets, 100 in a second are shown from each CPU, whomever they are for, and trace says how many it
+left out. Refused packets have 100 of their own.
 
 Programs that tell of sockets are attached behind those that decide for as long as this command
 runs. So it costs nothing else; meanwhile a connect() to a Service costs some hundred nanoseconds more.

@@ -92,6 +92,9 @@ func NoSuchCommand(cmd *cobra.Command, args []string) error {
 		}
 	}
 	cmd.SuggestionsMinimumDistance = 2 // letters
+	if len(args[0]) < 4 {              // short words are near to all
+		cmd.SuggestionsMinimumDistance = 1
+	}
 	if meant := cmd.SuggestionsFor(args[0]); len(meant) == 1 {
 		return fmt.Errorf("unknown command %s: did you mean %s?", lb.Quote(args[0]), meant[0])
 	}

@@ -44,7 +44,7 @@ func newServiceTraffic(desc func(name, help string, labels ...string) *prometheu
 		return desc("headgate_service_"+name, help, append([]string{"namespace", "service", "port"}, labels...)...)
 	}
 	return serviceTraffic{
-		connections:  of("connections_total", "Connections of a Service port that began on this node: of sockets as they get a backend, of packets once a TCP handshake has ended or another flow begins; Service ports without any are left out."),
+		connections:  of("connections_total", "Connections of a Service port that began on this node: of sockets as they get a backend, of packets once a TCP handshake has ended or another flow begins; Service ports to which no client came are left out."),
 		bytes:        of("bytes_total", "Payload with a Service port in bytes: of TCP sockets on this node, as they are closed and twice a minute while they are open, and of packets of flows.", "direction"),
 		packets:      of("packets_total", "Packets of flows with a Service port, those of sockets on this node left out: one that the kernel hands over as a whole is one, however many frames it was.", "direction"),
 		failures:     of("failures_total", "TCP connections with a Service port that backends have failed, of sockets on this node and of flows of packets, by reason.", "reason"),

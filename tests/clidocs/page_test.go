@@ -31,7 +31,8 @@ const (
 <!-- go test ./tests/clidocs -update writes this page -->
 
 What each command says of itself, and where tests compare what it prints, an example. "make man" writes the same as man
-pages. Exit codes: 0 well, 1 used wrongly or failed, 2 Headgate is not loaded, 3 something is not well.
+pages. "headgate agent" and "headgate check" have the same flags: "--help" lists them, "--help=kube-proxy" lists those of kube-proxy, and
+"--help=all" explains all, as the section of "headgate agent" does here. Exit codes: 0 well, 1 used wrongly or failed, 2 Headgate is not loaded, 3 something is not well.
 `
 )
 

@@ -41,6 +41,7 @@ func TestAValueIsPrintedInTheFormThatIsAskedFor(t *testing.T) {
 		`jsonpath={.items[?(@.of[*]=="y")].name}`:                "a\n",
 		`jsonpath={.items[?(@.size=="b")].name}`:                 "",
 		`jsonpath={range .items[?(@.name=="b")]}<{.size}>{end}`:  "<1.5>\n",
+		`jsonpath={.items[?(@.size!="b")].name}`:                 "a b\n",
 		`jsonpath={.items[?(@.name>"a")].name}`:                  "b\n",
 		`jsonpath={range .items[*]}{@.name}={.size}{"\t"}{end}.`: "a=4711000\tb=1.5\t.\n",
 	} {

@@ -200,7 +200,8 @@ func TestNodesWithoutObjectsAreReported(t *testing.T) {
 }
 
 func nodesWithoutObjectsAreReported(t *testing.T) {
-	here := newNode(t, "here")
+	here, told := newNode(t, "here"), atomic.Bool{}
+	here.prober.cfg.Notify = func(string, map[string]plan.Node) { told.Store(true) }
 	here.run()
 	reported := func(want string) {
 		t.Helper()
@@ -212,6 +213,9 @@ func nodesWithoutObjectsAreReported(t *testing.T) {
 		here.says(want, has(want))
 	}
 	reported("this node has no InternalIP; give the Node here an InternalIP in status.addresses")
+	if told.Load() {
+		t.Error("peers are told of, and there are none")
+	}
 	here.prober.SetNodes(map[string]*lb.Node{"here": nodeAt("192.0.2.1")})
 	reported("it has no InternalIP of a family that this node has; give the Node there an InternalIP in status.addresses")
 }

@@ -40,7 +40,8 @@ other nodes it is to be said, too (kubectl headgate --all-nodes drain).
 
 What is drained stays so until headgate undrain, also when the agent or the node starts again: it stands
 in drained.json in the state directory. A backend is forgotten once no Service has had it for a minute;
-a node is not. Where clients of a Service have no other backend it is refused, unless --force is given.
+a node is not. Where clients of a Service have no other backend it is refused, unless --force is given. So it is on
+the node of a backend to which other nodes carry packets (DSR): drain it on all other nodes first.
 
 Without an argument it shows what is drained, whether or not an agent runs.`,
 		Args:              atMostOne,

@@ -149,6 +149,21 @@ func (st *State) LeftAlone(d Drained) (alone []string) {
 	return slices.Compact(alone)
 }
 
+// CarriedHere returns the Service ports, namespace/name:port, whose packets other nodes carry to one of these backends on this node.
+func (st *State) CarriedHere(d Drained) (all []string) {
+	for _, name := range st.Having(d) {
+		for _, f := range st.Frontends(name) {
+			for _, b := range f.Views[External].Backends {
+				if home := f.Homes[b]; f.Carried && home == st.node.Name && (d.Backends[b] || d.Nodes[home]) {
+					all = append(all, strings.TrimSuffix(name.String()+":"+f.Port, ":"))
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // drainOf says what is drained, which matters to one Service: what is cached of that is of what was
 // drained before.
 func (st *State) drainOf(name ServiceName, d Drained) {

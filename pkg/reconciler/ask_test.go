@@ -131,6 +131,28 @@ func TestWhatIsDrainedIsKeptBeforeItIsInForce(t *testing.T) {
 	})
 }
 
+func TestADrainOnTheNodeToWhichOthersCarryIsForced(t *testing.T) {
+	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
+		b.KeepDrained(lb.Drained{}, func(lb.Drained) error { return nil })
+		u := web(1, 1, 2)
+		u.Node = &lb.Node{Name: "node-a"}
+		for _, s := range u.Services {
+			s.Forwarding = lb.DSR
+		}
+		for _, s := range u.Slices {
+			s.Endpoints[0].Where = lb.Topology{Node: "node-a"}.Share()
+		}
+		b.begin(u)
+		one := drainOne(t, "10.244.1.1:8080/TCP")
+		if _, err := b.Drain(t.Context(), inTime, one, false); err == nil || !strings.Contains(err.Error(), "other nodes carry packets of default/web-1 to it here") || !b.state.Drained().IsEmpty() {
+			t.Errorf("drain: %v, drained are %q", err, b.state.Drained().Words())
+		}
+		if _, err := b.Drain(t.Context(), inTime, one, true); err != nil {
+			t.Errorf("drain with force: %v", err)
+		}
+	})
+}
+
 func TestAnOrderThatMayNotBeginChangesNothing(t *testing.T) {
 	inBubble(t, &fake{}, func(t *testing.T, b *bench) {
 		b.KeepDrained(drainOne(t, "10.244.1.2:8080/TCP"), func(d lb.Drained) error {

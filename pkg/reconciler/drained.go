@@ -39,7 +39,7 @@ type DrainResult struct {
 }
 
 // Drain has backends get no new connections, and waits until that is in the kernel. What leaves a
-// Service port without backends is refused unless it is forced. Nothing is done where begin fails, which is called
+// Service port without backends is refused unless it is forced. So is what other nodes carry here. Nothing is done where begin fails, which is called
 // between two changes, right before.
 func (i *Inbox) Drain(ctx context.Context, begin func() error, d lb.Drained, forced bool) (out DrainResult, err error) {
 	asked := i.ask(ctx, d, func(r *Reconciler) bool {
@@ -72,6 +72,9 @@ func (r *Reconciler) drain(d lb.Drained, forced bool) (DrainResult, error) {
 	}
 	if out.Alone = append(out.Alone, r.state.LeftAlone(d)...); len(out.Alone) > 0 && !forced {
 		return out, fmt.Errorf("no other backend is left to clients of %s: they would be refused; drain it all the same with --force", strings.Join(out.Alone, ", "))
+	}
+	if carried := r.state.CarriedHere(d); len(carried) > 0 && !forced {
+		return out, fmt.Errorf("other nodes carry packets of %s to it here (DSR), and would lose new connections: drain it on all other nodes first, then here with --force", strings.Join(carried, ", "))
 	}
 	return out, r.setDrained(r.state.Drained().With(d), &out)
 }

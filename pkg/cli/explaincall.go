@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -18,6 +19,11 @@ import (
 func (x *explanation) replayCall(s *sight, programs *replays) error {
 	if x.at.Protocol == lb.SCTP {
 		x.Refused, x.Outcome = "", "left alone: of sockets those of TCP and UDP are balanced; packets of SCTP are at devices, as those of --from ADDRESS"
+		return nil
+	}
+	if n := x.asker.netns; strings.HasSuffix(n, "/ns/net") && !s.IsBalanced(n) {
+		x.Refused, x.Outcome = "", "left alone: the processes of "+x.asker.pod+" are outside the cgroup whose sockets are balanced"
+		x.Remedy = "name a cgroup with --cgroup that has them, or leave the flag out; --pod-devices balances packets at devices of pods"
 		return nil
 	}
 	program, err := programs.ofSockets(s, x.at, x.asker.netns)

@@ -32,8 +32,11 @@ func (a *asker) locate(s *sight) error {
 		a.lost, a.device = lost, uplink(a.devices, nil)
 		return nil
 	}
-	if a.device = uplink(a.devices, by); a.device != nil || a.isHere(s) {
+	if a.device = uplink(a.devices, by); a.device != nil {
 		return nil
+	}
+	if here, err := a.isHere(s); here || err != nil {
+		return err
 	}
 	if device, err := net.InterfaceByIndex(int(by[0])); err == nil {
 		a.name = device.Name
@@ -41,8 +44,9 @@ func (a *asker) locate(s *sight) error {
 	return nil
 }
 
-// isHere says whether the client is this node, or a pod on it whose sockets have programs. Then these decide.
-func (a *asker) isHere(s *sight) bool {
+// isHere says whether the client is this node, or a pod on it whose sockets have programs. Then these decide. Several such pods
+// are an error.
+func (a *asker) isHere(s *sight) (bool, error) {
 	addr := a.at.Addr()
 	here := asker{addrs: []netip.Addr{addr}}
 	own, err := netdev.Addresses()
@@ -51,14 +55,16 @@ func (a *asker) isHere(s *sight) bool {
 	} else if err == nil {
 		here.pod = "pod " + addr.String()
 		var files []string
-		if files, _ = here.findNamespace(s.IsBalanced); len(files) != 1 { // those that cannot be entered are no such pod
-			return false
+		if files, _ = here.findNamespace(s.IsBalanced); len(files) > 1 { // those that cannot be entered are no such pod
+			return false, fmt.Errorf("--from %s: %d network namespaces on this node have it: name one, as in nsenter --net=%s headgate explain", addr, len(files), files[0])
+		} else if len(files) == 0 {
+			return false, nil
 		}
 	}
 	if err == nil {
 		*a = here
 	}
-	return err == nil
+	return err == nil, nil
 }
 
 // uplink returns the device on which others reach the node that is one of some, by index, or nil for any. It is nil where none is.
@@ -79,5 +85,5 @@ func (x *explanation) leaveAlone() {
 		return
 	}
 	x.Outcome = fmt.Sprintf("nothing is done: packets of this client come by %s, which has no programs, so they are not balanced", x.asker.name)
-	x.Remedy = fmt.Sprintf("name %s in --devices, too (headgate device list shows those that have programs)", x.asker.name)
+	x.Remedy = fmt.Sprintf("name %s in --devices, too (headgate device list shows those that have programs); if the client is a pod on this node, ask with --from pod:%s", x.asker.name, x.asker.at.Addr())
 }

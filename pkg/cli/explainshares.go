@@ -125,6 +125,9 @@ func (x *explanation) describe(e *env, index int) {
 	}
 }
 
+// byDrain is why a drained backend gets nothing.
+const byDrain = "drained by headgate drain"
+
 // whyUnused says why clients of a view do not get a backend.
 func (x *explanation) whyUnused(d *lb.Description, index int, drained lb.Drained) string {
 	switch d.State {
@@ -134,7 +137,7 @@ func (x *explanation) whyUnused(d *lb.Description, index int, drained lb.Drained
 		return "terminating: stands in only where none is ready"
 	case lb.StateDraining:
 		if drained.Backends[d.Backend] || drained.Nodes[d.Node] {
-			return "drained by headgate drain"
+			return byDrain
 		}
 		return "of weight 0"
 	case lb.StateUnready:
@@ -144,12 +147,14 @@ func (x *explanation) whyUnused(d *lb.Description, index int, drained lb.Drained
 	}
 }
 
-// findRoutes asks the kernel for the way to each backend, where the client is or on this node.
+// findRoutes asks the kernel for the way to each backend: where the client is, and on this node for a pod behind a veth device.
 func (x *explanation) findRoutes() {
+	byNode := make([]bool, len(x.Backends))
 	look := func() error {
 		for i := range x.Backends {
-			_, err := netdev.LeavesBy(x.Backends[i].at.Addr)
+			leaves, err := netdev.LeavesBy(x.Backends[i].at.Addr)
 			x.Backends[i].NoRoute = err != nil
+			byNode[i] = err == nil && netdev.IsVeth(leaves)
 		}
 		return nil
 	}
@@ -158,6 +163,12 @@ func (x *explanation) findRoutes() {
 		return
 	}
 	_ = datapath.InNamespace(x.asker.netns, look) // one that is gone has no routes to tell of
+	for i := range x.Backends {
+		if byNode[i] {
+			_, err := netdev.LeavesBy(x.Backends[i].at.Addr)
+			x.Backends[i].NoRoute = err != nil
+		}
+	}
 }
 
 // tries are how many more connections of the client a program is given, to see which share each backend gets now. A

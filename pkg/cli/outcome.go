@@ -91,8 +91,10 @@ func (x *explanation) replay(s *sight, programs *replays) error {
 	switch {
 	case d.Reason != "":
 		x.refuse()
+	case d.To == to && !d.CarriedTo.IsValid() && !device.IsShared() && netdev.TurnsBack(to.Addr(), device.Index):
+		return x.turnBack(s)
 	case d.To == to && !d.CarriedTo.IsValid():
-		x.Outcome = "left alone: no Service has this address and port, so the packet goes on as it is"
+		x.Outcome = leftAlone
 	default:
 		x.To = lb.AddrPort{Addr: d.To.Addr(), Port: d.To.Port(), Protocol: x.at.Protocol}.String()
 		x.follow(d, x.asker.devices)
@@ -104,6 +106,19 @@ func (x *explanation) replay(s *sight, programs *replays) error {
 		})
 	}
 	return nil
+}
+
+// leftAlone is the outcome of packets that are for no Service.
+const leftAlone = "left alone: no Service has this address and port, so the packet goes on as it is"
+
+// turnBack says what becomes of a packet that would leave for a router by the device that it came by.
+func (x *explanation) turnBack(s *sight) (err error) {
+	if x.Refused, err = s.TurnsBack(x.at.Addr); x.Refused == "" {
+		x.Outcome = leftAlone
+		return err
+	}
+	x.refuse()
+	return err
 }
 
 // findRoom asks whether the flow table has room for flows of the client. A packet that is carried needs none.

@@ -52,8 +52,11 @@ func readProblems(s *sight, do func(*problem) error) error {
 	if late != nil && !errors.Is(late, context.DeadlineExceeded) {
 		return fmt.Errorf("problems are unknown: %w", late)
 	}
-	s.env.complain(late, "these problems are those that it reported last")
 	report, err := s.env.readReport()
+	if late != nil && len(report.Problems) == 0 {
+		return fmt.Errorf("problems are unknown, there was none: %w", late)
+	}
+	s.env.complain(late, "these problems are those that it reported last")
 	for _, p := range report.Problems {
 		if err == nil {
 			err = do(&problem{p})

@@ -78,7 +78,16 @@ func (x *explanation) whyNoEndpoint() string {
 
 // remedy says what to change for the client not to be refused.
 func (x *explanation) remedy() string {
-	if say := remedies[x.Refused]; say != nil {
+	var out []string
+	for _, b := range x.Backends {
+		if b.Unused == byDrain {
+			out = append(out, b.Backend)
+		}
+	}
+	switch say := remedies[x.Refused]; {
+	case out != nil && (x.Refused == "no_endpoint" || x.Refused == "no_local_endpoint"):
+		return say(x) + "; " + strings.Join(out, ", ") + ": drained, see headgate undrain"
+	case say != nil:
 		return say(x)
 	}
 	return "docs/metrics.md says what " + x.Refused + " means" // in the word of another version

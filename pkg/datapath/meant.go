@@ -60,6 +60,20 @@ func (r *Reader) Unserved(to netip.Addr) (reason string, err error) {
 	}
 }
 
+// TurnsBack returns why a packet for an address is refused that leaves for a router by the device that it came by, in the
+// word of the counter; "" if the address is of no Service. See bpf/tc/turned.h.
+func (r *Reader) TurnsBack(to netip.Addr) (reason string, err error) {
+	kind, err := r.AddressKind(to)
+	if err != nil || kind&(plan.ServiceAddress|plan.FrontendAddress) == 0 && !r.inServiceCIDR(to) {
+		return "", err
+	}
+	names, err := names()
+	if err != nil {
+		return "", err
+	}
+	return names.drops[headgateDropReasonDROP_NO_SERVICE_PORT], nil
+}
+
 func (r *Reader) inServiceCIDR(a netip.Addr) bool {
 	for _, cidr := range r.maps.cidrs.at(0).Cidr {
 		if p, ok := decodePrefix(cidr); ok && p.Contains(a) {

@@ -90,6 +90,9 @@ type Device struct {
 	value headgateDevice
 }
 
+// IsShared says whether the device leads to pods, too.
+func (d Device) IsShared() bool { return d.value.Flags&headgateDeviceFlagDEVICE_SHARED != 0 }
+
 // Source returns the address that flows of the family of another get where they leave by the
 // device; not valid where it has none.
 func (d Device) Source(of netip.Addr) netip.Addr {

@@ -331,6 +331,18 @@ func LeavesBy(to netip.Addr) (uint32, error) {
 	return uint32(r.LinkIndex), nil
 }
 
+// TurnsBack says whether packets to an address leave for a router by a device.
+func TurnsBack(to netip.Addr, device uint32) bool {
+	r, err := routeTo(to)
+	return err == nil && uint32(r.LinkIndex) == device && (r.Gw != nil || r.Via != nil)
+}
+
+// IsVeth says whether a device is one end of a pair, such as that of a pod whose other end the node has.
+func IsVeth(index uint32) bool {
+	link, err := netlink.LinkByIndex(int(index))
+	return err == nil && link.Type() == "veth"
+}
+
 // ComesBy returns the indexes of the devices at which packets of another are seen, where they come by the way to it: that of the
 // route, its ports, and what a VLAN device is on.
 func ComesBy(from netip.Addr) ([]uint32, error) {

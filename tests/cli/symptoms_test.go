@@ -83,8 +83,8 @@ func (p *place) pod(ts *testscript.TestScript, _ bool, args []string) {
 	}))
 }
 
-// podnet ADDRESS [process] makes a pod that has a network namespace of its own, and an address in there. It may have a process,
-// in the cgroup of the script.
+// podnet ADDRESS [process | outside] makes a pod that has a network namespace of its own, and an address in there. It may have a
+// process: in the cgroup of the script, or outside of it and with a default route.
 func podnet(ts *testscript.TestScript, _ bool, args []string) {
 	made, err := filepath.Glob("/run/netns/" + traffic.RunName("hg-pod") + "*")
 	ts.Check(err)
@@ -102,10 +102,20 @@ func podnet(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) == 1 {
 		return
 	}
-	cgroup, err := os.Open(ts.Getenv("CGROUP"))
+	within, err := os.Open(ts.Getenv("CGROUP"))
+	if args[1] == "outside" {
+		within, err = os.Open(filepath.Dir(ts.Getenv("CGROUP")))
+		ts.Check(pod.Do(func() error {
+			link, err := netlink.LinkByName("eth0")
+			if err != nil {
+				return err
+			}
+			return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}})
+		}))
+	}
 	ts.Check(err)
-	defer cgroup.Close()
-	process := dialer(cgroup, "sleep", "600")
+	defer within.Close()
+	process := dialer(within, "sleep", "600")
 	ts.Check(pod.Start(process))
 	ts.Defer(func() {
 		_ = process.Process.Kill()

@@ -238,6 +238,11 @@ func (l *deviceList) wrong(seen netdev.Seen) (out []lb.Problem) {
 			Reason: "no device is chosen, and there were some: packets from other hosts are not balanced",
 			Remedy: "bring a device back, or name another with --devices"})
 	}
+	isDown := func(d netdev.Device) bool { return d.Down || d.Index == 0 || d.Pod != "" }
+	if len(l.uplinks) > 0 && !slices.ContainsFunc(seen.Devices, func(d netdev.Device) bool { return !isDown(d) }) {
+		out = append(out, lb.Problem{Scope: lb.ScopeNode, Object: object, Field: "devices", Value: strings.Join(l.uplinks, ", "),
+			Reason: "links of all devices are down: packets from other hosts do not come", Remedy: "set one up (ip link set DEVICE up), or look at its cable or peer"})
+	}
 	for _, b := range seen.Unchosen {
 		out = append(out, lb.Problem{Scope: lb.ScopeNode, Object: object, Field: "devices", Value: b.Device,
 			Reason: "leads to backend " + b.Backend.String() + " on another node and has no programs: clients outside the cluster do not reach it by this node",

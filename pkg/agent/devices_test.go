@@ -54,6 +54,12 @@ func TestDevicesThatAreGoneOrLeftOutAreProblems(t *testing.T) {
 	want("it goes", netdev.Seen{Devices: []netdev.Device{node}}, "eth0")
 	unchosen := []netdev.Unchosen{{Device: "back0", Backend: netip.MustParseAddr("10.244.2.10")}}
 	want("another is left out", netdev.Seen{Devices: []netdev.Device{node, uplink}, Unchosen: unchosen}, "back0")
+	down, other := uplink, netdev.Device{Index: 3, Name: "eth1"}
+	down.Down = true
+	want("it is down, with a pod", netdev.Seen{Devices: []netdev.Device{node, down, {Index: 9, Pod: "p"}}}, "eth0")
+	want("one of two is down", netdev.Seen{Devices: []netdev.Device{node, down, other}})
+	other.Down = true
+	want("both are down", netdev.Seen{Devices: []netdev.Device{node, down, other}}, "eth0, eth1")
 	want("all is well", netdev.Seen{Devices: []netdev.Device{node, uplink}})
 }
 

@@ -26,6 +26,7 @@ type Device struct {
 	L3       bool   // packets have no Ethernet header
 	Trunk    bool   // VLAN devices on it are chosen, too
 	Shared   bool   // backends on this node are reached by it
+	Down     bool   // its link is down, or has no carrier
 	XDP      bool   // a program belongs in its driver, too
 	NoXDP    string // why it cannot be there, though that is asked for
 	Veth     bool   // and that wakes nobody for what goes back by the device
@@ -99,6 +100,7 @@ func (c choice) devices(n *network) []Device {
 		}
 		d := Device{Index: index, Name: l.Attrs().Name, L3: !slices.Contains(withEthernet, l.Attrs().EncapType), Shared: c.shared[index]}
 		d.Trunk = n.isTrunk(index, chosen)
+		d.Down = isDown(l.Attrs().OperState)
 		d.IP4, d.IP6 = first(n.addresses[index], c.node)
 		d.chooseXDP(l, n.links, c.patterns.XDP)
 		out = append(out, d.orOf(node))
@@ -335,6 +337,11 @@ func LeavesBy(to netip.Addr) (uint32, error) {
 func TurnsBack(to netip.Addr, device uint32) bool {
 	r, err := routeTo(to)
 	return err == nil && uint32(r.LinkIndex) == device && (r.Gw != nil || r.Via != nil)
+}
+
+// isDown says whether a link carries no packets. That of many virtual devices is unknown.
+func isDown(s netlink.LinkOperState) bool {
+	return s == netlink.OperDown || s == netlink.OperLowerLayerDown || s == netlink.OperNotPresent
 }
 
 // IsVeth says whether a device is one end of a pair, such as that of a pod whose other end the node has.

@@ -125,11 +125,15 @@ func TestTheConfigurationOnlySetsFlagsThatTheAgentHas(t *testing.T) {
 // this module does not follow the product's dependencies.
 func mustHelp(tb testing.TB, program string, command ...string) string {
 	tb.Helper()
-	cmd := exec.Command("go", slices.Concat([]string{"run", "./cmd/" + program}, command, []string{"--help"})...)
+	all := "--help"
+	if program == "headgate" {
+		all = "--help=all" // those of kube-proxy, too
+	}
+	cmd := exec.Command("go", slices.Concat([]string{"run", "./cmd/" + program}, command, []string{all})...)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		tb.Fatalf("%s %v --help: %v\n%s", program, command, err, out)
+		tb.Fatalf("%s %v %s: %v\n%s", program, command, all, err, out)
 	}
 	return string(out)
 }

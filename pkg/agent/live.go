@@ -34,8 +34,8 @@ type Live struct {
 	Failing []Failing `json:"failing,omitempty"`
 }
 
-// faults are reasons to refuse that neither a Service nor its client can do anything about, and what to do about them.
-var faults = map[string]string{
+// Faults are reasons to refuse that neither a Service nor its client can do anything about, in the words of counters, and remedies.
+var Faults = map[string]string{
 	"table_full":     "raise --flows; headgate map show flow_table says how full it is",
 	"snat_exhausted": "all source ports towards a backend are taken: widen --snat-ports, run more pods behind the Service, or write spec.externalTrafficPolicy: Local",
 	"no_backend":     "a table names a backend that is not there, which is a fault of Headgate: report it with the file that headgate sysdump writes",
@@ -94,7 +94,7 @@ func (l *live) problems(node string) (out []lb.Problem) {
 	for _, f := range l.get().Faults {
 		out = append(out, lb.Problem{
 			Scope: lb.ScopeNode, Object: "Node " + node, Field: f.Reason,
-			Reason: "this node refused clients of " + f.Service + " within the last minute", Remedy: faults[f.Reason],
+			Reason: "this node refused clients of " + f.Service + " within the last minute", Remedy: Faults[f.Reason],
 		})
 	}
 	lb.SortProblems(out, func(a, b *lb.Problem) int {
@@ -163,7 +163,7 @@ func (l *live) lookForRefused(r *datapath.Reader, now time.Time) error {
 			if i == 0 {
 				last = &one
 			}
-			if faults[reason] != "" {
+			if Faults[reason] != "" {
 				found = append(found, one)
 			}
 		}

@@ -68,8 +68,8 @@ func TestAFaultIsToldOfForAMinute(t *testing.T) {
 		lines = append(lines, p.Error())
 	}
 	want := []string{
-		"Node node-a: snat_exhausted: this node refused clients of api within the last minute; " + faults["snat_exhausted"],
-		"Node node-a: table_full: this node refused clients of web within the last minute; " + faults["table_full"],
+		"Node node-a: snat_exhausted: this node refused clients of api within the last minute; " + Faults["snat_exhausted"],
+		"Node node-a: table_full: this node refused clients of web within the last minute; " + Faults["table_full"],
 	}
 	if !slices.Equal(lines, want) {
 		t.Errorf("problems are %q, want %q", lines, want)

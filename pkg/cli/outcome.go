@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
 	"github.com/headgate/headgate/pkg/netdev"
@@ -138,7 +139,7 @@ func (x *explanation) findRoom(s *sight, d datapath.Decision) error {
 		x.Refused, x.To = "table_full", ""
 		x.refuse()
 	}
-	x.Remedy = fmt.Sprintf("the flow table is full: %d of %d new flows of this client find no room now: raise --flows; headgate map show flow_table says how full it is", lacking, len(clients))
+	x.Remedy = fmt.Sprintf("the flow table is full: %d of %d new flows of this client find no room now: %s", lacking, len(clients), agent.Faults["table_full"])
 	return err
 }
 

@@ -53,14 +53,17 @@ func readProblems(s *sight, do func(*problem) error) error {
 		return fmt.Errorf("problems are unknown: %w", late)
 	}
 	report, err := s.env.readReport()
+	if err != nil {
+		return err
+	}
 	if late != nil && len(report.Problems) == 0 {
 		return fmt.Errorf("problems are unknown, there was none: %w", late)
 	}
 	s.env.complain(late, "these problems are those that it reported last")
 	for _, p := range report.Problems {
-		if err == nil {
-			err = do(&problem{p})
+		if err := do(&problem{p}); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }

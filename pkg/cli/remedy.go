@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/headgate/headgate/pkg/agent"
 	"github.com/headgate/headgate/pkg/lb"
 )
 
@@ -35,10 +36,10 @@ var remedies = map[string]func(x *explanation) string{
 		return "the address is in a service CIDR, and no Service has it: look for the Service with this spec.clusterIP, or for a stale DNS name"
 	},
 	"no_backend": func(*explanation) string {
-		return "a table names a backend that is not there, which is a fault of Headgate: report it with the file that headgate sysdump writes"
+		return agent.Faults["no_backend"]
 	},
 	"snat_exhausted": func(x *explanation) string {
-		return x.serviceName() + ": all source ports of this node towards the backend are taken: have more pods behind it, or write spec.externalTrafficPolicy: Local, which takes none"
+		return x.serviceName() + ": " + agent.Faults["snat_exhausted"]
 	},
 	"fragment": func(*explanation) string {
 		return "the first fragment of the datagram did not come: send datagrams that fit the MTU, and look with tcpdump for what drops fragments on the way (headgate status counts them)"
@@ -53,7 +54,7 @@ var remedies = map[string]func(x *explanation) string{
 		return "the packet is within a connection that this node does not know: the client has to connect anew; where that happens often look at the memory line of headgate status, and raise --flows"
 	},
 	"table_full": func(*explanation) string {
-		return "no flow can make room for another: raise --flows; headgate map show flow_table says how full it is"
+		return "no flow can make room for another: " + agent.Faults["table_full"]
 	},
 	"carried": func(*explanation) string {
 		return "another node has carried it here for a Service that is not carried, or it cannot be sent on: compare metadata.annotations: headgate.dev/forwarding as both nodes know it, and headgate peer list"

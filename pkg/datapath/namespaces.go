@@ -41,8 +41,14 @@ func (r *Reader) IsBalanced(file string) bool {
 	about := r.maps.about.at(0)
 	within := "0::" + strings.TrimPrefix(decodeString(about.Cgroup[:]), root)
 	text, _ := os.ReadFile(process + "/cgroup") // of one that is gone there is none
-	all := strings.ReplaceAll(string(text), "\n", "/")
-	return strings.Contains(all, strings.TrimSuffix(within, "/")+"/")
+	return isWithin(string(text), within)
+}
+
+// isWithin says whether a process is in a cgroup2 or one below, such as 0::/kubepods, given its /proc/PID/cgroup. Paths that lead
+// out of the cgroup namespace of this process do not tell it: they count as within.
+func isWithin(text, cgroup string) bool {
+	all := strings.ReplaceAll(text, "\n", "/")
+	return strings.Contains(all, strings.TrimSuffix(cgroup, "/")+"/") || strings.Contains(all, "0::/..")
 }
 
 // InNamespace calls do on a thread that is in the network namespace of a file. Nothing else runs on that thread.

@@ -37,6 +37,7 @@ type Replay struct {
 	program *ebpf.Program
 	maps    *mapSet
 	atHome  *Replay // see backendAtHome; nil before a packet is carried
+	isHome  bool    // of all backends: nothing is carried on
 }
 
 // replayFlows is the room for flows of packets that are replayed.
@@ -242,6 +243,8 @@ func (p *Replay) Decide(device uint32, protocol lb.Protocol, from, to netip.Addr
 func (p *Replay) carried(by netip.Addr, device uint32, protocol lb.Protocol, from, to netip.AddrPort) (d Decision, err error) {
 	if peer := p.reader.outsideAt(by); peer != 0 {
 		d = Decision{From: from, To: p.reader.backendOf(peer, protocol, to)}
+	} else if p.isHome {
+		return d, errors.New("the home of a carried packet carries it on, so its backend is not known")
 	} else {
 		d, err = p.backendAtHome(device, protocol, from, to)
 	}
@@ -279,6 +282,7 @@ func (p *Replay) bringHome() error {
 		}
 		b.Home = uint32(headgateHomeHOME_HERE)
 	}
+	p.isHome = true
 	return nil
 }
 

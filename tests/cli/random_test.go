@@ -78,20 +78,27 @@ metadata: {name: %s, namespace: default, annotations: {%s}}
 spec: {%s}
 status: {loadBalancer: {ingress: [{ip: %s}]}}
 `, s.name, strings.Join(notes, ", "), strings.Join(append(spec, "type: LoadBalancer", "clusterIP: "+clusterIP, "ports: [{port: 80, nodePort: "+nodePort+"}]"), ", "), balancer)
-	if len(hosts) > 0 {
-		s.yaml += fmt.Sprintf(`---
+	s.yaml += sliceOf(s.name, strings.Join(portName, ""), hosts)
+	return s
+}
+
+// sliceOf returns an EndpointSlice of a Service as YAML, nothing without hosts. portName is "" or "name: NAME, ".
+func sliceOf(service, portName string, hosts []randomHost) string {
+	if len(hosts) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf(`---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: %s-1, namespace: default, labels: {kubernetes.io/service-name: %s}}
 addressType: IPv4
 ports: [{%sport: 8080}]
 endpoints:
-`, s.name, s.name, strings.Join(portName, ""))
-		for _, h := range hosts {
-			s.yaml += fmt.Sprintf("- {addresses: [%s], nodeName: %s, zone: %s%s}\n", h.addr, h.node, h.zone, h.more)
-		}
+`, service, service, portName)
+	for _, h := range hosts {
+		text += fmt.Sprintf("- {addresses: [%s], nodeName: %s, zone: %s%s}\n", h.addr, h.node, h.zone, h.more)
 	}
-	return s
+	return text
 }
 
 // randomEndpoints are some of the hosts, with hints of all, of some or of none.

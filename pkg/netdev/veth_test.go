@@ -1,10 +1,11 @@
-package netdev
+package netdev_test
 
 import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/headgate/headgate/pkg/netdev"
 	"github.com/headgate/headgate/tests/testenv"
 )
 
@@ -24,11 +25,11 @@ func TestADeviceIsAVethIfItIsOneEndOfAPair(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := IsVeth(uint32(l.Attrs().Index)); got != want {
+		if got := netdev.IsVeth(uint32(l.Attrs().Index)); got != want {
 			t.Errorf("%s is a veth: %v, want %v", name, got, want)
 		}
 	}
-	if IsVeth(1 << 20) {
+	if netdev.IsVeth(1 << 20) {
 		t.Error("a device that there is not is a veth")
 	}
 }

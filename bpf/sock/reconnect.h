@@ -7,7 +7,8 @@
  *
  * The process may connect the socket elsewhere at the same time. Before these programs ran for the
  * agent, the entry is another one, and they refuse the agent. After that and before the kernel
- * has set the peer, they refuse the process. But they do not see it give up the peer (AF_UNSPEC).
+ * has set the peer, they refuse the process, as often as it tries. If the kernel refuses the
+ * agent, the agent closes the connection. The programs do not see AF_UNSPEC, which gives up the peer.
  *
  * While the Service has no endpoint, the peer is the frontend itself, and the socket waits.
  *
@@ -148,7 +149,7 @@ static __always_inline bool has_not_reconnected(const struct socket_entry *e,
 	return has_flag(e, ENTRY_RECONNECTED) && !entry_leads_to(e, peer);
 }
 
-/* Does the agent connect a socket at the moment? Once: if that has failed, the process goes on. */
+/* Does the agent connect a socket at the moment, or has the kernel refused it? */
 static __noinline bool is_reconnecting(struct bpf_sock_addr *ctx)
 {
 	__u64 cookie = bpf_get_socket_cookie(ctx);
@@ -161,10 +162,7 @@ static __noinline bool is_reconnecting(struct bpf_sock_addr *ctx)
 		e = stored ? &stored->entry[0] : NULL;
 	}
 	own_peer(ctx->sk, &peer);
-	if (!e || !has_not_reconnected(e, &peer))
-		return false;
-	clear_flag(e, ENTRY_RECONNECTED);
-	return true;
+	return e && has_not_reconnected(e, &peer);
 }
 
 /* The entry of a UDP socket that connects to a frontend without a backend. */

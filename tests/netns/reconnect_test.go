@@ -196,7 +196,7 @@ func TestASocketThatConnectsToTheBroadcastAddressIsLeftAlone(t *testing.T) {
 	})
 }
 
-// A process may connect a socket elsewhere once the agent has tried in vain.
+// The datapath refuses a process until the agent has closed the connection that the kernel refused. The process connects the socket then.
 func TestAProcessConnectsASocketThatTheAgentCouldNot(t *testing.T) {
 	forEachPlace(t, func(t *testing.T, k kind, n *node) {
 		b, direct, vip := udpBackend(t, k, 1), udpBackend(t, k, 2), udpVIP(k, 1)
@@ -207,10 +207,16 @@ func TestAProcessConnectsASocketThatTheAgentCouldNot(t *testing.T) {
 		if err := s.connect(reconnectAddress(k)); !errors.Is(err, unix.ENETUNREACH) {
 			t.Fatalf("connect to a Service without a route: %v, want %v", err, unix.ENETUNREACH)
 		}
-		s.wantTaken(direct.addr())
+		for range 3 {
+			s.wantTaken(direct.addr())
+		}
+		n.sweep()
+		n.destroyLost()
+		if told, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || unix.Errno(told) != unix.ECONNABORTED {
+			t.Errorf("the socket is told %v (%v), want %v", unix.Errno(told), err, unix.ECONNABORTED)
+		}
 		s.mustConnect(direct.addr())
 		s.wantAnswerOf(direct, direct.addr(), "connected to a pod")
-		n.sweep()
 		n.destroyLost()
 		s.wantAnswerOf(direct, direct.addr(), "other sockets are told")
 	})

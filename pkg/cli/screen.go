@@ -23,7 +23,7 @@ func (s *status) screen(now time.Time, version string) [][]string {
 	if !s.Starting {
 		rows = append(rows,
 			[]string{"sockets", s.socketLine()},
-			[]string{"packets", s.deviceLine(false)},
+			[]string{"packets", s.packetLine()},
 			[]string{"pods", s.deviceLine(true)},
 			[]string{"content", s.contentLine()},
 			[]string{"memory", memoryLine(s.Maps)},
@@ -136,6 +136,15 @@ func (s *status) deviceLine(ofPods bool) string {
 		return fmt.Sprintf("%s, and %d more", strings.Join(all[:devicesShown], ", "), len(all)-devicesShown)
 	}
 	return strings.Join(all, ", ")
+}
+
+// packetLine lists the devices of the node, and those on which others may reach it and whose packets no program sees.
+func (s *status) packetLine() string {
+	line := s.deviceLine(false)
+	if len(s.NotChosen) > 0 {
+		line += "; not chosen: " + strings.Join(s.NotChosen, ", ")
+	}
+	return line
 }
 
 // driverLine says what the drivers of devices do; nothing where none has a program.

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/pkg/command"
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/netdev"
 )
 
 // status is whether this node is well, as it is shown.
@@ -43,6 +44,8 @@ type status struct {
 	Refusing []refusing `json:"refusing,omitempty"`
 	Unserved []string   `json:"unserved,omitempty"` // Services with nothing in force because of a problem of the node
 	Drained  []string   `json:"drained,omitempty"`  // backends and nodes, by headgate drain
+	// NotChosen are devices on which others may reach the node and whose packets no program sees: "eth1 198.51.100.1/24".
+	NotChosen []string `json:"notChosen,omitempty"`
 }
 
 // refusing is a Service port without a backend for any client.
@@ -122,8 +125,22 @@ func (e *env) readStatus(ctx context.Context) (s status, err error) {
 	if d, err := agent.ReadDrained(e.state); err == nil { // else the agent says that it is a problem
 		s.Drained = d.Words()
 	}
+	if !s.choosesYet() {
+		chosen := map[int]bool{}
+		for _, d := range s.Devices {
+			chosen[int(d.Index)] = true
+		}
+		if s.NotChosen, err = netdev.NotChosen(chosen); err != nil {
+			return s, err
+		}
+	}
 	s.Degraded = s.reasons()
 	return s, nil
+}
+
+// choosesYet says whether an agent that starts has not chosen its devices yet.
+func (s *status) choosesYet() bool {
+	return len(s.Devices) == 0 && (s.Starting || s.Live != nil && s.Live.Starting)
 }
 
 // readMaps reads what the kernel holds.

@@ -94,13 +94,12 @@ func (c *choice) choose(n *network, before []int) []Device {
 	return list
 }
 
-// unchosen returns devices that lead to backends and are not chosen, sorted by name. Programs of a
-// device below one of them, or of its port, see its packets.
+// unchosen returns devices that lead to backends and whose packets no program sees, sorted by name.
 func (n *network) unchosen(leads map[int]netip.Addr, chosen map[int]bool) (out []Unchosen) {
 	for _, l := range n.links {
 		a := l.Attrs()
 		backend, is := leads[a.Index]
-		if !is || chosen[a.Index] || chosen[a.ParentIndex] || !mayLeadElsewhere(l) || n.hasPort(a.Index, chosen) {
+		if !is || !mayLeadElsewhere(l) || n.isSeen(l, chosen) {
 			continue
 		}
 		out = append(out, Unchosen{a.Name, backend})

@@ -29,6 +29,7 @@ const (
 	failuresBySockOps
 	socketsByDiag
 	noDevices
+	deviceNotChosen
 	foreignSockets
 	foreignPackets
 	kubeProxyRuns
@@ -84,6 +85,8 @@ var kinds = [...]Kind{
 		"boot Linux 6.5 or newer, or add the capability NET_ADMIN"},
 	noDevices: {"devices-none", Warning, "No device leads to others, so packets from outside the node are not balanced.",
 		"name devices with --devices, or add a route with a gateway"},
+	deviceNotChosen: {"devices-not-chosen", Warning, "Others may reach the node on this device, and packets that come by it are not balanced: clients behind it reach no NodePort, load-balancer IP or external IP by it.",
+		"name all devices on which clients reach the node with --devices, or leave it so if no client is behind this one"},
 	foreignSockets: {"programs-at-sockets", Warning, "Programs of another owner run at the hooks at which Headgate translates Service addresses. If they translate them too, the one that runs first decides.",
 		"switch off the replacement of kube-proxy in what owns them"},
 	foreignPackets: {"programs-at-packets", Warning, "Programs of another owner see packets on a device at which Headgate balances them. One that comes first keeps packets of Services from Headgate if it translates, redirects, drops or passes (TCX_PASS) them.",

@@ -116,9 +116,12 @@ func (r *Report) devices(patterns []string) []netdev.Device {
 	}
 	all = all[1:] // without the node itself
 	var names []string
+	chosen := map[int]bool{}
 	for _, d := range all {
 		names = append(names, d.Name)
+		chosen[d.Index] = true
 	}
+	r.notChosen(chosen, len(patterns) > 0)
 	if len(names) == 0 {
 		r.add(noDevices, "no device is chosen, so packets from outside the node are not balanced")
 		return nil
@@ -129,4 +132,19 @@ func (r *Report) devices(patterns []string) []netdev.Device {
 	}
 	r.ok("devices", "packets are balanced at %s%s", strings.Join(names, ", "), more)
 	return all
+}
+
+// notChosen says on which devices others may reach the node, and packets would not be balanced.
+func (r *Report) notChosen(chosen map[int]bool, named bool) {
+	all, err := netdev.NotChosen(chosen)
+	if err != nil {
+		r.add(notKnown, "%s", err)
+	}
+	why := "is not chosen, unless it has the InternalIP of the Node or leads to backends on other nodes"
+	if named {
+		why = "is not among --devices"
+	}
+	for _, d := range all {
+		r.add(deviceNotChosen, "%s %s", d, why)
+	}
 }

@@ -28,6 +28,7 @@ enum told_hook {
 
 struct told {
 	__u64 at_ns; /* since boot */
+	__u64 netns; /* cookie of the network namespace of the socket */
 	__u32 pid;
 	__u32 refused; /* the error, then asked is all that is known; or 0 */
 	struct addr_port asked; /* the frontend */
@@ -121,6 +122,7 @@ static __always_inline int tell(struct bpf_sock_addr *ctx, struct addr_port to,
 		return 1;
 	}
 	t->at_ns = bpf_ktime_get_boot_ns();
+	t->netns = bpf_get_netns_cookie(ctx);
 	t->pid = bpf_get_current_pid_tgid() >> 32;
 	t->refused = refused ? -error : 0;
 	t->asked = asked;

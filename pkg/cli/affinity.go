@@ -76,24 +76,39 @@ func clientName(a datapath.Affinity, own uint64, pods *podAddresses) string {
 	}
 }
 
-// podAddresses are the lowest addresses of network namespaces, IPv4 before IPv6, by cookie. They are read once.
+// podAddresses are the lowest addresses of network namespaces, IPv4 before IPv6, by cookie. All are read at once.
 type podAddresses struct{ all map[uint64]netip.Addr }
 
-// of returns the address of a namespace, not valid if it has none, or cannot be entered.
+// of returns the address of a namespace, not valid if it has none, cannot be entered, or is newer than the first call.
 func (p *podAddresses) of(namespace uint64) netip.Addr {
 	if p.all == nil {
-		p.all = map[uint64]netip.Addr{}
-		_ = datapath.EachNamespace(func(_ string, cookie uint64) error { // those that it can enter
-			has, err := netdev.Addresses()
-			for a := range has {
-				if known := p.all[cookie]; !known.IsValid() || a.Less(known) {
-					p.all[cookie] = a
-				}
-			}
-			return err
-		})
+		p.read()
 	}
 	return p.all[namespace]
+}
+
+// ofNew does the same, and reads again for a namespace that it does not know yet.
+func (p *podAddresses) ofNew(namespace uint64) netip.Addr {
+	if _, known := p.all[namespace]; !known {
+		p.read()
+		p.all[namespace] = p.all[namespace] // known from now on, if only as one without an address
+	}
+	return p.all[namespace]
+}
+
+func (p *podAddresses) read() {
+	if p.all == nil {
+		p.all = map[uint64]netip.Addr{}
+	}
+	_ = datapath.EachNamespace(func(_ string, cookie uint64) error { // those that it can enter
+		has, err := netdev.Addresses()
+		for a := range has {
+			if known := p.all[cookie]; !known.IsValid() || a.Less(known) {
+				p.all[cookie] = a
+			}
+		}
+		return err
+	})
 }
 
 func compareAffinities(a, b affinity) int {

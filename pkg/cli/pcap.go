@@ -156,7 +156,7 @@ func ofSocket(to lb.AddrPort) packetEnds {
 func (one traced) comment() string {
 	who := "a packet, " + one.Where
 	if one.PID != 0 {
-		who = fmt.Sprintf("%s() of pid %d %s", one.Where, one.PID, one.Process)
+		who = one.Where + "() of " + one.process()
 	}
 	return lb.Printable(fmt.Sprintf("%s, to %s %s: %s", who, one.Asked, one.Service, one.became()))
 }

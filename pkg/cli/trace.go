@@ -28,7 +28,7 @@ type traced struct {
 	Verdict       datapath.Verdict `json:"verdict,omitempty"` // likewise
 	PID           uint32           `json:"pid,omitempty"`     // of sockets
 	Process       string           `json:"process,omitempty"` // likewise
-	From          string           `json:"from,omitempty"`    // of packets
+	From          string           `json:"from,omitempty"`    // of packets; of sockets in a pod the address of the pod
 	Asked         string           `json:"asked,omitempty"`
 	Got           string           `json:"got,omitempty"`     // "" where it was refused or passed
 	NowFrom       string           `json:"nowFrom,omitempty"` // of packets that a driver sent: what From became
@@ -54,7 +54,8 @@ func newTrace(e *env) *cobra.Command {
 		Long: `Shows decisions as they are made, until it is interrupted or --for is over: which backend a connect() or a
 datagram of a socket on this node got, by which process, or why it was refused; and new flows of
 packets, which are looked for five times a second, so that shorter ones are missed. Which Pod a backend
-is an agent says, where one answers at --state-dir.
+is an agent says, where one answers at --state-dir. A process in a pod is shown with the address of the pod:
+pid 25172 curl of 10.244.1.9.
 
 Packets that programs of devices refuse are lines of their own: hook and device, client, what it asked for, the reason,
 and the Service. in and out are the directions at the device. At a pod's device, in is from the pod. Ports are left
@@ -108,6 +109,8 @@ type trace struct {
 	carried         packetTrace // and those at drivers
 	refused         packetTrace
 	said            said
+	node            uint64       // cookie of the network namespace that is no pod's
+	pods            podAddresses // whose processes have sockets
 	flows           map[flowKey]bool
 }
 
@@ -132,8 +135,12 @@ func (t *trace) run(ctx context.Context) error {
 	if err := t.lookAtTold(false); err != nil {
 		return err
 	}
+	var err error
+	if t.node, err = datapath.OwnNamespace(); err != nil {
+		return err
+	}
 	var sockets *datapath.Tracer
-	err := datapath.Look(t.env.open, func(r *datapath.Reader) (err error) { // who may not load programs may read
+	err = datapath.Look(t.env.open, func(r *datapath.Reader) (err error) { // who may not load programs may read
 		sockets, err = r.NewTracer()
 		return err
 	})
@@ -202,6 +209,7 @@ func (t *trace) readSockets(from *datapath.Tracer, until time.Time) error {
 			if err != nil {
 				return err
 			}
+			one.From = t.podOf(all[0].Netns)
 			all = all[1:] // shown once, though maps are read again
 			if err := t.show(one); err != nil {
 				return err
@@ -209,6 +217,17 @@ func (t *trace) readSockets(from *datapath.Tracer, until time.Time) error {
 		}
 		return nil
 	})
+}
+
+// podOf returns the address of the pod that has a network namespace, "" if it is the node's or not known.
+func (t *trace) podOf(namespace uint64) string {
+	if namespace == t.node {
+		return ""
+	}
+	if a := t.pods.ofNew(namespace); a.IsValid() {
+		return a.String()
+	}
+	return ""
 }
 
 // traced puts names to what a program has told.
@@ -330,10 +349,19 @@ func (t *trace) show(one traced) error {
 	}
 	who := one.From
 	if one.PID != 0 {
-		who = fmt.Sprintf("pid %d %s", one.PID, one.Process)
+		who = one.process()
 	}
 	where := strings.TrimSpace(one.Where + " " + one.Device)
 	return t.lines.Write(t.out, []string{one.At.Format("15:04:05.000"), where, who, one.Asked, one.became(), one.Service})
+}
+
+// process is whose socket it is.
+func (one traced) process() string {
+	who := fmt.Sprintf("pid %d %s", one.PID, one.Process)
+	if one.From != "" {
+		who += " of " + one.From
+	}
+	return who
 }
 
 // became is the backend, or why there is none.

@@ -24,6 +24,7 @@ type Told struct {
 	At      time.Time
 	Call    string // callConnect or callSendmsg
 	PID     uint32
+	Netns   uint64 // cookie of the network namespace of the socket
 	Process string // the name of its thread
 	Asked   lb.AddrPort
 	Got     lb.AddrPort // the backend; that of Asked where it was refused
@@ -130,7 +131,7 @@ func (t *Tracer) Read(deadline time.Time) (one Told, ok bool, err error) {
 		return one, false, err
 	}
 	one = Told{
-		At: t.booted.Add(time.Duration(raw.AtNs)), Call: callConnect, PID: raw.Pid, Refused: raw.Refused != 0, Taken: raw.Refused == uint32(unix.EADDRNOTAVAIL),
+		At: t.booted.Add(time.Duration(raw.AtNs)), Call: callConnect, PID: raw.Pid, Netns: raw.Netns, Refused: raw.Refused != 0, Taken: raw.Refused == uint32(unix.EADDRNOTAVAIL),
 		// One type of C, which is written for each object.
 		Asked: decodeAddrPort(*(*headgateAddrPort)(unsafe.Pointer(&raw.Asked))), Got: decodeAddrPort(*(*headgateAddrPort)(unsafe.Pointer(&raw.Got))),
 	}

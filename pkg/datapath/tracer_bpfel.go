@@ -631,6 +631,7 @@ type tracerStrayBudget struct {
 type tracerTold struct {
 	_       structs.HostLayout
 	AtNs    uint64
+	Netns   uint64
 	Pid     uint32
 	Refused uint32
 	Asked   struct {

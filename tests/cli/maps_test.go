@@ -92,12 +92,16 @@ func tracing(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// dial tcp|udp ADDRESS PORT has a process in the cgroup connect, whatever becomes of that.
+// dial [-in NETNS] tcp|udp ADDRESS PORT has a process in the cgroup connect, whatever becomes of that.
 func dial(ts *testscript.TestScript, _ bool, args []string) {
 	cgroup, err := os.Open(ts.Getenv("CGROUP"))
 	ts.Check(err)
 	defer cgroup.Close()
-	_ = dialer(cgroup, "timeout", "1", "bash", "-c", "exec 3<>/dev/"+strings.Join(args, "/")).Run()
+	var command []string
+	if args[0] == "-in" {
+		command, args = []string{"ip", "netns", "exec", args[1]}, args[2:]
+	}
+	_ = dialer(cgroup, append(command, "timeout", "1", "bash", "-c", "exec 3<>/dev/"+strings.Join(args, "/"))...).Run()
 }
 
 func dialer(cgroup *os.File, command ...string) *exec.Cmd {

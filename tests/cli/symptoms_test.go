@@ -83,7 +83,7 @@ func (p *place) pod(ts *testscript.TestScript, _ bool, args []string) {
 	}))
 }
 
-// podnet ADDRESS [process | outside] makes a pod that has a network namespace of its own, and an address in there. It may have a
+// podnet ADDRESS [process | outside] makes a pod that has a network namespace of its own, $POD, and an address in there. It may have a
 // process: in the cgroup of the script, or outside of it and with a default route.
 func podnet(ts *testscript.TestScript, _ bool, args []string) {
 	made, err := filepath.Glob("/run/netns/" + traffic.RunName("hg-pod") + "*")
@@ -91,6 +91,7 @@ func podnet(ts *testscript.TestScript, _ bool, args []string) {
 	pod, err := traffic.NewNamespace(fmt.Sprint(traffic.RunName("hg-pod"), "-", len(made)))
 	ts.Check(err)
 	ts.Defer(func() { ts.Check(pod.Close()) })
+	ts.Setenv("POD", pod.Name())
 	ts.Check(pod.Do(func() error {
 		addr, err := netlink.ParseAddr(args[0] + "/32")
 		if err != nil {

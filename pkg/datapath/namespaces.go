@@ -34,14 +34,25 @@ func (r *Reader) IsBalanced(file string) bool {
 	if !is {
 		return false
 	}
-	root, err := cgroup.Root()
-	if err != nil {
-		return false
-	}
-	about := r.maps.about.at(0)
-	within := "0::" + strings.TrimPrefix(decodeString(about.Cgroup[:]), root)
+	within := "0::" + r.PartOfCgroups()
 	text, _ := os.ReadFile(process + "/cgroup") // of one that is gone there is none
 	return isWithin(string(text), within)
+}
+
+// PartOfCgroups returns the cgroup whose sockets are balanced, by its path below the root of cgroup2; "" is the root, so that all
+// are. The agent may have named that by the path of a mount that is not here.
+func (r *Reader) PartOfCgroups() string {
+	id, _ := r.balancedCgroup() // if it is gone, the path tells
+	root, _ := cgroup.Root()    // no path begins with ""
+	about := r.maps.about.at(0)
+	return partOf(id, decodeString(about.Cgroup[:]), root)
+}
+
+func partOf(id uint64, path, root string) string {
+	if id == rootCgroup {
+		return ""
+	}
+	return strings.TrimPrefix(path, root)
 }
 
 // isWithin says whether a process is in a cgroup2 or one below, such as 0::/kubepods, given its /proc/PID/cgroup. Paths that lead

@@ -121,20 +121,25 @@ func (r *Reader) isExempt(netns uint64) bool {
 // rootCgroup is the ID of the root of cgroup2, wherever that is mounted.
 const rootCgroup = 1
 
+// balancedCgroup returns the ID of the cgroup that programs are attached to.
+func (r *Reader) balancedCgroup() (uint64, error) {
+	info, err := r.link(makers[0].program)
+	if err != nil {
+		return 0, fmt.Errorf("look for the cgroup of the programs: %w", err)
+	}
+	if info.Cgroup() == nil || info.Cgroup().CgroupId == 0 {
+		return 0, errors.New("the cgroup of the programs is gone, no socket is balanced: start the agent with another --cgroup")
+	}
+	return info.Cgroup().CgroupId, nil
+}
+
 // balancedCgroups returns the IDs of the cgroup that programs are attached to and of those
 // below it; nil, for all, where it is the root. The agent may have named it by a path that is
 // none outside of its container, so that the programs say which it is.
 func (r *Reader) balancedCgroups() (map[uint64]bool, error) {
-	info, err := r.link(makers[0].program)
-	if err != nil {
-		return nil, fmt.Errorf("look for the cgroup of the programs: %w", err)
-	}
-	if info.Cgroup() == nil || info.Cgroup().CgroupId == 0 {
-		return nil, errors.New("the cgroup of the programs is gone, no socket is balanced: start the agent with another --cgroup")
-	}
-	id := info.Cgroup().CgroupId
-	if id == rootCgroup {
-		return nil, nil
+	id, err := r.balancedCgroup()
+	if err != nil || id == rootCgroup {
+		return nil, err
 	}
 	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup2"))
 	if err != nil {

@@ -21,3 +21,19 @@ func TestProcessesAreWithinACgroupByItsPath(t *testing.T) {
 		}
 	}
 }
+
+func TestThePartOfCgroupsIsBelowTheRoot(t *testing.T) {
+	for _, tc := range []struct {
+		id               uint64
+		path, root, want string
+	}{
+		{7, "/sys/fs/cgroup/kubepods", "/sys/fs/cgroup", "/kubepods"},
+		{7, "/sys/fs/cgroup", "/sys/fs/cgroup", ""},
+		{rootCgroup, "/host/cgroup", "/sys/fs/cgroup", ""},
+		{7, "/host/cgroup", "", "/host/cgroup"},
+	} {
+		if got := partOf(tc.id, tc.path, tc.root); got != tc.want {
+			t.Errorf("%d at %s with the root at %q: %q, want %q", tc.id, tc.path, tc.root, got, tc.want)
+		}
+	}
+}

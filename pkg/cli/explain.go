@@ -44,6 +44,8 @@ type explanation struct {
 	To      string `json:"to,omitempty"`
 	Refused string `json:"refused,omitempty"` // the reason, in the word of the counter
 	Remedy  string `json:"remedy,omitempty"`
+	// Others are processes of which this is not said.
+	Others  string `json:"others,omitempty"`
 	Outcome string `json:"outcome"`
 }
 
@@ -55,6 +57,8 @@ func newExplain(e *env) *cobra.Command {
 		Long: `Explains what becomes of a client of a Service: which frontend it means, who may use it, why these
 backends stand behind it, which share each of them gets and how it is, and where this client goes; or why it
 is refused, which counter counts that, and what to change. Pods, nodes and zones are named where an agent answers.
+Where a Service has several addresses there is a line for each, and the whole story of the first and of those that differ from it in
+more than the address: name one to see its own.
 A share is that of all clients as a rule; "now" is that of this client's connections as things are, where it is another: of
 200 that the program is given. "Instead" are backends that get something only where those before them are avoided.
 
@@ -126,16 +130,12 @@ func (q *question) explain(cmd *cobra.Command) error {
 	}
 	t := command.Table{Value: command.ListOf("Explanation", all)}
 	for i := range all {
-		x := &all[i]
-		if i > 0 {
-			t.Rows = append(t.Rows, []string{""})
-		}
 		if q.connect {
-			x.tryBackends()
+			all[i].tryBackends()
 		}
-		t.Rows = append(t.Rows, x.rows()...)
-		t.Names = append(t.Names, "frontend/"+x.Address)
+		t.Names = append(t.Names, "frontend/"+all[i].Address)
 	}
+	t.Rows = storiesOf(all)
 	return q.env.Print(cmd.OutOrStdout(), t)
 }
 
@@ -279,7 +279,7 @@ func (x *explanation) decideAtConnect(s *sight) (err error) {
 	case x.Refused != "":
 		x.refuse()
 	case x.Frontend == "":
-		x.Outcome = "left alone: no Service has this address and port, so connect() goes there"
+		return x.leaveCall(s, "connect()")
 	case x.Ranges != nil:
 		x.Outcome = "connect() goes straight to one of the backends, if its source address is in a range"
 	default:

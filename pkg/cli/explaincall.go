@@ -12,6 +12,8 @@ import (
 
 	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/lb"
+	"github.com/headgate/headgate/pkg/netdev"
+	"github.com/headgate/headgate/pkg/plan"
 )
 
 // replayCall has the program of sockets decide about a call. Where it cannot be tried the maps
@@ -25,6 +27,13 @@ func (x *explanation) replayCall(s *sight, programs *replays) error {
 		x.Refused, x.Outcome = "", "left alone: the processes of "+x.asker.pod+" are outside the cgroup whose sockets are balanced"
 		x.Remedy = "name a cgroup with --cgroup that has them, or leave the flag out; --pod-devices balances packets at devices of pods"
 		return nil
+	}
+	what, call := "connect()", "connect()"
+	if x.at.Protocol == lb.UDP {
+		what, call = "datagram", "sendmsg()"
+	}
+	if part := s.PartOfCgroups(); part != "" && x.asker.netns == "" {
+		x.Others = "processes of this node that are outside of cgroup " + part + " (--cgroup) are left alone"
 	}
 	program, err := programs.ofSockets(s, x.at, x.asker.netns)
 	if err == nil {
@@ -41,22 +50,38 @@ func (x *explanation) replayCall(s *sight, programs *replays) error {
 		x.Outcome += fmt.Sprintf("; by the maps alone, since it cannot be tried: %s", err)
 		return nil
 	}
-	what, call := "connect()", "connect()"
-	if x.at.Protocol == lb.UDP {
-		what, call = "datagram", "sendmsg()"
-	}
 	x.Decided = fmt.Sprintf("at %s by %s", call, program.Program) + otherCode(program.Replay, s.Version())
 	x.Refused = d.Reason
 	switch {
 	case d.Reason != "":
 		x.refuse()
 	case d.To == netip.AddrPortFrom(x.at.Addr, x.at.Port):
-		x.Outcome = "left alone: " + x.whyAlone(what)
+		return x.leaveCall(s, what)
 	default:
 		x.To = lb.AddrPort{Addr: d.To.Addr(), Port: d.To.Port(), Protocol: x.at.Protocol}.String()
 		x.Outcome = fmt.Sprintf("this %s goes to %s", what, x.To)
-		return x.tryShares(func(int) (datapath.Decision, error) { return program.Decide(x.at) })
+		return x.tryShares(d, func(int) (datapath.Decision, error) { return program.Decide(x.at) })
 	}
+	return nil
+}
+
+// leaveCall says what becomes of a call that goes where it was meant to go. Nobody answers at an address that only Services have,
+// unless it is one of this node, or that of a machine elsewhere.
+func (x *explanation) leaveCall(s *sight, what string) error {
+	x.Outcome, x.Others = "left alone: "+x.whyAlone(what), ""
+	kind, err := s.AddressKind(x.at.Addr)
+	if err != nil || x.Frontend != "" || kind&plan.FrontendAddress == 0 {
+		return err
+	}
+	switch way, err := netdev.Way(x.at.Addr); {
+	case err != nil:
+		x.Outcome = fmt.Sprintf("left alone: a Service has this address and not this port, and the %s fails, since this node has no route to it", what)
+	case way != "":
+		x.Outcome = fmt.Sprintf("left alone: a Service has this address and not this port, so the %s leaves %s: it fails or gets no answer, unless a machine elsewhere has the address, too", what, way)
+	default:
+		return nil
+	}
+	x.Remedy = remedies["no_service_port"](x)
 	return nil
 }
 

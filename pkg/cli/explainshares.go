@@ -20,6 +20,8 @@ type explainedShare struct {
 	// Now is which share of the connections of this client it gets as things are, of those that the program was given
 	// for it; nil where none was: with session affinity, and by load.
 	Now *float64 `json:"nowPercent,omitempty"`
+	// RetryDue says that clients avoid it, but for the next connection that is meant for it: that tries whether it is well again.
+	RetryDue bool `json:"retryDue,omitempty"`
 	// Unused says why it gets nothing: it is not in the table of these clients.
 	Unused string `json:"unused,omitempty"`
 	// NoRoute says that where the client is the kernel has no way to it.
@@ -175,9 +177,20 @@ func (x *explanation) findRoutes() {
 // retry of one that is ejected, of which there is at most one meanwhile, is half a percent of them.
 const tries = 200
 
-// tryShares has a program decide about them. With session affinity all of them go where the first one does, and by load
+// noteRetry notes that a program has decided for a backend which is avoided, as a retry is due.
+func (x *explanation) noteRetry(d datapath.Decision) {
+	for i := range x.Backends {
+		b := &x.Backends[i]
+		b.RetryDue = b.RetryDue || d.IsRetry && d.To == netip.AddrPortFrom(b.at.Addr, b.at.Port)
+	}
+}
+
+// tryShares has a program decide about them, after a first one. With session affinity all of them go where the first one does, and by load
 // they go elsewhere than connections that end meanwhile.
-func (x *explanation) tryShares(decide func(i int) (datapath.Decision, error)) error {
+func (x *explanation) tryShares(first datapath.Decision, decide func(i int) (datapath.Decision, error)) error {
+	if x.noteRetry(first); first.IsRetry {
+		x.Outcome += ", as a retry: the backend is avoided"
+	}
 	if x.Affinity != "" || x.byLoad || len(x.Backends) < 2 || x.Backends[1].Unused != "" {
 		return nil
 	}
@@ -187,6 +200,7 @@ func (x *explanation) tryShares(decide func(i int) (datapath.Decision, error)) e
 		if err != nil {
 			return err
 		}
+		x.noteRetry(d)
 		got[d.To]++
 	}
 	for i := range x.Backends {
@@ -236,6 +250,9 @@ func (x *explanation) line(b explainedShare) string {
 	line := fmt.Sprintf("%-7s %s  %s", share, b.Backend, state)
 	if b.tellsNow(x.failing) {
 		line += fmt.Sprintf(", now %.0f%%", *b.Now)
+	}
+	if b.RetryDue {
+		line += ", but for a retry, which is due"
 	}
 	if b.NoRoute {
 		line += ", no route"

@@ -102,7 +102,7 @@ func (x *explanation) replay(s *sight, programs *replays) error {
 		if err := x.findRoom(s, d); err != nil || x.Refused != "" {
 			return err
 		}
-		return x.tryShares(func(i int) (datapath.Decision, error) {
+		return x.tryShares(d, func(i int) (datapath.Decision, error) {
 			return program.Decide(device.Index, x.at.Protocol, x.otherClient(i), to)
 		})
 	}
@@ -234,6 +234,9 @@ func (x *explanation) rows() [][]string {
 		rows = append(rows, []string{"", x.line(b)})
 	}
 	rows = append(rows, []string{"outcome", x.Outcome})
+	if x.Others != "" {
+		rows = append(rows, []string{"others", x.Others})
+	}
 	if x.Remedy != "" {
 		rows = append(rows, []string{"remedy", x.Remedy})
 	}

@@ -22,6 +22,8 @@ type Decision struct {
 	CarriedTo netip.Addr
 	// Reason is why the client is refused, in the word of the counter; "" where it is not.
 	Reason string
+	// IsRetry says that clients avoid the backend, and that this one tries whether it is well again.
+	IsRetry bool
 }
 
 // Replay is a program of the object built in, with the constants of those in force, on maps of its
@@ -222,15 +224,16 @@ func (p *Replay) Decide(device uint32, protocol lb.Protocol, from, to netip.Addr
 	binary.NativeEndian.PutUint32(context[40:], device)
 	frame := firstPacket(protocol, from, to)
 	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: context}
-	reason, err := p.refusal(func() error {
+	d, err = p.watch(func() error {
 		_, err := p.program.Run(opts)
 		return err
 	})
 	if err != nil {
 		return d, fmt.Errorf("replay a packet: %w", err)
 	}
-	if reason != "" {
-		return Decision{From: from, To: to, Reason: reason}, nil
+	if d.Reason != "" {
+		d.From, d.To = from, to
+		return d, nil
 	}
 	d.From, d.To, err = ends(opts.DataOut)
 	if err == nil && len(opts.DataOut) > len(frame) {
@@ -286,26 +289,27 @@ func (p *Replay) bringHome() error {
 	return nil
 }
 
-// refusal returns for which reason the program refuses what it is made to see, "" where it does not.
-func (p *Replay) refusal(see func() error) (reason string, err error) {
+// watch returns what the program counts of what it is made to see.
+func (p *Replay) watch(see func() error) (d Decision, err error) {
 	before, err := p.maps.counters()
 	if err != nil {
-		return "", err
+		return d, err
 	}
 	if err := see(); err != nil {
-		return "", err
+		return d, err
 	}
 	after, err := p.maps.counters()
 	if err != nil {
-		return "", err
+		return d, err
 	}
+	d.IsRetry = after.BackendRetry > before.BackendRetry
 	names, err := names()
 	for i := range names.drops {
 		if after.Drops[i] > before.Drops[i] {
-			reason = names.drops[i]
+			d.Reason = names.drops[i]
 		}
 	}
-	return reason, err
+	return d, err
 }
 
 // Close lets go of the program and its maps.

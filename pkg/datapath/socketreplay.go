@@ -171,7 +171,7 @@ func (p *SocketReplay) Decide(to lb.AddrPort) (d Decision, err error) {
 	if err := slots.Put(&first, &headgateSocketSlot{}); err != nil {
 		return d, err
 	}
-	reason, err := p.refusal(func() error { return p.call(to) })
+	d, err = p.watch(func() error { return p.call(to) })
 	if err != nil {
 		return d, fmt.Errorf("try %s: %w", p.Program, err)
 	}
@@ -179,7 +179,7 @@ func (p *SocketReplay) Decide(to lb.AddrPort) (d Decision, err error) {
 	if err := slots.Lookup(&first, &slot); err != nil {
 		return d, err
 	}
-	d = Decision{To: netip.AddrPortFrom(to.Addr, to.Port), Reason: reason}
+	d.To = netip.AddrPortFrom(to.Addr, to.Port)
 	if slot.Owner != 0 {
 		got := decodeAddrPort(slot.Entry.Backend)
 		d.To = netip.AddrPortFrom(got.Addr, got.Port)

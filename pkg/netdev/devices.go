@@ -333,6 +333,27 @@ func LeavesBy(to netip.Addr) (uint32, error) {
 	return uint32(r.LinkIndex), nil
 }
 
+// Way says in words how the node's packets to an address leave, such as by eth0 for router 192.0.2.1. It is "" for an address of
+// the node.
+func Way(to netip.Addr) (string, error) {
+	r, err := routeTo(to)
+	if err != nil || r.Type == unix.RTN_LOCAL {
+		return "", err
+	}
+	link, err := netlink.LinkByIndex(r.LinkIndex)
+	if err != nil {
+		return "", err
+	}
+	way := "by " + link.Attrs().Name
+	switch {
+	case r.Gw != nil:
+		way += " for router " + r.Gw.String()
+	case r.Via != nil:
+		way += " for a router"
+	}
+	return way, nil
+}
+
 // TurnsBack says whether packets to an address leave for a router by a device.
 func TurnsBack(to netip.Addr, device uint32) bool {
 	r, err := routeTo(to)

@@ -278,6 +278,8 @@ var changing = []struct {
 	{regexp.MustCompile(`cgroup /\S+:`), "cgroup /:"},
 	{regexp.MustCompile(`(this one had 10\.244)\.\d`), "$1.1"},
 	{regexp.MustCompile(`answered in [\d.]+ ms`), "answered in 0.2 ms"},
+	{regexp.MustCompile(`(?m)^others .*cgroup.*\n`), ""}, // scripts have a cgroup of their own
+	{regexp.MustCompile(`, but for a retry, which is due|, as a retry: the backend is avoided`), ""},
 	// One of several backends, by chance: that on this node which is well.
 	{regexp.MustCompile(`(?s)(50.0% +)(10\.244\.1\.[13]:8080/TCP)(.*this connect\(\) goes to )\S+`), "$1$2$3$2"},
 	{regexp.MustCompile(`memory( +).*`), "memory$1… MiB in maps: …"},

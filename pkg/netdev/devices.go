@@ -345,11 +345,8 @@ func Way(to netip.Addr) (string, error) {
 		return "", err
 	}
 	way := "by " + link.Attrs().Name
-	switch {
-	case r.Gw != nil:
+	if r.Gw != nil {
 		way += " for router " + r.Gw.String()
-	case r.Via != nil:
-		way += " for a router"
 	}
 	return way, nil
 }

@@ -631,7 +631,11 @@ func nobodysIsReset(t *testing.T, f *fleet) {
 		n.ageSlotChanges(t, 6)
 	}
 	for port := range uint16(20) {
+		before := f.refused(t)
 		got := f.enter(t, int(port)%3, f.packet(41000+port, "A", 0).frame(t))
+		if n := f.refused(t) - before; n != 1 {
+			t.Errorf("nodes count and tell of %d refusals of one packet", n)
+		}
 		if got.what == "delivered" || got.frames > 4 {
 			t.Errorf("all nodes know the tables: it is %s after %d frames", got.what, got.frames)
 		}
@@ -648,6 +652,17 @@ func nobodysIsReset(t *testing.T, f *fleet) {
 			t.Errorf("a segment goes another way than what it was cut from: %s, not %s", dump(made), dump(whole))
 		}
 	}
+}
+
+// refused is how many packets all nodes have refused.
+func (f *fleet) refused(t *testing.T) (sum uint64) {
+	t.Helper()
+	for _, n := range f.nodes {
+		for _, count := range n.refusals(t) {
+			sum += count
+		}
+	}
+	return sum
 }
 
 // segmentOf returns a frame as it is one of those into which a large one was cut: with

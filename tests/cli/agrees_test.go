@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/pkg/datapath"
 	"github.com/headgate/headgate/pkg/traffic"
 	"github.com/headgate/headgate/tests/testenv"
 )
@@ -35,16 +34,19 @@ const (
 func TestExplainAgreesWithTheConnectionsThatFollow(t *testing.T) {
 	testenv.Need(t)
 	n := &explainedNode{T: t, outside: testenv.Outside(t, "hg0"), seen: map[string]int{}}
+	n.addHome()
 	n.serveBackends()
 	n.addCard()
 	n.addPod()
+	n.sumAtSenders()
 	nodes, err := strconv.ParseUint(cmp.Or(os.Getenv("HEADGATE_EXPLAINED"), "1"), 10, 32)
 	n.check(err)
 	for seed := range nodes {
 		n.judge(seed + 1)
 	}
 	t.Logf("seen: %v", n.seen)
-	for _, what := range []string{"no_endpoint", "no_local_endpoint", "no_service", "no_service_port", "source_range", "left alone", "kept by affinity", "shared", "avoided", "stands in", "by load", "by another card", "drained", "unready", "no route", "another port"} {
+	for _, what := range []string{"no_endpoint", "no_local_endpoint", "no_service", "no_service_port", "source_range", "left alone", "kept by affinity", "shared", "avoided", "stands in", "by load", "by another card", "drained", "unready", "no route", "another port",
+		"carried", "at the driver", "table_full"} {
 		if n.seen[what] == 0 {
 			t.Errorf("nothing was %s: that is not tested", what)
 		}
@@ -56,8 +58,10 @@ type explainedNode struct {
 	*testing.T
 	outside *traffic.Namespace
 	pod     *traffic.Namespace
+	home    *home
 	root    string
 	state   string          // directory
+	full    bool            // is the flow table
 	dead    map[string]bool // backends that fail connections, as they are written: 10.244.1.3:8080/TCP
 	drained string          // the address of a backend
 	seen    map[string]int
@@ -68,9 +72,12 @@ func (n *explainedNode) serveBackends() {
 	n.dead = map[string]bool{}
 	for _, h := range randomHosts {
 		do := n.outside.Do
-		if h.node == "node-a" {
+		switch h.node {
+		case "node-a":
 			do = func(f func() error) error { return f() }
 			testenv.AddAddress(n, h.addr)
+		case homeName:
+			do = n.home.Do
 		}
 		n.dead[h.addr+":8080/TCP"] = h.dead || h.unreached
 		if h.unreached {
@@ -116,41 +123,62 @@ func (n *explainedNode) check(err error) {
 
 // judge has an agent bring random Services into force, and compares what is said of each with what then happens.
 func (n *explainedNode) judge(seed uint64) {
-	n.root, n.state = testenv.BPFRoot(n), n.TempDir()
+	n.root, n.state, n.full = testenv.BPFRoot(n), n.TempDir(), false
 	r := rand.New(rand.NewPCG(seed, seed))
 	dir := n.TempDir()
-	n.check(os.WriteFile(filepath.Join(dir, "node.yaml"), []byte("apiVersion: v1\nkind: Node\nmetadata: {name: node-a, labels: {topology.kubernetes.io/zone: zone-a}}\n"), 0o600))
+	n.check(os.WriteFile(filepath.Join(dir, "node.yaml"), []byte(explainedNodes), 0o600))
+	n.check(os.WriteFile(filepath.Join(dir, "long.yaml"), []byte(longService), 0o600))
 	var services []randomService
 	for i := range randomServices {
 		s := newRandomService(r, i)
 		services = append(services, s)
 		n.check(os.WriteFile(filepath.Join(dir, s.name+".yaml"), []byte(s.yaml), 0o600))
 	}
-	agent := n.command("agent", "--manifests", dir, "--node-name", "node-a", "--cgroup", testenv.Cgroup(n), "--devices", randomDevices[seed%2], "--service-cidrs", "10.96.0.0/16", "--healthz-bind-address", "", "--metrics-bind-address", "")
+	w := newWorld(seed)
+	args := []string{"agent", "--manifests", dir, "--node-name", "node-a", "--cgroup", testenv.Cgroup(n), "--service-cidrs", "10.96.0.0/16", "--healthz-bind-address", "", "--metrics-bind-address", ""}
+	agent := n.command(append(args, w.flags(n)...)...)
 	log := &testenv.LockedBuffer{}
 	agent.Stderr = log
 	n.check(agent.Start())
 	defer func() { _ = agent.Process.Kill() }() // unless it has ended
+	if w.dsr {
+		defer n.home.serve(n, dir)()
+	}
 	if out, err := n.command("status", "--wait", "30s").CombinedOutput(); err != nil {
 		n.Fatalf("seed %d: %v\n%s\n%s", seed, err, out, log)
 	}
+	if w.dsr {
+		n.awaitHome()
+	}
 	n.drain(r)
+	n.compareAll(r, seed, services)
+	n.noteDriver(w)
+	defer n.fill()()
+	n.compareAll(r, seed, services)
+	n.check(agent.Process.Signal(syscall.SIGINT))
+	n.check(agent.Wait())
+	if out, err := n.command("cleanup").CombinedOutput(); err != nil {
+		n.Errorf("cleanup: %v\n%s", err, out)
+	}
+}
+
+// compareAll compares what is said of all Services with what then happens, some of it in a node whose flow table is full.
+func (n *explainedNode) compareAll(r *rand.Rand, seed uint64, services []randomService) {
+	n.Helper()
 	for _, s := range services {
 		for i, to := range s.addresses {
 			for _, from := range []string{"", testenv.OutsideIP.Addr().String(), cardIP, podIP} {
 				if rare := from == cardIP || from == podIP; rare && i > 0 && r.IntN(8) > 0 {
 					continue // each takes most of a second
 				}
+				if n.full && (from == "" || from == podIP || r.IntN(4) > 0) {
+					continue
+				}
 				if n.compare(from, to, s.hosts); n.Failed() {
-					n.Fatalf("seed %d: %s from %q; the Service is\n%s", seed, to, from, s.yaml)
+					n.Fatalf("seed %d: %s from %q, full table %v; the Service is\n%s", seed, to, from, n.full, s.yaml)
 				}
 			}
 		}
-	}
-	n.check(agent.Process.Signal(syscall.SIGINT))
-	n.check(agent.Wait())
-	if out, err := n.command("cleanup").CombinedOutput(); err != nil {
-		n.Errorf("cleanup: %v\n%s", err, out)
 	}
 }
 
@@ -223,25 +251,6 @@ func (n *explainedNode) connections(from, to string, times int, patience time.Du
 	return got
 }
 
-// counted is what the node has refused, by reason, and how many connections a Service port has got.
-func (n *explainedNode) counted(service string) (drops map[string]uint64, connections uint64) {
-	n.Helper()
-	r, err := datapath.Inspect(n.root)
-	n.check(err)
-	defer r.Close()
-	_, drops, err = r.Counters()
-	n.check(err)
-	ids, err := r.Services()
-	n.check(err)
-	for id := range ids {
-		if port, err := r.Service(id); err == nil && port.String() == service {
-			connections, err = r.Connections(id)
-			n.check(err)
-		}
-	}
-	return drops, connections
-}
-
 // settling is how many connections come before explain is asked: clients find out which backends refuse.
 const settling = 100
 
@@ -251,15 +260,21 @@ func (n *explainedNode) compare(from, to string, hosts []randomHost) {
 	_ = n.connections(from, to, settling, 300*time.Millisecond)
 	said := n.explain(from, to)
 	n.compareList(said, from, hosts)
-	drops, connections := n.counted(said.Service)
+	before := n.counted(said.Service)
 	times, patience := randomConnects, 5*time.Second
-	if said.To == "" {
+	if said.To == "" || n.full {
 		times, patience = 5, 300*time.Millisecond // a SYN is sent again after a second
 	}
+	if n.full {
+		times = randomConnects
+	}
 	got := n.connections(from, to, times, patience)
-	dropsNow, connectionsNow := n.counted(said.Service)
-	for reason, count := range dropsNow {
-		switch grown := count - drops[reason]; {
+	now := n.counted(said.Service)
+	if n.full && n.compareFull(said, got, times, now.drops["table_full"]-before.drops["table_full"]) {
+		return
+	}
+	for reason, count := range now.drops {
+		switch grown := count - before.drops[reason]; {
 		case reason == said.Refused && grown < uint64(times):
 			n.Errorf("is said to be refused for %s, which counts %d of %d: %v", reason, grown, times, got)
 		case reason != said.Refused && reason != "no_flow" && grown > 0: // late packets of connections before have no flow
@@ -276,9 +291,10 @@ func (n *explainedNode) compare(from, to string, hosts []randomHost) {
 			n.seen["by another card"]++
 		}
 		n.wantNone(said, got, answered)
-	case connectionsNow-connections < uint64(answered):
-		n.Errorf("of %d connections %d are counted of %s", answered, connectionsNow-connections, said.Service)
+	case now.connections+now.carried-before.connections-before.carried < uint64(answered): // the home counts what is carried
+		n.Errorf("of %d connections %d are counted of %s", answered, now.connections-before.connections, said.Service)
 	default:
+		n.compareHome(said, from, to, got, now.carried-before.carried)
 		n.compareShares(said, got)
 	}
 }

@@ -19,9 +19,6 @@ const (
 	podIP  = "10.244.1.9"
 )
 
-// randomDevices are the devices with programs. The other card has some on every second node.
-var randomDevices = []string{"hg0,hg1", "hg0"}
-
 // ip runs commands of ip(8), here or in another network namespace.
 func (n *explainedNode) ip(in *traffic.Namespace, lines ...string) {
 	n.Helper()

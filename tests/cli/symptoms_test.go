@@ -158,16 +158,21 @@ func (p *place) ask(ts *testscript.TestScript, args []string) string {
 
 // askOutside has a process connect that is neither in the network nor in the cgroup of the node.
 func askOutside(machine *traffic.Namespace, cgroup string, args []string) (*bytes.Buffer, error) {
-	above, err := os.Open(filepath.Dir(cgroup))
-	if err != nil {
-		return nil, err
-	}
-	defer above.Close()
 	out := &bytes.Buffer{}
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Args[0], cmd.Stdout, cmd.Stderr = clientProgram, out, out
+	return out, errors.Join(startOutside(machine, cgroup, cmd), cmd.Wait())
+}
+
+// startOutside starts a process that is neither in the network nor in the cgroup of the node.
+func startOutside(machine *traffic.Namespace, cgroup string, cmd *exec.Cmd) error {
+	above, err := os.Open(filepath.Dir(cgroup))
+	if err != nil {
+		return err
+	}
+	defer above.Close()
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(above.Fd())}
-	return out, errors.Join(machine.Start(cmd), cmd.Wait())
+	return machine.Start(cmd)
 }
 
 // clientProgram is the name of a process that connects.
@@ -192,10 +197,15 @@ func connectAll(out io.Writer, args []string) error {
 	var mu sync.Mutex
 	counts := map[string]int{}
 	var all sync.WaitGroup
+	if slices.Contains(args, "hold") {
+		return holdAll(out, args[0], times, patience)
+	}
 	from := &net.Dialer{Timeout: patience}
 	for _, arg := range args {
 		if addr, is := strings.CutPrefix(arg, "from="); is {
-			from.LocalAddr = &net.TCPAddr{IP: net.ParseIP(addr)}
+			if from.LocalAddr = (&net.TCPAddr{IP: net.ParseIP(addr)}); strings.Contains(addr, ":") {
+				from.LocalAddr = net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))
+			}
 		}
 	}
 	for range times {
@@ -214,6 +224,26 @@ func connectAll(out io.Writer, args []string) error {
 		fmt.Fprintf(out, "%d %s\n", counts[came], came)
 	}
 	return nil
+}
+
+// holdAll opens connections, says how many, and keeps them until its input ends.
+func holdAll(out io.Writer, to string, times int, patience time.Duration) error {
+	var all sync.WaitGroup
+	held := make(chan net.Conn, times)
+	for range times {
+		all.Go(func() {
+			if c, err := net.DialTimeout("tcp", to, patience); err == nil {
+				held <- c
+			}
+		})
+	}
+	all.Wait()
+	fmt.Fprintln(out, len(held))
+	_, err := io.Copy(io.Discard, os.Stdin)
+	for range len(held) {
+		err = errors.Join(err, (<-held).Close())
+	}
+	return err
 }
 
 // connectOnce says what became of a connection.

@@ -1,13 +1,11 @@
 package network
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -16,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/pkg/traffic"
+	"github.com/headgate/headgate/tests/testenv"
 )
 
 // host is a machine of the network.
@@ -236,22 +235,5 @@ const xdpPass = 2
 // ethtool sets what a device does.
 func (h *host) ethtool(device string, command, value uint32) {
 	h.tb.Helper()
-	h.do(func() error {
-		s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(s)
-		set := struct{ command, value uint32 }{command, value}
-		request := struct {
-			name [unix.IFNAMSIZ]byte
-			data unsafe.Pointer
-			_    [16]byte
-		}{data: unsafe.Pointer(&set)}
-		copy(request.name[:], device)
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-			return fmt.Errorf("ethtool %s, command %#x: %w", device, command, errno)
-		}
-		return nil
-	})
+	h.do(func() error { return testenv.Ethtool(device, command, value) })
 }

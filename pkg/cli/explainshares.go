@@ -15,6 +15,7 @@ import (
 // explainedShare is a backend, and how many of the clients it gets.
 type explainedShare struct {
 	at      lb.AddrPort
+	carried bool     // to its node, which has the route
 	Backend string   `json:"backend"`
 	Percent *float64 `json:"percent,omitempty"` // nil where the algorithm goes by what is measured, and of one that stands in
 	// Now is which share of the connections of this client it gets as things are, of those that the program was given
@@ -85,15 +86,14 @@ func (x *explanation) readShares(s *sight, f plan.Frontend, index int) error {
 	for _, id := range all.order {
 		b, part := s.Backend(id), all.part[id]
 		share := explainedShare{at: b.At, Backend: b.At.String(), Health: health(b.Load), StandsIn: part == 0}
+		share.carried = index == lb.External && f.Carried && s.CarriesTo(id)
 		if part > 0 && !x.byLoad {
 			share.Percent = new(100 * part)
 		}
 		x.Backends = append(x.Backends, share)
 	}
 	x.describe(s.env, index)
-	if index != lb.External || !f.Carried { // what is carried has the route of the node
-		x.findRoutes()
-	}
+	x.findRoutes()
 	return nil
 }
 
@@ -155,7 +155,7 @@ func (x *explanation) findRoutes() {
 	look := func() error {
 		for i := range x.Backends {
 			leaves, err := netdev.LeavesBy(x.Backends[i].at.Addr)
-			x.Backends[i].NoRoute = err != nil
+			x.Backends[i].NoRoute = err != nil && !x.Backends[i].carried
 			byNode[i] = err == nil && netdev.IsVeth(leaves)
 		}
 		return nil

@@ -130,6 +130,12 @@ func (r *Reader) outsideAt(to netip.Addr) uint32 {
 	return 0
 }
 
+// CarriesTo says whether this node carries packets to a backend, by its ID.
+func (r *Reader) CarriesTo(id uint32) bool {
+	home := r.backends.at(id).Home
+	return home >= plan.FirstPeer && home < r.maps.peers.len && r.maps.peers.at(home).Flags&headgatePeerFlagPEER_USABLE != 0
+}
+
 // backendOf returns the backend that a peer outside is, for packets to an address and port.
 func (r *Reader) backendOf(peer uint32, protocol lb.Protocol, to netip.AddrPort) netip.AddrPort {
 	for id := range r.backends.len {

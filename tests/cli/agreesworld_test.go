@@ -210,6 +210,21 @@ func (n *explainedNode) compareHome(said told, from, to string, got map[string]i
 	}
 }
 
+// ports has each connection by drivers come from another port. One that comes again within a second is repeated as the
+// connection before was, and counts with it.
+func (n *explainedNode) ports(from string, times int) string {
+	if !n.driven || strings.Contains(from, ":") {
+		return from
+	}
+	const first, last = 10000, 39999 // explain is asked for 40000
+	if n.port < first || n.port+times > last {
+		n.port = first
+	}
+	begin := n.port
+	n.port += times
+	return net.JoinHostPort(from, strconv.Itoa(begin))
+}
+
 // noteDriver notes what drivers have done.
 func (n *explainedNode) noteDriver(w world) {
 	n.Helper()

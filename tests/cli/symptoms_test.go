@@ -200,20 +200,18 @@ func connectAll(out io.Writer, args []string) error {
 	if slices.Contains(args, "hold") {
 		return holdAll(out, args[0], times, patience)
 	}
-	from := &net.Dialer{Timeout: patience}
+	from := ""
 	for _, arg := range args {
 		if addr, is := strings.CutPrefix(arg, "from="); is {
-			if from.LocalAddr = (&net.TCPAddr{IP: net.ParseIP(addr)}); strings.Contains(addr, ":") {
-				from.LocalAddr = net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))
-			}
+			from = addr
 		}
 	}
-	for range times {
+	for i := range times {
 		if slices.Contains(args, "in-turn") {
 			all.Wait()
 		}
 		all.Go(func() {
-			came := connectOnce(from, args[0])
+			came := connectOnce(&net.Dialer{Timeout: patience, LocalAddr: clientAt(from, i)}, args[0])
 			mu.Lock()
 			defer mu.Unlock()
 			counts[came]++
@@ -224,6 +222,17 @@ func connectAll(out io.Writer, args []string) error {
 		fmt.Fprintf(out, "%d %s\n", counts[came], came)
 	}
 	return nil
+}
+
+// clientAt returns the end of a connection of a client: "", an address, or an address and the port of the first one.
+func clientAt(from string, i int) net.Addr {
+	if from == "" {
+		return nil
+	}
+	if at, err := netip.ParseAddrPort(from); err == nil {
+		return net.TCPAddrFromAddrPort(netip.AddrPortFrom(at.Addr(), at.Port()+uint16(i)))
+	}
+	return &net.TCPAddr{IP: net.ParseIP(from)}
 }
 
 // holdAll opens connections, says how many, and keeps them until its input ends.

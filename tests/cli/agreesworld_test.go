@@ -252,13 +252,14 @@ kind: EndpointSlice
 metadata: {name: long-1, namespace: default, labels: {kubernetes.io/service-name: long}}
 addressType: IPv4
 ports: [{port: 8081}]
-endpoints: [{addresses: [10.244.1.1], nodeName: node-a}]
+endpoints: [{addresses: [10.244.1.7], nodeName: node-a}]
 `
 
 // fill has the machine outside open connections until the flow table takes no more, and keep them until somebody ends them.
 func (n *explainedNode) fill() (end func()) {
 	n.Helper()
-	l, err := net.Listen("tcp", "10.244.1.1:8081")
+	testenv.AddAddress(n, "10.244.1.7") // which nobody drains
+	l, err := net.Listen("tcp", "10.244.1.7:8081")
 	n.check(err)
 	go keepAll(l)
 	holder := exec.Command("/proc/self/exe", "203.0.113.9:80", strconv.Itoa(explainedFlows), "1500ms", "hold")

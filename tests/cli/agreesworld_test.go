@@ -203,12 +203,22 @@ func (n *explainedNode) compareHome(said told, from, to string, got map[string]i
 		return
 	}
 	n.seen["carried"]++
-	for what := range n.connections(net.JoinHostPort(from, "40000"), to, 1, 300*time.Millisecond) {
-		if (what == addr) == n.dead[said.To] {
-			n.Errorf("port 40000 has %s, said is: %s", what, said.Outcome)
+	for port := 40000; port <= carriedPorts; port++ { // all nodes choose by the same hash
+		at := net.JoinHostPort(from, strconv.Itoa(port))
+		if port > 40000 {
+			said = n.explain(at, to)
+		}
+		addr, _, _ := strings.Cut(said.To, ":")
+		for what := range n.connections(at, to, 1, 300*time.Millisecond) {
+			if (what == addr) == n.dead[said.To] {
+				n.Errorf("%s has %s, said is: %s", at, what, said.Outcome)
+			}
 		}
 	}
 }
+
+// carriedPorts is the last port of a client whose connection by a carried Service is compared with what is said of it.
+const carriedPorts = 40003
 
 // ports has each connection by drivers come from another port. One that comes again within a second is repeated as the
 // connection before was, and counts with it.

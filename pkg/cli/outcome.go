@@ -99,12 +99,13 @@ func (x *explanation) replay(s *sight, programs *replays) error {
 	default:
 		x.To = lb.AddrPort{Addr: d.To.Addr(), Port: d.To.Port(), Protocol: x.at.Protocol}.String()
 		x.follow(d, x.asker.devices)
-		if err := x.findRoom(s, d); err != nil || x.Refused != "" {
+		decide := func(i int) (datapath.Decision, error) {
+			return program.Decide(device.Index, x.at.Protocol, x.otherClient(i), to)
+		}
+		if err := x.findRoom(s, d, decide); err != nil || x.Refused != "" {
 			return err
 		}
-		return x.tryShares(d, func(i int) (datapath.Decision, error) {
-			return program.Decide(device.Index, x.at.Protocol, x.otherClient(i), to)
-		})
+		return x.tryShares(d, decide)
 	}
 	return nil
 }
@@ -122,25 +123,39 @@ func (x *explanation) turnBack(s *sight) (err error) {
 	return err
 }
 
-// findRoom asks whether the flow table has room for flows of the client. A packet that is carried needs none.
-func (x *explanation) findRoom(s *sight, d datapath.Decision) error {
-	if d.CarriedTo.IsValid() {
+// findRoom asks whether the flow table has room for flows of the client, each to its own backend. What is carried needs none.
+func (x *explanation) findRoom(s *sight, first datapath.Decision, decide func(i int) (datapath.Decision, error)) error {
+	clients := map[netip.AddrPort][]netip.AddrPort{} // by the backend
+	all, needing, lacking := 0, 0, 0
+	add := func(client netip.AddrPort, d datapath.Decision) {
+		if all++; !d.CarriedTo.IsValid() && d.Reason == "" {
+			needing++
+			clients[d.To] = append(clients[d.To], client)
+		}
+	}
+	add(x.asker.at, first)
+	for i := 0; i < tries && x.asker.at.Port() == clientPort; i++ {
+		d, err := decide(i)
+		if err != nil {
+			return err
+		}
+		add(x.otherClient(i), d)
+	}
+	for backend, some := range clients {
+		n, err := s.NoRoom(x.at.Protocol, netip.AddrPortFrom(x.at.Addr, x.at.Port), backend, some...)
+		if lacking += n; err != nil {
+			return err
+		}
+	}
+	if lacking == 0 {
 		return nil
 	}
-	clients := []netip.AddrPort{x.asker.at}
-	for i := 0; i < tries && x.asker.at.Port() == clientPort; i++ {
-		clients = append(clients, x.otherClient(i))
-	}
-	lacking, err := s.NoRoom(x.at.Protocol, netip.AddrPortFrom(x.at.Addr, x.at.Port), d.To, clients...)
-	if lacking == 0 {
-		return err
-	}
-	if lacking*2 > len(clients) {
+	if !first.CarriedTo.IsValid() && lacking*2 > needing {
 		x.Refused, x.To = "table_full", ""
 		x.refuse()
 	}
-	x.Remedy = fmt.Sprintf("the flow table is full: %d of %d new flows of this client find no room now: %s", lacking, len(clients), agent.Faults["table_full"])
-	return err
+	x.Remedy = fmt.Sprintf("the flow table is full: %d of %d new flows of this client find no room now: %s", lacking, all, agent.Faults["table_full"])
+	return nil
 }
 
 // otherClient returns the client by a port of its own, none twice.

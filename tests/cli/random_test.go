@@ -29,6 +29,9 @@ type randomService struct {
 	hosts      []randomHost // of its endpoints
 }
 
+// sharedByAll is an address of the sixth Service, which has backends of this node, of one that packets are carried to, and of another.
+const sharedByAll = "203.0.113.15:80"
+
 // newRandomService returns one of a number: the first has no endpoint, of the second those that are preferred refuse, the third
 // has none on this node, the fourth goes by load, the ports of the fifth and its EndpointSlice have other names, and backends of the sixth share all connections.
 func newRandomService(r *rand.Rand, i int) randomService {
@@ -64,7 +67,7 @@ func newRandomService(r *rand.Rand, i int) randomService {
 	case 4:
 		hosts, portName = randomHosts[:2], []string{"name: htpp, "}
 	case 5:
-		spec, notes, hosts = nil, nil, []randomHost{randomHosts[0], randomHosts[3]}
+		spec, notes, hosts = nil, nil, []randomHost{randomHosts[0], randomHosts[3], randomHosts[4], randomHosts[5]}
 	}
 	if i != 4 && i <= 5 {
 		portName = nil

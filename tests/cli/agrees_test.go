@@ -70,6 +70,7 @@ type explainedNode struct {
 	state   string          // directory
 	full    bool            // is the flow table
 	driven  bool            // are there programs at drivers
+	fresh   int             // how many ports were asked for one by one
 	port    int             // of the next client, where ports are chosen
 	dead    map[string]bool // backends that fail connections, as they are written: 10.244.1.3:8080/TCP
 	drained string          // the address of a backend

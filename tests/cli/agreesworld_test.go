@@ -179,8 +179,8 @@ func (n *explainedNode) counted(service string) (c counts) {
 	return c
 }
 
-// compareHome compares whether packets are said to be carried with whether they were. The port that explain is asked for has
-// the backend that it names.
+// compareHome compares whether packets are said to be carried with whether they were. Each port has the backend that
+// explain names for it.
 func (n *explainedNode) compareHome(said told, from, to string, got map[string]int, carried uint64) {
 	n.Helper()
 	answered := 0
@@ -205,13 +205,16 @@ func (n *explainedNode) compareHome(said told, from, to string, got map[string]i
 	if carried == 0 {
 		return
 	}
-	for port := 40000; port <= carriedPorts; port++ { // all nodes choose by the same hash
-		at := net.JoinHostPort(from, strconv.Itoa(port))
-		if port > 40000 {
-			said = n.explain(at, to)
-		}
+	for range 2 { // all nodes choose by the same hash
+		n.fresh++ // what a backend has just closed it may not take again
+		at := net.JoinHostPort(from, strconv.Itoa(aboveEphemeral+n.fresh%4096))
+		said = n.explain(at, to)
 		addr, _, _ := strings.Cut(said.To, ":")
-		for what := range n.connections(at, to, 1, 300*time.Millisecond) {
+		patience := 5 * time.Second
+		if n.dead[said.To] {
+			patience = 300 * time.Millisecond
+		}
+		for what := range n.connections(at, to, 1, patience) {
 			if (what == addr) == n.dead[said.To] {
 				n.Errorf("%s has %s, said is: %s", at, what, said.Outcome)
 			}
@@ -219,8 +222,8 @@ func (n *explainedNode) compareHome(said told, from, to string, got map[string]i
 	}
 }
 
-// carriedPorts is the last port of a client whose connection by a carried Service is compared with what is said of it.
-const carriedPorts = 40002
+// aboveEphemeral is above the ports that sockets choose.
+const aboveEphemeral = 61000
 
 // ports has each connection by drivers come from another port. One that comes again within a second is repeated as the
 // connection before was, and counts with it.
@@ -228,7 +231,7 @@ func (n *explainedNode) ports(from string, times int) string {
 	if !n.driven || strings.Contains(from, ":") {
 		return from
 	}
-	const first, last = 10000, 39999 // explain is asked for 40000
+	const first, last = 10000, 39999 // explain is asked for 40000 and others above
 	if n.port < first || n.port+times > last {
 		n.port = first
 	}

@@ -125,6 +125,14 @@ func (x *explanation) turnBack(s *sight) (err error) {
 
 // findRoom asks whether the flow table has room for flows of the client, each to its own backend. What is carried needs none.
 func (x *explanation) findRoom(s *sight, first datapath.Decision, decide func(i int) (datapath.Decision, error)) error {
+	some := []netip.AddrPort{x.asker.at}
+	for i := 0; i < tries && x.asker.at.Port() == clientPort; i++ {
+		some = append(some, x.otherClient(i))
+	}
+	at := netip.AddrPortFrom(x.at.Addr, x.at.Port)
+	if lacking, err := s.NoRoom(x.at.Protocol, at, first.To, some...); err != nil || lacking == 0 {
+		return err // as a rule, so the program is not asked about each
+	}
 	clients := map[netip.AddrPort][]netip.AddrPort{} // by the backend
 	all, needing, lacking := 0, 0, 0
 	add := func(client netip.AddrPort, d datapath.Decision) {
@@ -142,7 +150,7 @@ func (x *explanation) findRoom(s *sight, first datapath.Decision, decide func(i 
 		add(x.otherClient(i), d)
 	}
 	for backend, some := range clients {
-		n, err := s.NoRoom(x.at.Protocol, netip.AddrPortFrom(x.at.Addr, x.at.Port), backend, some...)
+		n, err := s.NoRoom(x.at.Protocol, at, backend, some...)
 		if lacking += n; err != nil {
 			return err
 		}

@@ -89,11 +89,13 @@ func (p *podAddresses) of(namespace uint64) netip.Addr {
 
 // ofNew does the same, and reads again for a namespace that it does not know yet.
 func (p *podAddresses) ofNew(namespace uint64) netip.Addr {
-	if _, known := p.all[namespace]; !known {
+	addr, known := p.all[namespace]
+	if !known {
 		p.read()
-		p.all[namespace] = p.all[namespace] // known from now on, if only as one without an address
+		addr = p.all[namespace]
+		p.all[namespace] = addr // known from now on, if only as one without an address
 	}
-	return p.all[namespace]
+	return addr
 }
 
 func (p *podAddresses) read() {

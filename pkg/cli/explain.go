@@ -21,6 +21,8 @@ type explanation struct {
 	at       lb.AddrPort
 	asker    asker
 	why      lb.Why // of the view
+	node     string // this one
+	carried  bool   // packets of these clients are, to the nodes of backends
 	byLoad   bool   // backends are chosen by what is measured of them
 	failing  bool   // a backend is not well
 	port     plan.Service
@@ -58,7 +60,7 @@ func newExplain(e *env) *cobra.Command {
 backends stand behind it, which share each of them gets and how it is, and where this client goes; or why it
 is refused, which counter counts that, and what to change. Pods, nodes and zones are named where an agent answers.
 Where a Service has several addresses there is a line for each, and the whole story of the first and of those that differ from it in
-more than the address: name one to see its own.
+more than the address: name one to see its own. A NodePort has a story if it is named: 192.0.2.1:30080.
 A share is that of all clients as a rule; "now" is that of this client's connections as things are, where it is another: of
 200 that the program is given. "Instead" are backends that get something only where those before them are avoided.
 

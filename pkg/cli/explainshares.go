@@ -67,6 +67,7 @@ func (h *shares) add(slots []uint32, part float64) {
 // of the slots which name it, unless the algorithm compares backends. Those that only stand in come last.
 func (x *explanation) readShares(s *sight, f plan.Frontend, index int) error {
 	v, all := f.Views[index], shares{part: map[uint32]float64{}}
+	x.node, x.carried = s.Node(), index == lb.External && f.Carried
 	x.byLoad = v.Algorithm.Compares() || v.Weighted
 	ids, err := s.Slots(v.Table)
 	if err != nil {
@@ -86,7 +87,7 @@ func (x *explanation) readShares(s *sight, f plan.Frontend, index int) error {
 	for _, id := range all.order {
 		b, part := s.Backend(id), all.part[id]
 		share := explainedShare{at: b.At, Backend: b.At.String(), Health: health(b.Load), StandsIn: part == 0}
-		share.carried = index == lb.External && f.Carried && s.CarriesTo(id)
+		share.carried = x.carried && s.CarriesTo(id)
 		if part > 0 && !x.byLoad {
 			share.Percent = new(100 * part)
 		}

@@ -79,19 +79,24 @@ func (x *explanation) whyNoEndpoint() string {
 
 // remedy says what to change for the client not to be refused.
 func (x *explanation) remedy() string {
-	var out []string
-	for _, b := range x.Backends {
-		if b.Unused == byDrain {
-			out = append(out, b.Backend)
-		}
-	}
+	out := x.drained(func(b explainedShare) bool { return x.Refused == "no_endpoint" || b.Node == x.node })
 	switch say := remedies[x.Refused]; {
 	case out != nil && (x.Refused == "no_endpoint" || x.Refused == "no_local_endpoint"):
-		return say(x) + "; " + strings.Join(out, ", ") + ": drained, see headgate undrain"
+		return x.serviceName() + ": no endpoint is left for these clients; " + strings.Join(out, ", ") + ": drained, see headgate undrain"
 	case say != nil:
 		return say(x)
 	}
 	return "docs/metrics.md says what " + x.Refused + " means" // in the word of another version
+}
+
+// drained returns those of some backends that get nothing since they are drained, nil if there is none.
+func (x *explanation) drained(some func(explainedShare) bool) (out []string) {
+	for _, b := range x.Backends {
+		if b.Unused == byDrain && some(b) {
+			out = append(out, b.Backend)
+		}
+	}
+	return out
 }
 
 // refuse says why, which counter counts it, and what to do about it.
@@ -112,7 +117,11 @@ func (x *explanation) serviceName() string {
 // keepSource says how the backend would see the client, where it sees the node.
 func (x *explanation) keepSource(seen netip.Addr) string {
 	text := fmt.Sprintf("%s: the backend sees %s, an address of this node; for it to see the client write spec.externalTrafficPolicy: Local", x.serviceName(), seen)
-	if x.Kind != lb.NodePort.String() { // is never carried
+	switch {
+	case x.Kind == lb.NodePort.String(): // is never carried
+	case x.carried:
+		text += "; DSR does not forward to this backend: see headgate peer list"
+	default:
 		text += ", or use DSR (docs/dsr.md)"
 	}
 	return text

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/headgate/headgate/pkg/lb"
@@ -138,5 +139,35 @@ func TestSharesAreOfSlotsAndOfWhatSpills(t *testing.T) {
 	}
 	if len(h.order) != 4 || h.order[0] != 7 || h.order[3] != 5 {
 		t.Errorf("the order is %v", h.order)
+	}
+}
+
+func TestADrainedBackendIsNamedWhereItWouldServe(t *testing.T) {
+	shares := []explainedShare{{Backend: "10.244.1.1:80/TCP", Node: "node-a", Unused: byDrain}, {Backend: "10.244.2.1:80/TCP", Node: "node-b", Unused: byDrain}}
+	for _, c := range []struct {
+		refused string
+		drained []explainedShare
+		want    string
+	}{
+		{"no_endpoint", shares, "Service default/web: no endpoint is left for these clients; 10.244.1.1:80/TCP, 10.244.2.1:80/TCP: drained, see headgate undrain"},
+		{"no_local_endpoint", shares, "Service default/web: no endpoint is left for these clients; 10.244.1.1:80/TCP: drained, see headgate undrain"},
+		{"no_local_endpoint", shares[1:], "Service default/web: spec.internalTrafficPolicy: Local, and no ready pod is on this node: write Cluster, or run a pod here"},
+	} {
+		x := explanation{Service: "default/web:http/TCP", Refused: c.refused, Backends: c.drained, node: "node-a"}
+		if got := x.remedy(); got != c.want {
+			t.Errorf("%s of %d: %q, want %q", c.refused, len(c.drained), got, c.want)
+		}
+	}
+}
+
+func TestDSRIsAdvisedWhereItIsOff(t *testing.T) {
+	x := explanation{Service: "default/web:http/TCP", Kind: lb.LoadBalancerIP.String()}
+	own := netip.MustParseAddr("192.0.2.1")
+	if got := x.keepSource(own); !strings.HasSuffix(got, ", or use DSR (docs/dsr.md)") {
+		t.Error(got)
+	}
+	x.carried = true
+	if got := x.keepSource(own); !strings.HasSuffix(got, "; DSR does not forward to this backend: see headgate peer list") {
+		t.Error(got)
 	}
 }

@@ -25,7 +25,7 @@ func (d *Device) chooseXDP(l netlink.Link, all []netlink.Link, patterns []string
 	case auto && veth:
 		d.NoXDP = "it is a veth device, which gains nothing: name it in place of " + AutoXDP + " if it is meant"
 	case veth && !SendsXDP(d.Index):
-		d.NoXDP = "its peer takes no frames of XDP: switch GRO on there, or attach an XDP program"
+		d.NoXDP = "its peer takes no frames of XDP: switch GRO on there, and checksums of what is sent off (ethtool -K DEVICE gro on tx off)"
 	case hasVLANs(d.Index, all) && stripsTags(d.Name):
 		d.NoXDP = fmt.Sprintf("VLAN devices are on it, and the driver hides their tags: switch that off (ethtool -K %s rxvlan off)", d.Name)
 	default:

@@ -353,8 +353,7 @@ func (p *Prober) Problems() (problems []lb.Problem) {
 		for _, h := range p.homes[service] {
 			if reason, remedy := p.lack(h); reason != "" {
 				problems = append(problems, lb.Problem{
-					Object: "Service " + service.String(), Field: "metadata.annotations[headgate.dev/forwarding]", Value: "dsr",
-					Reason: reason, Remedy: remedy,
+					Object: "Service " + service.String(), Reason: reason, Remedy: remedy,
 				})
 			}
 		}

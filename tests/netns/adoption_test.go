@@ -29,8 +29,7 @@ func mustWeb(t *testing.T) (a *testenv.Agent, web []*backend, shop *backend) {
 
 func TestKillingTheAgentBreaksNoConnection(t *testing.T) {
 	a, web, _ := mustWeb(t)
-	a.Start()
-	writes := a.Status().Writes
+	writes := a.Begun()
 	open, who := dialTCP(t, inet, at(webVIP))
 	l := mustLoad(t, inet, at(webVIP), web...)
 	for i := range 3 {
@@ -40,9 +39,11 @@ func TestKillingTheAgentBreaksNoConnection(t *testing.T) {
 		if a.Status().Agent {
 			t.Error("the agent is killed, and status says that it runs")
 		}
-		a.Start()
-		if got := a.Status(); got.Writes != writes || !got.Agent {
-			t.Errorf("restart %d: %d writes, want %d as before; running: %v", i, got.Writes, writes, got.Agent)
+		if got := a.Begun(); got != writes {
+			t.Errorf("restart %d: %d writes, want %d as before", i, got, writes)
+		}
+		if !a.Status().Agent {
+			t.Errorf("restart %d: status says that no agent runs", i)
 		}
 	}
 	l.await(200)
@@ -116,15 +117,14 @@ func TestWhatBrokeWhileTheAgentWasDeadGoesOnUntilItIsRepaired(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, web, shop := mustWeb(t)
-			a.Start()
+			before := a.Begun()
 			l := mustLoad(t, inet, at(webVIP), web...)
-			before := a.Status()
 			a.Kill()
 			a.Write("web-slice.yaml", broken)
-			a.Start()
+			a.Begun()
 			l.await(100)
-			if after := a.Status(); after.Writes != before.Writes {
-				t.Errorf("a broken file made %d writes", after.Writes-before.Writes)
+			if after := a.Status().Writes; after != before {
+				t.Errorf("a broken file made %d writes", after-before)
 			}
 			wantWho(t, shopVIP, shop)
 			l.wantNoFailure()

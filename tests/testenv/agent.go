@@ -184,6 +184,7 @@ func (a *Agent) Status() (s struct {
 	Drops     map[string]uint64 `json:"drops"`
 	Hooks     []datapath.Hook
 	Devices   []datapath.Device
+	Live      *struct{ Starting bool }
 }) {
 	a.tb.Helper()
 	out := a.Output("status", "-j")
@@ -191,6 +192,21 @@ func (a *Agent) Status() (s struct {
 		a.tb.Fatalf("headgate status says %q: %v", out, err)
 	}
 	return s
+}
+
+// Begun starts the agent, and waits until it has tried its devices, too. It returns how many writes it has made.
+func (a *Agent) Begun() (writes uint64) {
+	a.tb.Helper()
+	a.Start()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		s := a.Status()
+		if s.Live != nil && !s.Live.Starting {
+			return s.Writes
+		}
+		if time.Now().After(end) {
+			a.tb.Fatal("the agent still starts after a minute")
+		}
+	}
 }
 
 // Output runs headgate with arguments, and returns what it prints.

@@ -38,11 +38,12 @@ func (r *replays) close() {
 	}
 }
 
-// ofDevice returns the program of a device.
+// ofDevice returns the program of a device, without the flows of the address before.
 func (r *replays) ofDevice(s *sight) (_ *datapath.Replay, err error) {
-	if r.device == nil {
-		r.device, err = s.NewReplay(deviceProgram)
+	if r.device != nil {
+		return r.device, r.device.Forget()
 	}
+	r.device, err = s.NewReplay(deviceProgram)
 	return r.device, err
 }
 

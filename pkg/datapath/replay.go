@@ -271,6 +271,22 @@ func (p *Replay) backendAtHome(device uint32, protocol lb.Protocol, from, to net
 	return p.atHome.Decide(device, protocol, from, to)
 }
 
+// Forget has the next packet find an empty flow table, as the first one did.
+func (p *Replay) Forget() error {
+	sets, err := newMapping[headgateFlowSet](p.maps.byName[flowTableMap], true)
+	if err != nil {
+		return err
+	}
+	defer sets.Close()
+	for i := range sets.len {
+		*sets.at(i) = headgateFlowSet{}
+	}
+	if p.atHome != nil {
+		return p.atHome.Forget()
+	}
+	return nil
+}
+
 // bringHome has this node be the home of all backends of a replay.
 func (p *Replay) bringHome() error {
 	backends, err := newSeldom[headgateBackend](p.maps.byName["backends"])

@@ -210,7 +210,7 @@ func (x *explanation) follow(d datapath.Decision, devices []datapath.Device) {
 	to := slices.IndexFunc(x.Backends, func(b explainedShare) bool { return b.Backend == x.To })
 	if d.CarriedTo.IsValid() {
 		x.Outcome = fmt.Sprintf("this packet goes to %s: forwarded (DSR) to %s, and the backend answers the client directly", x.To, x.homeOf(to, d.CarriedTo))
-		if x.drained(func(explainedShare) bool { return true }) != nil {
+		if x.drained("") != nil {
 			x.Outcome += ", if no node chooses otherwise: a backend is drained here, and other nodes may still have it"
 		}
 		return

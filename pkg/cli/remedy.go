@@ -79,7 +79,11 @@ func (x *explanation) whyNoEndpoint() string {
 
 // remedy says what to change for the client not to be refused.
 func (x *explanation) remedy() string {
-	out := x.drained(func(b explainedShare) bool { return x.Refused == "no_endpoint" || b.Node == x.node })
+	node := ""
+	if x.Refused == "no_local_endpoint" {
+		node = x.node
+	}
+	out := x.drained(node)
 	switch say := remedies[x.Refused]; {
 	case out != nil && (x.Refused == "no_endpoint" || x.Refused == "no_local_endpoint"):
 		return x.serviceName() + ": no endpoint is left for these clients; " + strings.Join(out, ", ") + ": drained, see headgate undrain"
@@ -89,10 +93,10 @@ func (x *explanation) remedy() string {
 	return "docs/metrics.md says what " + x.Refused + " means" // in the word of another version
 }
 
-// drained returns those of some backends that get nothing since they are drained, nil if there is none.
-func (x *explanation) drained(some func(explainedShare) bool) (out []string) {
+// drained returns the backends on a node, "" for all nodes, that get nothing since they are drained; nil if there is none.
+func (x *explanation) drained(node string) (out []string) {
 	for _, b := range x.Backends {
-		if b.Unused == byDrain && some(b) {
+		if b.Unused == byDrain && (node == "" || b.Node == node) {
 			out = append(out, b.Backend)
 		}
 	}

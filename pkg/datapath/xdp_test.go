@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -202,24 +201,11 @@ func TestDevicesWithTags(t *testing.T) {
 // showTags has a driver leave tags of VLANs in frames, as ethtool -K rxvlan off does.
 func (s *drivers) showTags(device string) {
 	s.Helper()
-	const getFlags, setFlags, rxVLAN = 0x25, 0x26, 1 << 8 // of linux/ethtool.h
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	s.must(err)
-	defer unix.Close(fd)
-	value := struct{ cmd, flags uint32 }{cmd: getFlags}
-	request := struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&value)}
-	copy(request.name[:], device)
-	for _, cmd := range []uint32{getFlags, setFlags} {
-		value.cmd = cmd
-		value.flags &^= rxVLAN
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-			s.Fatal(errno)
-		}
-	}
+	const rxVLAN = 1 << 8 // ETH_FLAG_RXVLAN of linux/ethtool.h
+	var flags uint32
+	s.must(testenv.Ethtool(device, unix.ETHTOOL_GFLAGS, &flags))
+	flags &^= rxVLAN
+	s.must(testenv.Ethtool(device, unix.ETHTOOL_SFLAGS, &flags))
 }
 
 // TestABondOfDrivers attaches to a bond, which hands the program on to its devices, if they all

@@ -53,7 +53,7 @@ func TestExplainAgreesWithTheConnectionsThatFollow(t *testing.T) {
 	}
 	t.Logf("seen: %v", n.seen)
 	for _, what := range []string{"no_endpoint", "no_local_endpoint", "no_service", "no_service_port", "source_range", "left alone", "kept by affinity", "shared", "avoided", "stands in", "by load", "by another card", "drained", "unready", "no route", "another port",
-		"carried", "at the driver", "table_full"} {
+		"carried", "named by explain", "at the driver", "table_full"} {
 		if n.seen[what] == 0 && !some {
 			t.Errorf("nothing was %s: that is not tested", what)
 		}

@@ -99,10 +99,11 @@ func (n *explainedNode) sumAtSenders() {
 		in   *traffic.Namespace
 	}{{"eth0", n.outside}, {"eth1", n.outside}, {"eth0", n.home.Namespace}} {
 		n.check(d.in.Do(func() error {
-			if err := testenv.Ethtool(d.name, unix.ETHTOOL_STXCSUM, 0); err != nil {
+			off, on := uint32(0), uint32(1)
+			if err := testenv.Ethtool(d.name, unix.ETHTOOL_STXCSUM, &off); err != nil {
 				return err
 			}
-			return testenv.Ethtool(d.name, unix.ETHTOOL_SGRO, 1)
+			return testenv.Ethtool(d.name, unix.ETHTOOL_SGRO, &on)
 		}))
 	}
 }
@@ -218,6 +219,7 @@ func (n *explainedNode) compareHome(said told, from, to string, got map[string]i
 			if strings.Contains(said.Outcome, "a backend is drained here, and other nodes may still have it") {
 				continue
 			}
+			n.seen["named by explain"]++
 			if (what == addr) == n.dead[said.To] {
 				n.Errorf("%s has %s, said is: %s", at, what, said.Outcome)
 			}

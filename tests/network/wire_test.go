@@ -235,5 +235,5 @@ const xdpPass = 2
 // ethtool sets what a device does.
 func (h *host) ethtool(device string, command, value uint32) {
 	h.tb.Helper()
-	h.do(func() error { return testenv.Ethtool(device, command, value) })
+	h.do(func() error { return testenv.Ethtool(device, command, &value) })
 }

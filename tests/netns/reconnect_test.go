@@ -196,29 +196,38 @@ func TestASocketThatConnectsToTheBroadcastAddressIsLeftAlone(t *testing.T) {
 	})
 }
 
-// The datapath refuses a process until the agent has closed the connection that the kernel refused. The process connects the socket then.
+// The datapath refuses a process until the agent has closed the connection that the kernel refused. The process connects the socket
+// then. If the agent has ended, the next one looks for all losses.
 func TestAProcessConnectsASocketThatTheAgentCouldNot(t *testing.T) {
 	forEachPlace(t, func(t *testing.T, k kind, n *node) {
 		b, direct, vip := udpBackend(t, k, 1), udpBackend(t, k, 2), udpVIP(k, 1)
-		n.change("one", knowing(vip, b))
-		s := mustSocket(t, k, unix.SOCK_DGRAM)
-		s.mustConnect(at(vip))
-		n.set("one")
-		if err := s.connect(reconnectAddress(k)); !errors.Is(err, unix.ENETUNREACH) {
-			t.Fatalf("connect to a Service without a route: %v, want %v", err, unix.ENETUNREACH)
+		nextAgent := func() {
+			n.planner.TakeLosses()
+			if err := n.dp.DestroySockets(nil); err != nil {
+				t.Fatal(err)
+			}
 		}
-		for range 3 {
-			s.wantTaken(direct.addr())
+		for _, closeSocket := range []func(){n.destroyLost, nextAgent} {
+			n.change("one", knowing(vip, b))
+			s := mustSocket(t, k, unix.SOCK_DGRAM)
+			s.mustConnect(at(vip))
+			n.set("one")
+			if err := s.connect(reconnectAddress(k)); !errors.Is(err, unix.ENETUNREACH) {
+				t.Fatalf("connect to a Service without a route: %v, want %v", err, unix.ENETUNREACH)
+			}
+			for range 3 {
+				s.wantTaken(direct.addr())
+			}
+			n.sweep()
+			closeSocket()
+			if told, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || unix.Errno(told) != unix.ECONNABORTED {
+				t.Errorf("the socket is told %v (%v), want %v", unix.Errno(told), err, unix.ECONNABORTED)
+			}
+			s.mustConnect(direct.addr())
+			s.wantAnswerOf(direct, direct.addr(), "connected to a pod")
+			n.destroyLost()
+			s.wantAnswerOf(direct, direct.addr(), "other sockets are told")
 		}
-		n.sweep()
-		n.destroyLost()
-		if told, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || unix.Errno(told) != unix.ECONNABORTED {
-			t.Errorf("the socket is told %v (%v), want %v", unix.Errno(told), err, unix.ECONNABORTED)
-		}
-		s.mustConnect(direct.addr())
-		s.wantAnswerOf(direct, direct.addr(), "connected to a pod")
-		n.destroyLost()
-		s.wantAnswerOf(direct, direct.addr(), "other sockets are told")
 	})
 }
 
